@@ -1,0 +1,139 @@
+import pg from "pg";
+import type { ConnectionTarget } from "./config/types.js";
+import { PgTaskError } from "./errors.js";
+
+export type Client = pg.Client;
+
+/** Settings given in the startup packet: RESET ALL and a role's or database's settings leave them be. */
+export type StartupSettings = Readonly<Record<string, string | number>>;
+
+/** Names a target in logs and errors: never with its password. */
+export function describeTarget(target: ConnectionTarget): string {
+  const user = encodeURIComponent(target.user);
+  const database = encodeURIComponent(target.database);
+  if (target.host.startsWith("/")) {
+    return `postgresql://${user}@/${database}?host=${target.host}&port=${target.port}`;
+  }
+  const host = target.host.includes(":") ? `[${target.host}]` : target.host;
+  return `postgresql://${user}@${host}:${target.port}/${database}`;
+}
+
+/**
+ * Opens a connection of pg-task's own.
+ *
+ * @throws PgTaskError CONNECTION_FAILED when the server is not reached, CONNECTION_REJECTED with the
+ * server's own words when it refuses, CONNECTION_POOLED when something stands between it and us.
+ */
+export async function connect(
+  target: ConnectionTarget,
+  options: {
+    readonly applicationName: string;
+    readonly settings?: StartupSettings;
+    readonly pipeline?: boolean;
+  },
+): Promise<Client> {
+  const encrypted = target.sslmode !== "disable" && !target.host.startsWith("/");
+  if (!encrypted) return await open(target, options, false);
+  if (target.sslmode === "allow") {
+    try {
+      return await open(target, options, false);
+    } catch (error) {
+      if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") throw error;
+      return await open(target, options, true);
+    }
+  }
+  try {
+    return await open(target, options, true);
+  } catch (error) {
+    const plainAllowed = target.sslmode === "prefer" && serverHasNoTls(error);
+    if (!plainAllowed) throw error;
+    return await open(target, options, false);
+  }
+}
+
+async function open(
+  target: ConnectionTarget,
+  options: Parameters<typeof connect>[1],
+  encrypted: boolean,
+): Promise<Client> {
+  const client = new pg.Client({
+    host: target.host,
+    port: target.port,
+    database: target.database,
+    user: target.user,
+    ...(target.password === undefined ? {} : { password: target.password }),
+    ssl: encrypted ? await tlsOptions(target) : false,
+    application_name: options.applicationName,
+    options: startupOptions(options.settings ?? {}),
+    connectionTimeoutMillis: target.connectTimeoutMs,
+    keepAlive: true,
+    ...(options.pipeline ? { pipeline: true } : {}),
+  });
+  // The reason of a later loss reaches whoever waits for a query, or listens to "end".
+  client.on("error", () => {});
+  try {
+    await client.connect();
+  } catch (error) {
+    void client.end().catch(() => {});
+    throw refusal(target, error);
+  }
+  return client;
+}
+
+async function tlsOptions(target: ConnectionTarget): Promise<Record<string, unknown>> {
+  const { readFile } = await import("node:fs/promises");
+  const verify = target.sslmode === "verify-ca" || target.sslmode === "verify-full";
+  return {
+    rejectUnauthorized: verify,
+    // verify-ca checks who signed the certificate, not whose name it bears.
+    ...(target.sslmode === "verify-ca" ? { checkServerIdentity: () => undefined } : {}),
+    ...(target.sslrootcert === undefined ? {} : { ca: await readFile(target.sslrootcert) }),
+    ...(target.sslcert === undefined ? {} : { cert: await readFile(target.sslcert) }),
+    ...(target.sslkey === undefined ? {} : { key: await readFile(target.sslkey) }),
+  };
+}
+
+/** The startup packet's `options`: blanks and backslashes in a value are escaped with a backslash. */
+function startupOptions(settings: StartupSettings): string {
+  return Object.entries(settings)
+    .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\\s]/g, "\\$&")}`)
+    .join(" ");
+}
+
+function serverHasNoTls(error: unknown): boolean {
+  return (
+    error instanceof PgTaskError &&
+    error.cause instanceof Error &&
+    error.cause.message === "The server does not support SSL connections"
+  );
+}
+
+function refusal(target: ConnectionTarget, error: unknown): PgTaskError {
+  const where = describeTarget(target);
+  if (error instanceof pg.DatabaseError) {
+    return new PgTaskError(
+      "CONNECTION_REJECTED",
+      `the server refused the connection ${where}: ${error.message} (SQLSTATE ${error.code})`,
+      { cause: error },
+    );
+  }
+  const at = target.host.startsWith("/")
+    ? `${target.host}/.s.PGSQL.${target.port}`
+    : `${target.host}, port ${target.port}`;
+  return new PgTaskError(
+    "CONNECTION_FAILED",
+    `no connection to the server at ${at} (${where}): ${reason(error)}`,
+    { cause: error },
+  );
+}
+
+/** Node reports a host with several addresses as an AggregateError with an empty message. */
+function reason(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(reason).join("; ");
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** SQLSTATE of an error the server sent, null for any other. */
+export function sqlState(error: unknown): string | null {
+  return error instanceof pg.DatabaseError ? (error.code ?? null) : null;
+}

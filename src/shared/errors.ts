@@ -1,0 +1,212 @@
+/** What kind of thing went wrong; decides the exit code of a command that ends with it. */
+export type ErrorFamily =
+  | "CONFIG"
+  | "LEADERSHIP"
+  | "CONNECTION"
+  | "SCHEMA"
+  | "PROTOCOL"
+  | "INTERNAL";
+
+/** Exit code of the process for each family (0 is a clean stop). */
+export const exitCodes: Readonly<Record<ErrorFamily, number>> = {
+  CONFIG: 2,
+  CONNECTION: 3,
+  SCHEMA: 4,
+  LEADERSHIP: 70,
+  PROTOCOL: 70,
+  INTERNAL: 70,
+};
+
+interface ErrorKind {
+  readonly family: ErrorFamily;
+  /** Whether the same attempt may succeed later without anybody changing anything. */
+  readonly retryable: boolean;
+  /** When it happens, for docs/errors.md. */
+  readonly when: string;
+  /** What to do about it, for docs/errors.md. */
+  readonly remedy: string;
+}
+
+const kind = (
+  family: ErrorFamily,
+  retryable: boolean,
+  when: string,
+  remedy: string,
+): ErrorKind => ({ family, retryable, when, remedy });
+
+/** Every error pg-task itself raises. A task's own error is data and never stands here. */
+export const errorKinds = {
+  CONFIG_FILE_UNREADABLE: kind(
+    "CONFIG",
+    false,
+    "the configuration file cannot be read",
+    "check the path and its permissions",
+  ),
+  CONFIG_SYNTAX: kind(
+    "CONFIG",
+    false,
+    "the configuration file is not JSON",
+    "mend the file at the line and column named",
+  ),
+  CONFIG_INVALID: kind(
+    "CONFIG",
+    false,
+    "a key is unknown, or a value has the wrong type or is out of range",
+    "see docs/configuration.md for what is allowed",
+  ),
+  CONFIG_CONFLICT: kind("CONFIG", false, "two settings exclude each other", "keep one of the two"),
+  EMBEDDED_UNAVAILABLE: kind(
+    "CONFIG",
+    false,
+    "no embedded PostgreSQL is installed for this platform",
+    "install with optional dependencies, or give a url",
+  ),
+  EMBEDDED_PORT_TAKEN: kind(
+    "CONFIG",
+    false,
+    "the embedded server's port is in use",
+    "give another --port, or none",
+  ),
+  EMBEDDED_DATA_IN_USE: kind(
+    "CONFIG",
+    false,
+    "another process runs a server on the data folder",
+    "stop that one, or give another --data",
+  ),
+  EMBEDDED_DATA_VERSION: kind(
+    "CONFIG",
+    false,
+    "the data folder belongs to another PostgreSQL major version",
+    "give another --data, or pg_upgrade it",
+  ),
+  EMBEDDED_DATA_UNWRITABLE: kind(
+    "CONFIG",
+    false,
+    "the data folder cannot be created or written",
+    "give a folder that can be written",
+  ),
+  EMBEDDED_FAILED: kind(
+    "INTERNAL",
+    false,
+    "the embedded server did not start, or ended unexpectedly",
+    "read the server's own words in the message",
+  ),
+  CONNECTION_FAILED: kind(
+    "CONNECTION",
+    true,
+    "the server cannot be reached",
+    "check host and port, and that the server runs",
+  ),
+  CONNECTION_REJECTED: kind(
+    "CONNECTION",
+    true,
+    "the server answered and refused the connection (password, role, database, pg_hba.conf, too many clients)",
+    "see the server's own words in the message",
+  ),
+  CONNECTION_LOST: kind(
+    "CONNECTION",
+    true,
+    "an open connection ended unexpectedly",
+    "nothing: pg-task connects again",
+  ),
+  CONNECTION_POOLED: kind(
+    "CONNECTION",
+    true,
+    "a connection goes through a pooler",
+    "give pg-task the server's own address; producers may go on using the pooler",
+  ),
+  LEADERSHIP_LOST: kind(
+    "LEADERSHIP",
+    true,
+    "the connection that holds an advisory lock ended",
+    "nothing: pg-task takes the lock again or stands by",
+  ),
+  SCHEMA_UNSUPPORTED_SERVER: kind(
+    "SCHEMA",
+    false,
+    "the server is older than PostgreSQL 12",
+    "use PostgreSQL 12 or later",
+  ),
+  SCHEMA_MISSING: kind(
+    "SCHEMA",
+    true,
+    "something is missing and the entry says not to create it",
+    'create it, or drop "create": false',
+  ),
+  SCHEMA_NOT_ALLOWED: kind(
+    "SCHEMA",
+    true,
+    "the entry's user may not create or change what is needed",
+    "grant the right named in the message, or create it yourself",
+  ),
+  SCHEMA_LOCKED: kind(
+    "SCHEMA",
+    true,
+    "somebody holds a lock on the table, and the change waits its turn",
+    "nothing: pg-task tries again",
+  ),
+  SCHEMA_INCOMPATIBLE: kind(
+    "SCHEMA",
+    false,
+    "the table has a shape pg-task cannot use",
+    "run the statements named in the message",
+  ),
+  PROTOCOL_ACK_TIMEOUT: kind(
+    "PROTOCOL",
+    true,
+    "a started thread did not take its parameters in time",
+    "nothing: the thread is ended and started again; raise pg_conf.close or pg_work.close on a slow machine",
+  ),
+  PROTOCOL_PAYLOAD: kind(
+    "PROTOCOL",
+    false,
+    "a handed over payload is not what its reader expects",
+    "report it",
+  ),
+  THREAD_DIED: kind(
+    "INTERNAL",
+    true,
+    "a manager or executor thread ended unexpectedly",
+    "nothing: it is started again and its tasks are found",
+  ),
+  INTERNAL: kind("INTERNAL", false, "a bug in pg-task", "report it with the log"),
+} as const satisfies Record<string, ErrorKind>;
+
+export type ErrorCode = keyof typeof errorKinds;
+
+/** The one error class of pg-task: says what was expected, where, what came instead, what to do. */
+export class PgTaskError extends Error {
+  readonly code: ErrorCode;
+  readonly family: ErrorFamily;
+  readonly retryable: boolean;
+
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.name = "PgTaskError";
+    this.code = code;
+    this.family = errorKinds[code].family;
+    this.retryable = errorKinds[code].retryable;
+  }
+
+  get exitCode(): number {
+    return exitCodes[this.family];
+  }
+}
+
+/** An error as it crosses a thread boundary. */
+export interface ErrorReport {
+  readonly code: ErrorCode;
+  readonly message: string;
+}
+
+export function toReport(error: unknown): ErrorReport {
+  if (error instanceof PgTaskError) return { code: error.code, message: error.message };
+  return {
+    code: "INTERNAL",
+    message: error instanceof Error ? (error.stack ?? error.message) : String(error),
+  };
+}
+
+export function fromReport(report: ErrorReport): PgTaskError {
+  return new PgTaskError(report.code, report.message);
+}

@@ -1,0 +1,120 @@
+import type { ConnectionTarget, Entry } from "./config/types.js";
+import type { ErrorReport } from "./errors.js";
+
+/** Where a payload waits in the shared slots of a channel (see handshake.ts). */
+export interface SlotReference {
+  readonly slot: number;
+  readonly generation: number;
+}
+
+/** A server process that runs tasks for us; text made by the server, compared for equality only. */
+export interface BackendIdentity {
+  readonly pid: number;
+  /** `PID BACKEND_START` as stored in the column `owner`. */
+  readonly owner: string;
+}
+
+// ── supervisor → manager ────────────────────────────────────────────────────────────────────────
+
+/** Payload of the slot with which a manager starts and is reconfigured. */
+export interface ManagerParameters {
+  readonly entry: Entry;
+}
+
+export type ToManager =
+  | ({ readonly type: "start" } & SlotReference)
+  | ({ readonly type: "reconfigure" } & SlotReference)
+  /** How many executor sessions the manager may hold from now on. */
+  | { readonly type: "grant"; readonly sessions: number }
+  | { readonly type: "stop"; readonly graceMs: number };
+
+export type FromManager =
+  /** The table is there, the lock is held, wake-ups are heard. */
+  | { readonly type: "ready" }
+  /** It works no longer (connection or lock lost) and is on the way back by itself. */
+  | { readonly type: "waiting"; readonly reason: ErrorReport }
+  /** How many sessions it could use now. */
+  | { readonly type: "demand"; readonly sessions: number }
+  | { readonly type: "log"; readonly line: string }
+  /** It ended; without a reason because it was told to. */
+  | { readonly type: "stopped"; readonly reason: ErrorReport | null };
+
+// ── manager → executor ──────────────────────────────────────────────────────────────────────────
+
+/** Payload of the slot with which an executor starts. */
+export interface ExecutorParameters {
+  readonly target: ConnectionTarget;
+  readonly schema: string;
+  readonly table: string;
+  /** Most output kept of one task, in bytes of UTF-8. */
+  readonly outputLimit: number;
+  readonly logLevel: string;
+}
+
+/** How rows become text: the columns of the same names. */
+export interface OutputFormat {
+  readonly header: boolean;
+  readonly string: boolean;
+  /** One character each, or empty for none. */
+  readonly delimiter: string;
+  readonly quote: string;
+  readonly escape: string;
+  readonly null: string;
+}
+
+/** One execution of one task, for one session. */
+export interface Run {
+  readonly session: number;
+  /** A bigint, as text. */
+  readonly id: string;
+  readonly input: string;
+  readonly group: string;
+  /** Allowed run time in ms, 0 is without limit. */
+  readonly timeoutMs: number;
+  readonly format: OutputFormat;
+}
+
+/** Payload of a dispatch: several runs cross the thread boundary at once. */
+export interface Dispatch {
+  readonly runs: readonly Run[];
+}
+
+export type ToExecutor =
+  | ({ readonly type: "start" } & SlotReference)
+  | { readonly type: "open"; readonly sessions: readonly number[] }
+  | ({ readonly type: "dispatch" } & SlotReference)
+  /** The cancellation asked for has been sent to the session's backend. */
+  | { readonly type: "cancelled"; readonly session: number; readonly id: string }
+  /** Ends sessions that run nothing. */
+  | { readonly type: "close"; readonly sessions: readonly number[] }
+  /** Cancels what runs: every unfinished run comes back as `returned`. */
+  | { readonly type: "abort" }
+  /** Ends all sessions, then the thread's work. */
+  | { readonly type: "stop" };
+
+/** How a run came out. Times are the database's, as ISO 8601 text in UTC with microseconds. */
+export type RunResult =
+  | {
+      readonly outcome: "ended";
+      readonly session: number;
+      readonly id: string;
+      readonly start: string;
+      readonly stop: string;
+      readonly output: string | null;
+      /** Null when it ran without error. */
+      readonly error: string | null;
+    }
+  /** Not run, or cancelled on our own account and rolled back: back to PLAN. */
+  | { readonly outcome: "returned"; readonly session: number; readonly id: string };
+
+export type FromExecutor =
+  | { readonly type: "opened"; readonly session: number; readonly backend: BackendIdentity }
+  | { readonly type: "unopened"; readonly session: number; readonly reason: ErrorReport }
+  /** Runs that came out; their sessions are reset and free for the next ones. */
+  | { readonly type: "results"; readonly results: readonly RunResult[] }
+  /** Please cancel what this session's backend runs. */
+  | { readonly type: "cancel"; readonly session: number; readonly id: string }
+  /** The connection is gone; what it ran, if anything, has to be rescued. */
+  | { readonly type: "lost"; readonly session: number; readonly reason: ErrorReport }
+  | { readonly type: "closed"; readonly session: number }
+  | { readonly type: "log"; readonly line: string };
