@@ -1,8 +1,8 @@
-import pg from "pg";
+import { Client, DatabaseError } from "pg";
 import type { ConnectionTarget } from "./config/types.js";
 import { PgTaskError } from "./errors.js";
 
-export type Client = pg.Client;
+export type { Client };
 
 /** Settings given in the startup packet: RESET ALL and a role's or database's settings leave them be. */
 export type StartupSettings = Readonly<Record<string, string | number>>;
@@ -56,7 +56,7 @@ async function open(
   options: Parameters<typeof connect>[1],
   encrypted: boolean,
 ): Promise<Client> {
-  const client = new pg.Client({
+  const client = new Client({
     host: target.host,
     port: target.port,
     database: target.database,
@@ -110,7 +110,7 @@ function serverHasNoTls(error: unknown): boolean {
 
 function refusal(target: ConnectionTarget, error: unknown): PgTaskError {
   const where = describeTarget(target);
-  if (error instanceof pg.DatabaseError) {
+  if (error instanceof DatabaseError) {
     return new PgTaskError(
       "CONNECTION_REJECTED",
       `the server refused the connection ${where}: ${error.message} (SQLSTATE ${error.code})`,
@@ -135,5 +135,5 @@ function reason(error: unknown): string {
 
 /** SQLSTATE of an error the server sent, null for any other. */
 export function sqlState(error: unknown): string | null {
-  return error instanceof pg.DatabaseError ? (error.code ?? null) : null;
+  return error instanceof DatabaseError ? (error.code ?? null) : null;
 }

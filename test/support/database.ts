@@ -1,0 +1,62 @@
+import { randomBytes } from "node:crypto";
+import { after } from "node:test";
+import { connect, type Client } from "../../src/shared/database.js";
+import type { ConnectionTarget } from "../../src/shared/config/types.js";
+
+/** A database of a test file's own, dropped when the file has run. */
+export interface TestDatabase {
+  readonly target: ConnectionTarget;
+  readonly url: string;
+  /** Opens a connection that is ended when the file has run. */
+  connect(): Promise<Client>;
+}
+
+/** The server that test/run.ts started (or was given) for this run of the suite. */
+export function serverTarget(database = "postgres"): ConnectionTarget {
+  const url = process.env["TEST_DATABASE_URL"];
+  if (url === undefined) throw new Error("TEST_DATABASE_URL is not set: start tests with npm test");
+  const { hostname, port, username } = new URL(url);
+  return {
+    host: hostname,
+    port: Number(port),
+    user: username,
+    database,
+    sslmode: "disable",
+    connectTimeoutMs: 10_000,
+  };
+}
+
+/**
+ * Makes a database for this test file; `template` "task" has the task table in it already, "empty"
+ * is a new one. Call it at the top level of a test file.
+ */
+export async function createDatabase(template: "task" | "empty" = "task"): Promise<TestDatabase> {
+  const name = `test_${randomBytes(6).toString("hex")}`;
+  const source = template === "task" ? "test_template" : "template1";
+  await onServer((client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
+  const target = serverTarget(name);
+  const clients: Client[] = [];
+  after(async () => {
+    await Promise.all(clients.map((client) => client.end()));
+    await onServer((client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
+  });
+  return {
+    target,
+    url: `postgresql://${target.user}@${target.host}:${target.port}/${name}`,
+    async connect() {
+      const client = await connect(target, { applicationName: "test" });
+      clients.push(client);
+      return client;
+    },
+  };
+}
+
+/** Runs something on a short connection to the server's own database. */
+export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
+  const client = await connect(serverTarget(), { applicationName: "test" });
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
