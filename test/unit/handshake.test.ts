@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { afterEach, beforeEach, describe, it, mock } from "node:test";
+import { afterEach, beforeEach, describe, it, mock, type TestContext } from "node:test";
 import { PgTaskError } from "../../src/shared/errors.js";
 import { HandshakeReceiver } from "../../src/shared/handshake/receiver.js";
 import { HandshakeSender } from "../../src/shared/handshake/sender.js";
@@ -19,6 +19,18 @@ function channel(options?: { slots?: number; slotBytes?: number }) {
 }
 
 const ackTimeout = { name: "PgTaskError", code: "PROTOCOL_ACK_TIMEOUT" };
+
+/** What Atomics.waitAsync promised so far. */
+function watchWaits(test: TestContext): Promise<string>[] {
+  const waits: Promise<string>[] = [];
+  const { waitAsync } = Atomics;
+  test.mock.method(Atomics, "waitAsync", (array: Int32Array, index: number, value: number) => {
+    const wait = waitAsync(array, index, value);
+    if (wait.async) waits.push(wait.value);
+    return wait;
+  });
+  return waits;
+}
 
 describe("a handover", () => {
   it("resolves once the child has taken the payload", async () => {
@@ -251,5 +263,72 @@ describe("a failed channel", () => {
     sender.fail(new Error("first"));
     sender.fail(new Error("second"));
     await assert.rejects(send({}), { message: "first" });
+  });
+});
+
+describe("between the steps", () => {
+  it("a payload taken back after it was copied is not given", async (test) => {
+    const { sender, receiver, rung, send } = channel();
+    const sent = assert.rejects(send({ a: 1 }), { message: "dead" });
+    const { compareExchange } = Atomics;
+    let acknowledging = true;
+    test.mock.method(
+      Atomics,
+      "compareExchange",
+      (array: Int32Array, index: number, expected: number, next: number) => {
+        if (acknowledging) {
+          acknowledging = false;
+          sender.fail(new Error("dead"));
+        }
+        return compareExchange(array, index, expected, next);
+      },
+    );
+    assert.equal(receiver.take(rung[0]!), null);
+    await sent;
+  });
+
+  it("a wake-up meant for an earlier generation is not mistaken for an answer", async () => {
+    mock.timers.enable({ apis: ["setTimeout"] });
+    try {
+      const { sender, receiver, rung, send } = channel({ slots: 1 });
+      const sent = send({ a: 1 });
+      const woken = Atomics.notify(
+        new Int32Array(sender.buffer, 0, wordIndex(0) + 1),
+        wordIndex(0),
+      );
+      assert.equal(woken, 1);
+      await new Promise(setImmediate);
+      assert.equal(sender.pending, 1);
+      receiver.take(rung[0]!);
+      await sent;
+    } finally {
+      mock.timers.reset();
+    }
+  });
+});
+
+describe("no wait is left behind", () => {
+  beforeEach(() => mock.timers.enable({ apis: ["setTimeout"] }));
+  afterEach(() => mock.timers.reset());
+
+  it("by a handover that was taken back", async (test) => {
+    const waits = watchWaits(test);
+    const { send } = channel();
+    const sent = assert.rejects(send({}, 10), ackTimeout);
+    mock.timers.tick(10);
+    await sent;
+    assert.deepEqual(await Promise.all(waits), ["ok"]);
+  });
+
+  it("by a handover seen as taken before the child's wake-up came", async (test) => {
+    const waits = watchWaits(test);
+    const { receiver, rung, send } = channel();
+    const sent = send({}, 10);
+    const notifying = test.mock.method(Atomics, "notify");
+    notifying.mock.mockImplementationOnce(() => 0);
+    receiver.take(rung[0]!);
+    mock.timers.tick(10);
+    await sent;
+    assert.deepEqual(await Promise.all(waits), ["ok"]);
   });
 });
