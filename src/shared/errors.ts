@@ -169,6 +169,12 @@ export const errorKinds = {
     "a manager or executor thread ended unexpectedly",
     "nothing: it is started again and its tasks are found",
   ),
+  START_ABORTED: kind(
+    "INTERNAL",
+    false,
+    "something was stopped before it had started",
+    "nothing: the stop was asked for",
+  ),
   INTERNAL: kind("INTERNAL", false, "a bug in pg-task", "report it with the log"),
 } as const satisfies Record<string, ErrorKind>;
 

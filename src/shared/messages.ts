@@ -2,10 +2,12 @@ import type { MessagePort } from "node:worker_threads";
 import type { ConnectionTarget, Entry } from "./config/types.js";
 import type { ErrorReport } from "./errors.js";
 
-/** Where a payload waits in the shared slots of a channel (see handshake.ts). */
+/** Where a payload waits in the shared slots of a channel (see handshake/slots.ts). */
 export interface SlotReference {
   readonly slot: number;
   readonly generation: number;
+  /** The payload itself, when it is larger than a slot. */
+  readonly overflow?: SharedArrayBuffer;
 }
 
 /** A server process that runs tasks for us; text made by the server, compared for equality only. */
