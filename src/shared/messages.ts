@@ -88,6 +88,8 @@ export interface Run {
   readonly group: string;
   /** Allowed run time in ms, 0 is without limit. */
   readonly timeoutMs: number;
+  /** Whether the session keeps its state for its next run. */
+  readonly save: boolean;
   readonly format: OutputFormat;
 }
 
@@ -100,9 +102,12 @@ export type ToExecutor =
   | ({ readonly type: "start" } & SlotReference)
   | { readonly type: "open"; readonly sessions: readonly number[] }
   | ({ readonly type: "dispatch" } & SlotReference)
-  /** The cancellation asked for has been sent to the session's backend. */
+  /**
+   * Answers every `cancel`: pg_cancel_backend has returned, or could not be called. Until then the
+   * session stays with that run.
+   */
   | { readonly type: "cancelled"; readonly session: number; readonly id: string }
-  /** Ends sessions that run nothing. */
+  /** Ends sessions, each once the runs dispatched to it have come out. */
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
@@ -116,7 +121,8 @@ export type RunResult =
       readonly session: number;
       readonly id: string;
       readonly start: string;
-      readonly stop: string;
+      /** Null when the connection was lost between the end of the run and its clock being read. */
+      readonly stop: string | null;
       readonly output: string | null;
       /** Null when it ran without error. */
       readonly error: string | null;
@@ -131,7 +137,10 @@ export type FromExecutor =
   | { readonly type: "unopened"; readonly session: number; readonly reason: ErrorReport }
   /** Runs that came out; their sessions are reset and free for the next ones. */
   | { readonly type: "results"; readonly results: readonly RunResult[] }
-  /** Please cancel what this session's backend runs. */
+  /**
+   * Please cancel what this session's backend runs, and answer `cancelled`. Comes again for as long
+   * as the run withstands.
+   */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /** The connection is gone; what it ran, if anything, has to be rescued. */
   | { readonly type: "lost"; readonly session: number; readonly reason: ErrorReport }

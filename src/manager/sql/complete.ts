@@ -51,11 +51,11 @@ WITH result AS MATERIALIZED (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
-    start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
+    start = e.start, stop = coalesce(e.stop, now()), output = e.output, error = e.error, owner = NULL
   FROM ended AS e
   WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT deletable AND state IN ('TAKE', 'WORK')))
 ), stopped AS (
-  UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
+  UPDATE ${qualified} AS t SET start = e.start, stop = coalesce(e.stop, now()), output = e.output, error = e.error, owner = NULL
   FROM ended AS e
   WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE state NOT IN ('TAKE', 'WORK', 'PLAN')))
 ), replanned AS (

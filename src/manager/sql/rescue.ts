@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/database.js";
-import { ownerExpression } from "../../shared/identity.js";
+import { ownerSql } from "../../shared/identity.js";
 import type { TaskTable } from "../table.js";
 
 /** A task that some session has. */
@@ -46,7 +46,7 @@ SELECT o.owner FROM unnest($1::text[]) AS o(owner)
 WHERE NOT EXISTS (
   SELECT FROM pg_stat_activity AS a
   WHERE a.pid::text = split_part(o.owner, ' ', 1)
-    AND (a.backend_start IS NULL OR ${ownerExpression("a")} = o.owner))`,
+    AND (a.backend_start IS NULL OR ${ownerSql("a")} = o.owner))`,
     values: [named],
   });
   return rows.map((row) => row.owner);

@@ -1,0 +1,71 @@
+/** Why a run is cancelled on our own account. */
+export type CancelReason = "timeout" | "output" | "abort";
+
+/** A cancel that hit nothing, or that the task's SQL caught, is asked for again after this. */
+const repeatMs = 1000;
+
+/**
+ * Cancels one run through the manager, so that the cancel hits that run and nothing else.
+ *
+ *     waiting ──begin──▶ running ──end──▶ ended
+ *
+ * While waiting (the run's settings may not have answered) a request is kept, for a cancel would hit
+ * the settings. Once ended nothing is asked any more, but one that is under way must be waited for
+ * (`settled`) before anything is run that it may not hit.
+ */
+export class Cancellation {
+  readonly #ask: () => void;
+  #state: "waiting" | "running" | "ended" = "waiting";
+  #reason: CancelReason | null = null;
+  #underWay = false;
+  #repeat: NodeJS.Timeout | undefined;
+  #settle: (() => void)[] = [];
+
+  /** @param ask asks the manager; it answers each time with `answered` */
+  constructor(ask: () => void) {
+    this.#ask = ask;
+  }
+
+  /** Why the run was first asked to end, null when it was not. */
+  get reason(): CancelReason | null {
+    return this.#reason;
+  }
+
+  /** The run's settings stand: from now on a cancel hits the run. */
+  begin(): void {
+    if (this.#state !== "waiting") return;
+    this.#state = "running";
+    if (this.#reason !== null) this.#send();
+  }
+
+  request(reason: CancelReason): void {
+    if (this.#state === "ended" || this.#reason !== null) return;
+    this.#reason = reason;
+    if (this.#state === "running") this.#send();
+  }
+
+  /** The manager's cancel has reached the server, if it could. */
+  answered(): void {
+    if (!this.#underWay) return;
+    this.#underWay = false;
+    for (const settle of this.#settle.splice(0)) settle();
+    if (this.#state === "running") this.#repeat = setTimeout(() => this.#send(), repeatMs);
+  }
+
+  /** The run is over. */
+  end(): void {
+    this.#state = "ended";
+    clearTimeout(this.#repeat);
+  }
+
+  /** Resolves when no cancel is under way. */
+  async settled(): Promise<void> {
+    if (!this.#underWay) return;
+    await new Promise<void>((resolve) => this.#settle.push(resolve));
+  }
+
+  #send(): void {
+    this.#underWay = true;
+    this.#ask();
+  }
+}

@@ -1,0 +1,124 @@
+import { connect, describeTarget, sqlState, type StartupSettings } from "../shared/database.js";
+import { PgTaskError } from "../shared/errors.js";
+import { ownerSql } from "../shared/identity.js";
+import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
+import { applicationName, resetSql, settingsSql } from "./sessionSql.js";
+import { Wire, type Answer } from "./wire.js";
+
+/** A connection that can run tasks. */
+export interface OpenConnection {
+  readonly wire: Wire;
+  readonly backend: BackendIdentity;
+  /** Whether the session began with a role other than its user. */
+  readonly roleGiven: boolean;
+}
+
+/** The server ends a session whose client is gone within about ten seconds. */
+const settings: StartupSettings = {
+  client_encoding: "UTF8",
+  tcp_keepalives_idle: 5,
+  tcp_keepalives_interval: 2,
+  tcp_keepalives_count: 3,
+  tcp_user_timeout: 10_000,
+};
+
+/** Known from PostgreSQL 14 on, and there not on every platform. */
+const laterSettings: StartupSettings = {
+  ...settings,
+  client_connection_check_interval: 200,
+  idle_session_timeout: 0,
+};
+
+/** SQLSTATEs with which a server refuses a setting: it does not know it, or not that value of it. */
+const settingRefused = new Set(["42704", "22023"]);
+
+/** Messages of any size that are no row are kept up to this, in bytes. */
+const leastMessageLimit = 1 << 20;
+/** Lengths and count of the most columns a row may have. */
+const rowOverhead = 8192;
+
+const identitySql =
+  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, pg_catalog.current_setting('role') ` +
+  "FROM pg_catalog.pg_stat_activity AS activity " +
+  "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()";
+
+/** Opens connections to one target, and remembers what its server knows. */
+export class Connector {
+  readonly #parameters: ExecutorParameters;
+  #settings = laterSettings;
+
+  constructor(parameters: ExecutorParameters) {
+    this.#parameters = parameters;
+  }
+
+  /**
+   * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or CONNECTION_POOLED as `connect`,
+   * CONNECTION_REJECTED when the server does not let a session set itself up, CONNECTION_LOST
+   */
+  async open(): Promise<OpenConnection> {
+    const client = await this.#connect();
+    const { outputLimit } = this.#parameters;
+    const wire = new Wire(client, Math.max(outputLimit, leastMessageLimit) + rowOverhead);
+    try {
+      return await this.#introduce(wire);
+    } catch (error) {
+      await wire.close();
+      throw error;
+    }
+  }
+
+  async #connect(): ReturnType<typeof connect> {
+    const { target } = this.#parameters;
+    const options = { applicationName: applicationName(this.#parameters) };
+    try {
+      return await connect(target, { ...options, settings: this.#settings });
+    } catch (error) {
+      const refused = error instanceof PgTaskError ? sqlState(error.cause) : null;
+      if (this.#settings === settings || !settingRefused.has(refused ?? "")) throw error;
+      this.#settings = settings;
+      return await connect(target, { ...options, settings });
+    }
+  }
+
+  async #introduce(wire: Wire): Promise<OpenConnection> {
+    const answer = await wire.ask(identitySql);
+    this.#expectSuccess(answer);
+    const [pid, owner, role] = answer.rows[0] ?? [];
+    if (Number(pid) !== wire.pid) throw this.#pooled();
+    if (typeof owner !== "string") {
+      throw new PgTaskError(
+        "CONNECTION_REJECTED",
+        `expected to find backend ${pid} of ${describeTarget(this.#parameters.target)} with its start ` +
+          "in pg_stat_activity, found none",
+      );
+    }
+    await this.#rehearse(wire);
+    return { wire, backend: { pid: wire.pid, owner }, roleGiven: role !== "none" };
+  }
+
+  /** Tries what every run needs, so that no run fails for it. */
+  async #rehearse(wire: Wire): Promise<void> {
+    const trial = { id: "0", group: "", timeoutMs: 0, save: false };
+    const queries = [settingsSql(this.#parameters, trial), ...resetSql(trial, true)];
+    const answers = await Promise.all(queries.map((text) => wire.ask(text)));
+    for (const answer of answers) this.#expectSuccess(answer);
+  }
+
+  #expectSuccess(answer: Answer): void {
+    if (answer.error === null) return;
+    const where = describeTarget(this.#parameters.target);
+    const { message, code } = answer.error;
+    throw new PgTaskError(
+      "CONNECTION_REJECTED",
+      `the server ${where} did not let a session set itself up: ${message} (SQLSTATE ${code})`,
+    );
+  }
+
+  #pooled(): PgTaskError {
+    return new PgTaskError(
+      "CONNECTION_POOLED",
+      `expected the server itself at ${describeTarget(this.#parameters.target)}, got a connection ` +
+        "whose backend is another one: give the server's own address instead of a pooler's",
+    );
+  }
+}

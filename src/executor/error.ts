@@ -1,0 +1,26 @@
+import type { ServerError } from "./wireMessages.js";
+
+/** An error of the server as the text of the column `error`, laid out as in the server's own log. */
+export function formatError(error: ServerError, input: string): string {
+  const position = error.position ?? error.internalPosition;
+  const at = position === undefined ? "" : ` at character ${position}`;
+  return [
+    line(error.severity, error.message) + at,
+    line("DETAIL", error.detail),
+    line("HINT", error.hint),
+    line("QUERY", error.internalQuery),
+    line("CONTEXT", error.where),
+    line("STATEMENT", input),
+  ]
+    .filter((part) => part !== "")
+    .join("\n");
+}
+
+/** An error of pg-task's own in the same layout. */
+export function formatOwnError(message: string, input: string): string {
+  return `${line("ERROR", message)}\n${line("STATEMENT", input)}`;
+}
+
+function line(label: string, text: string | undefined): string {
+  return text === undefined ? "" : `${label}:  ${text.replaceAll("\n", "\n\t")}`;
+}

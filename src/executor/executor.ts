@@ -1,0 +1,123 @@
+import type { Log } from "../shared/log.js";
+import { PgTaskError, toReport } from "../shared/errors.js";
+import type { ExecutorParameters, FromExecutor, Run, RunResult } from "../shared/messages.js";
+import { Connector } from "./connection.js";
+import { Session, type SessionEvents } from "./session.js";
+
+/**
+ * Holds sessions and runs on them what the manager dispatches. Every order is harmless at any time:
+ * a run for a session that cannot take it comes back as `returned`, others about sessions that are
+ * not there have no effect.
+ */
+export class Executor {
+  readonly #parameters: ExecutorParameters;
+  readonly #connector: Connector;
+  readonly #send: (message: FromExecutor) => void;
+  readonly #log: Log;
+  readonly #sessions = new Map<number, Session>();
+  /** Results that came out in this turn of the event loop. */
+  #results: RunResult[] = [];
+  #stopped: Promise<void> | null = null;
+
+  /** @param send gets what the manager is to know */
+  constructor(
+    parameters: ExecutorParameters,
+    options: { readonly send: (message: FromExecutor) => void; readonly log: Log },
+  ) {
+    this.#parameters = parameters;
+    this.#connector = new Connector(parameters);
+    this.#send = options.send;
+    this.#log = options.log;
+  }
+
+  /** Opens sessions; each answers `opened` or `unopened`. */
+  open(sessions: readonly number[]): void {
+    for (const session of sessions) this.#open(session);
+  }
+
+  /** Gives runs to their sessions, which run them one after another in this order. */
+  dispatch(runs: readonly Run[]): void {
+    for (const run of runs) {
+      if (this.#sessions.get(run.session)?.dispatch(run) === true) continue;
+      this.#log.warn({ session: run.session, id: run.id }, "run for a session that is not open");
+      this.#result({ outcome: "returned", session: run.session, id: run.id });
+    }
+  }
+
+  /** The manager's answer to `cancel`. */
+  cancelled(session: number, id: string): void {
+    this.#sessions.get(session)?.cancelled(id);
+  }
+
+  /** Ends sessions, each once the runs dispatched to it have come out; each answers `closed`. */
+  close(sessions: readonly number[]): void {
+    for (const session of sessions) this.#sessions.get(session)?.close();
+  }
+
+  /** Makes every run that has not ended come out, by a cancel where it is under way. */
+  abort(): void {
+    for (const session of this.#sessions.values()) session.abort();
+  }
+
+  /**
+   * Ends all sessions at once. Resolves when their connections are closed and everything about them
+   * has been sent.
+   */
+  async stop(): Promise<void> {
+    this.#stopped ??= this.#stopSessions();
+    await this.#stopped;
+  }
+
+  async #stopSessions(): Promise<void> {
+    await Promise.all([...this.#sessions.values()].map((session) => session.stop()));
+    this.#flush();
+  }
+
+  #open(id: number): void {
+    if (this.#sessions.has(id)) {
+      this.#log.warn({ session: id }, "session to be opened is there already");
+      return;
+    }
+    if (this.#stopped !== null) {
+      const reason = new PgTaskError("CONNECTION_FAILED", "the executor has been stopped");
+      this.#tell({ type: "unopened", session: id, reason: toReport(reason) });
+      return;
+    }
+    const session = new Session(id, this.#parameters, this.#connector, this.#events(id));
+    this.#sessions.set(id, session);
+  }
+
+  #events(session: number): SessionEvents {
+    return {
+      opened: (backend) => this.#tell({ type: "opened", session, backend }),
+      unopened: (reason) => this.#forget({ type: "unopened", session, reason }),
+      result: (result) => this.#result(result),
+      cancel: (id) => this.#tell({ type: "cancel", session, id }),
+      lost: (reason) => this.#forget({ type: "lost", session, reason }),
+      closed: () => this.#forget({ type: "closed", session }),
+    };
+  }
+
+  #forget(message: FromExecutor & { readonly session: number }): void {
+    this.#sessions.delete(message.session);
+    this.#tell(message);
+  }
+
+  #result(result: RunResult): void {
+    this.#results.push(result);
+    if (this.#results.length === 1) setImmediate(() => this.#flush());
+  }
+
+  #flush(): void {
+    if (this.#results.length === 0) return;
+    const results = this.#results;
+    this.#results = [];
+    this.#send({ type: "results", results });
+  }
+
+  /** What comes after a result is never heard of before it. */
+  #tell(message: FromExecutor): void {
+    this.#flush();
+    this.#send(message);
+  }
+}

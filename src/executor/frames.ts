@@ -1,0 +1,76 @@
+/**
+ * Gets each message of the server: its type byte and its body, which is valid only during the call.
+ * `whole` is false when the body was larger than the limit and only its beginning is there.
+ */
+export type FrameHandler = (code: number, body: Buffer, whole: boolean) => void;
+
+const headerBytes = 5;
+
+/**
+ * Cuts the server's byte stream into its messages, in bounded memory: of a message larger than
+ * `limit` bytes only the first `limit` are kept.
+ */
+export class Frames {
+  readonly #limit: number;
+  readonly #handle: FrameHandler;
+  readonly #header = Buffer.alloc(headerBytes);
+  #headerLength = 0;
+  /** The body that is being put together, null between messages. */
+  #body: Buffer | null = null;
+  #whole = true;
+  #kept = 0;
+  #missing = 0;
+
+  constructor(limit: number, handle: FrameHandler) {
+    this.#limit = limit;
+    this.#handle = handle;
+  }
+
+  /** @throws Error when the stream is no PostgreSQL protocol, and whatever the handler throws. */
+  push(chunk: Buffer): void {
+    let offset = 0;
+    while (offset < chunk.length) {
+      if (this.#body !== null) offset = this.#continueBody(this.#body, chunk, offset);
+      else if (this.#headerLength === 0 && chunk.length - offset >= headerBytes) {
+        offset = this.#begin(chunk, offset, offset + headerBytes, chunk);
+      } else offset = this.#continueHeader(chunk, offset);
+    }
+  }
+
+  #continueHeader(chunk: Buffer, offset: number): number {
+    const end = Math.min(chunk.length, offset + headerBytes - this.#headerLength);
+    this.#headerLength += chunk.copy(this.#header, this.#headerLength, offset, end);
+    if (this.#headerLength < headerBytes) return end;
+    this.#headerLength = 0;
+    return this.#begin(this.#header, 0, end, chunk);
+  }
+
+  /** Starts the message whose header is at `headerOffset` and whose body begins at `offset`. */
+  #begin(header: Buffer, headerOffset: number, offset: number, chunk: Buffer): number {
+    const code = header.readUInt8(headerOffset);
+    const length = header.readUInt32BE(headerOffset + 1) - 4;
+    if (length < 0) throw new Error(`message of type ${code} with a length below 4`);
+    const end = offset + length;
+    if (end <= chunk.length && length <= this.#limit) {
+      this.#handle(code, chunk.subarray(offset, end), true);
+      return end;
+    }
+    this.#header[0] = code;
+    this.#body = Buffer.allocUnsafe(Math.min(length, this.#limit));
+    this.#whole = length <= this.#limit;
+    this.#kept = 0;
+    this.#missing = length;
+    return offset;
+  }
+
+  #continueBody(body: Buffer, chunk: Buffer, offset: number): number {
+    const end = Math.min(chunk.length, offset + this.#missing);
+    this.#missing -= end - offset;
+    this.#kept += chunk.copy(body, this.#kept, offset, end);
+    if (this.#missing === 0) {
+      this.#body = null;
+      this.#handle(this.#header.readUInt8(0), body, this.#whole);
+    }
+    return end;
+  }
+}

@@ -1,0 +1,147 @@
+import type { OutputFormat } from "../shared/messages.js";
+import type { Column, WireEvent } from "./wireMessages.js";
+
+/** bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
+const plainTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
+
+/** Lines are joined to pieces of about this many characters, so that many short ones stay cheap. */
+const pieceLength = 1 << 16;
+
+/** Makes a task's output of what the server answers, in memory bounded by the limit. */
+export class Output {
+  readonly #format: OutputFormat;
+  readonly #limit: number;
+  readonly #onFailure: () => void;
+  readonly #pieces: string[] = [];
+  #piece = "";
+  #bytes = 0;
+  #empty = true;
+  #failure: string | null = null;
+  /** The columns of the rows set that is being read, null outside of one. */
+  #columns: readonly Column[] | null = null;
+  #quoted: readonly boolean[] = [];
+  #headerDue = false;
+  #copying = false;
+
+  /**
+   * @param limit most bytes of UTF-8 kept
+   * @param onFailure called once, when the output cannot be taken; nothing is added from then on
+   */
+  constructor(format: OutputFormat, limit: number, onFailure: () => void) {
+    this.#format = format;
+    this.#limit = limit;
+    this.#onFailure = onFailure;
+  }
+
+  /** Why the output could not be taken, null when it could. */
+  get failure(): string | null {
+    return this.#failure;
+  }
+
+  /** All that was kept; null when there was nothing at all. */
+  get text(): string | null {
+    return this.#empty ? null : this.#pieces.join("") + this.#piece;
+  }
+
+  receive(event: WireEvent): void {
+    if (this.#failure !== null) return;
+    switch (event.type) {
+      case "rowDescription":
+        this.#beginRows(event.columns);
+        break;
+      case "dataRow":
+        this.#row(event.values);
+        break;
+      case "copyOut":
+        this.#copying = true;
+        if (event.binary) this.#fail("binary COPY TO STDOUT is not supported");
+        break;
+      case "copyData":
+        this.#add(event.text.endsWith("\n") ? event.text.slice(0, -1) : event.text);
+        break;
+      case "unreadable":
+        this.#fail(event.reason === "size" ? this.#tooLarge : "output is not encoded in UTF8");
+        break;
+      case "commandComplete":
+        this.#endStatement(event.tag);
+        break;
+      case "emptyQuery":
+      case "error":
+      case "ready":
+        break;
+    }
+  }
+
+  #beginRows(columns: readonly Column[]): void {
+    this.#columns = columns;
+    this.#headerDue = this.#format.header && columns.length > 1;
+    this.#quoted = columns.map(
+      ({ typeOid }) =>
+        !(this.#format.string && plainTypes.has(typeOid)) && this.#format.quote !== "",
+    );
+  }
+
+  #row(values: readonly (string | null)[]): void {
+    const columns = this.#columns ?? [];
+    if (columns.some(({ binary }) => binary)) {
+      this.#fail("rows in binary format are not supported");
+      return;
+    }
+    const line = values
+      .map((value, index) => this.#cell(value, this.#quoted[index] ?? false))
+      .join(this.#format.delimiter);
+    this.#add(this.#headerDue ? `${this.#header(columns)}\n${line}` : line);
+    this.#headerDue = false;
+  }
+
+  #header(columns: readonly Column[]): string {
+    const quoted = this.#format.quote !== "";
+    return columns.map(({ name }) => this.#cell(name, quoted)).join(this.#format.delimiter);
+  }
+
+  #cell(value: string | null, quoted: boolean): string {
+    if (value === null) return this.#format.null;
+    if (!quoted) return value;
+    const { quote, escape } = this.#format;
+    return quote + (escape === "" ? value : escapeIn(value, quote, escape)) + quote;
+  }
+
+  #endStatement(tag: string): void {
+    if (this.#columns === null && !this.#copying) this.#add(tag);
+    this.#columns = null;
+    this.#copying = false;
+  }
+
+  #add(line: string): void {
+    const addition = this.#empty ? line : `\n${line}`;
+    const bytes = this.#bytes + Buffer.byteLength(addition);
+    if (bytes > this.#limit) {
+      this.#fail(this.#tooLarge);
+      return;
+    }
+    this.#empty = false;
+    this.#bytes = bytes;
+    this.#piece += addition;
+    if (this.#piece.length < pieceLength) return;
+    this.#pieces.push(this.#piece);
+    this.#piece = "";
+  }
+
+  get #tooLarge(): string {
+    return `output exceeds ${this.#limit} bytes`;
+  }
+
+  #fail(message: string): void {
+    this.#failure = message;
+    this.#onFailure();
+  }
+}
+
+function escapeIn(value: string, quote: string, escape: string): string {
+  let escaped = value;
+  if (escaped.includes(escape)) escaped = escaped.split(escape).join(escape + escape);
+  if (quote !== escape && escaped.includes(quote)) {
+    escaped = escaped.split(quote).join(escape + quote);
+  }
+  return escaped;
+}

@@ -1,0 +1,68 @@
+import { escapeLiteral } from "pg";
+import type { Run } from "../shared/messages.js";
+
+/** The largest value of the server's statement_timeout, in ms. */
+const maxStatementTimeoutMs = 2 ** 31 - 1;
+
+/** The server's clock, in UTC with microseconds, whatever DateStyle and TimeZone are. */
+const nowSql =
+  "pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.clock_timestamp()), " +
+  `'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+
+/** The table whose tasks a session runs. */
+export interface TaskTable {
+  readonly schema: string;
+  readonly table: string;
+}
+
+/** What a session is called when it runs nothing; the server cuts it at its limit. */
+export function applicationName({ schema, table }: TaskTable): string {
+  return `pg_task ${schema} ${table}`;
+}
+
+/** Tells the session what it runs; the last column of its row is the start. */
+export function settingsSql(
+  table: TaskTable,
+  run: Pick<Run, "id" | "group" | "timeoutMs">,
+): string {
+  const settings: [string, string][] = [
+    ["application_name", `${applicationName(table)} ${run.group}`],
+    ["pg_task.id", run.id],
+    ["pg_task.schema", table.schema],
+    ["pg_task.table", table.table],
+    ["pg_task.group", run.group],
+  ];
+  if (run.timeoutMs > 0) {
+    const timeoutMs = Math.min(Math.ceil(run.timeoutMs), maxStatementTimeoutMs);
+    settings.push(["statement_timeout", String(timeoutMs)]);
+  }
+  return `SELECT ${settings.map(([name, value]) => setConfig(name, value)).join(", ")}, ${nowSql}`;
+}
+
+/** Reads the stop, the last column of its row, and ends a timeout, so that it spares the reset. */
+export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
+  const keepTimeout = run.save && run.timeoutMs === 0;
+  return keepTimeout
+    ? `SELECT ${nowSql}`
+    : `SELECT ${setConfig("statement_timeout", "0")}, ${nowSql}`;
+}
+
+/**
+ * The queries that make a session as new, each a message of its own. When the task keeps its state
+ * for the next, only what would bind that one or make it unreadable is given up.
+ *
+ * @param roleGiven whether the session began with a role other than its user (ALTER ROLE … SET role)
+ */
+export function resetSql(run: Pick<Run, "timeoutMs" | "save">, roleGiven: boolean): string[] {
+  if (run.save) {
+    const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
+    return ["RESET client_encoding", ...timeout];
+  }
+  // DISCARD ALL sets the role to none, whatever it was at the beginning.
+  return roleGiven ? ["DISCARD ALL", "RESET ROLE"] : ["DISCARD ALL"];
+}
+
+function setConfig(name: string, value: string): string {
+  // A backslash makes it E'…', which means the same whatever standard_conforming_strings is.
+  return `pg_catalog.set_config('${name}', ${escapeLiteral(value)}, false)`;
+}

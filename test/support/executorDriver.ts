@@ -1,0 +1,154 @@
+import { after } from "node:test";
+import { Executor } from "../../src/executor/executor.js";
+import type { ConnectionTarget } from "../../src/shared/config/types.js";
+import type { Client } from "../../src/shared/database.js";
+import { createLog } from "../../src/shared/log.js";
+import type {
+  BackendIdentity,
+  ExecutorParameters,
+  FromExecutor,
+  OutputFormat,
+  Run,
+  RunResult,
+} from "../../src/shared/messages.js";
+
+/** The defaults of the task table's columns. */
+export const defaultFormat: OutputFormat = {
+  header: true,
+  string: true,
+  delimiter: "\t",
+  quote: "",
+  escape: "",
+  null: "\\N",
+};
+
+export type Ended = Extract<RunResult, { outcome: "ended" }>;
+
+/** Stands in for the manager of an executor. */
+export class ExecutorDriver {
+  readonly executor: Executor;
+  /** Everything the executor has said, in order. */
+  readonly messages: FromExecutor[] = [];
+  /** Lines of its log. */
+  readonly lines: string[] = [];
+  /** Answers a request to cancel; replace it to answer otherwise. */
+  onCancel: (session: number, id: string) => void = (session, id) => void this.cancel(session, id);
+  readonly #admin: Client;
+  readonly #backends = new Map<number, BackendIdentity>();
+  readonly #watchers = new Set<() => void>();
+  #lastId = 0;
+
+  /** @param admin a connection that may cancel the sessions' backends */
+  constructor(
+    target: ConnectionTarget,
+    admin: Client,
+    parameters: Partial<ExecutorParameters> = {},
+  ) {
+    this.#admin = admin;
+    this.executor = new Executor(
+      {
+        target,
+        schema: "public",
+        table: "task",
+        outputLimit: 64 << 20,
+        logLevel: "warn",
+        ...parameters,
+      },
+      {
+        send: (message) => this.#receive(message),
+        log: createLog({
+          level: "warn",
+          name: "test",
+          write: (line) => this.lines.push(line),
+        }),
+      },
+    );
+    after(() => this.executor.stop());
+  }
+
+  /** Opens a session. */
+  async open(session: number): Promise<BackendIdentity> {
+    this.executor.open([session]);
+    const { backend } = await this.heard("opened", (message) => message.session === session);
+    return backend;
+  }
+
+  /** Makes a run with an id of its own. */
+  make(session: number, input: string, options: Partial<Run> = {}): Run {
+    const id = String(++this.#lastId);
+    const run = { session, id, input, group: "group", timeoutMs: 0, save: false };
+    return { ...run, format: defaultFormat, ...options };
+  }
+
+  /** Runs something to its end. */
+  async run(session: number, input: string, options: Partial<Run> = {}): Promise<Ended> {
+    const run = this.make(session, input, options);
+    this.executor.dispatch([run]);
+    const result = await this.result(run.id);
+    if (result.outcome !== "ended") throw new Error(`run ${run.id} was returned`);
+    return result;
+  }
+
+  /** How a run came out, when it has. */
+  async result(id: string): Promise<RunResult> {
+    return await this.#watch(() => this.results().find((result) => result.id === id));
+  }
+
+  results(): RunResult[] {
+    return this.messages.flatMap((message) => (message.type === "results" ? message.results : []));
+  }
+
+  /** The first message of this type that fits, when it has come. */
+  async heard<T extends FromExecutor["type"]>(
+    type: T,
+    fits: (message: Extract<FromExecutor, { type: T }>) => boolean = () => true,
+  ): Promise<Extract<FromExecutor, { type: T }>> {
+    const isFitting = (message: FromExecutor): message is Extract<FromExecutor, { type: T }> =>
+      message.type === type && fits(message as Extract<FromExecutor, { type: T }>);
+    return await this.#watch(() => this.messages.find(isFitting));
+  }
+
+  /** Resolves when a session's backend is in the middle of a query that contains this text. */
+  async running(session: number, text: string): Promise<void> {
+    const pid = this.backend(session).pid;
+    for (;;) {
+      const { rowCount } = await this.#admin.query(
+        "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active' AND strpos(query, $2) > 0",
+        [pid, text],
+      );
+      if (rowCount === 1) return;
+    }
+  }
+
+  /** Does what the manager does on `cancel`. */
+  async cancel(session: number, id: string): Promise<void> {
+    await this.#admin.query("SELECT pg_cancel_backend($1)", [this.backend(session).pid]);
+    this.executor.cancelled(session, id);
+  }
+
+  backend(session: number): BackendIdentity {
+    const backend = this.#backends.get(session);
+    if (backend === undefined) throw new Error(`session ${session} has never been open`);
+    return backend;
+  }
+
+  #receive(message: FromExecutor): void {
+    this.messages.push(message);
+    if (message.type === "opened") this.#backends.set(message.session, message.backend);
+    if (message.type === "cancel") this.onCancel(message.session, message.id);
+    for (const watcher of this.#watchers) watcher();
+  }
+
+  #watch<T>(look: () => T | undefined): Promise<T> {
+    return new Promise((resolve) => {
+      const watcher = () => {
+        const found = look();
+        if (found === undefined) return;
+        this.#watchers.delete(watcher);
+        resolve(found);
+      };
+      this.#watchers.add(watcher);
+      watcher();
+    });
+  }
+}
