@@ -51,8 +51,10 @@ export function hostManager(port: MessagePort, data: ManagerThreadData): void {
         if (hosted === null) port.close();
         else void hosted.lifecycle.stop(message.graceMs);
         break;
-      default:
-        throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(message satisfies never)}`);
+      default: {
+        const unknown: never = message;
+        throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(unknown)}`);
+      }
     }
   });
 }

@@ -88,6 +88,7 @@ function toTask(row: ClaimRow): ClaimedTask {
     input,
     group,
     timeoutMs: row.timeout_ms,
+    save: false,
     format: { header, string, delimiter, quote, escape, null: row.null },
   };
 }
