@@ -85,6 +85,12 @@ export const errorKinds = {
     "the data folder cannot be created or written",
     "give a folder that can be written",
   ),
+  EMBEDDED_DATA_FOREIGN: kind(
+    "CONFIG",
+    false,
+    "the data folder holds something else than a PostgreSQL data folder",
+    "give another --data, or an empty folder",
+  ),
   EMBEDDED_FAILED: kind(
     "INTERNAL",
     false,
