@@ -167,7 +167,7 @@ const cases: readonly Case[] = [
   {
     title: "FETCH gives rows, also when it finds none",
     input:
-      "BEGIN; DECLARE c CURSOR FOR VALUES (1); FETCH c; FETCH c; MOVE BACKWARD ALL FROM c; CLOSE c; COMMIT",
+      "BEGIN; DECLARE c SCROLL CURSOR FOR VALUES (1); FETCH c; FETCH c; MOVE BACKWARD ALL FROM c; CLOSE c; COMMIT",
     output: "BEGIN\nDECLARE CURSOR\n1\nMOVE 1\nCLOSE CURSOR\nCOMMIT",
   },
   {
