@@ -16,6 +16,9 @@ import type {
 
 const entry = fileURLToPath(new URL("../executor/thread.js", import.meta.url));
 
+/** How long threads that run nothing any more may take to end their sessions, in ms. */
+const longestStopMs = 5_000;
+
 /** One executor thread: a place in the pool that stays taken until the thread's work ends. */
 export interface ExecutorThread {
   readonly number: number;
@@ -103,8 +106,9 @@ export class Executors {
     this.#pool = null;
     const threads = [...this.#threads];
     for (const thread of threads) this.tell(thread, { type: "stop" });
-    const stopped = Promise.all(threads.map((thread) => thread.ended));
-    await Promise.race([stopped, pause(this.#options.closeMs())]);
+    const late = new AbortController();
+    const stopped = Promise.all(threads.map((thread) => thread.ended)).then(() => late.abort());
+    await Promise.race([stopped, pause(longestStopMs, late.signal)]);
     await pool.destroy();
     this.#options.log.debug({ threads: threads.length }, "executor threads ended");
   }

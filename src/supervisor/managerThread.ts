@@ -2,7 +2,7 @@ import { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
-import { PgTaskError, type ErrorReport } from "../shared/errors.js";
+import { fromReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
 import { HandshakeSender } from "../shared/handshake/sender.js";
 import type { Log } from "../shared/log.js";
 import type {
@@ -101,7 +101,12 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
             });
     };
     const exited = new Promise<number>((resolve) => worker.once("exit", resolve));
-    worker.on("message", (message: FromManager) => this.#receive(message));
+    worker.on("message", (message: FromManager) => {
+      this.#receive(message);
+      if (message.type !== "stopped") return;
+      if (message.reason !== null) blame(fromReport(message.reason));
+      void worker.terminate();
+    });
     worker.on("error", blame);
     const parameters: ManagerParameters = { entry: this.entry };
     sender
