@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import {
   chmod,
+  copyFile,
   mkdir,
   mkdtemp,
   readdir,
@@ -154,6 +155,18 @@ test("what a killed start left half-made is removed, what a living one makes is 
     `.${copyName}.unfinished-${process.pid}-abc`,
     copyName,
   ]);
+});
+
+test("an install that was copied with files in the links' places is copied as well", async () => {
+  const place = await newCache();
+  const { postgres } = await whileReadOnly(async () => {
+    await chmod(libraries, 0o755);
+    await copyFile(join(libraries, "libpq.so.5.18"), join(libraries, "libpq.so.5"));
+    await chmod(libraries, 0o555);
+    return await ask(place);
+  });
+  assert.equal(postgres, join(place, copyName, "bin/postgres"));
+  assert.equal(await readlink(join(place, copyName, "lib/libpq.so.5")), "libpq.so.5.18");
 });
 
 test("a cache that others can write is passed over for the next place", async () => {
