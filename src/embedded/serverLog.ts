@@ -18,26 +18,29 @@ const toldLines = 3;
 const keptCharacters = 1000;
 const startOfMessage = /^(?:\[\d+\] )?([A-Z]+\d?):  /;
 const continued = new Set(["DETAIL", "HINT", "QUERY", "CONTEXT", "STATEMENT", "LOCATION"]);
-const warned = new Set(["WARNING", "ERROR", "FATAL", "PANIC"]);
+/** What may explain the server's end. */
+const telling = new Set(["WARNING", "ERROR", "FATAL", "PANIC"]);
+/** What concerns the server, not one statement: a task's error stands in its row. */
+const warned = new Set(["FATAL", "PANIC"]);
 
 export function createServerLog(log: Log): ServerLog {
-  const kept: { readonly text: string; readonly isWarning: boolean }[] = [];
+  const kept: { readonly text: string; readonly isTelling: boolean }[] = [];
   let lastLineAt = performance.now();
-  let isWarning = false;
+  let message = "";
   let isCalm = false;
   return {
     take: (line) => {
       lastLineAt = performance.now();
       const severity = startOfMessage.exec(line)?.[1];
-      if (severity !== undefined && !continued.has(severity)) isWarning = warned.has(severity);
+      if (severity !== undefined && !continued.has(severity)) message = severity;
       const text = line.replace(/^\[\d+\] /, "").slice(0, keptCharacters);
-      kept.push({ text: text.trim(), isWarning });
+      kept.push({ text: text.trim(), isTelling: telling.has(message) });
       if (kept.length > keptLines) kept.shift();
-      log[isWarning && !isCalm ? "warn" : "debug"](`embedded server: ${line}`);
+      log[warned.has(message) && !isCalm ? "warn" : "debug"](`embedded server: ${line}`);
     },
     lastWords: () => {
-      const warnings = kept.filter((line) => line.isWarning);
-      const told = warnings.length > 0 ? warnings : kept.slice(-toldLines);
+      const explaining = kept.filter((line) => line.isTelling);
+      const told = explaining.length > 0 ? explaining : kept.slice(-toldLines);
       return told.map((line) => line.text).join(" | ");
     },
     says: (pattern) => kept.some((line) => pattern.test(line.text)),
