@@ -87,7 +87,8 @@ export class Turn {
     for (const problem of problems) this.#weigh(problem);
     const expired = claim.gone > 0 ? await expire(client, this.#table, settings.batch) : 0;
     const gone = claim.gone + expired;
-    if (gone > 0) this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
+    if (gone > 0)
+      this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
       claimed: claim.claimed.length,
       more: claim.more,
@@ -145,7 +146,11 @@ export class Turn {
     outcome: PromiseSettledResult<ReadonlySet<string>>,
   ): void {
     if (outcome.status === "rejected") this.#outbox.hold([], returns);
-    else this.#outbox.hold([], returns.filter((task) => outcome.value.has(task.id)));
+    else
+      this.#outbox.hold(
+        [],
+        returns.filter((task) => outcome.value.has(task.id)),
+      );
   }
 
   /**
@@ -156,7 +161,10 @@ export class Turn {
     if (results.length === 0) return;
     try {
       const locked = await complete(client, this.#table, results);
-      this.#outbox.hold(results.filter((result) => locked.has(result.id)), []);
+      this.#outbox.hold(
+        results.filter((result) => locked.has(result.id)),
+        [],
+      );
     } catch (error) {
       const state = sqlState(error);
       if (state === null || passing.has(state)) {
@@ -169,7 +177,10 @@ export class Turn {
         await this.#write(client, results.slice(middle));
         return;
       }
-      this.#log.error({ id: results[0]?.id, err: error }, "result refused by the server, tried again");
+      this.#log.error(
+        { id: results[0]?.id, err: error },
+        "result refused by the server, tried again",
+      );
       this.#outbox.hold(results, []);
     }
   }
