@@ -72,7 +72,7 @@ export class Turn {
     const offered = this.#sessions.offer(most);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [written, returned, promoted, claimed, nearest] = await Promise.allSettled([
+    const [written, returned, promoted, claiming, nearest] = await Promise.allSettled([
       this.#write(client, results),
       returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
       promote(client, this.#table),
@@ -80,23 +80,23 @@ export class Turn {
       nearestPlan(client, this.#table),
     ]);
     this.#settleReturns(returns, returned);
-    const claim = this.#settleClaim(offered, claimed);
-    const problems = [written, returned, promoted, claimed, nearest].flatMap((each) =>
+    const { claimed, gone: unable, more } = this.#settleClaim(offered, claiming);
+    const problems = [written, returned, promoted, claiming, nearest].flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const expired = claim.gone > 0 ? await expire(client, this.#table, settings.batch) : 0;
-    const gone = claim.gone + expired;
+    const expired = unable > 0 ? await expire(client, this.#table, settings.batch) : 0;
+    const gone = unable + expired;
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
-      claimed: claim.claimed.length,
-      more: claim.more,
+      claimed: claimed.length,
+      more,
       again:
         gone > 0 ||
         !this.#outbox.empty ||
         (promoted.status === "fulfilled" && promoted.value) ||
-        (claim.claimed.length === most && claim.more > 0),
+        (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
   }

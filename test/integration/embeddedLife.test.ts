@@ -76,20 +76,23 @@ test("the log warns once that any local user may enter", () => {
   );
 });
 
-test("what the server warns of is a warning in the log, the rest is for debugging", async () => {
-  await onServer(server.url, (client) =>
-    client.query(
+test("what ends a session is a warning in the log; a statement's own errors are for debugging", async () => {
+  await onServer(server.url, async (client) => {
+    await client.query(
       "DO $$ BEGIN RAISE LOG 'told'; RAISE WARNING 'warned' USING DETAIL = 'more'; END $$",
-    ),
-  );
-  await onServer(server.url, (client) => assert.rejects(client.query("SELECT 1/0")));
+    );
+    await assert.rejects(client.query("SELECT 1/0"));
+    await assert.rejects(client.query("SELECT pg_terminate_backend(pg_backend_pid())"));
+  });
   await until("the last line is in the log", async () =>
-    lines.some((line) => line.msg.includes("STATEMENT:  SELECT 1/0")),
+    lines.some((line) => line.msg.includes("STATEMENT:  SELECT pg_terminate_backend")),
   );
   assert.equal(levelOf("LOG:  told"), "debug");
-  assert.equal(levelOf("WARNING:  warned"), "warn");
-  assert.equal(levelOf("DETAIL:  more"), "warn");
-  assert.equal(levelOf("ERROR:  division by zero"), "warn");
+  assert.equal(levelOf("WARNING:  warned"), "debug");
+  assert.equal(levelOf("DETAIL:  more"), "debug");
+  assert.equal(levelOf("ERROR:  division by zero"), "debug");
+  assert.equal(levelOf("FATAL:  terminating connection"), "warn");
+  assert.equal(levelOf("STATEMENT:  SELECT pg_terminate_backend"), "warn");
   assert.equal(levelOf("is ready to accept connections"), "debug");
 });
 
