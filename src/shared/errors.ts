@@ -85,6 +85,12 @@ export const errorKinds = {
     "the data folder cannot be created or written",
     "give a folder that can be written",
   ),
+  EMBEDDED_DATA_FOREIGN: kind(
+    "CONFIG",
+    false,
+    "the data folder holds something else than a PostgreSQL data folder",
+    "give another --data, or an empty folder",
+  ),
   EMBEDDED_FAILED: kind(
     "INTERNAL",
     false,
@@ -168,6 +174,12 @@ export const errorKinds = {
     true,
     "a manager or executor thread ended unexpectedly",
     "nothing: it is started again and its tasks are found",
+  ),
+  START_ABORTED: kind(
+    "INTERNAL",
+    false,
+    "something was stopped before it had started",
+    "nothing: the stop was asked for",
   ),
   INTERNAL: kind("INTERNAL", false, "a bug in pg-task", "report it with the log"),
 } as const satisfies Record<string, ErrorKind>;

@@ -1,10 +1,13 @@
+import type { MessagePort } from "node:worker_threads";
 import type { ConnectionTarget, Entry } from "./config/types.js";
 import type { ErrorReport } from "./errors.js";
 
-/** Where a payload waits in the shared slots of a channel (see handshake.ts). */
+/** Where a payload waits in the shared slots of a channel (see handshake/slots.ts). */
 export interface SlotReference {
   readonly slot: number;
   readonly generation: number;
+  /** The payload itself, when it is larger than a slot. */
+  readonly overflow?: SharedArrayBuffer;
 }
 
 /** A server process that runs tasks for us; text made by the server, compared for equality only. */
@@ -16,14 +19,19 @@ export interface BackendIdentity {
 
 // ── supervisor → manager ────────────────────────────────────────────────────────────────────────
 
-/** Payload of the slot with which a manager starts and is reconfigured. */
+/** What a manager thread is created with; everything else comes over its port. */
+export interface ManagerThreadData {
+  /** Memory of the handshake. */
+  readonly buffer: SharedArrayBuffer;
+}
+
+/** Payload of the slot with which a manager starts. */
 export interface ManagerParameters {
   readonly entry: Entry;
 }
 
 export type ToManager =
   | ({ readonly type: "start" } & SlotReference)
-  | ({ readonly type: "reconfigure" } & SlotReference)
   /** How many executor sessions the manager may hold from now on. */
   | { readonly type: "grant"; readonly sessions: number }
   | { readonly type: "stop"; readonly graceMs: number };
@@ -35,11 +43,20 @@ export type FromManager =
   | { readonly type: "waiting"; readonly reason: ErrorReport }
   /** How many sessions it could use now. */
   | { readonly type: "demand"; readonly sessions: number }
+  /** It has let go what a smaller grant took from it, and holds no more than this. */
+  | { readonly type: "held"; readonly sessions: number }
   | { readonly type: "log"; readonly line: string }
   /** It ended; without a reason because it was told to. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };
 
 // ── manager → executor ──────────────────────────────────────────────────────────────────────────
+
+/** What the pool hands to an executor thread; everything else comes over the port. */
+export interface ExecutorThreadData {
+  readonly port: MessagePort;
+  /** Memory of the handshake. */
+  readonly buffer: SharedArrayBuffer;
+}
 
 /** Payload of the slot with which an executor starts. */
 export interface ExecutorParameters {
@@ -114,6 +131,8 @@ export type RunResult =
   | { readonly outcome: "returned"; readonly session: number; readonly id: string };
 
 export type FromExecutor =
+  /** The first message of a thread. */
+  | { readonly type: "hello"; readonly threadId: number }
   | { readonly type: "opened"; readonly session: number; readonly backend: BackendIdentity }
   | { readonly type: "unopened"; readonly session: number; readonly reason: ErrorReport }
   /** Runs that came out; their sessions are reset and free for the next ones. */

@@ -76,6 +76,11 @@ export interface Entry {
   /** Stable identity of what it manages: server, database, schema and table. */
   readonly key: string;
   readonly target: ConnectionTarget;
+  /**
+   * Whether the target's password is the entry's own, so that a role created for it gets it; not
+   * so when it is PGPASSWORD, the control connection's, or from the password file.
+   */
+  readonly ownPassword: boolean;
   readonly schema: string;
   readonly table: string;
   readonly create: boolean;

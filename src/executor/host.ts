@@ -1,0 +1,75 @@
+import { threadId } from "node:worker_threads";
+import { PgTaskError } from "../shared/errors.js";
+import { HandshakeReceiver } from "../shared/handshake/receiver.js";
+import { createLog } from "../shared/log.js";
+import type {
+  Dispatch,
+  ExecutorParameters,
+  ExecutorThreadData,
+  FromExecutor,
+  SlotReference,
+  ToExecutor,
+} from "../shared/messages.js";
+import { Executor } from "./executor.js";
+
+/** Runs one executor for the manager at the other end of the port; resolves when it was stopped. */
+export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
+  const slots = new HandshakeReceiver(buffer);
+  const send = (message: FromExecutor): void => port.postMessage(message);
+  return new Promise((resolve) => {
+    let executor: Executor | null = null;
+
+    const start = (parameters: ExecutorParameters): Executor => {
+      const { database } = parameters.target;
+      const log = createLog({
+        level: parameters.logLevel,
+        name: `pg_task ${database} ${parameters.schema}.${parameters.table}`,
+        write: (line) => send({ type: "log", line }),
+      });
+      return new Executor(parameters, { send, log });
+    };
+
+    const end = async (): Promise<void> => {
+      await executor?.stop();
+      port.close();
+      resolve();
+    };
+
+    /** A payload that was taken back is nothing to us: the manager has given this thread up. */
+    const take = <T extends object>(reference: SlotReference, use: (payload: T) => void): void => {
+      const payload = slots.take<T>(reference);
+      if (payload !== null) use(payload);
+    };
+
+    port.on("message", (message: ToExecutor) => {
+      switch (message.type) {
+        case "start":
+          take<ExecutorParameters>(message, (parameters) => (executor = start(parameters)));
+          break;
+        case "open":
+          executor?.open(message.sessions);
+          break;
+        case "dispatch":
+          take<Dispatch>(message, ({ runs }) => executor?.dispatch(runs));
+          break;
+        case "cancelled":
+          executor?.cancelled(message.session, message.id);
+          break;
+        case "close":
+          executor?.close(message.sessions);
+          break;
+        case "abort":
+          executor?.abort();
+          break;
+        case "stop":
+          void end();
+          break;
+        default: {
+          const unknown: never = message;
+          throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(unknown)}`);
+        }
+      }
+    });
+    send({ type: "hello", threadId });
+  });
+}

@@ -1,0 +1,27 @@
+/** Wakes one waiter: by ringing or by time, whichever is first. A ring while nobody waits is kept. */
+export class Bell {
+  #rung = false;
+  #answer: (() => void) | null = null;
+
+  ring(): void {
+    this.#rung = true;
+    this.#answer?.();
+  }
+
+  /** @returns true when it was rung, false when `ms` passed before that. */
+  async wait(ms: number): Promise<boolean> {
+    if (!this.#rung) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, ms);
+        this.#answer = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#answer = null;
+    }
+    const rung = this.#rung;
+    this.#rung = false;
+    return rung;
+  }
+}

@@ -1,0 +1,79 @@
+import type { Entry } from "../shared/config/types.js";
+import { connect, type Client, type StartupSettings } from "../shared/database.js";
+import { lockClasses } from "../shared/locks.js";
+
+/**
+ * What a role's, database's or server's settings could spoil is pinned in the startup packet. The
+ * planner is kept from sequential scans and hash joins, since its statements name few rows of a
+ * table whose statistics may be those of yesterday's empty one.
+ */
+const pinned: StartupSettings = {
+  "pgtask.manager": "on",
+  search_path: "pg_catalog",
+  default_transaction_isolation: "read committed",
+  default_transaction_read_only: "off",
+  default_transaction_deferrable: "off",
+  statement_timeout: 0,
+  lock_timeout: "1s",
+  idle_in_transaction_session_timeout: 0,
+  DateStyle: "ISO",
+  IntervalStyle: "postgres",
+  TimeZone: "UTC",
+  standard_conforming_strings: "on",
+  row_security: "off",
+  enable_seqscan: "off",
+  enable_bitmapscan: "off",
+  enable_hashjoin: "off",
+  enable_mergejoin: "off",
+  jit: "off",
+  tcp_keepalives_idle: 5,
+  tcp_keepalives_interval: 2,
+  tcp_keepalives_count: 3,
+  tcp_user_timeout: "10s",
+};
+
+/** Opens the manager's connection: statements sent together share one round trip. */
+export async function connectManager(entry: Entry): Promise<Client> {
+  const client = await connect(entry.target, {
+    applicationName: applicationName(entry, entry.fixed.sleep ?? entry.parameters["pg_task.sleep"]),
+    settings: pinned,
+    pipeline: true,
+  });
+  // Later servers' settings: an older one would refuse the whole connection over them.
+  await client.query(
+    `SELECT set_config(v.name, v.value, false)
+     FROM (VALUES ('idle_session_timeout', '0'), ('client_connection_check_interval', '200'))
+       AS v(name, value) JOIN pg_settings AS s ON s.name = v.name`,
+  );
+  return client;
+}
+
+/** The name has the pause in it, which the server's settings may have changed. */
+export async function setApplicationName(
+  client: Client,
+  entry: Entry,
+  sleepMs: number,
+): Promise<void> {
+  await client.query("SELECT set_config('application_name', $1, false)", [
+    applicationName(entry, sleepMs),
+  ]);
+}
+
+function applicationName(entry: Entry, sleepMs: number): string {
+  return `pg_work ${entry.schema} ${entry.table} ${sleepMs}`;
+}
+
+/** Takes the table's lock if nobody has it; it goes with the connection. */
+export async function tryLock(client: Client, tableOid: number): Promise<boolean> {
+  const { rows } = await client.query<{ locked: boolean }>(
+    "SELECT pg_try_advisory_lock($1, $2) AS locked",
+    // An oid is unsigned, a lock's key is not.
+    [lockClasses.manager, tableOid | 0],
+  );
+  return rows[0]?.locked === true;
+}
+
+/** Hears the table's wake-ups as notifications. */
+export async function listen(client: Client, tableOid: number): Promise<void> {
+  await client.query(`LISTEN "pg_task_${tableOid}"`);
+}

@@ -1,0 +1,172 @@
+import { fileURLToPath } from "node:url";
+import { MessageChannel, type MessagePort } from "node:worker_threads";
+import { Piscina } from "piscina";
+import { pause } from "../shared/backoff.js";
+import { PgTaskError } from "../shared/errors.js";
+import { HandshakeSender } from "../shared/handshake/sender.js";
+import type { Log } from "../shared/log.js";
+import type {
+  Dispatch,
+  ExecutorParameters,
+  ExecutorThreadData,
+  FromExecutor,
+  Run,
+  ToExecutor,
+} from "../shared/messages.js";
+
+const entry = fileURLToPath(new URL("../executor/thread.js", import.meta.url));
+
+/** How long threads that run nothing any more may take to end their sessions, in ms. */
+const longestStopMs = 5_000;
+
+/** One executor thread: a place in the pool that stays taken until the thread's work ends. */
+export interface ExecutorThread {
+  readonly number: number;
+  readonly port: MessagePort;
+  readonly sender: HandshakeSender;
+  threadId: number | null;
+  /** Settles when the thread's work has ended. */
+  readonly ended: Promise<void>;
+}
+
+export interface ExecutorEvents {
+  message(thread: ExecutorThread, message: SessionMessage): void;
+  /** The thread is gone and its connections with it; without a reason because it was told to. */
+  ended(thread: ExecutorThread, reason: PgTaskError | null): void;
+}
+
+/** What an executor says of its sessions. */
+export type SessionMessage = Exclude<FromExecutor, { type: "hello" | "log" }>;
+
+export interface ExecutorsOptions {
+  readonly maxThreads: number;
+  readonly parameters: () => ExecutorParameters;
+  /** How long a thread may take to take a payload, in ms. */
+  readonly closeMs: () => number;
+  readonly events: ExecutorEvents;
+  readonly log: Log;
+  /** Gets the threads' own log lines. */
+  readonly writeLine: (line: string) => void;
+}
+
+/**
+ * The executor threads of one manager, in a Piscina pool that exists only while there is work.
+ *
+ * A thread gets one task of the pool, which lasts as long as the thread is used: sessions live in
+ * it and runs reach them in batches over a channel of its own. So the pool's queue is never longer
+ * than its threads, and a crash rejects exactly that thread's task.
+ */
+export class Executors {
+  readonly #options: ExecutorsOptions;
+  readonly #threads = new Set<ExecutorThread>();
+  #pool: Piscina | null = null;
+  #started = 0;
+
+  constructor(options: ExecutorsOptions) {
+    this.#options = options;
+  }
+
+  get threads(): ReadonlySet<ExecutorThread> {
+    return this.#threads;
+  }
+
+  start(): ExecutorThread {
+    this.#pool ??= this.#createPool();
+    const { port1: port, port2 } = new MessageChannel();
+    const sender = new HandshakeSender();
+    const data: ExecutorThreadData = { port: port2, buffer: sender.buffer };
+    const work: Promise<unknown> = this.#pool.run(data, { transferList: [port2] });
+    const number = (this.#started += 1);
+    const ended = work.then(
+      () => this.#ended(thread, null),
+      (error: unknown) => this.#ended(thread, error),
+    );
+    const thread: ExecutorThread = { number, port, sender, ended, threadId: null };
+    this.#threads.add(thread);
+    this.#options.log.debug({ thread: number }, "executor thread starts");
+    port.on("message", (message: FromExecutor) => this.#receive(thread, message));
+    this.#hand(thread, this.#options.parameters(), "start");
+    return thread;
+  }
+
+  /** Hands runs over; a thread that does not take them in time is ended, and reported as died. */
+  dispatch(thread: ExecutorThread, runs: readonly Run[]): void {
+    const dispatch: Dispatch = { runs };
+    this.#hand(thread, dispatch, "dispatch");
+  }
+
+  tell(thread: ExecutorThread, message: ToExecutor): void {
+    thread.port.postMessage(message);
+  }
+
+  /** Ends all threads in order, then the pool: no thread is left when it resolves. */
+  async end(): Promise<void> {
+    const pool = this.#pool;
+    if (pool === null) return;
+    this.#pool = null;
+    const threads = [...this.#threads];
+    for (const thread of threads) this.tell(thread, { type: "stop" });
+    const late = new AbortController();
+    const stopped = Promise.all(threads.map((thread) => thread.ended)).then(() => late.abort());
+    await Promise.race([stopped, pause(longestStopMs, late.signal)]);
+    await pool.destroy();
+    this.#options.log.debug({ threads: threads.length }, "executor threads ended");
+  }
+
+  #createPool(): Piscina {
+    const pool = new Piscina({
+      filename: entry,
+      minThreads: 0,
+      maxThreads: this.#options.maxThreads,
+      concurrentTasksPerWorker: 1,
+      // Piscina's default blocks an idle thread's event loop, on which its connections live.
+      atomics: "disabled",
+    });
+    // A thread that dies before it is ready leaves its task queued for ever: only destroying rejects it.
+    pool.on("error", (error: unknown) => {
+      this.#options.log.error({ err: error }, "executor thread failed to start");
+      if (this.#pool === pool) this.#pool = null;
+      void pool.destroy();
+    });
+    return pool;
+  }
+
+  #hand(thread: ExecutorThread, payload: object, type: "start" | "dispatch"): void {
+    thread.sender
+      .send(
+        payload,
+        (reference) => this.tell(thread, { type, ...reference }),
+        this.#options.closeMs(),
+      )
+      .catch((error: unknown) => this.#kill(thread, error));
+  }
+
+  #receive(thread: ExecutorThread, message: FromExecutor): void {
+    if (message.type === "hello") thread.threadId = message.threadId;
+    else if (message.type === "log") this.#options.writeLine(message.line);
+    else this.#options.events.message(thread, message);
+  }
+
+  /** Ends a thread that answers no more; its connections end with it. */
+  #kill(thread: ExecutorThread, reason: unknown): void {
+    if (!this.#threads.has(thread)) return;
+    this.#options.log.error({ thread: thread.number, err: reason }, "executor thread is ended");
+    const known = new Set([...this.#threads].map((each) => each.threadId));
+    for (const worker of this.#pool?.threads ?? []) {
+      // One that never said hello is known by nobody.
+      const hangs = thread.threadId === null ? !known.has(worker.threadId) : false;
+      if (worker.threadId === thread.threadId || hangs) void worker.terminate();
+    }
+  }
+
+  #ended(thread: ExecutorThread, error: unknown): void {
+    if (!this.#threads.delete(thread)) return;
+    thread.port.close();
+    const reason = new PgTaskError("THREAD_DIED", `executor thread ${thread.number} ended: ${reasonOf(error)}`, { cause: error });
+    thread.sender.fail(reason);
+    this.#options.events.ended(thread, error === null ? null : reason);
+  }
+}
+
+const reasonOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);

@@ -1,0 +1,60 @@
+import type { MessagePort } from "node:worker_threads";
+import { PgTaskError, toReport } from "../shared/errors.js";
+import { HandshakeReceiver } from "../shared/handshake/receiver.js";
+import { Lifecycle } from "../shared/lifecycle.js";
+import { createLog } from "../shared/log.js";
+import type {
+  FromManager,
+  ManagerParameters,
+  ManagerThreadData,
+  ToManager,
+} from "../shared/messages.js";
+import { Manager } from "./manager.js";
+
+/** Runs one manager for the supervisor at the other end of `port`; the port closes when it ended. */
+export function hostManager(port: MessagePort, data: ManagerThreadData): void {
+  const slots = new HandshakeReceiver(data.buffer);
+  let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
+  const send = (message: FromManager): void => port.postMessage(message);
+
+  const start = (parameters: ManagerParameters): void => {
+    const { schema, table, target } = parameters.entry;
+    const writeLine = (line: string): void => send({ type: "log", line });
+    const log = createLog({
+      level: parameters.entry.parameters["pg_conf.log"],
+      name: `pg_work ${target.database} ${schema}.${table}`,
+      write: writeLine,
+    });
+    const manager = new Manager(parameters, { send, writeLine, log });
+    const lifecycle = new Lifecycle(manager, { name: "manager", log });
+    hosted = { manager, lifecycle };
+    void lifecycle.stopped.then((reason) => {
+      send({ type: "stopped", reason: reason === null ? null : toReport(reason) });
+      port.close();
+    });
+    lifecycle.start().catch(() => {});
+  };
+
+  port.on("message", (message: ToManager) => {
+    switch (message.type) {
+      case "start": {
+        const parameters = slots.take<ManagerParameters>(message);
+        // Taken back: the supervisor has given this thread up.
+        if (parameters === null) port.close();
+        else start(parameters);
+        break;
+      }
+      case "grant":
+        hosted?.manager.grant(message.sessions);
+        break;
+      case "stop":
+        if (hosted === null) port.close();
+        else void hosted.lifecycle.stop(message.graceMs);
+        break;
+      default: {
+        const unknown: never = message;
+        throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(unknown)}`);
+      }
+    }
+  });
+}

@@ -1,0 +1,265 @@
+import { Backoff, pause } from "../shared/backoff.js";
+import type { Entry } from "../shared/config/types.js";
+import type { Client } from "../shared/database.js";
+import { PgTaskError, toReport } from "../shared/errors.js";
+import type { LifecycleHooks } from "../shared/lifecycle.js";
+import type { Log } from "../shared/log.js";
+import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import { Bell } from "./bell.js";
+import { Cancellations } from "./cancellations.js";
+import { connectManager, listen, setApplicationName, tryLock } from "./connection.js";
+import { Executors } from "./executors.js";
+import { Groups } from "./groups.js";
+import { Orphans } from "./orphans.js";
+import { Outbox } from "./outbox.js";
+import { ensureTable } from "./schema.js";
+import { Service } from "./service.js";
+import { Sessions, type SessionEvents } from "./sessions.js";
+import { readSettings, type ManagerSettings } from "./settings.js";
+import { taskTable, type TaskTable } from "./table.js";
+import { Turn } from "./turn.js";
+import { Workforce } from "./workforce.js";
+
+/** How often another manager's lock is tried, in ms. */
+const lockTryMs = 500;
+/** How long results may wait for rows that somebody has locked when everything else has ended, in ms. */
+const lastWritesMs = 5_000;
+
+/**
+ * The manager of one task table. It connects, makes the table, takes its lock and serves it; when
+ * the connection goes, so does the lock: it starts nothing more until it has both again, while its
+ * sessions finish what they run.
+ */
+export class Manager implements LifecycleHooks {
+  readonly #entry: Entry;
+  readonly #table: TaskTable;
+  readonly #send: (message: FromManager) => void;
+  readonly #log: Log;
+  readonly #bell = new Bell();
+  readonly #groups = new Groups();
+  readonly #outbox = new Outbox();
+  readonly #cancellations = new Cancellations();
+  readonly #executors: Executors;
+  readonly #sessions: Sessions;
+  readonly #orphans: Orphans;
+  readonly #workforce: Workforce;
+  readonly #turn: Turn;
+  /** Aborted when nothing runs any more and only results may be left to write. */
+  readonly #ending = new AbortController();
+  #settings: ManagerSettings | null = null;
+  #service: Service | null = null;
+  #draining = false;
+  #work: Promise<void> = Promise.resolve();
+  #whenChanged: (() => void)[] = [];
+  #lastWrites: number | null = null;
+
+  constructor(
+    { entry }: ManagerParameters,
+    options: {
+      readonly send: (message: FromManager) => void;
+      readonly writeLine: (line: string) => void;
+      readonly log: Log;
+    },
+  ) {
+    this.#entry = entry;
+    this.#table = taskTable(entry.schema, entry.table);
+    this.#send = options.send;
+    const log = options.log;
+    this.#log = log;
+    const maxThreads = entry.parameters["pg_conf.threads"];
+    this.#executors = new Executors({
+      maxThreads,
+      parameters: () => this.#executorParameters(),
+      closeMs: () => this.#settings?.closeMs ?? entry.parameters["pg_work.close"],
+      events: {
+        message: (thread, message) => this.#sessions.receive(thread, message),
+        ended: (thread, reason) => this.#sessions.threadEnded(thread, reason),
+      },
+      log,
+      writeLine: options.writeLine,
+    });
+    this.#sessions = new Sessions({
+      executors: this.#executors,
+      maxThreads,
+      events: this.#sessionEvents(),
+      log,
+    });
+    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, log });
+    this.#workforce = new Workforce({
+      sessions: this.#sessions,
+      executors: this.#executors,
+      send: this.#send,
+      log,
+    });
+    this.#turn = new Turn({
+      table: this.#table,
+      sessions: this.#sessions,
+      groups: this.#groups,
+      outbox: this.#outbox,
+      log,
+    });
+  }
+
+  grant(sessions: number): void {
+    this.#workforce.grant(sessions);
+    this.#bell.ring();
+  }
+
+  async start(): Promise<void> {
+    this.#work = this.#serveForEver();
+  }
+
+  /** Starts nothing more, and waits for what runs. */
+  async drain(signal: AbortSignal): Promise<void> {
+    this.#draining = true;
+    this.#service?.drain();
+    await this.#until(() => this.#sessions.busy === 0, signal);
+  }
+
+  /** Cancels what still runs; its tasks return to PLAN. The lock is the last thing to go. */
+  async stop(): Promise<void> {
+    this.#draining = true;
+    this.#service?.drain();
+    if (this.#sessions.busy > 0) {
+      this.#log.warn({ tasks: this.#sessions.busy }, "grace is over, running tasks are cancelled");
+      this.#sessions.abort();
+      await this.#until(() => this.#sessions.busy === 0, AbortSignal.timeout(lastWritesMs));
+    }
+    await this.#executors.end();
+    this.#ending.abort();
+    this.#bell.ring();
+    await this.#work;
+  }
+
+  #sessionEvents(): SessionEvents {
+    return {
+      changed: () => {
+        for (const each of this.#whenChanged.splice(0)) each();
+        this.#workforce.letGo();
+        this.#bell.ring();
+      },
+      result: (result, owner, hash) => {
+        this.#groups.end(hash);
+        this.#outbox.add(result, owner);
+      },
+      lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
+      opened: () => this.#workforce.succeeded(),
+      unopened: (reason) => this.#workforce.refused(reason),
+      cancel: (cancellation) => this.#cancellations.add(cancellation),
+    };
+  }
+
+  #executorParameters(): ExecutorParameters {
+    return {
+      target: this.#entry.target,
+      schema: this.#entry.schema,
+      table: this.#entry.table,
+      outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
+      logLevel: this.#log.level,
+    };
+  }
+
+  /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
+  async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
+    while (!condition() && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        this.#whenChanged.push(resolve);
+        signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+    }
+  }
+
+  /** Serves, and comes back after every failure with growing pauses, until it is told to end. */
+  async #serveForEver(): Promise<void> {
+    const backoff = new Backoff({
+      firstMs: 100,
+      maxMs: this.#entry.parameters["pg_conf.restart"] * 1000,
+    });
+    let said: string | null = null;
+    while (!this.#ending.signal.aborted) {
+      try {
+        await this.#serve(() => {
+          backoff.reset();
+          said = null;
+        });
+      } catch (error) {
+        const reason = toReport(error);
+        // One line for each change of state, not for each try.
+        if (said !== reason.message) {
+          said = reason.message;
+          this.#log.warn({ code: reason.code, reason: reason.message }, "manager waits");
+          this.#send({ type: "waiting", reason });
+        }
+        if (this.#finished()) return;
+        await pause(backoff.next(), this.#ending.signal);
+      }
+    }
+  }
+
+  async #serve(working: () => void): Promise<void> {
+    const client = await connectManager(this.#entry);
+    try {
+      const lost = new Promise<never>((_, reject) => {
+        client.once("end", () => {
+          this.#bell.ring();
+          reject(new PgTaskError("CONNECTION_LOST", "the manager's connection ended"));
+        });
+      });
+      lost.catch(() => {});
+      const settings = await readSettings(client, this.#entry, this.#log);
+      this.#settings = settings;
+      await setApplicationName(client, this.#entry, settings.sleepMs);
+      const oid = await ensureTable(client, this.#table, this.#entry, this.#log);
+      if (!(await this.#lock(client, oid))) return;
+      const service = new Service(client, settings, {
+        bell: this.#bell,
+        groups: this.#groups,
+        sessions: this.#sessions,
+        outbox: this.#outbox,
+        orphans: this.#orphans,
+        turn: this.#turn,
+        workforce: this.#workforce,
+      });
+      client.on("notification", () => service.wake());
+      await listen(client, oid);
+      this.#service = service;
+      if (this.#draining) service.drain();
+      this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
+      working();
+      this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
+      this.#send({ type: "ready" });
+      await Promise.race([service.run(() => this.#finished()), lost]);
+    } finally {
+      this.#service = null;
+      this.#cancellations.detach();
+      this.#orphans.forgive();
+      await client.end().catch(() => {});
+    }
+  }
+
+  /** Waits for the table's lock; false when it was told to end before it had it. */
+  async #lock(client: Client, oid: number): Promise<boolean> {
+    for (let tries = 0; !(await tryLock(client, oid)); tries += 1) {
+      if (tries === 0) {
+        this.#log.info({ table: this.#table.qualified }, "another manager has the table, waiting");
+      }
+      await pause(lockTryMs, this.#ending.signal);
+      if (this.#ending.signal.aborted) return false;
+    }
+    return true;
+  }
+
+  /** Told to end, nothing runs, and what came out is written as far as it can be. */
+  #finished(): boolean {
+    if (!this.#ending.signal.aborted) return false;
+    if (!this.#outbox.empty) return false;
+    if (this.#outbox.held === 0) return true;
+    this.#lastWrites ??= performance.now() + lastWritesMs;
+    if (performance.now() < this.#lastWrites) return false;
+    this.#log.error(
+      { tasks: this.#outbox.held },
+      "results could not be written since their rows are locked: these tasks run again",
+    );
+    return true;
+  }
+}

@@ -1,0 +1,60 @@
+import { readdirSync, readFileSync } from "node:fs";
+import type { Client } from "../shared/database.js";
+import { identifier } from "../shared/sqlText.js";
+import type { TaskTable } from "./table.js";
+
+/** The .sql files stay beside their source: the compiler does not copy them. */
+const folder = new URL("../../../src/manager/migrations/", import.meta.url);
+
+const migrations = readdirSync(folder)
+  .filter((file) => /^\d{4}_\w+\.sql$/.test(file))
+  .toSorted()
+  .map((file) => ({
+    version: Number(file.slice(0, 4)),
+    text: readFileSync(new URL(file, folder), "utf8"),
+  }));
+
+/** Version of a table that every migration has been applied to. */
+export const latestVersion = migrations.at(-1)?.version ?? 0;
+
+const versionComment = "pg-task migration ";
+
+/**
+ * The last migration applied to the table, 0 when none was. It stands in the comment of a function
+ * that is pg-task's own, so that the table's comments are the user's to change.
+ */
+export async function appliedVersion(client: Client, table: TaskTable): Promise<number> {
+  const { rows } = await client.query<{ comment: string | null }>(
+    `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
+     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+     WHERE n.nspname = $1 AND p.proname = $2 AND p.pronargs = 0`,
+    [table.schema, table.readyFunction],
+  );
+  const comment = rows[0]?.comment ?? "";
+  return comment.startsWith(versionComment) ? Number(comment.slice(versionComment.length)) : 0;
+}
+
+/** Applies, inside the caller's transaction, what comes after `version`. */
+export async function applyMigrations(
+  client: Client,
+  table: TaskTable,
+  version: number,
+): Promise<void> {
+  for (const migration of migrations.filter((each) => each.version > version)) {
+    await client.query(render(migration.text, table));
+  }
+  await client.query(
+    `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.readyFunction)}()
+     IS '${versionComment}${latestVersion}'`,
+  );
+}
+
+/** Puts the table's names where a migration says `:"name"`, as psql would. */
+function render(text: string, table: TaskTable): string {
+  const names = new Map<string, string>(Object.entries(table));
+  return text.replaceAll(/:"(\w+)"/g, (_, name: string) => {
+    const value = names.get(name);
+    if (value === undefined) throw new Error(`a migration asks for an unknown name: ${name}`);
+    return identifier(value);
+  });
+}

@@ -1,0 +1,84 @@
+import type { Client } from "../shared/database.js";
+import type { Log } from "../shared/log.js";
+import type { Groups } from "./groups.js";
+import { deadOwners, ownedRows, rescue, stillOwned, type OwnedRow } from "./sql/rescue.js";
+import type { TaskTable } from "./table.js";
+
+interface Orphan extends OwnedRow {
+  /** Whether its own run is what ended its session. */
+  blame: boolean;
+}
+
+/**
+ * Tasks that a session has of which this manager hears nothing: its own sessions that were lost,
+ * and those of a manager before it. They count as running in their groups until their server
+ * process is gone; then they are rescued.
+ */
+export class Orphans {
+  readonly #table: TaskTable;
+  readonly #groups: Groups;
+  readonly #log: Log;
+  readonly #orphans = new Map<string, Orphan>();
+
+  constructor(options: { readonly table: TaskTable; readonly groups: Groups; readonly log: Log }) {
+    this.#table = options.table;
+    this.#groups = options.groups;
+    this.#log = options.log;
+  }
+
+  get size(): number {
+    return this.#orphans.size;
+  }
+
+  has(id: string): boolean {
+    return this.#orphans.has(id);
+  }
+
+  /** A session of ours was lost in the middle of this run, which its group counts already. */
+  lost(run: OwnedRow): void {
+    this.#orphans.set(run.id, { ...run, blame: true });
+  }
+
+  /** The server or the network went, not the sessions by their own doing. */
+  forgive(): void {
+    for (const orphan of this.#orphans.values()) orphan.blame = false;
+  }
+
+  /** Looks through the whole table for tasks that nobody here knows of. */
+  async scan(client: Client, known: (row: OwnedRow) => boolean): Promise<void> {
+    for (const row of await ownedRows(client, this.#table)) {
+      if (this.#orphans.has(row.id) || known(row)) continue;
+      this.#orphans.set(row.id, { ...row, blame: false });
+      this.#groups.begin(row.hash);
+    }
+  }
+
+  /** Rescues those whose server process is gone and forgets those that came out by themselves. */
+  async check(client: Client, request: { crashes: number; batch: number }): Promise<number> {
+    const ids = [...this.#orphans.keys()];
+    const owned = await stillOwned(client, this.#table, ids);
+    const owners = new Map(owned.map((row) => [row.id, row.owner]));
+    for (const id of ids) {
+      if (owners.get(id) !== this.#orphans.get(id)?.owner) this.#forget(id);
+    }
+    const dead = await deadOwners(client, [...new Set(owners.values())]);
+    const gone = new Set(dead);
+    let rescued = 0;
+    for (const blame of [true, false]) {
+      const lost = [...this.#orphans.values()].filter((o) => gone.has(o.owner) && o.blame === blame);
+      for (let from = 0; from < lost.length; from += request.batch) {
+        const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
+        rescued += await rescue(client, this.#table, { dead, ids: some, blame, ...request });
+      }
+    }
+    if (rescued > 0) this.#log.warn({ tasks: rescued }, "orphaned tasks rescued");
+    return rescued;
+  }
+
+  #forget(id: string): void {
+    const orphan = this.#orphans.get(id);
+    if (orphan === undefined) return;
+    this.#orphans.delete(id);
+    this.#groups.end(orphan.hash);
+  }
+}

@@ -1,0 +1,68 @@
+import type { RunResult } from "../shared/messages.js";
+import type { OwnedResult } from "./sql/complete.js";
+import type { OwnedTask } from "./sql/giveBack.js";
+
+/** Most output and error text of one statement, in characters; a single result may be larger. */
+const mostText = 8 * 1024 * 1024;
+const mostResults = 1000;
+
+/** What has come out and is not in its row yet. */
+export class Outbox {
+  #results: OwnedResult[] = [];
+  #returns: OwnedTask[] = [];
+  readonly #held: { results: OwnedResult[]; returns: OwnedTask[] } = { results: [], returns: [] };
+
+  add(result: RunResult, owner: string): void {
+    if (result.outcome === "ended") this.#results.push({ ...result, owner });
+    else this.#returns.push({ id: result.id, owner });
+  }
+
+  /** Whether there is nothing to write now. */
+  get empty(): boolean {
+    return this.#results.length === 0 && this.#returns.length === 0;
+  }
+
+  /** How many wait for `release`. */
+  get held(): number {
+    return this.#held.results.length + this.#held.returns.length;
+  }
+
+  has(id: string): boolean {
+    const { results, returns } = this.#held;
+    return [this.#results, this.#returns, results, returns].some((list) =>
+      list.some((each) => each.id === id),
+    );
+  }
+
+  /** Removes and returns as many results as one statement should carry. */
+  takeResults(): OwnedResult[] {
+    let text = 0;
+    let count = 0;
+    for (const result of this.#results) {
+      text += (result.output?.length ?? 0) + (result.error?.length ?? 0);
+      if (count > 0 && (text > mostText || count >= mostResults)) break;
+      count += 1;
+    }
+    return this.#results.splice(0, count);
+  }
+
+  takeReturns(): OwnedTask[] {
+    return this.#returns.splice(0, mostResults);
+  }
+
+  /** For what was not written since the connection went: first in the next statement. */
+  putBack(results: readonly OwnedResult[], returns: readonly OwnedTask[]): void {
+    this.#results = [...results, ...this.#results];
+    this.#returns = [...returns, ...this.#returns];
+  }
+
+  /** For what cannot be written now: it waits for `release`. */
+  hold(results: readonly OwnedResult[], returns: readonly OwnedTask[]): void {
+    this.#held.results.push(...results);
+    this.#held.returns.push(...returns);
+  }
+
+  release(): void {
+    this.putBack(this.#held.results.splice(0), this.#held.returns.splice(0));
+  }
+}

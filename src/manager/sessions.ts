@@ -1,0 +1,252 @@
+import type { PgTaskError } from "../shared/errors.js";
+import type { Log } from "../shared/log.js";
+import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
+import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
+
+/** How many sessions share a thread before another one is started. */
+const sessionsPerThread = 16;
+
+/**
+ *   opening ──opened──▶ free ◀──────result── busy
+ *      │                 │ ▲                  ▲
+ *      │            offer│ │withdraw          │
+ *      │                 ▼ │                  │
+ *      │              offered ──────assign────┘
+ *      ▼
+ *    gone ◀── any state, when closed, lost, or its thread ended
+ */
+interface Session {
+  readonly number: number;
+  readonly thread: ExecutorThread;
+  state: "opening" | "free" | "offered" | "busy" | "closing";
+  backend: BackendIdentity | null;
+  run: { readonly id: string; readonly hash: number } | null;
+}
+
+/** A free session as a claim sees it. */
+export interface OfferedSession extends BackendIdentity {
+  readonly number: number;
+}
+
+export interface SessionEvents {
+  /** A session is free, or is no more: there may be something to do. */
+  changed(): void;
+  result(result: RunResult, owner: string, hash: number): void;
+  /** A session ended in the middle of a run. */
+  lost(run: { readonly id: string; readonly hash: number }, owner: string): void;
+  opened(): void;
+  unopened(reason: string): void;
+  /** What the session runs is to be cancelled; `cancelled` has to follow. */
+  cancel(cancellation: Cancellation): void;
+}
+
+/** What is to be cancelled. */
+export interface Cancellation {
+  readonly session: number;
+  readonly id: string;
+  readonly pid: number;
+}
+
+/** The executor sessions of one manager: which there are, and what each does. */
+export class Sessions {
+  readonly #executors: Executors;
+  readonly #events: SessionEvents;
+  readonly #log: Log;
+  readonly #maxThreads: number;
+  readonly #sessions = new Map<number, Session>();
+  #numbers = 0;
+
+  constructor(options: {
+    readonly executors: Executors;
+    readonly maxThreads: number;
+    readonly events: SessionEvents;
+    readonly log: Log;
+  }) {
+    this.#executors = options.executors;
+    this.#maxThreads = options.maxThreads;
+    this.#events = options.events;
+    this.#log = options.log;
+  }
+
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  get opening(): number {
+    return this.#count("opening");
+  }
+
+  get busy(): number {
+    return this.#count("busy");
+  }
+
+  /** Whether a session has the task now. */
+  runs(id: string): boolean {
+    return [...this.#sessions.values()].some((session) => session.run?.id === id);
+  }
+
+  /** The owners' texts of all sessions. */
+  owners(): string[] {
+    return [...this.#sessions.values()].flatMap((session) => session.backend?.owner ?? []);
+  }
+
+  open(count: number): void {
+    const opened = new Map<ExecutorThread, number[]>();
+    for (let each = 0; each < count; each += 1) {
+      const thread = this.#threadForOneMore();
+      const number = (this.#numbers += 1);
+      this.#sessions.set(number, { number, thread, state: "opening", backend: null, run: null });
+      opened.set(thread, [...(opened.get(thread) ?? []), number]);
+    }
+    for (const [thread, sessions] of opened) this.#executors.tell(thread, { type: "open", sessions });
+  }
+
+  /** Takes up to `count` free sessions for a claim: each is then assigned or withdrawn. */
+  offer(count: number): OfferedSession[] {
+    const offered: OfferedSession[] = [];
+    for (const session of this.#sessions.values()) {
+      if (offered.length >= count) break;
+      if (session.state !== "free" || session.backend === null) continue;
+      session.state = "offered";
+      offered.push({ ...session.backend, number: session.number });
+    }
+    return offered;
+  }
+
+  withdraw(offered: readonly OfferedSession[]): void {
+    for (const { number } of offered) {
+      const session = this.#sessions.get(number);
+      if (session?.state === "offered") session.state = "free";
+    }
+  }
+
+  /**
+   * Gives runs to offered sessions; those of one thread cross to it together.
+   *
+   * @returns runs whose session ended meanwhile.
+   */
+  assign(runs: readonly (Run & { readonly hash: number })[]): Run[] {
+    const batches = new Map<ExecutorThread, Run[]>();
+    const missed: Run[] = [];
+    for (const run of runs) {
+      const session = this.#sessions.get(run.session);
+      if (session?.state !== "offered") {
+        missed.push(run);
+        continue;
+      }
+      session.state = "busy";
+      session.run = { id: run.id, hash: run.hash };
+      batches.set(session.thread, [...(batches.get(session.thread) ?? []), run]);
+    }
+    for (const [thread, batch] of batches) this.#executors.dispatch(thread, batch);
+    return missed;
+  }
+
+  /** Ends up to `count` sessions that run nothing. */
+  close(count = Infinity): void {
+    let left = count;
+    for (const session of this.#sessions.values()) {
+      if (left <= 0) return;
+      if (session.state !== "free") continue;
+      session.state = "closing";
+      left -= 1;
+      this.#executors.tell(session.thread, { type: "close", sessions: [session.number] });
+    }
+  }
+
+  /** Cancels everything that runs, on our own account. */
+  abort(): void {
+    for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "abort" });
+  }
+
+  /** Tells a session that its backend has been sent the cancellation it asked for. */
+  cancelled({ session: number, id }: Cancellation): void {
+    const session = this.#sessions.get(number);
+    if (session === undefined) return;
+    this.#executors.tell(session.thread, { type: "cancelled", session: number, id });
+  }
+
+  receive(thread: ExecutorThread, message: SessionMessage): void {
+    switch (message.type) {
+      case "opened":
+        this.#opened(message.session, message.backend);
+        break;
+      case "unopened":
+        this.#sessions.delete(message.session);
+        this.#events.unopened(message.reason.message);
+        break;
+      case "results":
+        for (const result of message.results) this.#result(result);
+        break;
+      case "cancel":
+        this.#cancel(thread, message.session, message.id);
+        break;
+      case "lost":
+        this.#log.warn({ session: message.session, reason: message.reason.message }, "session lost");
+        this.#gone(message.session);
+        break;
+      case "closed":
+        this.#gone(message.session);
+        break;
+    }
+    this.#events.changed();
+  }
+
+  threadEnded(thread: ExecutorThread, reason: PgTaskError | null): void {
+    if (reason !== null) this.#log.error({ reason: reason.message }, "executor thread died");
+    for (const session of this.#sessions.values()) {
+      if (session.thread === thread) this.#gone(session.number);
+    }
+    this.#events.changed();
+  }
+
+  #opened(number: number, backend: BackendIdentity): void {
+    const session = this.#sessions.get(number);
+    if (session === undefined) return;
+    session.backend = backend;
+    session.state = "free";
+    this.#events.opened();
+  }
+
+  #result(result: RunResult): void {
+    const session = this.#sessions.get(result.session);
+    if (session === undefined || session.backend === null || session.run?.id !== result.id) return;
+    const { hash } = session.run;
+    session.run = null;
+    session.state = "free";
+    this.#events.result(result, session.backend.owner, hash);
+  }
+
+  #cancel(thread: ExecutorThread, number: number, id: string): void {
+    const session = this.#sessions.get(number);
+    const pid = session?.run?.id === id ? session.backend?.pid : undefined;
+    if (pid !== undefined) this.#events.cancel({ session: number, id, pid });
+    else this.#executors.tell(thread, { type: "cancelled", session: number, id });
+  }
+
+  #gone(number: number): void {
+    const session = this.#sessions.get(number);
+    if (session === undefined) return;
+    this.#sessions.delete(number);
+    if (session.run !== null && session.backend !== null) {
+      this.#events.lost(session.run, session.backend.owner);
+    }
+  }
+
+  #count(state: Session["state"]): number {
+    let count = 0;
+    for (const session of this.#sessions.values()) if (session.state === state) count += 1;
+    return count;
+  }
+
+  #threadForOneMore(): ExecutorThread {
+    const load = new Map([...this.#executors.threads].map((thread) => [thread, 0]));
+    for (const { thread } of this.#sessions.values()) load.set(thread, (load.get(thread) ?? 0) + 1);
+    const [least] = [...load].toSorted(([, a], [, b]) => a - b);
+    const mayStart = load.size < this.#maxThreads;
+    if (least === undefined || (least[1] >= sessionsPerThread && mayStart)) {
+      return this.#executors.start();
+    }
+    return least[0];
+  }
+}

@@ -1,0 +1,105 @@
+import type { Entry } from "../shared/config/types.js";
+import { maxInt } from "../shared/config/parameters.js";
+import { parseSize } from "../shared/config/size.js";
+import type { Client } from "../shared/database.js";
+import type { Log } from "../shared/log.js";
+
+/** What a manager goes by, as its role, its database, the server and the file have it. */
+export interface ManagerSettings {
+  /** How often the table is checked while awake, in ms. */
+  readonly sleepMs: number;
+  /** How often orphaned tasks are looked for, in ms. */
+  readonly resetMs: number;
+  /** Empty checks before deep sleep. */
+  readonly idle: number;
+  /** Most tasks claimed in one check, and of one claim statement. */
+  readonly limit: number;
+  readonly fetch: number;
+  /** Most tasks running at once. */
+  readonly run: number;
+  /** Most output kept of one task, in bytes. */
+  readonly outputLimit: number;
+  /** Deaths of its own session after which a task is FAIL. */
+  readonly crash: number;
+  /** How long an executor may take to take a payload, in ms. */
+  readonly closeMs: number;
+  /** Most rows of one statement that expires or rescues. */
+  readonly batch: number;
+  /** Longest pause before a failed executor is started again, in ms. */
+  readonly restartMs: number;
+}
+
+const numeric = [
+  "pg_task.sleep",
+  "pg_task.idle",
+  "pg_task.limit",
+  "pg_task.fetch",
+  "pg_task.run",
+  "pg_task.output",
+  "pg_task.crash",
+  "pg_work.close",
+  "pg_work.fetch",
+  "pg_work.restart",
+] as const;
+
+/** Reads the settings; one that makes no sense is left for the file's value, and said. */
+export async function readSettings(
+  client: Client,
+  entry: Entry,
+  log: Log,
+): Promise<ManagerSettings> {
+  const made = await settingsMade(client);
+  const file = entry.parameters;
+  const refuse = (name: string, value: string, used: unknown): void =>
+    log.warn({ setting: name, value, used }, "setting of the server makes no sense, file's is used");
+  const number = (name: (typeof numeric)[number]): number => {
+    const text = made.get(name);
+    if (text === undefined) return file[name];
+    const value = name === "pg_task.output" ? parseSize(text) : Number(text);
+    if (value !== null && Number.isInteger(value) && value >= 1 && value <= maxInt) return value;
+    refuse(name, text, file[name]);
+    return file[name];
+  };
+  const interval = async (name: "pg_task.reset"): Promise<number> => {
+    const text = made.get(name);
+    const asMade = text === undefined ? null : await milliseconds(client, text).catch(() => null);
+    if (asMade !== null && asMade > 0) return asMade;
+    if (text !== undefined) refuse(name, text, file[name]);
+    return await milliseconds(client, file[name]);
+  };
+  const { sleep, reset, run } = entry.fixed;
+  return {
+    sleepMs: sleep ?? number("pg_task.sleep"),
+    resetMs: reset === undefined ? await interval("pg_task.reset") : await milliseconds(client, reset),
+    idle: number("pg_task.idle"),
+    limit: number("pg_task.limit"),
+    fetch: number("pg_task.fetch"),
+    run: run ?? number("pg_task.run"),
+    outputLimit: number("pg_task.output"),
+    crash: number("pg_task.crash"),
+    closeMs: number("pg_work.close"),
+    batch: number("pg_work.fetch"),
+    restartMs: number("pg_work.restart") * 1000,
+  };
+}
+
+/** Settings that somebody made for this role, database or server; an empty one counts as not made. */
+async function settingsMade(client: Client): Promise<Map<string, string>> {
+  const { rows } = await client.query<{ name: string; value: string }>(
+    `SELECT n.name, v.value FROM unnest($1::text[]) AS n(name),
+       LATERAL (SELECT current_setting(n.name, true) AS value) AS v WHERE v.value <> ''`,
+    [[...numeric, "pg_work.idle", "pg_task.reset"]],
+  );
+  const made = new Map(rows.map((row) => [row.name, row.value]));
+  const idle = made.get("pg_work.idle");
+  if (idle !== undefined && !made.has("pg_task.idle")) made.set("pg_task.idle", idle);
+  return made;
+}
+
+async function milliseconds(client: Client, interval: string): Promise<number> {
+  const { rows } = await client.query<{ ms: number }>(
+    "SELECT (extract(epoch FROM $1::interval) * 1000)::float8 AS ms",
+    [interval],
+  );
+  return rows[0]?.ms ?? 0;
+}

@@ -1,0 +1,66 @@
+import type { Client } from "../../shared/database.js";
+import type { RunResult } from "../../shared/messages.js";
+import type { TaskTable } from "../table.js";
+
+/** A result together with the session that the row has to name as its owner. */
+export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & { readonly owner: string };
+
+/**
+ * Writes results into their rows: DONE or FAIL, or deletes the row where it says so and there is
+ * neither output nor error. Guarded by owner, so that a task which somebody else has by now is left
+ * alone. A state that was changed while the task ran stays: STOP keeps what came out beside it,
+ * PLAN offers the task again.
+ *
+ * @returns ids of tasks that are still ours but whose row somebody has locked: write them later.
+ */
+export async function complete(
+  client: Client,
+  table: TaskTable,
+  results: readonly OwnedResult[],
+): Promise<ReadonlySet<string>> {
+  const { rows } = await client.query<{ id: string }>({
+    name: "complete",
+    text: completeStatement(table),
+    values: [
+      results.map((result) => result.id),
+      results.map((result) => result.owner),
+      results.map((result) => result.start),
+      results.map((result) => result.stop),
+      results.map((result) => result.output),
+      results.map((result) => result.error),
+    ],
+  });
+  return new Set(rows.map((row) => row.id));
+}
+
+function completeStatement({ qualified, stateType }: TaskTable): string {
+  return `
+WITH result AS MATERIALIZED (
+  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
+    AS r(id, owner, start, stop, output, error)
+), mine AS MATERIALIZED (
+  SELECT t.id FROM ${qualified} AS t JOIN result AS r ON r.id = t.id
+  WHERE t.id = ANY ($1::bigint[]) AND t.owner = r.owner
+), locked AS MATERIALIZED (
+  SELECT id, delete, state::text AS state, owner FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM mine))
+  FOR UPDATE SKIP LOCKED
+), ended AS (
+  SELECT r.*, l.state, l.delete AND r.output IS NULL AND r.error IS NULL AND l.state IN ('TAKE', 'WORK') AS deletable
+  FROM locked AS l JOIN result AS r ON r.id = l.id AND r.owner = l.owner
+), deleted AS (
+  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE deletable))
+), written AS (
+  UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
+    start = e.start, stop = coalesce(e.stop, now()), output = e.output, error = e.error, owner = NULL
+  FROM ended AS e
+  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT deletable AND state IN ('TAKE', 'WORK')))
+), stopped AS (
+  UPDATE ${qualified} AS t SET start = e.start, stop = coalesce(e.stop, now()), output = e.output, error = e.error, owner = NULL
+  FROM ended AS e
+  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE state NOT IN ('TAKE', 'WORK', 'PLAN')))
+), replanned AS (
+  UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
+  WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
+)
+SELECT id FROM mine WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
+}

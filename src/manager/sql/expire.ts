@@ -1,0 +1,21 @@
+import type { Client } from "../../shared/database.js";
+import type { TaskTable } from "../table.js";
+
+/**
+ * Ends due tasks that are no longer worth running as GONE, at most `limit` of them.
+ *
+ * @returns how many.
+ */
+export async function expire(client: Client, table: TaskTable, limit: number): Promise<number> {
+  const { rowCount } = await client.query({
+    name: "expire",
+    text: `
+UPDATE ${table.qualified}
+SET state = 'GONE', ready = NULL, start = now(), stop = now(), error = 'ERROR:  task not active'
+WHERE id = ANY (ARRAY(
+  SELECT id FROM ${table.qualified} WHERE ready AND max >= 0 AND plan + active <= now()
+  LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)) AND state::text = 'PLAN'`,
+    values: [limit],
+  });
+  return rowCount ?? 0;
+}

@@ -1,0 +1,53 @@
+import { createHash } from "node:crypto";
+import { identifier } from "../shared/sqlText.js";
+
+/** Longest name PostgreSQL keeps, in bytes. */
+const longestName = 63;
+
+/** A task table and the names of what pg-task makes beside it; unquoted unless said otherwise. */
+export interface TaskTable {
+  readonly schema: string;
+  readonly table: string;
+  /** Quoted, for statements. */
+  readonly qualified: string;
+  /** Type of the column state, quoted. */
+  readonly stateType: string;
+  readonly dueIndex: string;
+  readonly planIndex: string;
+  readonly readyFunction: string;
+  readonly readyInsertTrigger: string;
+  readonly readyUpdateTrigger: string;
+  readonly wakeUp: string;
+}
+
+export function taskTable(schema: string, table: string): TaskTable {
+  return {
+    schema,
+    table,
+    qualified: `${identifier(schema)}.${identifier(table)}`,
+    stateType: `${identifier(schema)}.state`,
+    dueIndex: objectName(table, "due_idx"),
+    planIndex: objectName(table, "plan_idx"),
+    readyFunction: objectName(table, "ready"),
+    readyInsertTrigger: objectName(table, "ready_insert"),
+    readyUpdateTrigger: objectName(table, "ready_update"),
+    wakeUp: objectName(table, "wake_up"),
+  };
+}
+
+/**
+ * `TABLE_SUFFIX`; where that is too long for PostgreSQL, which would cut the end off and make
+ * several names one, the table's part is cut and a hash of the whole put in its place.
+ */
+function objectName(table: string, suffix: string): string {
+  const name = `${table}_${suffix}`;
+  if (Buffer.byteLength(name) <= longestName) return name;
+  const hash = createHash("sha256").update(name).digest("hex").slice(0, 8);
+  const room = longestName - Buffer.byteLength(`_${hash}_${suffix}`);
+  let kept = "";
+  for (const character of table) {
+    if (Buffer.byteLength(kept + character) > room) break;
+    kept += character;
+  }
+  return `${kept}_${hash}_${suffix}`;
+}

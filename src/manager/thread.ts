@@ -1,0 +1,8 @@
+import { parentPort, workerData } from "node:worker_threads";
+import type { ManagerThreadData } from "../shared/messages.js";
+import { hostManager } from "./host.js";
+
+if (parentPort !== null) {
+  const data: ManagerThreadData = workerData;
+  hostManager(parentPort, data);
+}

@@ -1,0 +1,184 @@
+import { sqlState, type Client } from "../shared/database.js";
+import type { Log } from "../shared/log.js";
+import type { Groups } from "./groups.js";
+import type { Outbox } from "./outbox.js";
+import type { OfferedSession, Sessions } from "./sessions.js";
+import type { ManagerSettings } from "./settings.js";
+import { claim, type Claim } from "./sql/claim.js";
+import { complete, type OwnedResult } from "./sql/complete.js";
+import { expire } from "./sql/expire.js";
+import { giveBack, type OwnedTask } from "./sql/giveBack.js";
+import { nearestPlan } from "./sql/nearestPlan.js";
+import { promote } from "./sql/promote.js";
+import type { TaskTable } from "./table.js";
+
+/** What the next turn can make better: somebody holds a lock, or two transactions met. */
+const passing = new Set(["55P03", "40001", "40P01", "57014"]);
+
+export interface TurnOutcome {
+  /** How many tasks were started. */
+  readonly claimed: number;
+  /** How many more could start had they a session. */
+  readonly more: number;
+  /** Whether another turn has something to do right away. */
+  readonly again: boolean;
+  /** Time until the next task becomes due, in ms, null when none is planned. */
+  readonly nearestMs: number | null;
+}
+
+/**
+ * One turn of the manager: writes what came out, marks what became due, gives due tasks to free
+ * sessions. All of it is sent at once, so that a turn costs one round trip.
+ */
+export class Turn {
+  readonly #table: TaskTable;
+  readonly #sessions: Sessions;
+  readonly #groups: Groups;
+  readonly #outbox: Outbox;
+  readonly #log: Log;
+  /** Due tasks whose row somebody has locked: not looked at until `release`. */
+  #locked: string[] = [];
+
+  constructor(options: {
+    readonly table: TaskTable;
+    readonly sessions: Sessions;
+    readonly groups: Groups;
+    readonly outbox: Outbox;
+    readonly log: Log;
+  }) {
+    this.#table = options.table;
+    this.#sessions = options.sessions;
+    this.#groups = options.groups;
+    this.#outbox = options.outbox;
+    this.#log = options.log;
+  }
+
+  /** Offers what was locked again; called from time to time. */
+  release(): void {
+    this.#locked = [];
+    this.#outbox.release();
+  }
+
+  /**
+   * @param room how many tasks may be started, and how many more are counted.
+   * @throws what the server said when it is nothing that the next turn could make better.
+   */
+  async once(
+    client: Client,
+    settings: ManagerSettings,
+    room: { readonly start: number; readonly lookAhead: number },
+  ): Promise<TurnOutcome> {
+    const most = Math.min(room.start, settings.fetch, settings.limit);
+    const offered = this.#sessions.offer(most);
+    const results = this.#outbox.takeResults();
+    const returns = this.#outbox.takeReturns();
+    const [written, returned, promoted, claimed, nearest] = await Promise.allSettled([
+      this.#write(client, results),
+      returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
+      promote(client, this.#table),
+      this.#claim(client, offered, room.lookAhead),
+      nearestPlan(client, this.#table),
+    ]);
+    this.#settleReturns(returns, returned);
+    const claim = this.#settleClaim(offered, claimed);
+    const problems = [written, returned, promoted, claimed, nearest].flatMap((each) =>
+      each.status === "rejected" ? [each.reason as unknown] : [],
+    );
+    for (const problem of problems) this.#weigh(problem);
+    const expired = claim.gone > 0 ? await expire(client, this.#table, settings.batch) : 0;
+    const gone = claim.gone + expired;
+    if (gone > 0) this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
+    return {
+      claimed: claim.claimed.length,
+      more: claim.more,
+      again:
+        gone > 0 ||
+        !this.#outbox.empty ||
+        (promoted.status === "fulfilled" && promoted.value) ||
+        (claim.claimed.length === most && claim.more > 0),
+      nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
+    };
+  }
+
+  async #claim(
+    client: Client,
+    offered: readonly OfferedSession[],
+    lookAhead: number,
+  ): Promise<Claim> {
+    if (offered.length + lookAhead === 0) return nothing;
+    return await claim(client, this.#table, {
+      sessions: offered,
+      running: this.#groups.running,
+      lookAhead,
+      except: this.#locked,
+    });
+  }
+
+  #settleClaim(offered: readonly OfferedSession[], outcome: PromiseSettledResult<Claim>): Claim {
+    if (outcome.status === "rejected") {
+      this.#sessions.withdraw(offered);
+      return nothing;
+    }
+    const { claimed, locked } = outcome.value;
+    this.#locked.push(...locked);
+    const numbers = new Map(offered.map((session) => [session.owner, session.number]));
+    const runs = claimed.flatMap(({ owner, ...task }) => {
+      const session = numbers.get(owner);
+      return session === undefined ? [] : [{ ...task, session }];
+    });
+    for (const run of runs) {
+      this.#log.debug({ id: run.id, group: run.group }, "task starts");
+      this.#groups.begin(run.hash);
+    }
+    const missed = new Set(this.#sessions.assign(runs).map((run) => run.id));
+    this.#sessions.withdraw(offered);
+    for (const { id, owner, hash } of claimed) {
+      if (!missed.has(id)) continue;
+      this.#groups.end(hash);
+      this.#outbox.putBack([], [{ id, owner }]);
+    }
+    return outcome.value;
+  }
+
+  #settleReturns(
+    returns: readonly OwnedTask[],
+    outcome: PromiseSettledResult<ReadonlySet<string>>,
+  ): void {
+    if (outcome.status === "rejected") this.#outbox.hold([], returns);
+    else this.#outbox.hold([], returns.filter((task) => outcome.value.has(task.id)));
+  }
+
+  /**
+   * Writes results. When the server refuses them (a trigger of the user's on one of the rows), they
+   * are tried in halves, so that one row holds up no other.
+   */
+  async #write(client: Client, results: readonly OwnedResult[]): Promise<void> {
+    if (results.length === 0) return;
+    try {
+      const locked = await complete(client, this.#table, results);
+      this.#outbox.hold(results.filter((result) => locked.has(result.id)), []);
+    } catch (error) {
+      const state = sqlState(error);
+      if (state === null || passing.has(state)) {
+        this.#outbox.hold(results, []);
+        throw error;
+      }
+      if (results.length > 1) {
+        const middle = results.length >> 1;
+        await this.#write(client, results.slice(0, middle));
+        await this.#write(client, results.slice(middle));
+        return;
+      }
+      this.#log.error({ id: results[0]?.id, err: error }, "result refused by the server, tried again");
+      this.#outbox.hold(results, []);
+    }
+  }
+
+  #weigh(problem: unknown): void {
+    const state = sqlState(problem);
+    if (state === null || !passing.has(state)) throw problem;
+    this.#log.debug({ err: problem }, "turn put off");
+  }
+}
+
+const nothing: Claim = { claimed: [], gone: 0, more: 0, locked: [] };

@@ -1,0 +1,114 @@
+import { Backoff } from "../shared/backoff.js";
+import type { Client } from "../shared/database.js";
+import type { Log } from "../shared/log.js";
+import type { FromManager } from "../shared/messages.js";
+import type { Executors } from "./executors.js";
+import type { Sessions } from "./sessions.js";
+import { connectionRoom } from "./sql/connectionRoom.js";
+
+/** How many sessions more than asked for are looked ahead for, at most. */
+const mostLookAhead = 64;
+
+/**
+ * How many executor sessions there are: as many as tasks could use, within what the supervisor
+ * grants and the server has room for; none in deep sleep.
+ */
+export class Workforce {
+  readonly #sessions: Sessions;
+  readonly #executors: Executors;
+  readonly #send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
+  readonly #log: Log;
+  readonly #backoff = new Backoff({ firstMs: 100, maxMs: 10_000 });
+  #granted = 0;
+  #demanded = 0;
+  #releasing = false;
+  #short = false;
+  #notBefore = 0;
+
+  constructor(options: {
+    readonly sessions: Sessions;
+    readonly executors: Executors;
+    /** Tells the supervisor how many sessions could be used, and how many are held. */
+    readonly send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
+    readonly log: Log;
+  }) {
+    this.#sessions = options.sessions;
+    this.#executors = options.executors;
+    this.#send = options.send;
+    this.#log = options.log;
+  }
+
+  /** From now on there may be this many. */
+  grant(sessions: number): void {
+    this.#releasing ||= sessions < this.#granted;
+    this.#granted = sessions;
+    this.letGo();
+  }
+
+  /** Gives up what is beyond the grant as it becomes free, and says when that is done. */
+  letGo(): void {
+    const { size } = this.#sessions;
+    if (size > this.#granted) this.#sessions.close(size - this.#granted);
+    else if (this.#releasing) {
+      this.#releasing = false;
+      this.#send({ type: "held", sessions: size });
+    }
+  }
+
+  /** How many tasks it is worth looking for beyond those that find a free session. */
+  get lookAhead(): number {
+    const asked = this.#demanded >= this.#sessions.size + mostLookAhead;
+    if (this.#sessions.size >= this.#granted && asked) return 0;
+    return mostLookAhead;
+  }
+
+  /** A session could not be opened. */
+  refused(reason: string): void {
+    if (this.#notBefore === 0) this.#log.warn({ reason }, "no session could be opened, tasks wait");
+    this.#notBefore = performance.now() + this.#backoff.next();
+  }
+
+  /** Opens sessions for `more` tasks that could start: few at first, more if those don't suffice. */
+  async grow(client: Client, more: number): Promise<void> {
+    const { size, opening } = this.#sessions;
+    if (more === 0 || opening > 0 || performance.now() < this.#notBefore) return;
+    this.#ask(size + more);
+    const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
+    if (wanted <= 0) return;
+    const room = Math.min(wanted, await connectionRoom(client));
+    if (room < wanted) this.#say("the server has no room for more connections, tasks wait");
+    this.#sessions.open(room);
+  }
+
+  /** How long opening sessions has to wait, in ms; null when it need not. */
+  get pauseMs(): number | null {
+    const left = this.#notBefore - performance.now();
+    return left > 0 ? left : null;
+  }
+
+  /** A session was opened. */
+  succeeded(): void {
+    this.#backoff.reset();
+    this.#notBefore = 0;
+  }
+
+  /** Ends sessions and threads, in order. */
+  async dismiss(): Promise<void> {
+    this.#sessions.close();
+    await this.#executors.end();
+    this.#ask(0);
+    this.#short = false;
+  }
+
+  #ask(sessions: number): void {
+    if (sessions === this.#demanded) return;
+    this.#demanded = sessions;
+    this.#send({ type: "demand", sessions });
+  }
+
+  #say(message: string): void {
+    if (this.#short) return;
+    this.#short = true;
+    this.#log.warn({ sessions: this.#sessions.size }, message);
+  }
+}

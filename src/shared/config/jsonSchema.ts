@@ -1,0 +1,9 @@
+import { z } from "zod";
+import { configurationSchema } from "./schema.js";
+
+/** The JSON Schema of a configuration file, as the text that ships with the package. */
+export function jsonSchemaText(): string {
+  const schema = z.toJSONSchema(configurationSchema, { io: "input" });
+  const { $schema, ...rest } = schema;
+  return `${JSON.stringify({ $schema, title: "pg-task's configuration", ...rest }, null, 2)}\n`;
+}

@@ -1,0 +1,157 @@
+import { resolveTarget, type ConnectionContext } from "./connection.js";
+import { emptyDocument, invalid, readDocument, type Document } from "./document.js";
+import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./entry.js";
+import { pathText } from "./problems.js";
+import { findSource, type SourceOptions } from "./source.js";
+import type { Configuration, ConnectionTarget, Entry, FileParameters } from "./types.js";
+import { parseConnectionUrl, PartProblem, type ConnectionParts } from "./url.js";
+import { aliasProblems, defaultParameters, givenParameters } from "./values.js";
+
+export interface LoadOptions extends SourceOptions {
+  /** A url that stands above every other source of the control connection. */
+  readonly control?: string | undefined;
+  /** Gets told what was passed over, such as a password file others may read. */
+  readonly warn?: (message: string) => void;
+}
+
+/** Where the control connection is from. */
+export type ControlSource =
+  | "the embedded server"
+  | "url in the file"
+  | "DATABASE_URL"
+  | "PG* variables"
+  | "libpq's defaults";
+
+/** A configuration and where its values are from. */
+export interface ExplainedConfiguration {
+  readonly configuration: Configuration;
+  readonly controlFrom: ControlSource;
+  /** The parameters the file itself gives. */
+  readonly given: Partial<FileParameters>;
+  /** For each entry, the parameters it carries itself, short names included. */
+  readonly entriesGiven: readonly Readonly<Partial<FileParameters>>[];
+}
+
+/**
+ * Reads and resolves the whole configuration.
+ *
+ * @throws PgTaskError CONFIG_FILE_UNREADABLE, CONFIG_SYNTAX, or CONFIG_INVALID with one line for
+ * each thing that is wrong; never with a password in it.
+ */
+export async function loadConfiguration(options: LoadOptions): Promise<Configuration> {
+  return (await explainConfiguration(options)).configuration;
+}
+
+/** As loadConfiguration, and says where the values are from. */
+export async function explainConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
+  const { file } = await findSource(options);
+  const document = file === null ? emptyDocument : await readDocument(file);
+  const aliases = aliasProblems(document.values);
+  if (aliases.length > 0) throw invalid(file, aliases);
+
+  const given = givenParameters(document.values);
+  const parameters = { ...defaultParameters(), ...given };
+  const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
+  const chosen = await chooseControl(options, document);
+  const { parts, control } = await resolveControl(chosen, file, context);
+  const entries =
+    document.entries.length === 0
+      ? [ownEntry(control, parameters)]
+      : await resolveEntries(document, file, {
+          ...context,
+          controlParts: parts,
+          control,
+          parameters,
+        });
+  return {
+    configuration: { file, control, parameters, entries },
+    controlFrom: chosen.from,
+    given,
+    entriesGiven: entries.map((entry, index) => ({
+      ...givenParameters(document.entries[index] ?? {}),
+      ...shortNames(entry),
+    })),
+  };
+}
+
+function shortNames({ fixed }: Entry): Partial<FileParameters> {
+  return Object.fromEntries(
+    Object.entries(fixed).map(([name, value]) => [`pg_task.${name}`, value]),
+  );
+}
+
+interface ChosenControl {
+  readonly from: ControlSource;
+  readonly url: string | undefined;
+}
+
+async function chooseControl(options: LoadOptions, document: Document): Promise<ChosenControl> {
+  const { control, env } = options;
+  if (control !== undefined) return { from: "the embedded server", url: control };
+  if (document.values.url !== undefined)
+    return { from: "url in the file", url: document.values.url };
+  const { environment } = await findSource(options);
+  if (environment === "DATABASE_URL") return { from: environment, url: env["DATABASE_URL"] };
+  return { from: environment ?? "libpq's defaults", url: undefined };
+}
+
+async function resolveControl(
+  { from, url }: ChosenControl,
+  file: string | null,
+  context: ConnectionContext,
+): Promise<{ parts: ConnectionParts; control: ConnectionTarget }> {
+  let parts: ConnectionParts = {};
+  const named = from === "url in the file" ? "url" : from;
+  try {
+    parts = url === undefined ? {} : parseConnectionUrl(url);
+  } catch (error) {
+    if (!(error instanceof PartProblem)) throw error;
+    throw invalid(named === "url" ? file : null, [`${named}: ${error.message}`]);
+  }
+  try {
+    return { parts, control: await resolveTarget(parts, context) };
+  } catch (error) {
+    if (!(error instanceof PartProblem)) throw error;
+    throw invalid(null, [error.message]);
+  }
+}
+
+async function resolveEntries(
+  { entries, entriesPath }: Document,
+  file: string | null,
+  context: EntryContext,
+): Promise<Entry[]> {
+  const resolved: Entry[] = [];
+  const problems: string[] = [];
+  const seen = new Map<string, string>();
+  for (const [index, raw] of entries.entries()) {
+    const path = pathText([...entriesPath, index]);
+    try {
+      const entry = await resolveEntry(raw, context);
+      const twin = seen.get(entry.key);
+      if (twin !== undefined) {
+        problems.push(`${path}: expected each task table once, got ${entry.key} as in ${twin}`);
+      }
+      seen.set(entry.key, path);
+      resolved.push(entry);
+    } catch (error) {
+      if (!(error instanceof EntryProblems)) throw error;
+      problems.push(...error.problems.map((problem) => `${path}${problem}`));
+    }
+  }
+  if (problems.length > 0) throw invalid(file, problems);
+  return resolved;
+}
+
+function once(warn: (message: string) => void): (message: string) => void {
+  const told = new Set<string>();
+  return (message) => {
+    if (told.has(message)) return;
+    told.add(message);
+    warn(message);
+  };
+}
+
+function warnOnStderr(message: string): void {
+  process.emitWarning(message);
+}

@@ -1,0 +1,108 @@
+import { EventEmitter } from "eventemitter3";
+import type { Configuration } from "../shared/config/types.js";
+import { describeTarget } from "../shared/database.js";
+import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
+import type { Log } from "../shared/log.js";
+import { Leadership } from "./leadership.js";
+import { Registry } from "./registry.js";
+
+/** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
+const beyondGraceMs = 20_000;
+
+interface SupervisorEvents {
+  /** It leads with its managers at work, or stands by. */
+  ready: [];
+}
+
+/** One per process: leads the cluster or stands by; as leader it runs a manager for each entry. */
+export class Supervisor extends EventEmitter<SupervisorEvents> implements LifecycleHooks {
+  readonly #configuration: Configuration;
+  readonly #log: Log;
+  readonly #leadership: Leadership;
+  readonly #registry: Registry;
+  readonly #lifecycle: Lifecycle;
+  /** What leading and standing by ask of the managers, one after the other. */
+  #changes: Promise<void> = Promise.resolve();
+  #draining = false;
+
+  constructor(
+    configuration: Configuration,
+    options: {
+      readonly log: Log;
+      /** Gets the log lines of all threads. */
+      readonly writeLine: (line: string) => void;
+    },
+  ) {
+    super();
+    this.#configuration = configuration;
+    this.#log = options.log;
+    this.#registry = new Registry(configuration, options);
+    this.#leadership = new Leadership({
+      target: configuration.control,
+      name: configuration.parameters["pg_conf.name"],
+      log: options.log,
+    });
+    this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
+    this.#leadership.on("leader", () => this.#change(() => this.#lead()));
+    this.#leadership.on("standby", () => this.#change(() => this.#standBy()));
+  }
+
+  /** Resolves when it seeks leadership; it does so until it is stopped. */
+  run(): Promise<void> {
+    return this.#lifecycle.start();
+  }
+
+  /** Resolves with the failure that ended it, null after a stop. */
+  get stopped(): Promise<Error | null> {
+    return this.#lifecycle.stopped;
+  }
+
+  /** Lets running tasks finish within `graceMs`, the configured grace unless given; asked again, the shorter one holds. */
+  end(graceMs = this.#configuration.parameters["pg_conf.grace"]): Promise<Error | null> {
+    void this.#registry.stop(graceMs);
+    return this.#lifecycle.stop(graceMs + beyondGraceMs);
+  }
+
+  async start(): Promise<void> {
+    this.#leadership.start();
+  }
+
+  async drain(): Promise<void> {
+    this.#draining = true;
+    await this.#changes;
+    await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+  }
+
+  /** The lock goes last, so that a standby takes over when nothing of ours runs any more. */
+  async stop(): Promise<void> {
+    await this.#registry.stop(0);
+    await this.#leadership.stop();
+  }
+
+  #change(work: () => Promise<void>): void {
+    this.#changes = this.#changes.then(work).catch((error: unknown) => {
+      void this.#lifecycle.fail(error instanceof Error ? error : new Error(String(error)));
+    });
+  }
+
+  async #lead(): Promise<void> {
+    if (this.#draining) return;
+    if (this.#registry.running) {
+      this.#log.info("leads again");
+      return;
+    }
+    this.#log.info({ entries: this.#configuration.entries.length }, "leads");
+    await this.#registry.start();
+    if (this.#draining) return;
+    this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+    this.emit("ready");
+  }
+
+  /** Another process leads, perhaps since our connection was lost for a while. */
+  async #standBy(): Promise<void> {
+    if (this.#draining) return;
+    this.#log.info("standby");
+    this.emit("ready");
+    await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+  }
+}

@@ -1,0 +1,43 @@
+import { parentPort, workerData } from "node:worker_threads";
+import { HandshakeReceiver } from "../../src/shared/handshake/receiver.js";
+import type { SlotReference } from "../../src/shared/messages.js";
+
+/** What a test asks of the child; every message is answered by an Answer. */
+export type Order =
+  | { readonly type: "take"; readonly reference: SlotReference }
+  /** Freezes the event loop until the gate is opened. */
+  | { readonly type: "block" }
+  | { readonly type: "leave" };
+
+export type Answer =
+  | { readonly type: "blocking" }
+  | { readonly type: "payload"; readonly payload: object | null };
+
+export interface ChildData {
+  readonly buffer: SharedArrayBuffer;
+  /** One Int32, 0 while the gate is closed. */
+  readonly gate: SharedArrayBuffer;
+}
+
+const { buffer, gate }: ChildData = workerData;
+const receiver = new HandshakeReceiver(buffer);
+const port = parentPort!;
+
+port.on("message", (order: Order) => {
+  switch (order.type) {
+    case "take":
+      answer({ type: "payload", payload: receiver.take(order.reference) });
+      break;
+    case "block":
+      answer({ type: "blocking" });
+      Atomics.wait(new Int32Array(gate), 0, 0);
+      break;
+    case "leave":
+      port.close();
+      break;
+  }
+});
+
+function answer(message: Answer): void {
+  port.postMessage(message);
+}

@@ -1,0 +1,43 @@
+import { parentPort, workerData } from "node:worker_threads";
+import { Slots } from "../../src/shared/handshake/slots.js";
+
+/** What the reader saw of the generations published in slot 0. */
+export interface Seen {
+  readonly taken: number[];
+  /** Generations whose payload was mixed or another's although the acknowledgement was accepted. */
+  readonly torn: number[];
+  readonly refused: number;
+}
+
+export interface ReaderData {
+  readonly buffer: SharedArrayBuffer;
+  /** Two Int32: the generation published last, and 1 at the end. */
+  readonly control: SharedArrayBuffer;
+}
+
+const { buffer, control }: ReaderData = workerData;
+const slots = new Slots(buffer);
+const words = new Int32Array(control);
+const taken: number[] = [];
+const torn: number[] = [];
+let refused = 0;
+
+parentPort!.postMessage("reading");
+while (Atomics.load(words, 1) === 0) {
+  const claim = { slot: 0, generation: Atomics.load(words, 0) };
+  if (!slots.isPublished(claim)) continue;
+  const text = slots.copy(0).toString("latin1");
+  if (!slots.acknowledge(claim)) {
+    refused += 1;
+    continue;
+  }
+  taken.push(claim.generation);
+  const letter = letterOf(claim.generation);
+  if (text !== letter.repeat(text.length) || text.length === 0) torn.push(claim.generation);
+}
+const seen: Seen = { taken, torn, refused };
+parentPort!.postMessage(seen);
+
+function letterOf(generation: number): string {
+  return String.fromCodePoint(97 + (generation % 26));
+}

@@ -1,0 +1,25 @@
+import { connectManager } from "../../src/manager/connection.js";
+import { ensureTable } from "../../src/manager/schema.js";
+import { taskTable } from "../../src/manager/table.js";
+import { loadConfiguration } from "../../src/shared/config/load.js";
+import { connect } from "../../src/shared/database.js";
+import { createLog } from "../../src/shared/log.js";
+
+/** Makes the database that others are copied from: it has the task table, as pg-task makes it. */
+export async function createTemplate(url: string): Promise<void> {
+  const env = {};
+  const server = await loadConfiguration({ cwd: "/", env, control: url });
+  const client = await connect(server.control, { applicationName: "test" });
+  await client.query("DROP DATABASE IF EXISTS test_template");
+  await client.query("CREATE DATABASE test_template");
+  await client.end();
+  const template = new URL(url);
+  template.pathname = "/test_template";
+  const { entries } = await loadConfiguration({ cwd: "/", env, control: template.href });
+  const [entry] = entries;
+  if (entry === undefined) throw new Error("a configuration without entries has one");
+  const manager = await connectManager(entry);
+  const log = createLog({ level: "silent", name: "test", write: () => {} });
+  await ensureTable(manager, taskTable(entry.schema, entry.table), entry, log);
+  await manager.end();
+}
