@@ -103,9 +103,9 @@ export class ExecutorDriver {
     type: T,
     fits: (message: Extract<FromExecutor, { type: T }>) => boolean = () => true,
   ): Promise<Extract<FromExecutor, { type: T }>> {
-    const isFitting = (message: FromExecutor): message is Extract<FromExecutor, { type: T }> =>
-      message.type === type && fits(message as Extract<FromExecutor, { type: T }>);
-    return await this.#watch(() => this.messages.find(isFitting));
+    const isOfType = (message: FromExecutor): message is Extract<FromExecutor, { type: T }> =>
+      message.type === type;
+    return await this.#watch(() => this.messages.filter(isOfType).find(fits));
   }
 
   /** Resolves when a session's backend is in the middle of a query that contains this text. */
