@@ -117,6 +117,44 @@ test("a session is held until the cancel asked for has been sent", async () => {
   await driver.executor.stop();
 });
 
+test("a reset that a stranger's cancel hits is made again", async () => {
+  const driver = await openDriver();
+  const { pid } = driver.backend(1);
+  const run = driver.make(1, "CREATE TEMP TABLE held (); COMMIT; SELECT FROM pg_advisory_lock(23)");
+  await admin.query("SELECT pg_advisory_lock(23)");
+  driver.executor.dispatch([run]);
+  await driver.running(1, "pg_advisory_lock");
+  const holder = await database.connect();
+  const { rows } = await holder.query<{ name: string }>(
+    "SELECT relnamespace::regnamespace || '.held' AS name FROM pg_class WHERE relname = 'held'",
+  );
+  await holder.query(`BEGIN; LOCK TABLE ${rows[0]?.name} IN ACCESS SHARE MODE`);
+  await admin.query("SELECT pg_advisory_unlock(23)");
+  await driver.running(1, "DISCARD ALL");
+  await admin.query("SELECT pg_cancel_backend($1)", [pid]);
+  await driver.running(1, "DISCARD ALL");
+  assert.deepEqual(driver.results(), []);
+  await holder.query("COMMIT");
+  const result = await driver.result(run.id);
+  assert.equal(result.outcome, "ended");
+  assert.equal(result.error, null);
+  assert.equal((await driver.run(1, "SELECT pg_backend_pid()")).output, String(pid));
+  await driver.executor.stop();
+});
+
+test("a limit that a task leaves does not stand in the way of its reset", async () => {
+  const driver = await openDriver();
+  const { pid } = driver.backend(1);
+  const { error } = await driver.run(
+    1,
+    "DO $$ BEGIN FOR i IN 1..500 LOOP EXECUTE 'CREATE TEMP TABLE t' || i || ' ()'; END LOOP; END $$; " +
+      "SET statement_timeout = 2",
+  );
+  assert.equal(error, null);
+  assert.equal((await driver.run(1, "SELECT pg_backend_pid()")).output, String(pid));
+  await driver.executor.stop();
+});
+
 test("cancels of strangers hit no reset so that it is lost", async () => {
   const driver = await openDriver();
   const { pid } = driver.backend(1);
