@@ -86,9 +86,9 @@ export class Execution {
     return await this.#finish();
   }
 
-  async #settings(): Promise<void> {
+  #settings(): Promise<TransactionStatus> {
     const { wire } = this.#place;
-    await wire.query(settingsSql(this.#place, this.#run), (event) => {
+    return wire.query(settingsSql(this.#place, this.#run), (event) => {
       if (event.type === "dataRow") this.#start = event.values.at(-1) ?? "";
       // The input is on its way: it must not go on under the settings of another.
       else if (event.type === "error") wire.destroy(unprepared(event.error));
@@ -102,8 +102,8 @@ export class Execution {
     this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
   }
 
-  async #input(): Promise<TransactionStatus> {
-    return await this.#place.wire.query(this.#run.input, this.#receive);
+  #input(): Promise<TransactionStatus> {
+    return this.#place.wire.query(this.#run.input, this.#receive);
   }
 
   readonly #receive: Receive = (event) => {

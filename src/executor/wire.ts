@@ -75,10 +75,8 @@ export class Wire {
       if (this.#over) reject(this.#reason ?? lost("it has been closed"));
       else this.#pending.push({ receive, resolve, reject });
     });
-    // Of several answers that are lost together only the first may be waited for.
-    answer.catch(() => {});
     if (!this.#over) this.#write(encodeQuery(text));
-    return answer;
+    return spared(answer);
   }
 
   /**
@@ -86,14 +84,14 @@ export class Wire {
    *
    * @throws PgTaskError CONNECTION_LOST when the connection ends before the answer is complete
    */
-  async ask(text: string): Promise<Answer> {
+  ask(text: string): Promise<Answer> {
     const rows: (readonly (string | null)[])[] = [];
-    let error: ServerError | null = null as ServerError | null;
-    const status = await this.query(text, (event) => {
+    let error: ServerError | null = null;
+    const collected = this.query(text, (event) => {
       if (event.type === "dataRow") rows.push(event.values);
       else if (event.type === "error") error = event.error;
-    });
-    return { rows, error, status };
+    }).then((status) => ({ rows, error, status }));
+    return spared(collected);
   }
 
   /** Says goodbye to the server; resolves when the connection is closed. */
@@ -160,6 +158,12 @@ export class Wire {
     for (const pending of this.#pending.splice(0)) pending.reject(reason);
     this.#end(reason);
   }
+}
+
+/** Of several answers that are lost together the first ends the wait for them all. */
+function spared<T>(answer: Promise<T>): Promise<T> {
+  answer.catch(() => {});
+  return answer;
 }
 
 /** Zero when there is none: some poolers send no key data. */

@@ -103,18 +103,27 @@ export class ExecutorDriver {
     type: T,
     fits: (message: Extract<FromExecutor, { type: T }>) => boolean = () => true,
   ): Promise<Extract<FromExecutor, { type: T }>> {
-    const isFitting = (message: FromExecutor): message is Extract<FromExecutor, { type: T }> =>
-      message.type === type && fits(message as Extract<FromExecutor, { type: T }>);
-    return await this.#watch(() => this.messages.find(isFitting));
+    const isOfType = (message: FromExecutor): message is Extract<FromExecutor, { type: T }> =>
+      message.type === type;
+    return await this.#watch(() => this.messages.filter(isOfType).find(fits));
   }
 
   /** Resolves when a session's backend is in the middle of a query that contains this text. */
   async running(session: number, text: string): Promise<void> {
-    const pid = this.backend(session).pid;
+    await this.#state(session, "active", text);
+  }
+
+  /** Resolves when a session's backend waits, and the last query it had contains this text. */
+  async idle(session: number, text: string): Promise<void> {
+    await this.#state(session, "idle", text);
+  }
+
+  async #state(session: number, state: string, text: string): Promise<void> {
+    const { pid } = this.backend(session);
     for (;;) {
       const { rowCount } = await this.#admin.query(
-        "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active' AND strpos(query, $2) > 0",
-        [pid, text],
+        "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = $2 AND strpos(query, $3) > 0",
+        [pid, state, text],
       );
       if (rowCount === 1) return;
     }
