@@ -24,10 +24,10 @@ export async function until<Row extends object>(
   wanted: (rows: Row[]) => boolean,
 ): Promise<Row[]> {
   let changed = false;
-  let wake = (): void => {};
+  let wake: (() => void) | null = null;
   const hear = (): void => {
     changed = true;
-    wake();
+    wake?.();
   };
   client.on("notification", hear);
   try {
