@@ -10,6 +10,7 @@ import { expire } from "./sql/expire.js";
 import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
+import { stillLocked } from "./sql/stillLocked.js";
 import type { TaskTable } from "./table.js";
 
 /** What the next turn can make better: somebody holds a lock, or two transactions met. */
@@ -36,7 +37,7 @@ export class Turn {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #log: Log;
-  /** Due tasks whose row somebody has locked: not looked at until `release`. */
+  /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
 
   constructor(options: {
@@ -53,10 +54,20 @@ export class Turn {
     this.#log = options.log;
   }
 
-  /** Offers what was locked again; called from time to time. */
-  release(): void {
-    this.#locked = [];
+  /** Whether something waits for rows that somebody has locked. */
+  get waiting(): boolean {
+    return this.#locked.length > 0 || this.#outbox.held > 0;
+  }
+
+  /** Offers what is not locked any more; to be called from time to time. */
+  async release(client: Client): Promise<void> {
     this.#outbox.release();
+    if (this.#locked.length === 0) return;
+    try {
+      this.#locked = await stillLocked(client, this.#table, this.#locked);
+    } catch (error) {
+      this.#weigh(error);
+    }
   }
 
   /**
@@ -80,7 +91,7 @@ export class Turn {
       nearestPlan(client, this.#table),
     ]);
     this.#settleReturns(returns, returned);
-    const { claimed, gone: unable, more } = this.#settleClaim(offered, claiming);
+    const { claimed, gone: unable, more, locked } = this.#settleClaim(offered, claiming);
     const problems = [written, returned, promoted, claiming, nearest].flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
@@ -94,6 +105,8 @@ export class Turn {
       more,
       again:
         gone > 0 ||
+        // Behind a locked task there may be one of its group that can start.
+        locked.length > 0 ||
         !this.#outbox.empty ||
         (promoted.status === "fulfilled" && promoted.value) ||
         (claimed.length === most && more > 0),
