@@ -21,7 +21,11 @@ const files = (await readdir(folder, { recursive: true }))
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));
-const log = createLog({ level: "error", name: "test", write: (line) => process.stderr.write(line) });
+const log = createLog({
+  level: "error",
+  name: "test",
+  write: (line) => process.stderr.write(line),
+});
 const server =
   given === undefined
     ? await startEmbedded({

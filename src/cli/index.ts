@@ -66,9 +66,15 @@ function report(error: unknown): number {
     process.stderr.write(`pg-task: ${error.message}\n`);
     return error.exitCode;
   }
-  process.stderr.write(`pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`);
+  process.stderr.write(
+    `pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`,
+  );
   return exitCodes.INTERNAL;
 }
 
 const isCommanderError = (error: unknown): error is { exitCode: number } =>
-  error instanceof Error && "exitCode" in error && error.constructor.name.endsWith("Error") && "code" in error && String(error.code).startsWith("commander.");
+  error instanceof Error &&
+  "exitCode" in error &&
+  error.constructor.name.endsWith("Error") &&
+  "code" in error &&
+  String(error.code).startsWith("commander.");

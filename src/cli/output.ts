@@ -15,7 +15,12 @@ export function openLog(level: string): OpenLog {
 }
 
 function prettyLines(): (line: string) => void {
-  const stream = pretty({ colorize: true, ignore: "pid", translateTime: "SYS:HH:MM:ss.l", sync: true });
+  const stream = pretty({
+    colorize: true,
+    ignore: "pid",
+    translateTime: "SYS:HH:MM:ss.l",
+    sync: true,
+  });
   return (line) => void stream.write(line);
 }
 

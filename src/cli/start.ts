@@ -50,7 +50,7 @@ export async function start(options: StartOptions): Promise<number> {
     ...(options.port === undefined ? {} : { port: options.port }),
   });
   try {
-    return await supervise(await read(embedded.url), output, embedded);
+    return await supervise(await read(`${embedded.url}?sslmode=disable`), output, embedded);
   } finally {
     await embedded.stop();
   }

@@ -18,7 +18,8 @@ export async function serverAccount(
   dataOwner: { readonly uid: number; readonly gid: number } | null,
 ): Promise<Account | null> {
   if (process.getuid?.() !== 0) return null;
-  if (dataOwner !== null) return { name: `uid ${dataOwner.uid}`, ...dataOwner };
+  if (dataOwner !== null && dataOwner.uid !== 0)
+    return { name: await nameOf(dataOwner.uid), ...dataOwner };
   for (const name of accountNames) {
     const account = await lookUp(name);
     if (account !== null) return account;
@@ -27,6 +28,11 @@ export async function serverAccount(
     "EMBEDDED_UNAVAILABLE",
     `PostgreSQL does not run as root, and none of the accounts ${accountNames.join(", ")} exists: start as another user, or give a url`,
   );
+}
+
+async function nameOf(uid: number): Promise<string> {
+  const { code, output } = await run("id", ["-un", String(uid)], null);
+  return code === 0 ? output.trim() : `user id ${uid}`;
 }
 
 async function lookUp(name: string): Promise<Account | null> {

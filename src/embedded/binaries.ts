@@ -58,16 +58,21 @@ async function isReadable(native: string, account: Account | null): Promise<bool
 async function tryOut(folder: string, account: Account | null): Promise<Binaries | string> {
   const suffix = process.platform === "win32" ? ".exe" : "";
   const program = (name: string) => join(folder, "bin", name + suffix);
-  const postgres = await run(program("postgres"), ["-V"], account);
-  if (postgres.code !== 0) return postgres.output;
-  const initdb = await run(program("initdb"), ["-V"], account);
-  if (initdb.code !== 0) return initdb.output;
-  const major = /(\d+)(?:\.\d+|devel|beta\d+|rc\d+)/.exec(postgres.output)?.[1];
-  if (major === undefined) return `postgres -V says ${postgres.output.trim()}`;
-  return {
-    postgres: program("postgres"),
-    initdb: program("initdb"),
-    pgCtl: program("pg_ctl"),
-    major,
-  };
+  const [postgres, initdb] = [program("postgres"), program("initdb")];
+  const version = await majorOf(postgres, account);
+  if ("refusal" in version) return version.refusal;
+  const second = await majorOf(initdb, account);
+  if ("refusal" in second) return second.refusal;
+  return { postgres, initdb, pgCtl: program("pg_ctl"), major: version.major };
+}
+
+async function majorOf(
+  program: string,
+  account: Account | null,
+): Promise<{ readonly major: string } | { readonly refusal: string }> {
+  const { code, output } = await run(program, ["-V"], account);
+  // A program that is empty ends well, too.
+  const major = /\(PostgreSQL\) (\d+)/.exec(output)?.[1];
+  if (code !== 0 || major === undefined) return { refusal: `${program} -V: ${output.trim()}` };
+  return { major };
 }

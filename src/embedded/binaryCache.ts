@@ -41,10 +41,16 @@ export async function cachedCopy(
       return { refusal: `${place} belongs to another user, or can be written by others` };
     }
     const folder = join(place, `${installed.platform}-${installed.version}`);
-    const files = await listFiles(installed.native);
+    const files = await listFiles(installed.native, links);
     if (!(await isWhole(folder, files, links))) {
       await removeUnfinished(folder);
-      await put(await makeCopy(installed.native, files, links, folder), folder, files, links);
+      const copy = unfinishedPath(folder);
+      try {
+        await makeCopy(installed.native, files, links, copy);
+        await put(copy, folder, files, links);
+      } finally {
+        await rm(copy, { recursive: true, force: true });
+      }
     }
     return { folder };
   } catch (error) {
@@ -62,13 +68,14 @@ async function isOurs(place: string): Promise<boolean> {
 /** Path in the package → size in bytes and mode. */
 type Files = ReadonlyMap<string, { readonly size: number; readonly mode: number }>;
 
-async function listFiles(native: string): Promise<Files> {
+async function listFiles(native: string, links: Links): Promise<Files> {
   const files = new Map<string, { size: number; mode: number }>();
   const entries = await readdir(native, { recursive: true, withFileTypes: true });
   await Promise.all(
     entries.map(async (entry) => {
       const path = relative(native, join(entry.parentPath, entry.name));
-      if (!entry.isFile() || !isNeeded(path)) return;
+      // A copy of the package may have files where the links belong.
+      if (!entry.isFile() || !isNeeded(path) || links.has(path)) return;
       const { size, mode } = await lstat(join(native, path));
       files.set(path, { size, mode });
     }),
@@ -97,20 +104,13 @@ async function isWhole(folder: string, files: Files, links: Links): Promise<bool
   }
 }
 
-async function makeCopy(
-  native: string,
-  files: Files,
-  links: Links,
-  final: string,
-): Promise<string> {
-  const folder = unfinishedPath(final);
+async function makeCopy(native: string, files: Files, links: Links, copy: string): Promise<void> {
   const made = new Set<string>();
   for (const [path, { mode }] of files) {
-    await makeFolders(folder, dirname(join(folder, path)), made);
-    await linkOrCopy(join(native, path), join(folder, path), mode);
+    await makeFolders(copy, dirname(join(copy, path)), made);
+    await linkOrCopy(join(native, path), join(copy, path), mode);
   }
-  for (const [path, source] of links) await symlink(source, join(folder, path));
-  return folder;
+  for (const [path, source] of links) await symlink(source, join(copy, path));
 }
 
 /** Made with a mode of their own: under a umask of 077 the server's account could not enter. */
@@ -138,13 +138,9 @@ async function linkOrCopy(source: string, target: string, mode: number): Promise
 }
 
 async function put(copy: string, folder: string, files: Files, links: Links): Promise<void> {
-  try {
-    while (!(await renamed(copy, folder))) {
-      if (await isWhole(folder, files, links)) break;
-      await remove(folder);
-    }
-  } finally {
-    await rm(copy, { recursive: true, force: true });
+  while (!(await renamed(copy, folder))) {
+    if (await isWhole(folder, files, links)) return;
+    await remove(folder);
   }
 }
 

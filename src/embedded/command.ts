@@ -1,4 +1,5 @@
 import { execFile } from "node:child_process";
+import { errorMessage } from "./systemError.js";
 
 /** Whom the server's processes run as when that is not ourselves. */
 export interface Account {
@@ -22,11 +23,16 @@ export async function run(
 ): Promise<CommandResult> {
   const options = { cwd: "/", env: serverEnvironment(), ...identity(account) };
   return await new Promise((resolve) => {
-    execFile(file, args, options, (error, stdout, stderr) => {
-      if (error === null) return resolve({ code: 0, output: stdout });
-      const code = typeof error.code === "number" ? error.code : -1;
-      resolve({ code, output: stderr.trim() === "" ? error.message : stderr.trim() });
-    });
+    try {
+      execFile(file, args, options, (error, stdout, stderr) => {
+        if (error === null) return resolve({ code: 0, output: stdout });
+        const code = typeof error.code === "number" ? error.code : -1;
+        resolve({ code, output: stderr.trim() === "" ? error.message : stderr.trim() });
+      });
+    } catch (error) {
+      // Thrown at once when we may not change to the account.
+      resolve({ code: -1, output: errorMessage(error) });
+    }
   });
 }
 

@@ -18,7 +18,7 @@ export interface DataDirectory {
 /**
  * Looks at a data folder without changing anything.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE when it is no folder, or another user's;
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE when it is no folder, or cannot be read;
  * EMBEDDED_DATA_FOREIGN when it holds something else.
  */
 export async function inspect(given: string): Promise<DataDirectory> {
@@ -32,7 +32,6 @@ export async function inspect(given: string): Promise<DataDirectory> {
     );
   }
   const { uid, gid } = await stat(path);
-  await requireUsable(path, uid);
   const major = (await readFile(join(path, "PG_VERSION"), "utf8")).trim();
   return { path, cluster: { major, owner: { uid, gid } } };
 }
@@ -87,9 +86,11 @@ async function list(path: string): Promise<string[]> {
   }
 }
 
-async function requireUsable(path: string, owner: number): Promise<void> {
+/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE when the data is not ours to use. */
+export async function requireUsable({ path, cluster }: DataDirectory): Promise<void> {
   const uid = process.getuid?.();
-  if (uid === undefined) return;
+  if (uid === undefined || cluster === null) return;
+  const owner = cluster.owner.uid;
   if (owner === 0) {
     throw unwritable(path, "it belongs to root, and PostgreSQL does not run as root");
   }

@@ -41,6 +41,7 @@ export async function initialise(
   },
 ): Promise<void> {
   const folder = await makeFolder(path, options.account);
+  await tidyUp(path, options.log);
   try {
     await runInitdb(folder, options);
     await move(folder, path);
@@ -53,13 +54,21 @@ async function makeFolder(path: string, account: Account | null): Promise<string
   const folder = unfinishedPath(path);
   try {
     await mkdir(dirname(path), { recursive: true });
-    await removeUnfinished(path);
     await mkdir(folder, { mode: 0o700 });
     if (account !== null) await chown(folder, account.uid, account.gid);
   } catch (error) {
     throw unwritable(path, errorMessage(error), error);
   }
   return folder;
+}
+
+/** What others left takes space, but stands in nobody's way. */
+async function tidyUp(path: string, log: Log): Promise<void> {
+  try {
+    await removeUnfinished(path);
+  } catch (error) {
+    log.warn(`what an earlier start left beside ${path} cannot be removed: ${errorMessage(error)}`);
+  }
 }
 
 async function runInitdb(

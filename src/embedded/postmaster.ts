@@ -35,7 +35,7 @@ export interface PostmasterOptions {
 
 const obstacles: readonly (readonly [RegExp, Obstacle])[] = [
   [/lock file "postmaster\.pid" (already exists|is empty)|bogus data in lock file/, "data held"],
-  [/could not bind [^|]*Address already in use/, "port taken"],
+  [/could not bind .*Address already in use/, "port taken"],
   [/pre-existing shared memory block/, "memory held"],
 ];
 
@@ -72,7 +72,7 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
     await server.ended;
     throw failure(`it was not ready, and silent for ${options.silenceLimitMs} ms`, words);
   }
-  const obstacle = obstacles.find(([pattern]) => pattern.test(words.lastWords()));
+  const obstacle = obstacles.find(([pattern]) => words.says(pattern));
   if (obstacle !== undefined) return obstacle[1];
   throw new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${outcome}`);
 }

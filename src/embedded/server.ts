@@ -3,7 +3,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { serverAccount } from "./account.js";
 import { usableBinaries } from "./binaries.js";
-import { inspect, requireMajor, type DataDirectory } from "./dataDirectory.js";
+import { inspect, requireMajor, requireUsable, type DataDirectory } from "./dataDirectory.js";
 import { awaitRelease } from "./holder.js";
 import { initialise } from "./initialise.js";
 import { installedPackage, type InstalledPackage } from "./installedPackage.js";
@@ -77,6 +77,7 @@ export async function startEmbeddedWith(
   const account = await serverAccount(found.cluster?.owner ?? null);
   const binaries = await usableBinaries(surroundings.installed, account, surroundings.cachePlaces);
   requireMajor(found, binaries.major);
+  await requireUsable(found);
   await awaitRelease(found.path, log);
   if (options.port !== undefined) await requireFree(options.port);
   const data = await withCluster(found, async () => {

@@ -7,7 +7,6 @@ import type {
   ExecutorParameters,
   ExecutorThreadData,
   FromExecutor,
-  SlotReference,
   ToExecutor,
 } from "../shared/messages.js";
 import { Executor } from "./executor.js";
@@ -19,7 +18,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
   return new Promise((resolve) => {
     let executor: Executor | null = null;
 
-    const start = (parameters: ExecutorParameters): Executor => {
+    // Null is what was taken back: the manager has given this thread up and ends it.
+    const start = (parameters: ExecutorParameters | null): Executor | null => {
+      if (parameters === null) return null;
       const { database } = parameters.target;
       const log = createLog({
         level: parameters.logLevel,
@@ -35,22 +36,16 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
       resolve();
     };
 
-    /** A payload that was taken back is nothing to us: the manager has given this thread up. */
-    const take = <T extends object>(reference: SlotReference, use: (payload: T) => void): void => {
-      const payload = slots.take<T>(reference);
-      if (payload !== null) use(payload);
-    };
-
     port.on("message", (message: ToExecutor) => {
       switch (message.type) {
         case "start":
-          take<ExecutorParameters>(message, (parameters) => (executor = start(parameters)));
+          executor = start(slots.take<ExecutorParameters>(message));
           break;
         case "open":
           executor?.open(message.sessions);
           break;
         case "dispatch":
-          take<Dispatch>(message, ({ runs }) => executor?.dispatch(runs));
+          executor?.dispatch(slots.take<Dispatch>(message)?.runs ?? []);
           break;
         case "cancelled":
           executor?.cancelled(message.session, message.id);

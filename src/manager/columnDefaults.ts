@@ -98,7 +98,9 @@ async function currentDefaults(
 /** An expression as the server would show it: a temporary table's default, thrown away at once. */
 async function rendered(client: Client, expression: string): Promise<string | null> {
   await client.query("SAVEPOINT rendering");
-  await client.query(`CREATE TEMPORARY TABLE pg_task_rendering (plan timestamptz DEFAULT ${expression})`);
+  await client.query(
+    `CREATE TEMPORARY TABLE pg_task_rendering (plan timestamptz DEFAULT ${expression})`,
+  );
   const { rows } = await client.query<{ default: string | null }>(
     `SELECT pg_catalog.pg_get_expr(adbin, adrelid) AS default FROM pg_catalog.pg_attrdef
      WHERE adrelid = 'pg_temp.pg_task_rendering'::pg_catalog.regclass`,

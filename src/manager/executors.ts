@@ -162,7 +162,11 @@ export class Executors {
   #ended(thread: ExecutorThread, error: unknown): void {
     if (!this.#threads.delete(thread)) return;
     thread.port.close();
-    const reason = new PgTaskError("THREAD_DIED", `executor thread ${thread.number} ended: ${reasonOf(error)}`, { cause: error });
+    const reason = new PgTaskError(
+      "THREAD_DIED",
+      `executor thread ${thread.number} ended: ${reasonOf(error)}`,
+      { cause: error },
+    );
     thread.sender.fail(reason);
     this.#options.events.ended(thread, error === null ? null : reason);
   }

@@ -17,6 +17,12 @@ export function hostManager(port: MessagePort, data: ManagerThreadData): void {
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
 
+  const end = async (lifecycle: Lifecycle): Promise<void> => {
+    const reason = await lifecycle.stopped;
+    send({ type: "stopped", reason: reason === null ? null : toReport(reason) });
+    port.close();
+  };
+
   const start = (parameters: ManagerParameters): void => {
     const { schema, table, target } = parameters.entry;
     const writeLine = (line: string): void => send({ type: "log", line });
@@ -28,11 +34,8 @@ export function hostManager(port: MessagePort, data: ManagerThreadData): void {
     const manager = new Manager(parameters, { send, writeLine, log });
     const lifecycle = new Lifecycle(manager, { name: "manager", log });
     hosted = { manager, lifecycle };
-    void lifecycle.stopped.then((reason) => {
-      send({ type: "stopped", reason: reason === null ? null : toReport(reason) });
-      port.close();
-    });
     lifecycle.start().catch(() => {});
+    void end(lifecycle);
   };
 
   port.on("message", (message: ToManager) => {

@@ -65,7 +65,9 @@ export class Orphans {
     const gone = new Set(dead);
     let rescued = 0;
     for (const blame of [true, false]) {
-      const lost = [...this.#orphans.values()].filter((o) => gone.has(o.owner) && o.blame === blame);
+      const lost = [...this.#orphans.values()].filter(
+        (o) => gone.has(o.owner) && o.blame === blame,
+      );
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
         rescued += await rescue(client, this.#table, { dead, ids: some, blame, ...request });

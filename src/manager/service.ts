@@ -41,6 +41,7 @@ export class Service {
   #asleep = false;
   #emptyChecks = 0;
   #overdueTurns = 0;
+  #releasedAt = performance.now();
   #scannedAt = 0;
 
   constructor(client: Client, settings: ManagerSettings, parts: ServiceParts) {
@@ -69,12 +70,18 @@ export class Service {
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
-      if (outcome.again) continue;
-      const rung = await bell.wait(this.#pauseMs(outcome));
-      if (rung) continue;
-      turn.release();
-      if (this.#idle(outcome)) await this.#emptyCheck();
+      const busy = outcome.again || (await bell.wait(this.#pauseMs(outcome)));
+      if (!busy && this.#idle(outcome)) await this.#emptyCheck();
+      await this.#release();
     }
+  }
+
+  /** Every `sleep`, however busy it is: what waits for a lock must not wait for a pause as well. */
+  async #release(): Promise<void> {
+    const { turn } = this.#parts;
+    if (!turn.waiting || performance.now() - this.#releasedAt < this.#settings.sleepMs) return;
+    this.#releasedAt = performance.now();
+    await turn.release(this.#client);
   }
 
   async #findOrphans(): Promise<void> {
@@ -127,8 +134,8 @@ export class Service {
   }
 
   #idle(outcome: TurnOutcome): boolean {
-    const { groups, outbox } = this.#parts;
-    return outcome.claimed === 0 && outcome.more === 0 && groups.total === 0 && outbox.held === 0;
+    const { groups, turn } = this.#parts;
+    return outcome.claimed === 0 && outcome.more === 0 && groups.total === 0 && !turn.waiting;
   }
 
   async #emptyCheck(): Promise<void> {

@@ -98,7 +98,8 @@ export class Sessions {
       this.#sessions.set(number, { number, thread, state: "opening", backend: null, run: null });
       opened.set(thread, [...(opened.get(thread) ?? []), number]);
     }
-    for (const [thread, sessions] of opened) this.#executors.tell(thread, { type: "open", sessions });
+    for (const [thread, sessions] of opened)
+      this.#executors.tell(thread, { type: "open", sessions });
   }
 
   /** Takes up to `count` free sessions for a claim: each is then assigned or withdrawn. */
@@ -182,7 +183,10 @@ export class Sessions {
         this.#cancel(thread, message.session, message.id);
         break;
       case "lost":
-        this.#log.warn({ session: message.session, reason: message.reason.message }, "session lost");
+        this.#log.warn(
+          { session: message.session, reason: message.reason.message },
+          "session lost",
+        );
         this.#gone(message.session);
         break;
       case "closed":

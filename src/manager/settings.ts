@@ -51,7 +51,10 @@ export async function readSettings(
   const made = await settingsMade(client);
   const file = entry.parameters;
   const refuse = (name: string, value: string, used: unknown): void =>
-    log.warn({ setting: name, value, used }, "setting of the server makes no sense, file's is used");
+    log.warn(
+      { setting: name, value, used },
+      "setting of the server makes no sense, file's is used",
+    );
   const number = (name: (typeof numeric)[number]): number => {
     const text = made.get(name);
     if (text === undefined) return file[name];
@@ -70,7 +73,8 @@ export async function readSettings(
   const { sleep, reset, run } = entry.fixed;
   return {
     sleepMs: sleep ?? number("pg_task.sleep"),
-    resetMs: reset === undefined ? await interval("pg_task.reset") : await milliseconds(client, reset),
+    resetMs:
+      reset === undefined ? await interval("pg_task.reset") : await milliseconds(client, reset),
     idle: number("pg_task.idle"),
     limit: number("pg_task.limit"),
     fetch: number("pg_task.fetch"),

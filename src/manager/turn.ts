@@ -10,6 +10,7 @@ import { expire } from "./sql/expire.js";
 import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
+import { stillLocked } from "./sql/stillLocked.js";
 import type { TaskTable } from "./table.js";
 
 /** What the next turn can make better: somebody holds a lock, or two transactions met. */
@@ -36,7 +37,7 @@ export class Turn {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #log: Log;
-  /** Due tasks whose row somebody has locked: not looked at until `release`. */
+  /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
 
   constructor(options: {
@@ -53,10 +54,20 @@ export class Turn {
     this.#log = options.log;
   }
 
-  /** Offers what was locked again; called from time to time. */
-  release(): void {
-    this.#locked = [];
+  /** Whether something waits for rows that somebody has locked. */
+  get waiting(): boolean {
+    return this.#locked.length > 0 || this.#outbox.held > 0;
+  }
+
+  /** Offers what is not locked any more; to be called from time to time. */
+  async release(client: Client): Promise<void> {
     this.#outbox.release();
+    if (this.#locked.length === 0) return;
+    try {
+      this.#locked = await stillLocked(client, this.#table, this.#locked);
+    } catch (error) {
+      this.#weigh(error);
+    }
   }
 
   /**
@@ -72,7 +83,7 @@ export class Turn {
     const offered = this.#sessions.offer(most);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [written, returned, promoted, claimed, nearest] = await Promise.allSettled([
+    const [written, returned, promoted, claiming, nearest] = await Promise.allSettled([
       this.#write(client, results),
       returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
       promote(client, this.#table),
@@ -80,22 +91,25 @@ export class Turn {
       nearestPlan(client, this.#table),
     ]);
     this.#settleReturns(returns, returned);
-    const claim = this.#settleClaim(offered, claimed);
-    const problems = [written, returned, promoted, claimed, nearest].flatMap((each) =>
+    const { claimed, gone: unable, more, locked } = this.#settleClaim(offered, claiming);
+    const problems = [written, returned, promoted, claiming, nearest].flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const expired = claim.gone > 0 ? await expire(client, this.#table, settings.batch) : 0;
-    const gone = claim.gone + expired;
-    if (gone > 0) this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
+    const expired = unable > 0 ? await expire(client, this.#table, settings.batch) : 0;
+    const gone = unable + expired;
+    if (gone > 0)
+      this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
-      claimed: claim.claimed.length,
-      more: claim.more,
+      claimed: claimed.length,
+      more,
       again:
         gone > 0 ||
+        // Behind a locked task there may be one of its group that can start.
+        locked.length > 0 ||
         !this.#outbox.empty ||
         (promoted.status === "fulfilled" && promoted.value) ||
-        (claim.claimed.length === most && claim.more > 0),
+        (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
   }
@@ -145,7 +159,11 @@ export class Turn {
     outcome: PromiseSettledResult<ReadonlySet<string>>,
   ): void {
     if (outcome.status === "rejected") this.#outbox.hold([], returns);
-    else this.#outbox.hold([], returns.filter((task) => outcome.value.has(task.id)));
+    else
+      this.#outbox.hold(
+        [],
+        returns.filter((task) => outcome.value.has(task.id)),
+      );
   }
 
   /**
@@ -156,7 +174,10 @@ export class Turn {
     if (results.length === 0) return;
     try {
       const locked = await complete(client, this.#table, results);
-      this.#outbox.hold(results.filter((result) => locked.has(result.id)), []);
+      this.#outbox.hold(
+        results.filter((result) => locked.has(result.id)),
+        [],
+      );
     } catch (error) {
       const state = sqlState(error);
       if (state === null || passing.has(state)) {
@@ -169,7 +190,10 @@ export class Turn {
         await this.#write(client, results.slice(middle));
         return;
       }
-      this.#log.error({ id: results[0]?.id, err: error }, "result refused by the server, tried again");
+      this.#log.error(
+        { id: results[0]?.id, err: error },
+        "result refused by the server, tried again",
+      );
       this.#outbox.hold(results, []);
     }
   }

@@ -66,7 +66,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       } catch (error) {
         if (this.#ending.signal.aborted) return;
         const { code, message } = toReport(error);
-        if (said !== message) this.#log.warn({ code, reason: message }, "supervisor waits for the server");
+        if (said !== message)
+          this.#log.warn({ code, reason: message }, "supervisor waits for the server");
         said = message;
         await pause(backoff.next(), this.#ending.signal);
       }

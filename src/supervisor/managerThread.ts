@@ -78,7 +78,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
       const pauseMs = backoff.next();
-      this.#log.error({ entry: this.entry.key, reason: reason.message, pauseMs }, "manager died, it is started again");
+      this.#log.error(
+        { entry: this.entry.key, reason: reason.message, pauseMs },
+        "manager died, it is started again",
+      );
       this.emit("waiting", { code: reason.code, message: reason.message });
       this.emit("died");
       await pause(pauseMs, this.#ending.signal);

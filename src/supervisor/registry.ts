@@ -40,7 +40,9 @@ export class Registry {
   async start(): Promise<void> {
     this.#stopping = new AbortController();
     const atOnce = this.#configuration.parameters["pg_conf.fetch"];
-    this.#managers = this.#configuration.entries.map((entry) => this.#register(new ManagerThread(entry, { log: this.#log, writeLine: this.#writeLine })));
+    this.#managers = this.#configuration.entries.map((entry) =>
+      this.#register(new ManagerThread(entry, { log: this.#log, writeLine: this.#writeLine })),
+    );
     const waiting = [...this.#managers];
     await Promise.all(
       Array.from({ length: Math.min(atOnce, waiting.length) }, async () => {
@@ -104,7 +106,10 @@ export class Registry {
   #sayShortage(total: number): void {
     const wanted = this.#managers.reduce((sum, { demand }) => sum + demand, 0);
     if (wanted > total && !this.#short) {
-      this.#log.warn({ wanted, "pg_conf.max": total }, "more sessions wanted than granted, tasks wait");
+      this.#log.warn(
+        { wanted, "pg_conf.max": total },
+        "more sessions wanted than granted, tasks wait",
+      );
     }
     this.#short = wanted > total;
   }

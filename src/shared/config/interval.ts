@@ -44,8 +44,10 @@ function wordedSeconds(text: string): number | null {
   const clock = String.raw`(?<hours>\d+):(?<minutes>\d*)(?::(?<seconds>\d*(?:\.\d*)?)|(?<fraction>\.\d*))?`;
   const calendar = String.raw`(?<years>\d+)-(?<months>\d+)`;
   const amount = String.raw`(?<amount>\d+\.?\d*|\.\d+)`;
+  // Blanks, and what punctuation has no meaning of its own.
+  const skipped = String.raw`[\s!-*,/;-@[-\x60{-~]*`;
   const part = new RegExp(
-    String.raw`[^\w+\-.:]*_*(?:${sign}(?:${clock}|${calendar}|${amount}(?:[^\w+\-.:]|_)*(?<unit>[a-z]+)?)|(?<word>[a-z]+))(?:[^\w+\-.:]|_)*`,
+    String.raw`${skipped}${sign}(?:${clock}|${calendar}|${amount}${skipped}(?<unit>[a-z]+)?|(?<word>[a-z]+))${skipped}`,
     "iy",
   );
   let total = 0;
@@ -63,8 +65,9 @@ function wordedSeconds(text: string): number | null {
     const size = partSeconds(found);
     if (size === null) return null;
     const signed = found["sign"]?.startsWith("-") ? -size : size;
-    // An amount without a unit is seconds at the end, days before a clock, and wrong elsewhere.
-    if (bare !== null && found["hours"] === undefined) return null;
+    // An amount without a unit is seconds at the end, days before hours, and wrong elsewhere.
+    const hasHours = found["hours"] !== undefined || units[unitOf(found) ?? ""] === hour;
+    if (bare !== null && !hasHours) return null;
     if (bare !== null) total += bare * (day - second);
     bare = found["amount"] !== undefined && found["unit"] === undefined ? signed : null;
     total += signed;
@@ -74,17 +77,23 @@ function wordedSeconds(text: string): number | null {
   return ago ? -total : total;
 }
 
-function partSeconds(found: Readonly<Record<string, string | undefined>>): number | null {
+type Found = Readonly<Record<string, string | undefined>>;
+
+function unitOf(found: Found): string | undefined {
+  return found["unit"]?.toLowerCase();
+}
+
+function partSeconds(found: Found): number | null {
   if (found["years"] !== undefined) {
     return Number(found["years"]) * year + Number(found["months"]) * month;
   }
   if (found["hours"] !== undefined) return clockSeconds(found);
-  const unit = found["unit"] === undefined ? second : units[found["unit"].toLowerCase()];
+  const unit = found["unit"] === undefined ? second : units[unitOf(found) ?? ""];
   return unit === undefined ? null : Number(found["amount"]) * unit;
 }
 
 /** Hours and minutes; with a fraction right behind the second number, minutes and seconds. */
-function clockSeconds(found: Readonly<Record<string, string | undefined>>): number | null {
+function clockSeconds(found: Found): number | null {
   const first = Number(found["hours"]);
   const next = Number(found["minutes"] || 0);
   if (found["fraction"] !== undefined) {

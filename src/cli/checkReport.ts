@@ -1,0 +1,173 @@
+import { fileParameters } from "../shared/config/parameters.js";
+import { maskTarget } from "../shared/config/mask.js";
+import type { ExplainedConfiguration } from "../shared/config/load.js";
+import type { FileParameters } from "../shared/config/types.js";
+import { describeTarget } from "../shared/database.js";
+import { toReport, type ErrorReport, type PgTaskError } from "../shared/errors.js";
+import type { ControlFindings, EntryFindings, Finding } from "./checkServer.js";
+
+/** Everything `check` found out; holds no secret. */
+export interface CheckReport {
+  /** Absolute path, null when there is no file. */
+  readonly file: string | null;
+  readonly control: {
+    readonly from: string;
+    readonly url: string;
+    /** Masked; null when there is none. */
+    readonly password: string | null;
+    readonly sslmode: string;
+    readonly version: string | null;
+    readonly error: ErrorReport | null;
+  };
+  readonly parameters: Readonly<Record<string, { value: unknown; from: "file" | "default" }>>;
+  readonly entries: readonly EntryReport[];
+  readonly warnings: readonly string[];
+  readonly exitCode: number;
+}
+
+export interface EntryReport {
+  readonly key: string;
+  readonly url: string;
+  readonly user: string;
+  readonly database: string;
+  readonly schema: string;
+  readonly table: string;
+  readonly create: boolean;
+  readonly password: string | null;
+  /** The parameters the entry carries itself. */
+  readonly parameters: Partial<FileParameters>;
+  readonly objects: readonly Finding[];
+  readonly error: ErrorReport | null;
+}
+
+/** Puts together what is configured and what the servers said. */
+export function makeReport(
+  explained: ExplainedConfiguration,
+  control: ControlFindings | PgTaskError,
+  inspected: readonly EntryFindings[],
+  warnings: readonly string[],
+): CheckReport {
+  const { configuration, given } = explained;
+  const error = control instanceof Error ? control : null;
+  const target = maskTarget(configuration.control);
+  return {
+    file: configuration.file,
+    control: {
+      from: explained.controlFrom,
+      url: describeTarget(target),
+      password: target.password ?? null,
+      sslmode: target.sslmode,
+      version: control instanceof Error ? null : control.version,
+      error: error === null ? null : toReport(error),
+    },
+    parameters: parameterValues(configuration.parameters, given),
+    entries: configuration.entries.map((entry, index) => {
+      const { findings, error: failure } = inspected[index] ?? { findings: [], error: null };
+      const shown = maskTarget(entry.target);
+      return {
+        key: entry.key,
+        url: describeTarget(shown),
+        user: shown.user,
+        database: shown.database,
+        schema: entry.schema,
+        table: entry.table,
+        create: entry.create,
+        password: shown.password ?? null,
+        parameters: explained.entriesGiven[index] ?? {},
+        objects: findings,
+        error: failure === null ? null : toReport(failure),
+      };
+    }),
+    warnings,
+    exitCode: exitCode(error, inspected),
+  };
+}
+
+/** Each parameter's value and where it is from. */
+export function parameterValues(
+  values: FileParameters,
+  given: Partial<FileParameters>,
+): CheckReport["parameters"] {
+  return Object.fromEntries(
+    fileParameters().map(({ name }) => [
+      name,
+      { value: values[name], from: given[name] === undefined ? "default" : "file" },
+    ]),
+  );
+}
+
+/** The control connection's failure first, then the entries'; 4 when something can't be made. */
+function exitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
+  if (control !== null) return control.exitCode;
+  const failed = inspected.find(({ error }) => error !== null)?.error;
+  if (failed) return failed.exitCode;
+  const lacking = inspected.some(({ findings }) =>
+    findings.some(({ state }) => state === "missing" || state === "not allowed"),
+  );
+  return lacking ? 4 : 0;
+}
+
+/** The report as text for a reader; what failed on the control connection comes last. */
+export function reportText(report: CheckReport): string {
+  const { control } = report;
+  const version = control.version === null ? "" : `, PostgreSQL ${control.version}`;
+  const lines = [
+    `configuration  ${report.file ?? "no file"}`,
+    `control        ${control.url}${password(control.password)} sslmode ${control.sslmode} (${control.from})${version}`,
+    ...report.warnings.map((warning) => `warning        ${warning}`),
+    "",
+    ...parametersText(report.parameters),
+    "",
+    "entries",
+    ...report.entries.flatMap(entryText),
+    ...(control.error === null ? [] : ["", `control connection: ${control.error.message}`]),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+/** The parameters, one to a line. */
+export function parametersText(values: CheckReport["parameters"]): string[] {
+  const rows = fileParameters().map(({ name, unit }) => {
+    const { value, from } = values[name] ?? { value: null, from: "default" };
+    return [name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from];
+  });
+  return ["parameters", ...table(rows)];
+}
+
+function entryText(entry: EntryReport): string[] {
+  const own = Object.entries(entry.parameters).map(([name, value]) => [
+    name,
+    JSON.stringify(value),
+    "entry",
+  ]);
+  const objects = entry.objects.map(({ what, name, state, why }) => [
+    what,
+    name,
+    why === undefined ? state : `${state}: ${why}`,
+  ]);
+  const named = [
+    ["user", entry.user, ""],
+    ["database", entry.database, ""],
+    ["schema", entry.schema, ""],
+    ["table", entry.table, ""],
+  ];
+  return [
+    `  ${entry.url}${password(entry.password)}`,
+    ...table(objects.length === 5 ? objects : [...named, ...objects]).map((line) => `  ${line}`),
+    ...table(own).map((line) => `  ${line}`),
+    ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
+  ];
+}
+
+function password(masked: string | null): string {
+  return masked === null ? "" : ` password ${masked}`;
+}
+
+function table(rows: readonly (readonly string[])[]): string[] {
+  const widths = [0, 1].map((column) =>
+    Math.max(0, ...rows.map((row) => (row[column] ?? "").length)),
+  );
+  return rows.map((row) =>
+    `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd(),
+  );
+}

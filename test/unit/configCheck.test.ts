@@ -1,0 +1,151 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { check } from "../../src/cli/check.js";
+import type { CheckReport } from "../../src/cli/checkReport.js";
+import { createDatabase, onServer } from "../support/database.js";
+
+const database = await createDatabase("empty");
+const { host, port, database: name } = database.target;
+const role = `${name}_role`;
+const password = "hunter2";
+const cwd = await mkdtemp(join(tmpdir(), "pg-task-check-"));
+after(() => rm(cwd, { recursive: true }));
+
+await onServer((client) => client.query(`CREATE ROLE ${role} LOGIN`));
+after(() => onServer((client) => client.query(`DROP ROLE ${role}`)));
+
+async function run(
+  content: unknown,
+  options: { json?: boolean } = {},
+): Promise<{ exitCode: number; text: string }> {
+  await writeFile(join(cwd, "c.json"), JSON.stringify(content));
+  let text = "";
+  const env = { HOME: cwd, DATABASE_URL: database.url };
+  const write = (more: string): void => void (text += more);
+  const exitCode = await check({ config: "c.json", ...options }, { cwd, env, write });
+  return { exitCode, text };
+}
+
+/** What the report says of each thing of its first entry. */
+async function states(entry: object): Promise<[number, Record<string, string>, string]> {
+  const { exitCode, text } = await run([entry], { json: true });
+  const report: CheckReport = JSON.parse(text);
+  const [first] = report.entries;
+  assert.equal(report.exitCode, exitCode);
+  const objects = Object.fromEntries((first?.objects ?? []).map((it) => [it.what, it.state]));
+  return [exitCode, objects, first?.error?.message ?? ""];
+}
+
+const created = "would be created";
+
+/** A port nobody listens on. */
+async function closedPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const address = server.address();
+  await new Promise((closed) => server.close(closed));
+  return typeof address === "object" && address !== null ? address.port : assert.fail();
+}
+
+void test("what an entry needs is told as there or to be created, and nothing is changed", async () => {
+  const entry = { data: name, user: "postgres" };
+  const expected = { role: "exists", database: "exists", schema: "exists" };
+  assert.deepEqual(await states(entry), [0, { ...expected, type: created, table: created }, ""]);
+  assert.deepEqual(await states({ ...entry, schema: "not_there" }), [
+    0,
+    { ...expected, schema: created, type: created, table: created },
+    "",
+  ]);
+  const client = await database.connect();
+  await client.query("CREATE TYPE state AS ENUM (); CREATE TABLE task (); CREATE VIEW v AS SELECT");
+  assert.deepEqual(await states(entry), [0, { ...expected, type: "exists", table: "exists" }, ""]);
+  const [code, objects] = await states({ ...entry, table: "v" });
+  assert.deepEqual([code, objects["table"]], [4, "not allowed"]);
+});
+
+void test("a missing role or database would be created, with what goes into it", async () => {
+  const all = { role: created, database: created, schema: created, type: created, table: created };
+  assert.deepEqual(await states({ data: `${name}_missing` }), [0, all, ""]);
+  const unknown = { schema: "unknown", type: "unknown", table: "unknown" };
+  assert.deepEqual(await states({ data: name, user: `${name}_missing` }), [
+    0,
+    { role: created, database: "exists", ...unknown },
+    "",
+  ]);
+  assert.deepEqual(await states({ data: `${name}_missing`, create: false }), [
+    4,
+    { role: "missing", database: "missing", ...unknown },
+    "",
+  ]);
+});
+
+void test("what the users may not create is told, with exit code 4", async () => {
+  const entry = { data: name, user: role, schema: "not_there" };
+  const [code, objects] = await states(entry);
+  assert.deepEqual([code, objects["schema"]], [4, "not allowed"]);
+
+  const url = `postgresql://${role}@${host}:${port}/${name}`;
+  const { exitCode, text } = await run({ url, "pg_task.json": [{ data: `${name}_missing` }] });
+  assert.equal(exitCode, 4);
+  assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEROLE`));
+  assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEDB`));
+});
+
+void test("the text names sources and values, and no password", async () => {
+  const url = `postgresql://postgres:${password}@${host}:${port}/${name}`;
+  const { exitCode, text } = await run({
+    url,
+    "pg_task.sleep": 123,
+    "pg_task.json": [{ data: name, user: "postgres", password, "pg_task.null": "nil" }],
+  });
+  assert.equal(exitCode, 0);
+  assert.ok(text.startsWith(`configuration  ${join(cwd, "c.json")}\n`), text);
+  assert.match(text, /password \*\*\* sslmode prefer \(url in the file\), PostgreSQL \d+/);
+  assert.match(text, /pg_task\.sleep +123 ms +file\n/);
+  assert.match(text, /pg_task\.crash +3 +default\n/);
+  assert.match(text, /pg_task\.null +"nil" +entry\n/);
+  assert.doesNotMatch(text, /hunter2/);
+  assert.doesNotMatch((await run({ url }, { json: true })).text, /hunter2/);
+});
+
+void test("an unreachable control server is told last, after everything else, with exit code 3", async () => {
+  const closed = await closedPort();
+  const url = `postgresql://postgres:${password}@127.0.0.1:${closed}/${name}`;
+  const { exitCode, text } = await run({ url, "pg_task.json": [{ data: "shop" }] });
+  assert.equal(exitCode, 3);
+  assert.match(text, /pg_task\.sleep +1000 ms +default/);
+  assert.match(text, /role +shop +unknown: the control connection failed/);
+  const last = text.trimEnd().split("\n").at(-1) ?? "";
+  assert.match(
+    last,
+    new RegExp(`^control connection: no connection .* 127.0.0.1, port ${closed} `),
+  );
+  assert.doesNotMatch(text, /hunter2/);
+});
+
+void test("an entry on another server is asked there, and its failure told beside the others", async () => {
+  const url = `postgresql://u:${password}@127.0.0.1:${await closedPort()}/d`;
+  const { exitCode, text } = await run([{ url }, { data: name, user: "postgres" }]);
+  assert.equal(exitCode, 3);
+  assert.match(text, /database +d\n[^]*error: no connection to the server at 127\.0\.0\.1, port /);
+  assert.match(text, new RegExp(`database +${name} +exists`));
+  assert.doesNotMatch(text, /hunter2/);
+});
+
+void test("with nothing configured it says that the embedded server is started", async () => {
+  const empty = await mkdtemp(join(tmpdir(), "pg-task-nothing-"));
+  let text = "";
+  const write = (more: string): void => void (text += more);
+  assert.equal(await check({}, { cwd: empty, env: {}, write }), 0);
+  assert.match(text, /control +the embedded PostgreSQL/);
+  assert.match(text, /pg_task\.sleep +1000 ms +default/);
+  await rm(empty, { recursive: true });
+});
+
+void test("a wrong configuration is an error of the family CONFIG before any server is asked", async () => {
+  await assert.rejects(run([{ sleep: 0 }]), { code: "CONFIG_INVALID", exitCode: 2 });
+});

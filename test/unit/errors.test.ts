@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { errorKinds, exitCodes, PgTaskError } from "../../src/shared/errors.js";
+
+const document = readFileSync(new URL("../../../docs/errors.md", import.meta.url), "utf8");
+
+describe("docs/errors.md", () => {
+  it("lists every error with its words, and no other", () => {
+    const listed = document
+      .split("\n")
+      .filter((line) => /^\| [A-Z_]+ +\|/.test(line))
+      .map((line) =>
+        line
+          .split("|")
+          .slice(1, -1)
+          .map((cell) => cell.trim()),
+      );
+    const expected = Object.entries(errorKinds).map(([code, kind]) => [
+      code,
+      kind.retryable ? "yes" : "no",
+      kind.when,
+      kind.remedy,
+    ]);
+    assert.deepEqual(listed, expected);
+  });
+
+  it("names the exit code of each family", () => {
+    for (const [family, code] of Object.entries(exitCodes)) {
+      assert.match(document, new RegExp(`\`${family}\`[^0-9]* ${code}`));
+    }
+  });
+});
+
+describe("an error", () => {
+  it("has the exit code of its family and knows whether trying again may help", () => {
+    const invalid = new PgTaskError("CONFIG_INVALID", "no");
+    assert.equal(invalid.exitCode, 2);
+    assert.equal(invalid.retryable, false);
+    assert.equal(new PgTaskError("CONNECTION_LOST", "gone").retryable, true);
+  });
+});
