@@ -186,8 +186,11 @@ export class Turn {
       }
       if (results.length > 1) {
         const middle = results.length >> 1;
-        await this.#write(client, results.slice(0, middle));
-        await this.#write(client, results.slice(middle));
+        try {
+          await this.#write(client, results.slice(0, middle));
+        } finally {
+          await this.#write(client, results.slice(middle));
+        }
         return;
       }
       this.#log.error(
