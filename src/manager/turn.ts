@@ -39,6 +39,8 @@ export class Turn {
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
+  /** Results that the server refused: said once, not at each try. */
+  readonly #refused = new Set<string>();
 
   constructor(options: {
     readonly table: TaskTable;
@@ -174,6 +176,7 @@ export class Turn {
     if (results.length === 0) return;
     try {
       const locked = await complete(client, this.#table, results);
+      for (const { id } of results) this.#refused.delete(id);
       this.#outbox.hold(
         results.filter((result) => locked.has(result.id)),
         [],
@@ -193,12 +196,15 @@ export class Turn {
         }
         return;
       }
-      this.#log.error(
-        { id: results[0]?.id, err: error },
-        "result refused by the server, tried again",
-      );
+      for (const { id } of results) this.#sayRefused(id, error);
       this.#outbox.hold(results, []);
     }
+  }
+
+  #sayRefused(id: string, error: unknown): void {
+    if (this.#refused.has(id)) return;
+    this.#refused.add(id);
+    this.#log.error({ id, err: error }, "result refused by the server, it is tried again");
   }
 
   #weigh(problem: unknown): void {
