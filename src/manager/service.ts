@@ -118,14 +118,16 @@ export class Service {
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { orphans, workforce } = this.#parts;
-    // A task that stays overdue is locked by somebody: looking again at once would not help.
+    const { orphans, turn, workforce } = this.#parts;
+    // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
+    // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
-    const nearest = this.#overdueTurns > 1 ? Infinity : (nearestMs ?? Infinity);
+    const overdue = this.#overdueTurns > 1;
+    const { sleepMs } = this.#settings;
     return Math.ceil(
       Math.min(
-        this.#asleep ? longestSleepMs : this.#settings.sleepMs,
-        nearest,
+        this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
+        overdue ? Infinity : (nearestMs ?? Infinity),
         orphans.size > 0 ? orphanCheckMs : Infinity,
         workforce.pauseMs ?? Infinity,
         this.#settings.resetMs,
