@@ -2,6 +2,7 @@ import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox } from "./outbox.js";
+import { isPassing } from "./passing.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import { claim, type Claim } from "./sql/claim.js";
@@ -12,9 +13,6 @@ import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import type { TaskTable } from "./table.js";
-
-/** What the next turn can make better: somebody holds a lock, or two transactions met. */
-const passing = new Set(["55P03", "40001", "40P01", "57014"]);
 
 export interface TurnOutcome {
   /** How many tasks were started. */
@@ -98,8 +96,7 @@ export class Turn {
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const expired = outcome.gone > 0 ? await expire(client, this.#table, settings.batch) : 0;
-    const gone = outcome.gone + expired;
+    const gone = outcome.gone > 0 ? outcome.gone + (await this.#expire(client, settings)) : 0;
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
@@ -114,6 +111,15 @@ export class Turn {
         (outcome.claimed.length === most && outcome.more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
+  }
+
+  async #expire(client: Client, settings: ManagerSettings): Promise<number> {
+    try {
+      return await expire(client, this.#table, settings.batch);
+    } catch (error) {
+      this.#weigh(error);
+      return 0;
+    }
   }
 
   async #claim(
@@ -182,8 +188,7 @@ export class Turn {
         [],
       );
     } catch (error) {
-      const state = sqlState(error);
-      if (state === null || passing.has(state)) {
+      if (sqlState(error) === null || isPassing(error)) {
         this.#outbox.hold(results, []);
         throw error;
       }
@@ -208,8 +213,7 @@ export class Turn {
   }
 
   #weigh(problem: unknown): void {
-    const state = sqlState(problem);
-    if (state === null || !passing.has(state)) throw problem;
+    if (!isPassing(problem)) throw problem;
     this.#log.debug({ err: problem }, "turn put off");
   }
 }
