@@ -19,6 +19,8 @@ export class Orphans {
   readonly #groups: Groups;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
+  /** Whether sessions that are lost now go the way of the manager's own connection. */
+  #forgiving = false;
 
   constructor(options: { readonly table: TaskTable; readonly groups: Groups; readonly log: Log }) {
     this.#table = options.table;
@@ -36,11 +38,12 @@ export class Orphans {
 
   /** A session of ours was lost in the middle of this run, which its group counts already. */
   lost(run: OwnedRow): void {
-    this.#orphans.set(run.id, { ...run, blame: true });
+    this.#orphans.set(run.id, { ...run, blame: !this.#forgiving });
   }
 
-  /** The server or the network went, not the sessions by their own doing. */
+  /** The server or the network went, not the sessions by their own doing, until the next scan. */
   forgive(): void {
+    this.#forgiving = true;
     for (const orphan of this.#orphans.values()) orphan.blame = false;
   }
 
@@ -51,6 +54,7 @@ export class Orphans {
       this.#orphans.set(row.id, { ...row, blame: false });
       this.#groups.begin(row.hash);
     }
+    this.#forgiving = false;
   }
 
   /** Rescues those whose server process is gone and forgets those that came out by themselves. */
@@ -65,7 +69,9 @@ export class Orphans {
     const gone = new Set(dead);
     let rescued = 0;
     for (const blame of [true, false]) {
-      const lost = [...this.#orphans.values()].filter((o) => gone.has(o.owner) && o.blame === blame);
+      const lost = [...this.#orphans.values()].filter(
+        (o) => gone.has(o.owner) && o.blame === blame,
+      );
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
         rescued += await rescue(client, this.#table, { dead, ids: some, blame, ...request });
