@@ -38,6 +38,8 @@ export class Orphans {
 
   /** A session of ours was lost in the middle of this run, which its group counts already. */
   lost(run: OwnedRow): void {
+    // Rescued, started and lost again before the next check: its group still counts the first time.
+    this.#forget(run.id);
     this.#orphans.set(run.id, { ...run, blame: !this.#forgiving });
   }
 

@@ -80,3 +80,18 @@ test("what a scan finds counts as running until it is rescued", async () => {
   await orphans.check(manager, request);
   assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 0]);
 });
+
+test("a task that is lost again before it was looked after counts once", async () => {
+  const { orphans, groups } = some();
+  const task = await running();
+  groups.begin(task.hash);
+  orphans.lost(task);
+  assert.equal(await orphans.check(manager, request), 1);
+  // Claimed again, and lost again, before the next check.
+  await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [owner, task.id]);
+  groups.begin(task.hash);
+  orphans.lost(task);
+  assert.equal(await orphans.check(manager, request), 1);
+  await orphans.check(manager, request);
+  assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 2]);
+});
