@@ -22,7 +22,7 @@ import { Workforce } from "./workforce.js";
 
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 500;
-/** How long results may wait for rows that somebody has locked when everything else has ended, in ms. */
+/** How long results may fail to reach their rows when everything else has ended, in ms. */
 const lastWritesMs = 5_000;
 
 /**
@@ -51,7 +51,8 @@ export class Manager implements LifecycleHooks {
   #draining = false;
   #work: Promise<void> = Promise.resolve();
   #whenChanged: (() => void)[] = [];
-  #lastWrites: number | null = null;
+  /** Results left when one was last written, and when to give up unless there are fewer. */
+  #lastWrites = { left: Infinity, until: 0 };
 
   constructor(
     { entry }: ManagerParameters,
@@ -254,14 +255,13 @@ export class Manager implements LifecycleHooks {
   /** Told to end, nothing runs, and what came out is written as far as it can be. */
   #finished(): boolean {
     if (!this.#ending.signal.aborted) return false;
-    if (!this.#outbox.empty) return false;
-    if (this.#outbox.held === 0) return true;
-    this.#lastWrites ??= performance.now() + lastWritesMs;
-    if (performance.now() < this.#lastWrites) return false;
-    this.#log.error(
-      { tasks: this.#outbox.held },
-      "results could not be written since their rows are locked: these tasks run again",
-    );
+    const left = this.#outbox.size;
+    if (left === 0) return true;
+    if (left < this.#lastWrites.left) {
+      this.#lastWrites = { left, until: performance.now() + lastWritesMs };
+    }
+    if (performance.now() < this.#lastWrites.until) return false;
+    this.#log.error({ tasks: left }, "results could not be written: these tasks run again");
     return true;
   }
 }

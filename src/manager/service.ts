@@ -3,6 +3,7 @@ import type { Bell } from "./bell.js";
 import type { Groups } from "./groups.js";
 import type { Orphans } from "./orphans.js";
 import type { Outbox } from "./outbox.js";
+import { isPassing } from "./passing.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
@@ -66,7 +67,10 @@ export class Service {
   async run(finished: () => boolean): Promise<void> {
     const { bell, turn, workforce } = this.#parts;
     while (!finished()) {
-      await this.#findOrphans();
+      if (!(await this.#foundOrphans())) {
+        await bell.wait(this.#settings.sleepMs);
+        continue;
+      }
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
@@ -84,11 +88,22 @@ export class Service {
     await turn.release(this.#client);
   }
 
+  /** Nothing is claimed before it is known what runs; false when somebody has locked the table. */
+  async #foundOrphans(): Promise<boolean> {
+    try {
+      await this.#findOrphans();
+      return true;
+    } catch (error) {
+      if (isPassing(error)) return false;
+      throw error;
+    }
+  }
+
   async #findOrphans(): Promise<void> {
     const { orphans } = this.#parts;
     if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > this.#settings.resetMs) {
-      this.#scannedAt = performance.now();
       await orphans.scan(this.#client, (row) => this.#known(row));
+      this.#scannedAt = performance.now();
     }
     if (orphans.size === 0) return;
     await orphans.check(this.#client, {
@@ -113,19 +128,22 @@ export class Service {
 
   #room(): { start: number; lookAhead: number } {
     if (!this.#accepting) return { start: 0, lookAhead: 0 };
-    const start = this.#settings.run - this.#parts.groups.total;
+    // Those that run may be more: tasks found running count as well.
+    const start = Math.max(0, this.#settings.run - this.#parts.groups.total);
     return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start) };
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { orphans, workforce } = this.#parts;
-    // A task that stays overdue is locked by somebody: looking again at once would not help.
+    const { orphans, turn, workforce } = this.#parts;
+    // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
+    // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
-    const nearest = this.#overdueTurns > 1 ? Infinity : (nearestMs ?? Infinity);
+    const overdue = this.#overdueTurns > 1;
+    const { sleepMs } = this.#settings;
     return Math.ceil(
       Math.min(
-        this.#asleep ? longestSleepMs : this.#settings.sleepMs,
-        nearest,
+        this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
+        overdue ? Infinity : (nearestMs ?? Infinity),
         orphans.size > 0 ? orphanCheckMs : Infinity,
         workforce.pauseMs ?? Infinity,
         this.#settings.resetMs,

@@ -2,6 +2,7 @@ import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox } from "./outbox.js";
+import { isPassing } from "./passing.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import { claim, type Claim } from "./sql/claim.js";
@@ -12,9 +13,6 @@ import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import type { TaskTable } from "./table.js";
-
-/** What the next turn can make better: somebody holds a lock, or two transactions met. */
-const passing = new Set(["55P03", "40001", "40P01", "57014"]);
 
 export interface TurnOutcome {
   /** How many tasks were started. */
@@ -39,6 +37,8 @@ export class Turn {
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
+  /** Results that the server refused: said once, not at each try. */
+  readonly #refused = new Set<string>();
 
   constructor(options: {
     readonly table: TaskTable;
@@ -96,8 +96,7 @@ export class Turn {
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const expired = unable > 0 ? await expire(client, this.#table, settings.batch) : 0;
-    const gone = unable + expired;
+    const gone = unable > 0 ? unable + (await this.#expire(client, settings)) : 0;
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
@@ -112,6 +111,15 @@ export class Turn {
         (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
+  }
+
+  async #expire(client: Client, settings: ManagerSettings): Promise<number> {
+    try {
+      return await expire(client, this.#table, settings.batch);
+    } catch (error) {
+      this.#weigh(error);
+      return 0;
+    }
   }
 
   async #claim(
@@ -174,33 +182,38 @@ export class Turn {
     if (results.length === 0) return;
     try {
       const locked = await complete(client, this.#table, results);
+      for (const { id } of results) this.#refused.delete(id);
       this.#outbox.hold(
         results.filter((result) => locked.has(result.id)),
         [],
       );
     } catch (error) {
-      const state = sqlState(error);
-      if (state === null || passing.has(state)) {
+      if (sqlState(error) === null || isPassing(error)) {
         this.#outbox.hold(results, []);
         throw error;
       }
       if (results.length > 1) {
         const middle = results.length >> 1;
-        await this.#write(client, results.slice(0, middle));
-        await this.#write(client, results.slice(middle));
+        try {
+          await this.#write(client, results.slice(0, middle));
+        } finally {
+          await this.#write(client, results.slice(middle));
+        }
         return;
       }
-      this.#log.error(
-        { id: results[0]?.id, err: error },
-        "result refused by the server, tried again",
-      );
+      for (const { id } of results) this.#sayRefused(id, error);
       this.#outbox.hold(results, []);
     }
   }
 
+  #sayRefused(id: string, error: unknown): void {
+    if (this.#refused.has(id)) return;
+    this.#refused.add(id);
+    this.#log.error({ id, err: error }, "result refused by the server, it is tried again");
+  }
+
   #weigh(problem: unknown): void {
-    const state = sqlState(problem);
-    if (state === null || !passing.has(state)) throw problem;
+    if (!isPassing(problem)) throw problem;
     this.#log.debug({ err: problem }, "turn put off");
   }
 }

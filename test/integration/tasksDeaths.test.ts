@@ -48,6 +48,13 @@ test("a task that ends its own session is tried as often as pg_task.crash says, 
   assert.equal(only(await tasks.ended(behind)).output, "behind");
 });
 
+test("a group is free again after a task of it took its sessions down", async () => {
+  const group = "fatal";
+  const row = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", { group, max: 5 });
+  assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
+  assert.equal((await tasks.run("SELECT 1", { group, max: 0 })).state, "DONE");
+});
+
 test("a task whose session is ended from outside runs again, and what it did is undone", async () => {
   await client.query("CREATE TABLE effect (i int)");
   const [id = ""] = await tasks.insert({

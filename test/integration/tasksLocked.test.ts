@@ -170,7 +170,33 @@ test("a user's trigger that raises when one task completes holds up no other", a
   );
   const line = await pgTask.logged((each) => each.msg.startsWith("result refused"), from);
   assert.equal(line["id"], refused);
+  // Tried again every time, and said once.
+  await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
   assert.equal((await tasks.row(refused)).state, "WORK");
+  assert.equal(
+    pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error")
+      .length,
+    1,
+  );
   await client.query("DROP TRIGGER refuse ON task");
   assert.equal(only(await tasks.ended(refused)).output, "2");
+});
+
+test("a result that cannot be written does not keep it from stopping, and its task runs again", async () => {
+  await client.query(
+    "CREATE TRIGGER refuse BEFORE UPDATE OF output ON task FOR EACH ROW WHEN (NEW.data = 'refused' AND NEW.state = 'DONE') EXECUTE FUNCTION refuse()",
+  );
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({ input: "SELECT 6", data: "refused" });
+  await pgTask.logged((line) => line.msg.startsWith("result refused") && line["id"] === id, from);
+  await pgTask.stop();
+  const said = await pgTask.logged(
+    (line) => line.msg.startsWith("results could not be written"),
+    from,
+  );
+  assert.equal(said["tasks"], 1);
+  assert.equal((await tasks.row(id)).state, "WORK");
+  await client.query("DROP TRIGGER refuse ON task");
+  await pgTask.start({ url: database.url });
+  assert.equal(only(await tasks.ended(id)).output, "6");
 });

@@ -56,6 +56,7 @@ export class PgTask {
       stdio: ["ignore", "pipe", "pipe"],
     });
     this.#child = child;
+    this.#ended = null;
     this.#exit = new Promise((resolve) => {
       child.once("close", (code, signal) => {
         this.#ended = `pg-task ended with ${signal ?? `code ${code}`}: ${this.#complaints}`;
@@ -70,7 +71,7 @@ export class PgTask {
       this.lines.push(parsed);
       this.#look();
     });
-    await this.logged((line) => line.msg === "ready");
+    await this.logged((line) => line.msg === "ready", this.lines.length);
   }
 
   /** The first line that fits, at or after place `from`, once it has been logged. */

@@ -77,7 +77,7 @@ COMMENT ON COLUMN :"schema".:"table".remote IS 'Connection string of another dat
 
 -- Only claiming takes a row out of these: a row's completion changes no indexed column, so it can
 -- stay on its page.
-CREATE INDEX :"dueIndex" ON :"schema".:"table" (hash, max DESC, id) WHERE ready;
+CREATE INDEX :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
 CREATE INDEX :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
 
 -- Keeps ready true to plan and state for everybody else's writes. A row that a session still has

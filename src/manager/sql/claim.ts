@@ -93,28 +93,31 @@ function toTask(row: ClaimRow): ClaimedTask {
   };
 }
 
+/** How many others of its group a task starts beside, as the index has it: a pause counts as 0. */
+const beside = "greatest(max, 0)";
+
 function claimStatement({ qualified }: TaskTable): string {
   return `
 WITH RECURSIVE head AS (
-  (SELECT hash, max FROM ${qualified} WHERE ready ORDER BY hash, max DESC, id LIMIT 1)
+  (SELECT hash, ${beside} AS max FROM ${qualified} WHERE ready ORDER BY hash, ${beside} DESC, id LIMIT 1)
   UNION ALL
   SELECT n.hash, n.max FROM head AS h CROSS JOIN LATERAL (
-    SELECT hash, max FROM ${qualified} WHERE ready AND hash > h.hash ORDER BY hash, max DESC, id LIMIT 1
+    SELECT hash, ${beside} AS max FROM ${qualified} WHERE ready AND hash > h.hash ORDER BY hash, ${beside} DESC, id LIMIT 1
   ) AS n
 ), busy AS (
   SELECT * FROM unnest($3::integer[], $4::integer[]) AS b(hash, running)
 ), free AS (
-  SELECT h.hash, coalesce(b.running, 0) AS running, greatest(h.max, 0) AS max
+  SELECT h.hash, coalesce(b.running, 0) AS running, h.max
   FROM head AS h LEFT JOIN busy AS b ON b.hash = h.hash
-  WHERE coalesce(b.running, 0) <= greatest(h.max, 0)
+  WHERE coalesce(b.running, 0) <= h.max
 ), candidate AS MATERIALIZED (
   SELECT c.id, c.gone, c.priority, row_number() OVER (PARTITION BY c.gone ORDER BY c.priority DESC, c.id) AS place
   FROM free AS f CROSS JOIN LATERAL (
-    SELECT d.id, d.gone, greatest(d.max, 0) - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
+    SELECT d.id, d.gone, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
     FROM (
-      SELECT id, max, max >= 0 AND plan + active <= now() AS gone
+      SELECT id, ${beside} AS max, max >= 0 AND plan + active <= now() AS gone
       FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
-      ORDER BY max DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
+      ORDER BY ${beside} DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ) AS c WHERE c.gone OR c.priority >= 0
   ORDER BY c.priority DESC, c.id LIMIT $5
