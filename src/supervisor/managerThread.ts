@@ -69,14 +69,14 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   async #keepRunning(): Promise<void> {
-    const backoff = new Backoff({
-      firstMs: 100,
-      maxMs: this.entry.parameters["pg_conf.restart"] * 1000,
-    });
-    this.on("ready", () => backoff.reset());
+    const longestMs = this.entry.parameters["pg_conf.restart"] * 1000;
+    const backoff = new Backoff({ firstMs: 100, maxMs: longestMs });
     while (!this.#ending.signal.aborted) {
+      const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
+      // One that works and soon dies again has not recovered.
+      if (performance.now() - start > longestMs) backoff.reset();
       const pauseMs = backoff.next();
       this.#log.error({ entry: this.entry.key, reason: reason.message, pauseMs }, "manager died, it is started again");
       this.emit("waiting", { code: reason.code, message: reason.message });

@@ -18,6 +18,13 @@ const client = await database.connect();
 
 type Heard<Type extends SessionMessage["type"]> = Extract<SessionMessage, { type: Type }>;
 
+function isOf<Type extends SessionMessage["type"]>(
+  message: SessionMessage,
+  type: Type,
+): message is Heard<Type> {
+  return message.type === type;
+}
+
 /** Executor threads, and what they say. */
 function startPool(test: TestContext, { maxThreads = 2 } = {}) {
   const news = new EventEmitter();
@@ -48,16 +55,17 @@ function startPool(test: TestContext, { maxThreads = 2 } = {}) {
     writeLine: () => {},
   });
   test.after(() => executors.end());
+  /** Its first message of that type that nobody has asked for yet. */
   const heard = async <Type extends SessionMessage["type"]>(
     type: Type,
     thread: ExecutorThread,
   ): Promise<Heard<Type>> => {
     for (;;) {
-      const index = messages.findIndex(
-        (each) => each.thread === thread && each.message.type === type,
-      );
-      const [found] = index === -1 ? [] : messages.splice(index, 1);
-      if (found !== undefined) return found.message as Heard<Type>;
+      for (const [index, each] of messages.entries()) {
+        if (each.thread !== thread || !isOf(each.message, type)) continue;
+        messages.splice(index, 1);
+        return each.message;
+      }
       await once(news, "news");
     }
   };

@@ -14,7 +14,7 @@ const server = await OwnServer.at(await freePort());
 function repetitions(lines: readonly LogLine[]): string[] {
   const told = new Set<string>();
   return lines.flatMap(({ name, msg, ...rest }) => {
-    const text = `${name}: ${msg} ${String(rest["reason"] ?? "")}`;
+    const text = `${name}: ${msg} ${JSON.stringify(rest["reason"])}`;
     const repeated = told.has(text);
     told.add(text);
     return repeated ? [text] : [];

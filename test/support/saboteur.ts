@@ -19,6 +19,7 @@ if (isMainThread) {
   process.on("message", (message: { sabotage?: Sabotage }) => {
     if (message.sabotage !== undefined) channel.postMessage(message.sabotage);
   });
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types know no other way
   channel.onmessage = (event) => {
     if (payload(event) === failing) process.send?.(failing);
   };
@@ -26,6 +27,7 @@ if (isMainThread) {
   process.channel?.unref();
 } else {
   const kind = workerData?.buffer instanceof SharedArrayBuffer ? "manager" : "executor";
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types know no other way
   channel.onmessage = (event) => {
     const order = payload(event);
     if (order === failing || (order.thread !== kind && order.thread !== threadId)) return;
@@ -35,8 +37,10 @@ if (isMainThread) {
 }
 channel.unref();
 
-function payload(event: unknown): Sabotage | typeof failing {
-  return (event as { readonly data: Sabotage | typeof failing }).data;
+function payload(
+  event: object & { readonly data?: Sabotage | typeof failing },
+): Sabotage | typeof failing {
+  return event.data ?? failing;
 }
 
 function fail(how: Sabotage["how"]): void {

@@ -27,6 +27,7 @@ syncBuiltinESMExports();
 /** Makes a thread fail; resolves when it is about to. */
 export async function sabotage(order: Sabotage): Promise<void> {
   const channel = new BroadcastChannel("sabotage");
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types know no other way
   const heard = new Promise<void>((resolve) => (channel.onmessage = () => resolve()));
   channel.postMessage(order);
   await heard;
