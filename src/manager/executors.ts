@@ -120,6 +120,8 @@ export class Executors {
       minThreads: 0,
       maxThreads: this.#options.maxThreads,
       concurrentTasksPerWorker: 1,
+      // Its default drops a thread whose work has ended without waiting until it is gone.
+      idleTimeout: Infinity,
       // Piscina's default blocks an idle thread's event loop, on which its connections live.
       atomics: "disabled",
     });
