@@ -89,6 +89,7 @@ export class Manager implements LifecycleHooks {
       sessions: this.#sessions,
       executors: this.#executors,
       send: this.#send,
+      longestPauseMs: () => this.#settings?.restartMs ?? entry.parameters["pg_work.restart"] * 1000,
       log,
     });
     this.#turn = new Turn({

@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
+import { rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { beforeEach, it } from "node:test";
 import type { Client } from "../../src/shared/database.js";
 import { createDatabase, onServer, type TestDatabase } from "../support/database.js";
-import { startProcess, type LogLine, type TestProcess } from "../support/process.js";
+import {
+  startProcess,
+  temporaryFolder,
+  type LogLine,
+  type TestProcess,
+} from "../support/process.js";
 import { failing, type Sabotage } from "../support/saboteur.js";
 import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
 
@@ -138,6 +145,33 @@ it("ends an executor thread that hangs, and runs elsewhere what it did not take"
   await waitForState(client, id, "DONE");
   assert.equal((await program.end()).code, 0);
 });
+
+for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
+  it(`says once that executor threads come to nothing by ${failure}, and goes on when they do not`, async () => {
+    const sign = join(await temporaryFolder(), "sign");
+    await writeFile(sign, "");
+    const source = `
+      import { existsSync } from "node:fs";
+      import { isMainThread, workerData } from "node:worker_threads";
+      const isExecutor = !isMainThread && !(workerData?.buffer instanceof SharedArrayBuffer);
+      if (isExecutor && existsSync(process.env.SIGN)) ${failure}`;
+    const program = await startProcess({
+      config: { url: database.url, "pg_work.restart": 1 },
+      env: {
+        NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(source)}`,
+        SIGN: sign,
+      },
+    });
+    await program.line("ready");
+    const id = await insertTask(client, "SELECT 1");
+    await program.line("no session could be opened, tasks wait");
+    await program.line("executor thread failed to start", 3);
+    await rm(sign);
+    assert.equal((await waitForState(client, id, "DONE")).crash, 0);
+    assert.equal(program.said("no session could be opened, tasks wait").length, 1);
+    assert.equal((await program.end()).code, 0);
+  });
+}
 
 it("stops in spite of an executor thread that hangs", async () => {
   const program = await startSabotaged({});
