@@ -62,10 +62,17 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const late = new AbortController();
     const ended = this.#running.finally(() => late.abort());
     if (await pause(graceMs + beyondGraceMs, late.signal)) {
-      this.#log.error({ entry: this.entry.key }, "manager does not stop, its thread is ended");
-      await this.#worker?.terminate();
+      await this.#giveUp();
     }
     await ended;
+  }
+
+  async #giveUp(): Promise<void> {
+    const worker = this.#worker;
+    if (worker === null) return;
+    this.#worker = null;
+    this.#log.error({ entry: this.entry.key }, "manager does not stop, its thread is ended");
+    await worker.terminate();
   }
 
   async #keepRunning(): Promise<void> {
