@@ -1,6 +1,6 @@
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
-import type { Client } from "../shared/database.js";
+import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
@@ -90,6 +90,7 @@ export class Manager implements LifecycleHooks {
       sessions: this.#sessions,
       executors: this.#executors,
       send: this.#send,
+      longestPauseMs: () => this.#settings?.restartMs ?? entry.parameters["pg_work.restart"] * 1000,
       log,
     });
     this.#turn = new Turn({
@@ -234,7 +235,7 @@ export class Manager implements LifecycleHooks {
       this.#service = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
-      await client.end().catch(() => {});
+      await disconnect(client);
     }
   }
 
