@@ -227,10 +227,9 @@ export class Manager implements LifecycleHooks {
       this.#service = service;
       if (this.#draining) service.drain();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
-      working();
       this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
       this.#send({ type: "ready" });
-      await Promise.race([service.run(() => this.#finished()), lost]);
+      await Promise.race([service.run(() => this.#finished(), working), lost]);
     } finally {
       this.#service = null;
       this.#cancellations.detach();
