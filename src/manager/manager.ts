@@ -199,7 +199,7 @@ export class Manager implements LifecycleHooks {
   }
 
   async #serve(working: () => void): Promise<void> {
-    const client = await connectManager(this.#entry);
+    const client = await connectManager(this.#entry, this.#ending.signal);
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
