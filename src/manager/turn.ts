@@ -4,6 +4,7 @@ import type { Groups } from "./groups.js";
 import type { Outbox } from "./outbox.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
+import { readShape, type Shape } from "./shape.js";
 import { claim, type Claim } from "./sql/claim.js";
 import { complete, type OwnedResult } from "./sql/complete.js";
 import { expire } from "./sql/expire.js";
@@ -38,6 +39,8 @@ export class Turn {
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release`. */
   #locked: string[] = [];
+  /** Null when it has to be read anew. */
+  #shape: Shape | null = null;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -85,7 +88,7 @@ export class Turn {
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const expired = unable > 0 ? await expire(client, this.#table, settings.batch) : 0;
+    const expired = unable > 0 ? await this.#expire(client, settings) : 0;
     const gone = unable + expired;
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
@@ -99,6 +102,11 @@ export class Turn {
         (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
+  }
+
+  async #expire(client: Client, settings: ManagerSettings): Promise<number> {
+    this.#shape = await readShape(client, this.#table);
+    return await expire(client, this.#table, this.#shape, settings.batch);
   }
 
   async #claim(
@@ -160,7 +168,9 @@ export class Turn {
   async #write(client: Client, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
     try {
-      const locked = await complete(client, this.#table, results);
+      this.#shape ??= await readShape(client, this.#table);
+      const { later: locked, outdated } = await complete(client, this.#table, this.#shape, results);
+      if (outdated) this.#shape = null;
       this.#outbox.hold(
         results.filter((result) => locked.has(result.id)),
         [],

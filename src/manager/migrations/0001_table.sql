@@ -82,7 +82,7 @@ COMMENT ON COLUMN :"schema".:"table".remote IS 'Connection string of another dat
 
 -- Only claiming takes a row out of these: a row's completion changes no indexed column, so it can
 -- stay on its page.
-CREATE INDEX IF NOT EXISTS :"dueIndex" ON :"schema".:"table" (hash, max DESC, id) WHERE ready;
+CREATE INDEX IF NOT EXISTS :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
 CREATE INDEX IF NOT EXISTS :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
 
 -- Keeps ready true to plan and state for everybody else's writes. A row that a session still has
@@ -112,6 +112,6 @@ CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsq
 END $function$;
 
 DROP TRIGGER IF EXISTS :"wakeUp" ON :"schema".:"table";
-CREATE TRIGGER :"wakeUp" AFTER INSERT OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
+CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
   WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
   EXECUTE FUNCTION :"schema".:"wakeUp"();

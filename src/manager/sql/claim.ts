@@ -10,7 +10,7 @@ export interface ClaimedTask extends Omit<Run, "session"> {
 
 export interface Claim {
   readonly claimed: readonly ClaimedTask[];
-  /** How many tasks ended as GONE, since they could not start while they were active. */
+  /** How many due tasks it met that are not worth running any more. */
   readonly gone: number;
   /** Due tasks that are free to start but found no session, counted up to `lookAhead`. */
   readonly more: number;
@@ -96,40 +96,37 @@ function toTask(row: ClaimRow): ClaimedTask {
 function claimStatement({ qualified }: TaskTable): string {
   return `
 WITH RECURSIVE head AS (
-  (SELECT hash, max FROM ${qualified} WHERE ready ORDER BY hash, max DESC, id LIMIT 1)
+  (SELECT hash, greatest(max, 0) AS max FROM ${qualified} WHERE ready ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1)
   UNION ALL
   SELECT n.hash, n.max FROM head AS h CROSS JOIN LATERAL (
-    SELECT hash, max FROM ${qualified} WHERE ready AND hash > h.hash ORDER BY hash, max DESC, id LIMIT 1
+    SELECT hash, greatest(max, 0) AS max FROM ${qualified} WHERE ready AND hash > h.hash
+    ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1
   ) AS n
 ), busy AS (
   SELECT * FROM unnest($3::integer[], $4::integer[]) AS b(hash, running)
 ), free AS (
-  SELECT h.hash, coalesce(b.running, 0) AS running, greatest(h.max, 0) AS max
+  SELECT h.hash, coalesce(b.running, 0) AS running, h.max
   FROM head AS h LEFT JOIN busy AS b ON b.hash = h.hash
-  WHERE coalesce(b.running, 0) <= greatest(h.max, 0)
+  WHERE coalesce(b.running, 0) <= h.max
 ), candidate AS MATERIALIZED (
   SELECT c.id, c.gone, c.priority, row_number() OVER (PARTITION BY c.gone ORDER BY c.priority DESC, c.id) AS place
   FROM free AS f CROSS JOIN LATERAL (
-    SELECT d.id, d.gone, greatest(d.max, 0) - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
+    SELECT d.id, d.gone, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
     FROM (
-      SELECT id, max, max >= 0 AND plan + active <= now() AS gone
+      SELECT id, greatest(max, 0) AS max, max >= 0 AND plan + active <= now() AS gone
       FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
-      ORDER BY max DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
+      ORDER BY greatest(max, 0) DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ) AS c WHERE c.gone OR c.priority >= 0
   ORDER BY c.priority DESC, c.id LIMIT $5
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM candidate WHERE gone OR place <= cardinality($1::text[])))
+  WHERE id = ANY (ARRAY(SELECT id FROM candidate WHERE NOT gone AND place <= cardinality($1::text[])))
     AND ready AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
-), gone AS (
-  UPDATE ${qualified} SET state = 'GONE', ready = NULL, start = now(), stop = now(), error = 'ERROR:  task not active'
-  WHERE id = ANY (ARRAY(SELECT l.id FROM locked AS l JOIN candidate AS c ON c.id = l.id WHERE c.gone))
-  RETURNING id
 ), chosen AS (
   SELECT l.id, row_number() OVER (ORDER BY c.place) AS place
-  FROM locked AS l JOIN candidate AS c ON c.id = l.id WHERE NOT c.gone
+  FROM locked AS l JOIN candidate AS c ON c.id = l.id
 ), claimed AS (
   UPDATE ${qualified} AS t SET state = 'WORK', ready = NULL, take = now(), start = clock_timestamp(),
     stop = NULL, output = NULL, error = NULL, owner = s.owner, pid = s.pid
@@ -139,9 +136,9 @@ WITH RECURSIVE head AS (
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null"
 )
 SELECT 'claimed' AS kind, * FROM claimed
-UNION ALL SELECT 'gone', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM gone
+UNION ALL SELECT 'gone', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM candidate WHERE gone
 UNION ALL SELECT 'more', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM candidate WHERE NOT gone AND place > cardinality($1::text[])
 UNION ALL SELECT 'locked', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-  FROM candidate WHERE (gone OR place <= cardinality($1::text[])) AND id <> ALL (ARRAY(SELECT id FROM locked))`;
+  FROM candidate WHERE NOT gone AND place <= cardinality($1::text[]) AND id <> ALL (ARRAY(SELECT id FROM locked))`;
 }
