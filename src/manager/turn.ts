@@ -88,8 +88,7 @@ export class Turn {
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const expired = unable > 0 ? await this.#expire(client, settings) : 0;
-    const gone = unable + expired;
+    const gone = unable > 0 ? await this.#expire(client, settings) : 0;
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
