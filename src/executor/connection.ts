@@ -9,8 +9,6 @@ import { Wire, type Answer } from "./wire.js";
 export interface OpenConnection {
   readonly wire: Wire;
   readonly backend: BackendIdentity;
-  /** Whether the session began with a role other than its user. */
-  readonly roleGiven: boolean;
 }
 
 /** The server ends a session whose client is gone within about ten seconds. */
@@ -38,7 +36,7 @@ const leastMessageLimit = 1 << 20;
 const rowOverhead = 8192;
 
 const identitySql =
-  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, pg_catalog.current_setting('role') ` +
+  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")} ` +
   "FROM pg_catalog.pg_stat_activity AS activity " +
   "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()";
 
@@ -70,11 +68,13 @@ export class Connector {
   async #connect(): ReturnType<typeof connect> {
     const { target } = this.#parameters;
     const options = { applicationName: applicationName(this.#parameters) };
+    // Other attempts may go on beside this one and change it.
+    const tried = this.#settings;
     try {
-      return await connect(target, { ...options, settings: this.#settings });
+      return await connect(target, { ...options, settings: tried });
     } catch (error) {
       const refused = error instanceof PgTaskError ? sqlState(error.cause) : null;
-      if (this.#settings === settings || !settingRefused.has(refused ?? "")) throw error;
+      if (tried === settings || !settingRefused.has(refused ?? "")) throw error;
       this.#settings = settings;
       return await connect(target, { ...options, settings });
     }
@@ -83,7 +83,7 @@ export class Connector {
   async #introduce(wire: Wire): Promise<OpenConnection> {
     const answer = await wire.ask(identitySql);
     this.#expectSuccess(answer);
-    const [pid, owner, role] = answer.rows[0] ?? [];
+    const [pid, owner] = answer.rows[0] ?? [];
     if (Number(pid) !== wire.pid) throw this.#pooled();
     if (typeof owner !== "string") {
       throw new PgTaskError(
@@ -93,13 +93,13 @@ export class Connector {
       );
     }
     await this.#rehearse(wire);
-    return { wire, backend: { pid: wire.pid, owner }, roleGiven: role !== "none" };
+    return { wire, backend: { pid: wire.pid, owner } };
   }
 
   /** Tries what every run needs, so that no run fails for it. */
   async #rehearse(wire: Wire): Promise<void> {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
-    const queries = [settingsSql(this.#parameters, trial), ...resetSql(trial, true)];
+    const queries = [settingsSql(this.#parameters, trial), ...resetSql(trial)];
     const answers = await Promise.all(queries.map((text) => wire.ask(text)));
     for (const answer of answers) this.#expectSuccess(answer);
   }

@@ -12,8 +12,6 @@ import type { ServerError, TransactionStatus } from "./wireMessages.js";
 export interface RunPlace extends TaskTable {
   readonly wire: Wire;
   readonly outputLimit: number;
-  /** Whether the session began with a role other than its user. */
-  readonly roleGiven: boolean;
   /** Asks the manager to cancel the session's backend; it answers with `cancelled`. */
   readonly cancel: () => void;
 }
@@ -149,7 +147,7 @@ export class Execution {
       let reading = wire.ask(stopSql(this.#run));
       await Promise.race([settled, wire.ended]);
       for (let attempt = 0; ; attempt++) {
-        const resets = resetSql(this.#run, this.#place.roleGiven).map((text) => wire.ask(text));
+        const resets = resetSql(this.#run).map((text) => wire.ask(text));
         stop ??= lastValue(await reading);
         const failure = firstError(await Promise.all(resets));
         if (failure === null && stop !== null) break;

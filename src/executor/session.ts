@@ -145,9 +145,9 @@ export class Session {
 
   async #execute(connection: OpenConnection, run: Run): Promise<PgTaskError | null> {
     const { schema, table, outputLimit } = this.#parameters;
-    const { wire, roleGiven } = connection;
+    const { wire } = connection;
     const cancel = () => this.#events.cancel(run.id);
-    this.#execution = new Execution(run, { wire, roleGiven, schema, table, outputLimit, cancel });
+    this.#execution = new Execution(run, { wire, schema, table, outputLimit, cancel });
     try {
       const { result, loss } = await this.#execution.execute();
       this.#events.result(result);

@@ -50,16 +50,11 @@ export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
 /**
  * The queries that make a session as new, each a message of its own. When the task keeps its state
  * for the next, only what would bind that one or make it unreadable is given up.
- *
- * @param roleGiven whether the session began with a role other than its user (ALTER ROLE … SET role)
  */
-export function resetSql(run: Pick<Run, "timeoutMs" | "save">, roleGiven: boolean): string[] {
-  if (run.save) {
-    const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
-    return ["RESET client_encoding", ...timeout];
-  }
-  // DISCARD ALL sets the role to none, whatever it was at the beginning.
-  return roleGiven ? ["DISCARD ALL", "RESET ROLE"] : ["DISCARD ALL"];
+export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
+  if (!run.save) return ["DISCARD ALL"];
+  const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
+  return ["RESET client_encoding", ...timeout];
 }
 
 function setConfig(name: string, value: string): string {

@@ -1,6 +1,7 @@
 import type { FileParameters } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
 import { identifier, literal } from "../shared/sqlText.js";
+import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./table.js";
 
 /** Columns whose default is the parameter of their name, and the type its text is cast to. */
@@ -24,12 +25,19 @@ const parameterColumns = [
   ["null", "text"],
 ] as const;
 
+/** The id of the task whose session inserts. */
+const parentDefault = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '0')::bigint`;
+
+/** As the extension has it, which fails where nobody made the setting. */
+const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bigint, .+\)$/;
+
 /**
  * Gives columns the defaults that follow session, role, database, server and, where none of those
  * made the setting, the file. A default somebody else chose is left alone; nothing is altered where
  * nothing changes, since an ALTER TABLE would wait for every producer.
  *
  * @returns whether something was altered.
+ * @throws PgTaskError CONFIG_INVALID when the server does not understand `pg_task.plan`.
  */
 export async function applyColumnDefaults(
   client: Client,
@@ -39,46 +47,45 @@ export async function applyColumnDefaults(
   const current = await currentDefaults(client, table);
   const changes: string[] = [];
   const parent = current.get("parent") ?? null;
-  if (parent === null || parent.includes("'pg_task.id'")) {
-    const wanted = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '0')::bigint`;
-    if (parent === null || !parent.includes("NULLIF")) changes.push(alter("parent", wanted));
-  }
-  const plan = current.get("plan") ?? null;
-  if (plan === null || parameters["pg_task.plan"] !== "statement_timestamp()") {
-    if (plan !== (await rendered(client, parameters["pg_task.plan"]))) {
-      changes.push(alter("plan", parameters["pg_task.plan"]));
-    }
+  if (parent === null || extensionParent.test(parent)) {
+    changes.push(alter("parent", parentDefault));
   }
   for (const [column, type] of parameterColumns) {
     const wanted = String(parameters[`pg_task.${column}`]);
     const found = current.get(column) ?? null;
-    if (!isOurs(found, column) || fileValue(found) === wanted) continue;
+    const ours = found === null ? null : fileValue(found, column, type);
+    if (ours === wanted) continue;
+    if (found !== null && ours === null && !isExtensions(found, column)) continue;
     const setting = `current_setting(${literal(`pg_task.${column}`)}, true)`;
     changes.push(
       alter(column, `COALESCE(NULLIF(${setting}, ''), ${literal(wanted)}::text)::${type}`),
     );
   }
-  if (changes.length === 0) return false;
-  await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
-  return true;
+  if (changes.length > 0) {
+    await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
+  }
+  const plan = current.get("plan") ?? null;
+  const planned = await applyPlanDefault(client, table, plan, parameters["pg_task.plan"]);
+  return changes.length > 0 || planned;
 }
 
 const alter = (column: string, expression: string): string =>
   `ALTER COLUMN ${identifier(column)} SET DEFAULT ${expression}`;
 
-/** No default yet, one of ours, or the extension's own, which cannot work without it. */
-function isOurs(found: string | null, column: string): boolean {
-  return found === null || found.includes(`current_setting('pg_task.${column}'`);
+/** The file's value as it stands in a default of ours, null when the default is not ours. */
+function fileValue(found: string, column: string, type: string): string | null {
+  const isText = type === "text";
+  const before = `${isText ? "" : "("}COALESCE(NULLIF(current_setting('pg_task.${column}'::text, true), ''::text), '`;
+  const after = `'::text)${isText ? "" : `)::${type}`}`;
+  if (!found.startsWith(before) || !found.endsWith(after)) return null;
+  const quoted = found.slice(before.length, -after.length);
+  return /^(?:[^']|'')*$/.test(quoted) ? quoted.replaceAll("''", "'") : null;
 }
 
-/** The file's value as it stands in a default of ours, null when the default is not ours. */
-function fileValue(found: string | null): string | null {
-  const match = /^\(*COALESCE\(NULLIF\(.*?, ''::text\), (E?)'((?:[^']|'')*)'::text\)/s.exec(
-    found ?? "",
-  );
-  if (match === null) return null;
-  const text = (match[2] ?? "").replaceAll("''", "'");
-  return match[1] === "E" ? text.replaceAll("\\\\", "\\") : text;
+/** The extension's own default fails where nobody made the setting. */
+function isExtensions(found: string, column: string): boolean {
+  const bare = found.replaceAll(/[()]|::[\w" ]+/g, "");
+  return bare === `current_setting'pg_task.${column}'`;
 }
 
 async function currentDefaults(
@@ -93,18 +100,4 @@ async function currentDefaults(
     [table.qualified],
   );
   return new Map(rows.map((row) => [row.column, row.default]));
-}
-
-/** An expression as the server would show it: a temporary table's default, thrown away at once. */
-async function rendered(client: Client, expression: string): Promise<string | null> {
-  await client.query("SAVEPOINT rendering");
-  await client.query(
-    `CREATE TEMPORARY TABLE pg_task_rendering (plan timestamptz DEFAULT ${expression})`,
-  );
-  const { rows } = await client.query<{ default: string | null }>(
-    `SELECT pg_catalog.pg_get_expr(adbin, adrelid) AS default FROM pg_catalog.pg_attrdef
-     WHERE adrelid = 'pg_temp.pg_task_rendering'::pg_catalog.regclass`,
-  );
-  await client.query("ROLLBACK TO SAVEPOINT rendering");
-  return rows[0]?.default ?? null;
 }

@@ -1,6 +1,6 @@
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
-import type { Client } from "../shared/database.js";
+import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
@@ -22,7 +22,7 @@ import { Workforce } from "./workforce.js";
 
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 500;
-/** How long results may wait for rows that somebody has locked when everything else has ended, in ms. */
+/** How long results may fail to reach their rows when everything else has ended, in ms. */
 const lastWritesMs = 5_000;
 
 /**
@@ -51,7 +51,8 @@ export class Manager implements LifecycleHooks {
   #draining = false;
   #work: Promise<void> = Promise.resolve();
   #whenChanged: (() => void)[] = [];
-  #lastWrites: number | null = null;
+  /** Results left when one was last written, and when to give up unless there are fewer. */
+  #lastWrites = { left: Infinity, until: 0 };
 
   constructor(
     { entry }: ManagerParameters,
@@ -89,6 +90,7 @@ export class Manager implements LifecycleHooks {
       sessions: this.#sessions,
       executors: this.#executors,
       send: this.#send,
+      longestPauseMs: () => this.#settings?.restartMs ?? entry.parameters["pg_work.restart"] * 1000,
       log,
     });
     this.#turn = new Turn({
@@ -233,7 +235,7 @@ export class Manager implements LifecycleHooks {
       this.#service = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
-      await client.end().catch(() => {});
+      await disconnect(client);
     }
   }
 
@@ -241,7 +243,9 @@ export class Manager implements LifecycleHooks {
   async #lock(client: Client, oid: number): Promise<boolean> {
     for (let tries = 0; !(await tryLock(client, oid)); tries += 1) {
       if (tries === 0) {
-        this.#log.info({ table: this.#table.qualified }, "another manager has the table, waiting");
+        const message = "another manager has the table, waiting";
+        this.#log.info({ table: this.#table.qualified }, message);
+        this.#send({ type: "waiting", reason: { code: "LEADERSHIP_HELD", message } });
       }
       await pause(lockTryMs, this.#ending.signal);
       if (this.#ending.signal.aborted) return false;
@@ -252,14 +256,13 @@ export class Manager implements LifecycleHooks {
   /** Told to end, nothing runs, and what came out is written as far as it can be. */
   #finished(): boolean {
     if (!this.#ending.signal.aborted) return false;
-    if (!this.#outbox.empty) return false;
-    if (this.#outbox.held === 0) return true;
-    this.#lastWrites ??= performance.now() + lastWritesMs;
-    if (performance.now() < this.#lastWrites) return false;
-    this.#log.error(
-      { tasks: this.#outbox.held },
-      "results could not be written since their rows are locked: these tasks run again",
-    );
+    const left = this.#outbox.size;
+    if (left === 0) return true;
+    if (left < this.#lastWrites.left) {
+      this.#lastWrites = { left, until: performance.now() + lastWritesMs };
+    }
+    if (performance.now() < this.#lastWrites.until) return false;
+    this.#log.error({ tasks: left }, "results could not be written: these tasks run again");
     return true;
   }
 }

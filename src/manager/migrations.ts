@@ -17,7 +17,9 @@ const migrations = readdirSync(folder)
 /** Version of a table that every migration has been applied to. */
 export const latestVersion = migrations.at(-1)?.version ?? 0;
 
-const versionComment = "pg-task migration ";
+/** Begins the comment of every function that is pg-task's own. */
+const ownComment = "pg-task ";
+const versionComment = `${ownComment}migration `;
 
 /**
  * The last migration applied to the table, 0 when none was. It stands in the comment of a function
@@ -32,6 +34,18 @@ export async function appliedVersion(client: Client, table: TaskTable): Promise<
   );
   const comment = rows[0]?.comment ?? "";
   return comment.startsWith(versionComment) ? Number(comment.slice(versionComment.length)) : 0;
+}
+
+/** Functions with the names of pg-task's own that somebody else made, and that are not to be lost. */
+export async function foreignFunctions(client: Client, table: TaskTable): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT p.oid::pg_catalog.regprocedure::text AS name
+     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+     WHERE n.nspname = $1 AND p.proname = ANY ($2::text[]) AND p.pronargs = 0
+       AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)`,
+    [table.schema, [table.readyFunction, table.wakeUp], ownComment],
+  );
+  return rows.map((row) => row.name);
 }
 
 /** Applies, inside the caller's transaction, what comes after `version`. */

@@ -19,6 +19,8 @@ export class Orphans {
   readonly #groups: Groups;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
+  /** Whether sessions that are lost now go the way of the manager's own connection. */
+  #forgiving = false;
 
   constructor(options: { readonly table: TaskTable; readonly groups: Groups; readonly log: Log }) {
     this.#table = options.table;
@@ -36,11 +38,14 @@ export class Orphans {
 
   /** A session of ours was lost in the middle of this run, which its group counts already. */
   lost(run: OwnedRow): void {
-    this.#orphans.set(run.id, { ...run, blame: true });
+    // Rescued, started and lost again before the next check: its group still counts the first time.
+    this.#forget(run.id);
+    this.#orphans.set(run.id, { ...run, blame: !this.#forgiving });
   }
 
-  /** The server or the network went, not the sessions by their own doing. */
+  /** The server or the network went, not the sessions by their own doing, until the next scan. */
   forgive(): void {
+    this.#forgiving = true;
     for (const orphan of this.#orphans.values()) orphan.blame = false;
   }
 
@@ -51,6 +56,7 @@ export class Orphans {
       this.#orphans.set(row.id, { ...row, blame: false });
       this.#groups.begin(row.hash);
     }
+    this.#forgiving = false;
   }
 
   /** Rescues those whose server process is gone and forgets those that came out by themselves. */

@@ -27,6 +27,11 @@ export class Outbox {
     return this.#held.results.length + this.#held.returns.length;
   }
 
+  /** How many are not in their rows, those that wait included. */
+  get size(): number {
+    return this.#results.length + this.#returns.length + this.held;
+  }
+
   has(id: string): boolean {
     const { results, returns } = this.#held;
     return [this.#results, this.#returns, results, returns].some((list) =>

@@ -5,7 +5,8 @@ import { lockClasses } from "../shared/locks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
-import { appliedVersion, applyMigrations, latestVersion } from "./migrations.js";
+import { appliedVersion, applyMigrations, foreignFunctions, latestVersion } from "./migrations.js";
+import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./table.js";
 
 const oldestServer = 120_000;
@@ -19,7 +20,8 @@ const lockTimeoutMs = 500;
  *
  * @returns the table's oid.
  * @throws PgTaskError SCHEMA_LOCKED (try again), SCHEMA_MISSING, SCHEMA_NOT_ALLOWED,
- * SCHEMA_INCOMPATIBLE or SCHEMA_UNSUPPORTED_SERVER.
+ * SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID when the server does not
+ * understand `pg_task.plan`.
  */
 export async function ensureTable(
   client: Client,
@@ -28,34 +30,26 @@ export async function ensureTable(
   log: Log,
 ): Promise<number> {
   await requireServerVersion(client);
-  const found = await tableOid(client, table);
-  const version = found === null ? 0 : await appliedVersion(client, table);
-  if (found !== null && version > latestVersion) throw newerThanThis(table, version);
-  if (found !== null && version === 0) throw notOurs(table);
-  if (!entry.create && version < latestVersion) throw missing(table);
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+    // Tables of one schema share its type, so their managers make them one after another.
     await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [
       lockClasses.migration,
-      table.qualified,
+      table.schema,
     ]);
-    if (version < latestVersion) {
-      await createSchema(client, table);
-      await applyMigrations(client, table, await appliedVersion(client, table));
-      log.info({ table: table.qualified, from: version, to: latestVersion }, "table migrated");
-    }
+    await migrate(client, table, entry, log);
     if (await applyColumnDefaults(client, table, entry.parameters)) {
       log.info({ table: table.qualified }, "column defaults changed");
     }
+    const oid = await tableOid(client, table);
+    if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
+    return oid;
   } catch (error) {
     await client.query("ROLLBACK").catch(() => {});
     throw explain(error, table);
   }
-  const oid = await tableOid(client, table);
-  if (oid === null) throw missing(table);
-  return oid;
 }
 
 async function requireServerVersion(client: Client): Promise<void> {
@@ -70,6 +64,31 @@ async function requireServerVersion(client: Client): Promise<void> {
   );
 }
 
+async function migrate(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
+  const hasSchema = await schemaExists(client, table);
+  const found = hasSchema ? await tableOid(client, table) : null;
+  // What is left of a table that was dropped says nothing about the one to come.
+  const version = found === null ? 0 : await appliedVersion(client, table);
+  if (found !== null && version > latestVersion) throw newerThanThis(table, version);
+  if (found !== null && version === 0) throw notOurs(table);
+  if (version === latestVersion) return;
+  if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
+  if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
+  await ensureStateType(client, table);
+  const [taken] = await foreignFunctions(client, table);
+  if (taken !== undefined) throw nameTaken(table, taken);
+  await applyMigrations(client, table, version);
+  log.info({ table: table.qualified, from: version, to: latestVersion }, "table migrated");
+}
+
+async function schemaExists(client: Client, table: TaskTable): Promise<boolean> {
+  const { rowCount } = await client.query(
+    "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1",
+    [table.schema],
+  );
+  return rowCount !== 0;
+}
+
 async function tableOid(client: Client, table: TaskTable): Promise<number | null> {
   const { rows } = await client.query<{ oid: number | null }>(
     "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid AS oid",
@@ -78,15 +97,13 @@ async function tableOid(client: Client, table: TaskTable): Promise<number | null
   return rows[0]?.oid ?? null;
 }
 
-/** Only where it is missing: IF NOT EXISTS asks for the right to create even where it exists. */
-async function createSchema(client: Client, table: TaskTable): Promise<void> {
-  const { rowCount } = await client.query(
-    "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1",
-    [table.schema],
-  );
-  if (rowCount === 0) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
+function whatIsMissing(table: TaskTable, hasSchema: boolean, version: number): string {
+  if (!hasSchema) return `schema ${identifier(table.schema)} is missing`;
+  if (version === 0) return `table ${table.qualified} is missing`;
+  return `table ${table.qualified} is at migration ${version}, not ${latestVersion}`;
 }
 
+/** What the server has against making or changing the table, in its own words. */
 function explain(error: unknown, table: TaskTable): unknown {
   const words = error instanceof Error ? error.message : String(error);
   switch (sqlState(error)) {
@@ -98,21 +115,33 @@ function explain(error: unknown, table: TaskTable): unknown {
       return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot make ${table.qualified}: ${words}`, {
         cause: error,
       });
+    // A name is taken, or a column is gone or of another type.
+    case "42P07":
+    case "42710":
+    case "42723":
+    case "42703":
+    case "42804":
+      return new PgTaskError("SCHEMA_INCOMPATIBLE", `cannot make ${table.qualified}: ${words}`, {
+        cause: error,
+      });
     default:
       return error;
   }
 }
 
-const missing = (table: TaskTable): PgTaskError =>
-  new PgTaskError(
-    "SCHEMA_MISSING",
-    `${table.qualified} is missing or not up to date, and its entry says "create": false`,
-  );
+const missing = (what: string): PgTaskError =>
+  new PgTaskError("SCHEMA_MISSING", `${what}, and its entry says "create": false`);
 
 const newerThanThis = (table: TaskTable, version: number): PgTaskError =>
   new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
     `${table.qualified} was made by a later pg-task (migration ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
+  );
+
+const nameTaken = (table: TaskTable, name: string): PgTaskError =>
+  new PgTaskError(
+    "SCHEMA_INCOMPATIBLE",
+    `cannot make ${table.qualified}: the function ${name} exists and was not made by pg-task: rename it, or give another "schema" or "table"`,
   );
 
 const notOurs = (table: TaskTable): PgTaskError =>

@@ -3,6 +3,7 @@ import type { Bell } from "./bell.js";
 import type { Groups } from "./groups.js";
 import type { Orphans } from "./orphans.js";
 import type { Outbox } from "./outbox.js";
+import { isPassing } from "./passing.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
@@ -38,9 +39,12 @@ export class Service {
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
+  /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
+  #changed = true;
   #asleep = false;
   #emptyChecks = 0;
   #overdueTurns = 0;
+  #releasedAt = performance.now();
   #scannedAt = 0;
 
   constructor(client: Client, settings: ManagerSettings, parts: ServiceParts) {
@@ -51,6 +55,7 @@ export class Service {
 
   /** Something happened to the table. */
   wake(): void {
+    this.#changed = true;
     this.#stayAwake();
     this.#parts.bell.ring();
   }
@@ -65,23 +70,43 @@ export class Service {
   async run(finished: () => boolean): Promise<void> {
     const { bell, turn, workforce } = this.#parts;
     while (!finished()) {
-      await this.#findOrphans();
+      if (!(await this.#foundOrphans())) {
+        await bell.wait(this.#settings.sleepMs);
+        continue;
+      }
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
-      if (outcome.again) continue;
-      const rung = await bell.wait(this.#pauseMs(outcome));
-      if (rung) continue;
-      turn.release();
-      if (this.#idle(outcome)) await this.#emptyCheck();
+      const busy = outcome.again || (await bell.wait(this.#pauseMs(outcome)));
+      if (!busy && this.#idle(outcome)) await this.#emptyCheck();
+      await this.#release();
+    }
+  }
+
+  /** Every `sleep`, however busy it is: what waits for a lock must not wait for a pause as well. */
+  async #release(): Promise<void> {
+    const { turn } = this.#parts;
+    if (!turn.waiting || performance.now() - this.#releasedAt < this.#settings.sleepMs) return;
+    this.#releasedAt = performance.now();
+    await turn.release(this.#client);
+  }
+
+  /** Nothing is claimed before it is known what runs; false when somebody has locked the table. */
+  async #foundOrphans(): Promise<boolean> {
+    try {
+      await this.#findOrphans();
+      return true;
+    } catch (error) {
+      if (isPassing(error)) return false;
+      throw error;
     }
   }
 
   async #findOrphans(): Promise<void> {
     const { orphans } = this.#parts;
     if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > this.#settings.resetMs) {
-      this.#scannedAt = performance.now();
       await orphans.scan(this.#client, (row) => this.#known(row));
+      this.#scannedAt = performance.now();
     }
     if (orphans.size === 0) return;
     await orphans.check(this.#client, {
@@ -104,21 +129,26 @@ export class Service {
     this.#emptyChecks = 0;
   }
 
-  #room(): { start: number; lookAhead: number } {
-    if (!this.#accepting) return { start: 0, lookAhead: 0 };
-    const start = this.#settings.run - this.#parts.groups.total;
-    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start) };
+  #room(): { start: number; lookAhead: number; watch: boolean } {
+    const watch = this.#changed;
+    this.#changed = false;
+    if (!this.#accepting) return { start: 0, lookAhead: 0, watch };
+    // Those that run may be more: tasks found running count as well.
+    const start = Math.max(0, this.#settings.run - this.#parts.groups.total);
+    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start), watch };
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { orphans, workforce } = this.#parts;
-    // A task that stays overdue is locked by somebody: looking again at once would not help.
+    const { orphans, turn, workforce } = this.#parts;
+    // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
+    // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
-    const nearest = this.#overdueTurns > 1 ? Infinity : (nearestMs ?? Infinity);
+    const overdue = this.#overdueTurns > 1;
+    const { sleepMs } = this.#settings;
     return Math.ceil(
       Math.min(
-        this.#asleep ? longestSleepMs : this.#settings.sleepMs,
-        nearest,
+        this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
+        overdue ? Infinity : (nearestMs ?? Infinity),
         orphans.size > 0 ? orphanCheckMs : Infinity,
         workforce.pauseMs ?? Infinity,
         this.#settings.resetMs,
@@ -127,8 +157,8 @@ export class Service {
   }
 
   #idle(outcome: TurnOutcome): boolean {
-    const { groups, outbox } = this.#parts;
-    return outcome.claimed === 0 && outcome.more === 0 && groups.total === 0 && outbox.held === 0;
+    const { groups, turn } = this.#parts;
+    return outcome.claimed === 0 && outcome.more === 0 && groups.total === 0 && !turn.waiting;
   }
 
   async #emptyCheck(): Promise<void> {

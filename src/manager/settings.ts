@@ -1,7 +1,7 @@
 import type { Entry } from "../shared/config/types.js";
 import { maxInt } from "../shared/config/parameters.js";
 import { parseSize } from "../shared/config/size.js";
-import type { Client } from "../shared/database.js";
+import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 
 /** What a manager goes by, as its role, its database, the server and the file have it. */
@@ -42,6 +42,9 @@ const numeric = [
   "pg_work.restart",
 ] as const;
 
+/** Another name of pg_task.idle, below it. */
+const idleAlias = "pg_work.idle";
+
 /** Reads the settings; one that makes no sense is left for the file's value, and said. */
 export async function readSettings(
   client: Client,
@@ -55,17 +58,18 @@ export async function readSettings(
       { setting: name, value, used },
       "setting of the server makes no sense, file's is used",
     );
-  const number = (name: (typeof numeric)[number]): number => {
-    const text = made.get(name);
+  const number = (name: (typeof numeric)[number], alias?: string): number => {
+    const asNamed = alias === undefined || made.has(name) ? name : alias;
+    const text = made.get(asNamed);
     if (text === undefined) return file[name];
     const value = name === "pg_task.output" ? parseSize(text) : Number(text);
     if (value !== null && Number.isInteger(value) && value >= 1 && value <= maxInt) return value;
-    refuse(name, text, file[name]);
+    refuse(asNamed, text, file[name]);
     return file[name];
   };
   const interval = async (name: "pg_task.reset"): Promise<number> => {
     const text = made.get(name);
-    const asMade = text === undefined ? null : await milliseconds(client, text).catch(() => null);
+    const asMade = text === undefined ? null : await millisecondsIfAny(client, text);
     if (asMade !== null && asMade > 0) return asMade;
     if (text !== undefined) refuse(name, text, file[name]);
     return await milliseconds(client, file[name]);
@@ -75,7 +79,7 @@ export async function readSettings(
     sleepMs: sleep ?? number("pg_task.sleep"),
     resetMs:
       reset === undefined ? await interval("pg_task.reset") : await milliseconds(client, reset),
-    idle: number("pg_task.idle"),
+    idle: number("pg_task.idle", idleAlias),
     limit: number("pg_task.limit"),
     fetch: number("pg_task.fetch"),
     run: run ?? number("pg_task.run"),
@@ -92,12 +96,19 @@ async function settingsMade(client: Client): Promise<Map<string, string>> {
   const { rows } = await client.query<{ name: string; value: string }>(
     `SELECT n.name, v.value FROM unnest($1::text[]) AS n(name),
        LATERAL (SELECT current_setting(n.name, true) AS value) AS v WHERE v.value <> ''`,
-    [[...numeric, "pg_work.idle", "pg_task.reset"]],
+    [[...numeric, idleAlias, "pg_task.reset"]],
   );
-  const made = new Map(rows.map((row) => [row.name, row.value]));
-  const idle = made.get("pg_work.idle");
-  if (idle !== undefined && !made.has("pg_task.idle")) made.set("pg_task.idle", idle);
-  return made;
+  return new Map(rows.map((row) => [row.name, row.value]));
+}
+
+/** Null when the server does not take the text for an interval. */
+async function millisecondsIfAny(client: Client, text: string): Promise<number | null> {
+  try {
+    return await milliseconds(client, text);
+  } catch (error) {
+    if (sqlState(error)?.startsWith("22") !== true) throw error;
+    return null;
+  }
 }
 
 async function milliseconds(client: Client, interval: string): Promise<number> {

@@ -2,6 +2,7 @@ import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox } from "./outbox.js";
+import { isPassing } from "./passing.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import { readShape, type Shape } from "./shape.js";
@@ -11,10 +12,9 @@ import { expire } from "./sql/expire.js";
 import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
+import { stillLocked } from "./sql/stillLocked.js";
+import { unwanted } from "./sql/unwanted.js";
 import type { TaskTable } from "./table.js";
-
-/** What the next turn can make better: somebody holds a lock, or two transactions met. */
-const passing = new Set(["55P03", "40001", "40P01", "57014"]);
 
 export interface TurnOutcome {
   /** How many tasks were started. */
@@ -37,10 +37,12 @@ export class Turn {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #log: Log;
-  /** Due tasks whose row somebody has locked: not looked at until `release`. */
+  /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
   /** Null when it has to be read anew. */
   #shape: Shape | null = null;
+  /** Results that the server refused: said once, not at each try. */
+  readonly #refused = new Set<string>();
 
   constructor(options: {
     readonly table: TaskTable;
@@ -56,35 +58,50 @@ export class Turn {
     this.#log = options.log;
   }
 
-  /** Offers what was locked again; called from time to time. */
-  release(): void {
-    this.#locked = [];
+  /** Whether something waits for rows that somebody has locked. */
+  get waiting(): boolean {
+    return this.#locked.length > 0 || this.#outbox.held > 0;
+  }
+
+  /** Offers what is not locked any more; to be called from time to time. */
+  async release(client: Client): Promise<void> {
     this.#outbox.release();
+    if (this.#locked.length === 0) return;
+    try {
+      this.#locked = await stillLocked(client, this.#table, this.#locked);
+    } catch (error) {
+      this.#weigh(error);
+    }
   }
 
   /**
    * @param room how many tasks may be started, and how many more are counted.
+   * @param room.watch whether somebody may have stopped or deleted what runs.
    * @throws what the server said when it is nothing that the next turn could make better.
    */
   async once(
     client: Client,
     settings: ManagerSettings,
-    room: { readonly start: number; readonly lookAhead: number },
+    room: { readonly start: number; readonly lookAhead: number; readonly watch: boolean },
   ): Promise<TurnOutcome> {
+    // Read before anything is sent: what is sent together has to go out in this order.
+    const shape = (this.#shape ??= await readShape(client, this.#table));
     const most = Math.min(room.start, settings.fetch, settings.limit);
     const offered = this.#sessions.offer(most);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [written, returned, promoted, claiming, nearest] = await Promise.allSettled([
-      this.#write(client, results),
-      returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
+    const [promoted, written, returned, claiming, nearest, watched] = await Promise.allSettled([
+      // First, so that a pause after a run finds all that is due.
       promote(client, this.#table),
+      this.#write(client, shape, results),
+      returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
       this.#claim(client, offered, room.lookAhead),
       nearestPlan(client, this.#table),
+      room.watch ? this.#cancelUnwanted(client) : null,
     ]);
     this.#settleReturns(returns, returned);
-    const { claimed, gone: unable, more } = this.#settleClaim(offered, claiming);
-    const problems = [written, returned, promoted, claiming, nearest].flatMap((each) =>
+    const { claimed, gone: unable, more, locked } = this.#settleClaim(offered, claiming);
+    const problems = [promoted, written, returned, claiming, nearest, watched].flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
@@ -96,6 +113,8 @@ export class Turn {
       more,
       again:
         gone > 0 ||
+        // Behind a locked task there may be one of its group that can start.
+        locked.length > 0 ||
         !this.#outbox.empty ||
         (promoted.status === "fulfilled" && promoted.value) ||
         (claimed.length === most && more > 0),
@@ -104,8 +123,19 @@ export class Turn {
   }
 
   async #expire(client: Client, settings: ManagerSettings): Promise<number> {
-    this.#shape = await readShape(client, this.#table);
-    return await expire(client, this.#table, this.#shape, settings.batch);
+    try {
+      this.#shape = await readShape(client, this.#table);
+      return await expire(client, this.#table, this.#shape, settings.batch);
+    } catch (error) {
+      this.#weigh(error);
+      return 0;
+    }
+  }
+
+  async #cancelUnwanted(client: Client): Promise<void> {
+    const running = this.#sessions.running();
+    if (running.length === 0) return;
+    for (const id of await unwanted(client, this.#table, running)) this.#sessions.cancel(id);
   }
 
   async #claim(
@@ -139,7 +169,7 @@ export class Turn {
       this.#groups.begin(run.hash);
     }
     const missed = new Set(this.#sessions.assign(runs).map((run) => run.id));
-    this.#sessions.withdraw(offered);
+    this.#sessions.settle(offered);
     for (const { id, owner, hash } of claimed) {
       if (!missed.has(id)) continue;
       this.#groups.end(hash);
@@ -164,39 +194,42 @@ export class Turn {
    * Writes results. When the server refuses them (a trigger of the user's on one of the rows), they
    * are tried in halves, so that one row holds up no other.
    */
-  async #write(client: Client, results: readonly OwnedResult[]): Promise<void> {
+  async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
     try {
-      this.#shape ??= await readShape(client, this.#table);
-      const { later: locked, outdated } = await complete(client, this.#table, this.#shape, results);
+      const { later: locked, outdated } = await complete(client, this.#table, shape, results);
       if (outdated) this.#shape = null;
-      this.#outbox.hold(
-        results.filter((result) => locked.has(result.id)),
-        [],
-      );
+      for (const { id } of results) this.#refused.delete(id);
+      const rest = results.filter((result) => locked.has(result.id));
+      if (outdated) this.#outbox.putBack(rest, []);
+      else this.#outbox.hold(rest, []);
     } catch (error) {
-      const state = sqlState(error);
-      if (state === null || passing.has(state)) {
+      if (sqlState(error) === null || isPassing(error)) {
         this.#outbox.hold(results, []);
         throw error;
       }
       if (results.length > 1) {
         const middle = results.length >> 1;
-        await this.#write(client, results.slice(0, middle));
-        await this.#write(client, results.slice(middle));
+        try {
+          await this.#write(client, shape, results.slice(0, middle));
+        } finally {
+          await this.#write(client, shape, results.slice(middle));
+        }
         return;
       }
-      this.#log.error(
-        { id: results[0]?.id, err: error },
-        "result refused by the server, tried again",
-      );
+      for (const { id } of results) this.#sayRefused(id, error);
       this.#outbox.hold(results, []);
     }
   }
 
+  #sayRefused(id: string, error: unknown): void {
+    if (this.#refused.has(id)) return;
+    this.#refused.add(id);
+    this.#log.error({ id, err: error }, "result refused by the server, it is tried again");
+  }
+
   #weigh(problem: unknown): void {
-    const state = sqlState(problem);
-    if (state === null || !passing.has(state)) throw problem;
+    if (!isPassing(problem)) throw problem;
     this.#log.debug({ err: problem }, "turn put off");
   }
 }

@@ -7,6 +7,6 @@ export const lockClasses = {
   supervisor: 0x70677401,
   /** Second key: the table's oid; in its database. The one manager that may claim. */
   manager: 0x70677402,
-  /** Second key: hash of schema and table; in its database. Held while a schema is changed. */
+  /** Second key: hash of the schema's name; in its database. Held while a table of it is made or changed. */
   migration: 0x70677403,
 } as const;

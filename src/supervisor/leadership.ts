@@ -1,7 +1,7 @@
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
-import { connect, type Client } from "../shared/database.js";
+import { connect, disconnect, type Client } from "../shared/database.js";
 import { lockClasses } from "../shared/locks.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
@@ -50,7 +50,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   /** Gives the lock up, if it is held, by ending the connection. */
   async stop(): Promise<void> {
     this.#ending.abort();
-    await this.#client?.end().catch(() => {});
+    if (this.#client !== null) await disconnect(this.#client);
     await this.#work;
   }
 
@@ -82,6 +82,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
     try {
+      // Told to stop while it connected: nobody else would end this connection.
+      if (this.#ending.signal.aborted) return;
       connected();
       if (!(await this.#tryLock(client))) {
         this.emit("standby");
@@ -94,7 +96,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
-      await client.end().catch(() => {});
+      await disconnect(client);
     }
   }
 

@@ -62,21 +62,28 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const late = new AbortController();
     const ended = this.#running.finally(() => late.abort());
     if (await pause(graceMs + beyondGraceMs, late.signal)) {
-      this.#log.error({ entry: this.entry.key }, "manager does not stop, its thread is ended");
-      await this.#worker?.terminate();
+      await this.#giveUp();
     }
     await ended;
   }
 
+  async #giveUp(): Promise<void> {
+    const worker = this.#worker;
+    if (worker === null) return;
+    this.#worker = null;
+    this.#log.error({ entry: this.entry.key }, "manager does not stop, its thread is ended");
+    await worker.terminate();
+  }
+
   async #keepRunning(): Promise<void> {
-    const backoff = new Backoff({
-      firstMs: 100,
-      maxMs: this.entry.parameters["pg_conf.restart"] * 1000,
-    });
-    this.on("ready", () => backoff.reset());
+    const longestMs = this.entry.parameters["pg_conf.restart"] * 1000;
+    const backoff = new Backoff({ firstMs: 100, maxMs: longestMs });
     while (!this.#ending.signal.aborted) {
+      const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
+      // One that works and soon dies again has not recovered.
+      if (performance.now() - start > longestMs) backoff.reset();
       const pauseMs = backoff.next();
       this.#log.error(
         { entry: this.entry.key, reason: reason.message, pauseMs },

@@ -123,14 +123,14 @@ test("a reset that a stranger's cancel hits is made again", async () => {
   const run = driver.make(1, "CREATE TEMP TABLE held (); COMMIT; SELECT FROM pg_advisory_lock(23)");
   await admin.query("SELECT pg_advisory_lock(23)");
   driver.executor.dispatch([run]);
-  await driver.running(1, "pg_advisory_lock");
+  await driver.blocked(1, "pg_advisory_lock");
   const holder = await database.connect();
   const { rows } = await holder.query<{ name: string }>(
     "SELECT relnamespace::regnamespace || '.held' AS name FROM pg_class WHERE relname = 'held'",
   );
   await holder.query(`BEGIN; LOCK TABLE ${rows[0]?.name} IN ACCESS SHARE MODE`);
   await admin.query("SELECT pg_advisory_unlock(23)");
-  await driver.running(1, "DISCARD ALL");
+  await driver.blocked(1, "DISCARD ALL");
   await admin.query("SELECT pg_cancel_backend($1)", [pid]);
   await driver.running(1, "DISCARD ALL");
   assert.deepEqual(driver.results(), []);

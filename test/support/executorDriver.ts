@@ -118,12 +118,18 @@ export class ExecutorDriver {
     await this.#state(session, "idle", text);
   }
 
-  async #state(session: number, state: string, text: string): Promise<void> {
+  /** Resolves when a session's backend waits for a lock in a query that contains this text. */
+  async blocked(session: number, text: string): Promise<void> {
+    await this.#state(session, "active", text, "Lock");
+  }
+
+  async #state(session: number, state: string, text: string, waitsFor?: string): Promise<void> {
     const { pid } = this.backend(session);
     for (;;) {
       const { rowCount } = await this.#admin.query(
-        "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = $2 AND strpos(query, $3) > 0",
-        [pid, state, text],
+        "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = $2 AND strpos(query, $3) > 0 " +
+          "AND ($4::text IS NULL OR wait_event_type IS NOT DISTINCT FROM $4)",
+        [pid, state, text, waitsFor],
       );
       if (rowCount === 1) return;
     }

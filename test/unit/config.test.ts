@@ -324,10 +324,13 @@ async function controlOf(
 void test("the control connection is the override's, else the file's, else the environment's", async () => {
   await writeFile(file, JSON.stringify({ url: "postgres://u@infile/d" }));
   const env = { DATABASE_URL: control, PGHOST: "pghost" };
-  assert.deepEqual(await controlOf({ file, control: "postgres://u@over/d" }, env), [
+  assert.deepEqual(await controlOf({ control: "postgres://u@over/d" }, env), [
     "over",
     "the embedded server",
   ]);
+  await assert.rejects(controlOf({ file, control: "postgres://u@over/d" }, env), {
+    code: "CONFIG_CONFLICT",
+  });
   assert.deepEqual(await controlOf({ file }, env), ["infile", "url in the file"]);
   assert.deepEqual(await controlOf({}, env), ["db.example", "DATABASE_URL"]);
   assert.deepEqual(await controlOf({}, { PGHOST: "pghost" }), ["pghost", "PG* variables"]);

@@ -1,13 +1,8 @@
--- The task table, its type, its indexes and its two triggers.
-
-DO $do$ BEGIN
-  CREATE TYPE :"schema".state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP');
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $do$;
+-- The task table, its indexes and its triggers.
 
 -- fillfactor leaves room for the row's next two versions on its own page, so that claim and
 -- completion need not look for another.
-CREATE TABLE IF NOT EXISTS :"schema".:"table" (
+CREATE TABLE :"schema".:"table" (
   id bigserial PRIMARY KEY,
   parent bigint,
   plan timestamptz NOT NULL,
@@ -31,9 +26,9 @@ CREATE TABLE IF NOT EXISTS :"schema".:"table" (
   save boolean NOT NULL,
   string boolean NOT NULL,
   atomic boolean NOT NULL,
-  delimiter "char" NOT NULL CHECK (delimiter <= '~'),
-  escape "char" NOT NULL CHECK (escape <= '~'),
-  quote "char" NOT NULL CHECK (quote <= '~'),
+  delimiter "char" NOT NULL CHECK (delimiter <= E'\x7f'),
+  escape "char" NOT NULL CHECK (escape <= E'\x7f'),
+  quote "char" NOT NULL CHECK (quote <= E'\x7f'),
   data text,
   error text,
   "group" text NOT NULL,
@@ -82,8 +77,8 @@ COMMENT ON COLUMN :"schema".:"table".remote IS 'Connection string of another dat
 
 -- Only claiming takes a row out of these: a row's completion changes no indexed column, so it can
 -- stay on its page.
-CREATE INDEX IF NOT EXISTS :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
-CREATE INDEX IF NOT EXISTS :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
+CREATE INDEX :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
+CREATE INDEX :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
 
 -- Keeps ready true to plan and state for everybody else's writes. A row that a session still has
 -- is not offered again, whatever its state was set to: its run has to end first.
@@ -96,12 +91,10 @@ CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE
   RETURN NEW;
 END $function$;
 
-DROP TRIGGER IF EXISTS :"readyInsertTrigger" ON :"schema".:"table";
 CREATE TRIGGER :"readyInsertTrigger" BEFORE INSERT ON :"schema".:"table" FOR EACH ROW
   WHEN (NEW.plan > statement_timestamp() OR NEW.state::text <> 'PLAN' OR NEW.owner IS NOT NULL OR NEW.ready IS NOT TRUE)
   EXECUTE FUNCTION :"schema".:"readyFunction"();
 
-DROP TRIGGER IF EXISTS :"readyUpdateTrigger" ON :"schema".:"table";
 CREATE TRIGGER :"readyUpdateTrigger" BEFORE UPDATE OF plan, state, ready ON :"schema".:"table" FOR EACH ROW
   WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
   EXECUTE FUNCTION :"schema".:"readyFunction"();
@@ -111,7 +104,8 @@ CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsq
   RETURN NULL;
 END $function$;
 
-DROP TRIGGER IF EXISTS :"wakeUp" ON :"schema".:"table";
+COMMENT ON FUNCTION :"schema".:"wakeUp"() IS 'pg-task wake-up';
+
 CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
   WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
   EXECUTE FUNCTION :"schema".:"wakeUp"();

@@ -1,0 +1,36 @@
+import type { Client } from "../shared/database.js";
+import { PgTaskError } from "../shared/errors.js";
+import { literal } from "../shared/sqlText.js";
+import type { TaskTable } from "./table.js";
+
+const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
+
+/**
+ * Makes the enum of the column state where the schema has none; its tables share it.
+ *
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE when the name is taken by something else.
+ */
+export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
+  const { rows } = await client.query<{ kind: string; labels: string[] }>(
+    `SELECT t.typtype AS kind, ARRAY(
+       SELECT e.enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) AS labels
+     FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+     WHERE n.nspname = $1 AND t.typname = 'state'`,
+    [table.schema],
+  );
+  const [found] = rows;
+  if (found === undefined) {
+    await client.query(
+      `CREATE TYPE ${table.stateType} AS ENUM (${states.map(literal).join(", ")})`,
+    );
+    return;
+  }
+  const lacking = states.filter((state) => !found.labels.includes(state));
+  if (found.kind === "e" && lacking.length === 0) return;
+  throw new PgTaskError(
+    "SCHEMA_INCOMPATIBLE",
+    found.kind === "e"
+      ? `expected the enum ${table.stateType} to have ${states.join(", ")}, got one without ${lacking.join(", ")}: add them with ALTER TYPE, or give another "schema"`
+      : `expected ${table.stateType} to be an enum of ${states.join(", ")}, got another type or a table of that name: give another "schema"`,
+  );
+}

@@ -1,0 +1,160 @@
+import assert from "node:assert/strict";
+import { before, describe, test } from "node:test";
+import { claim } from "../../src/manager/sql/claim.js";
+import { complete } from "../../src/manager/sql/complete.js";
+import { expire } from "../../src/manager/sql/expire.js";
+import { giveBack } from "../../src/manager/sql/giveBack.js";
+import { nearestPlan } from "../../src/manager/sql/nearestPlan.js";
+import { promote } from "../../src/manager/sql/promote.js";
+import { rescue, stillOwned } from "../../src/manager/sql/rescue.js";
+import { readShape } from "../../src/manager/shape.js";
+import { taskTable } from "../../src/manager/table.js";
+import type { Client } from "../../src/shared/database.js";
+import { literal } from "../../src/shared/sqlText.js";
+import { createDatabase } from "../support/database.js";
+import { stubClient } from "../support/stubClient.js";
+import { openManager } from "../support/taskTables.js";
+
+const database = await createDatabase("task");
+const client = await database.connect();
+const manager = await openManager(database.target);
+const table = taskTable("public", "task");
+
+interface Statement {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
+/** What a function of the manager's sends. */
+async function sent(work: (client: Client) => Promise<unknown>): Promise<Statement> {
+  const statements: Statement[] = [];
+  await work(
+    stubClient(async (text, values) => {
+      statements.push({ text, values });
+      return { rows: [], rowCount: 0 };
+    }),
+  );
+  const [statement] = statements;
+  assert.ok(statement);
+  return statement;
+}
+
+interface PlanNode {
+  readonly "Node Type": string;
+  readonly "Relation Name"?: string;
+  readonly "Index Name"?: string;
+  readonly "Index Cond"?: string;
+  readonly Plans?: readonly PlanNode[];
+}
+
+const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
+
+/** Untyped, so that it takes the parameter's type. */
+function asArgument(value: unknown): string {
+  if (!Array.isArray(value)) return literal(String(value));
+  const items = value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item))));
+  return literal(`{${items.join(",")}}`);
+}
+
+/** How the server reads the task table for a statement of the manager's, on its own connection. */
+async function reads(
+  work: (client: Client) => Promise<unknown>,
+  mode: "force_custom_plan" | "force_generic_plan",
+): Promise<string[]> {
+  const { text, values } = await sent(work);
+  await manager.query(`SET plan_cache_mode = ${mode}`);
+  await manager.query("DEALLOCATE ALL");
+  await manager.query(`PREPARE planned AS ${text}`);
+  const given = values.length === 0 ? "" : `(${values.map(asArgument).join(", ")})`;
+  const { rows } = await manager.query(`EXPLAIN (FORMAT JSON) EXECUTE planned${given}`);
+  return flatten(rows[0]["QUERY PLAN"][0].Plan)
+    .filter((node) => node["Relation Name"] === "task" && node["Node Type"] !== "ModifyTable")
+    .map((node) => {
+      const ofWaiting =
+        node["Index Name"] === "task_due_idx" || node["Index Name"] === "task_plan_idx";
+      const bounded = ofWaiting || node["Index Cond"] !== undefined;
+      return `${node["Node Type"]} ${node["Index Name"] ?? ""}${bounded ? "" : " over all rows"}`;
+    });
+}
+
+const owner = "1 2001-01-01T00:00:00.000000";
+const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
+
+const shape = await readShape(manager, table);
+
+const statements: Record<string, (client: Client) => Promise<unknown>> = {
+  claim: (stub) =>
+    claim(stub, table, {
+      sessions: ids.map((id) => ({ owner: `${id} x`, pid: Number(id), kept: null })),
+      running: new Map([[1, 1]]),
+      lookAhead: 100,
+      except: [],
+    }),
+  "claim around locked rows": (stub) =>
+    claim(stub, table, {
+      sessions: [{ owner, pid: 1, kept: null }],
+      running: new Map(),
+      lookAhead: 0,
+      except: ids,
+    }),
+  complete: (stub) =>
+    complete(
+      stub,
+      table,
+      shape,
+      ids.map((id) => ({
+        outcome: "ended" as const,
+        id,
+        session: 1,
+        owner,
+        start: "2001-01-01T00:00:00Z",
+        stop: "2001-01-01T00:00:01Z",
+        output: "x",
+        error: null,
+      })),
+    ),
+  expire: (stub) => expire(stub, table, shape, 100),
+  "give back": (stub) =>
+    giveBack(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  "nearest plan": (stub) => nearestPlan(stub, table),
+  promote: (stub) => promote(stub, table),
+  "still owned": (stub) => stillOwned(stub, table, ids),
+  rescue: (stub) => rescue(stub, table, { dead: [owner], ids, blame: true, crashes: 3 }),
+};
+
+const fill = `INSERT INTO task (input, "group", plan, state, take, start, stop, output)
+  SELECT 'SELECT 1', 'group ' || n % 1000, now() - interval '1 hour', 'DONE', now(), now(), now(), '1'
+  FROM generate_series(1, 200000) AS n`;
+const waiting = `INSERT INTO task (input, "group", plan)
+  SELECT 'SELECT 1', 'group ' || n % 100, now() + (n % 2) * interval '1 hour'
+  FROM generate_series(1, 1000) AS n`;
+
+for (const [what, statistics] of [
+  ["of yesterday's empty table", "ANALYZE task"],
+  ["of rows that all wait", `${waiting}; ANALYZE task; TRUNCATE task`],
+] as const) {
+  describe(`with 200,000 finished rows and statistics ${what}`, () => {
+    before(async () => {
+      await client.query("ALTER TABLE task SET (autovacuum_enabled = off)");
+      await client.query(`TRUNCATE task; ${statistics}`);
+      await client.query(fill);
+      await client.query(waiting);
+    });
+
+    for (const [name, work] of Object.entries(statements)) {
+      for (const mode of ["force_custom_plan", "force_generic_plan"] as const) {
+        test(`${name} reads no more than it needs, by an index (${mode})`, async () => {
+          const found = await reads(work, mode);
+          assert.ok(found.length > 0);
+          for (const read of found) {
+            assert.match(read, /^Index (Only )?Scan task_\w+$/, found.join("; "));
+          }
+        });
+      }
+    }
+  });
+}

@@ -1,0 +1,9 @@
+import { test as nodeTest } from "node:test";
+
+/** No test here takes more than a few seconds; one that waits for what never comes ends after this. */
+const longestMs = 60_000;
+
+/** A test that fails, rather than hangs, when what it waits for does not come. */
+export function test(name: string, work: () => void | Promise<void>): void {
+  void nodeTest(name, { timeout: longestMs }, work);
+}

@@ -1,0 +1,18 @@
+import { Client, type QueryConfig } from "pg";
+
+interface Answer {
+  readonly rows: readonly object[];
+  readonly rowCount: number;
+}
+
+/** A client that was never connected: `answer` gets what would be sent. */
+export function stubClient(
+  answer: (text: string, values: readonly unknown[]) => Promise<Answer>,
+): Client {
+  return Object.assign(new Client(), {
+    query: (asked: string | QueryConfig, values: readonly unknown[] = []) =>
+      typeof asked === "string"
+        ? answer(asked, values)
+        : answer(asked.text, asked.values ?? values),
+  });
+}

@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import * as fc from "fast-check";
+import { Client, DatabaseError } from "pg";
+import { Executors } from "../../src/manager/executors.js";
+import { Groups } from "../../src/manager/groups.js";
+import { Outbox } from "../../src/manager/outbox.js";
+import { Sessions } from "../../src/manager/sessions.js";
+import type { ManagerSettings } from "../../src/manager/settings.js";
+import { taskTable } from "../../src/manager/table.js";
+import { Turn } from "../../src/manager/turn.js";
+import { createLog } from "../../src/shared/log.js";
+
+/** What the server says to a statement that writes this row. */
+type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
+
+const log = createLog({ level: "silent", name: "test", write: () => {} });
+
+const settings: ManagerSettings = {
+  sleepMs: 1000,
+  resetMs: 1000,
+  idle: 60,
+  limit: 1000,
+  fetch: 100,
+  run: 1000,
+  outputLimit: 1000,
+  crash: 3,
+  closeMs: 1000,
+  batch: 100,
+  restartMs: 1000,
+};
+
+const nothing = (): void => {};
+
+/** A turn that has nothing but results to write. */
+function writingTurn(outbox: Outbox): Turn {
+  const executors = new Executors({
+    maxThreads: 1,
+    parameters: () => assert.fail("no thread is started"),
+    closeMs: () => 0,
+    events: { message: () => {}, ended: () => {} },
+    log,
+    writeLine: () => {},
+  });
+  const sessions = new Sessions({
+    executors,
+    maxThreads: 1,
+    events: {
+      changed: nothing,
+      result: nothing,
+      lost: nothing,
+      opened: nothing,
+      unopened: nothing,
+      cancel: nothing,
+    },
+    log,
+  });
+  const table = taskTable("public", "task");
+  return new Turn({ table, sessions, groups: new Groups(), outbox, log });
+}
+
+/** A connection to a server that answers like this, and what it has written. */
+function server(answers: ReadonlyMap<string, Answer>, written: string[]): Client {
+  const query = async ({
+    name,
+    values,
+  }: {
+    name: string;
+    values: [string[]];
+  }): Promise<unknown> => {
+    if (name !== "complete") return { rows: [], rowCount: 0 };
+    const [ids] = values;
+    const said = ids.map((id) => answers.get(id));
+    if (said.includes("cut off")) throw new Error("Connection terminated unexpectedly");
+    if (said.includes("refused")) throw serverError("P0001");
+    if (said.includes("deadlock")) throw serverError("40P01");
+    written.push(...ids.filter((id) => answers.get(id) === "written"));
+    return { rows: ids.filter((id) => answers.get(id) === "locked").map((id) => ({ id })) };
+  };
+  // The turn uses nothing else of it.
+  return Object.assign(new Client(), { query });
+}
+
+function serverError(code: string): DatabaseError {
+  const error = new DatabaseError("said the server", 0, "error");
+  error.code = code;
+  return error;
+}
+
+const room = { start: 0, lookAhead: 0 };
+
+test("whatever the server says, each result is either written once or kept", async () => {
+  const answer = fc.constantFrom<Answer>(
+    "written",
+    "written",
+    "locked",
+    "refused",
+    "deadlock",
+    "cut off",
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(answer, { maxLength: 12 }), async (answers) => {
+      const outbox = new Outbox();
+      const ids = answers.map((_, index) => String(index + 1));
+      for (const id of ids) {
+        const result = { session: 1, id, start: "", stop: "", output: null, error: null };
+        outbox.add({ outcome: "ended", ...result }, "owner");
+      }
+      const written: string[] = [];
+      const client = server(new Map(ids.map((id, index) => [id, answers[index]!])), written);
+      const cut = answers.includes("cut off");
+      const turn = writingTurn(outbox).once(client, settings, room);
+      await (cut ? turn.catch(() => {}) : turn);
+      const kept = ids.filter((id) => outbox.has(id));
+      assert.deepEqual(
+        [...written, ...kept].toSorted((a, b) => Number(a) - Number(b)),
+        ids,
+      );
+    }),
+  );
+});
