@@ -144,7 +144,8 @@ export class Manager implements LifecycleHooks {
         this.#groups.end(hash);
         this.#outbox.add(result, owner);
       },
-      lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
+      // Where our own connection is gone too, the server or the network went.
+      lost: (run, owner) => this.#orphans.lost({ ...run, owner }, this.#service !== null),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
@@ -227,10 +228,9 @@ export class Manager implements LifecycleHooks {
       this.#service = service;
       if (this.#draining) service.drain();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
-      working();
       this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
       this.#send({ type: "ready" });
-      await Promise.race([service.run(() => this.#finished()), lost]);
+      await Promise.race([service.run(() => this.#finished(), working), lost]);
     } finally {
       this.#service = null;
       this.#cancellations.detach();

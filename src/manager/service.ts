@@ -66,8 +66,12 @@ export class Service {
     this.#parts.bell.ring();
   }
 
-  /** Works until `finished` says so. */
-  async run(finished: () => boolean): Promise<void> {
+  /**
+   * Works until `finished` says so.
+   *
+   * @param worked called after each turn that nothing went wrong in.
+   */
+  async run(finished: () => boolean, worked: () => void): Promise<void> {
     const { bell, turn, workforce } = this.#parts;
     while (!finished()) {
       if (!(await this.#foundOrphans())) {
@@ -75,6 +79,7 @@ export class Service {
         continue;
       }
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
+      worked();
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       const busy = outcome.again || (await bell.wait(this.#pauseMs(outcome)));
