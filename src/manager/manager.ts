@@ -144,8 +144,7 @@ export class Manager implements LifecycleHooks {
         this.#groups.end(hash);
         this.#outbox.add(result, owner);
       },
-      // Where our own connection is gone too, the server or the network went.
-      lost: (run, owner) => this.#orphans.lost({ ...run, owner }, this.#service !== null),
+      lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),

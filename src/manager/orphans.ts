@@ -36,21 +36,11 @@ export class Orphans {
     return this.#orphans.has(id);
   }
 
-<<<<<<< HEAD
   /** A session of ours was lost in the middle of this run, which its group counts already. */
   lost(run: OwnedRow): void {
     // Rescued, started and lost again before the next check: its group still counts the first time.
     this.#forget(run.id);
     this.#orphans.set(run.id, { ...run, blame: !this.#forgiving });
-=======
-  /**
-   * A session of ours was lost in the middle of this run, which its group counts already.
-   *
-   * @param blame whether the run itself may be what ended its session
-   */
-  lost(run: OwnedRow, blame: boolean): void {
-    this.#orphans.set(run.id, { ...run, blame });
->>>>>>> t-process
   }
 
   /** The server or the network went, not the sessions by their own doing, until the next scan. */
