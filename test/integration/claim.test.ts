@@ -98,6 +98,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       input: "SELECT 7",
       group: "mine",
       timeoutMs: 1500,
+      keep: false,
       save: false,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },
