@@ -39,6 +39,8 @@ export class Service {
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
+  /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
+  #changed = true;
   #asleep = false;
   #emptyChecks = 0;
   #overdueTurns = 0;
@@ -53,6 +55,7 @@ export class Service {
 
   /** Something happened to the table. */
   wake(): void {
+    this.#changed = true;
     this.#stayAwake();
     this.#parts.bell.ring();
   }
@@ -131,11 +134,13 @@ export class Service {
     this.#emptyChecks = 0;
   }
 
-  #room(): { start: number; lookAhead: number } {
-    if (!this.#accepting) return { start: 0, lookAhead: 0 };
+  #room(): { start: number; lookAhead: number; watch: boolean } {
+    const watch = this.#changed;
+    this.#changed = false;
+    if (!this.#accepting) return { start: 0, lookAhead: 0, watch };
     // Those that run may be more: tasks found running count as well.
     const start = Math.max(0, this.#settings.run - this.#parts.groups.total);
-    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start) };
+    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start), watch };
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
