@@ -37,8 +37,12 @@ export interface EntryReport {
   /** The parameters the entry carries itself. */
   readonly parameters: Partial<FileParameters>;
   readonly objects: readonly Finding[];
+  /** Names of the groups that are paused, null for the whole table. */
+  readonly paused: readonly (string | null)[];
   readonly error: ErrorReport | null;
 }
+
+const nothingFound: EntryFindings = { findings: [], paused: [], error: null };
 
 /** Puts together what is configured and what the servers said. */
 export function makeReport(
@@ -62,7 +66,7 @@ export function makeReport(
     },
     parameters: parameterValues(configuration.parameters, given),
     entries: configuration.entries.map((entry, index) => {
-      const { findings, error: failure } = inspected[index] ?? { findings: [], error: null };
+      const { findings, paused, error: failure } = inspected[index] ?? nothingFound;
       const shown = maskTarget(entry.target);
       return {
         key: entry.key,
@@ -75,6 +79,7 @@ export function makeReport(
         password: shown.password ?? null,
         parameters: explained.entriesGiven[index] ?? {},
         objects: findings,
+        paused,
         error: failure === null ? null : toReport(failure),
       };
     }),
@@ -154,6 +159,9 @@ function entryText(entry: EntryReport): string[] {
   return [
     `  ${entry.url}${password(entry.password)}`,
     ...table(objects.length === 5 ? objects : [...named, ...objects]).map((line) => `  ${line}`),
+    ...entry.paused.map((group) =>
+      group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
+    ),
     ...table(own).map((line) => `  ${line}`),
     ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
   ];

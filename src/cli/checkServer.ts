@@ -1,3 +1,4 @@
+import { taskTable } from "../manager/table.js";
 import type { ConnectionTarget, Entry } from "../shared/config/types.js";
 import { connect, type Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
@@ -14,6 +15,8 @@ export interface Finding {
 /** What a server says about one entry; `error` when it could not be asked to the end. */
 export interface EntryFindings {
   readonly findings: readonly Finding[];
+  /** Names of the groups that are paused, null for the whole table. */
+  readonly paused: readonly (string | null)[];
   readonly error: PgTaskError | null;
 }
 
@@ -85,13 +88,16 @@ export async function inspectEntry(
       findings.push(...(await inspectAccount(entry, control.target, control.findings)));
       const absent = findings.filter(({ state }) => state !== "exists");
       if (absent.length > 0)
-        return { findings: [...findings, ...behind(entry, absent)], error: null };
+        return { findings: [...findings, ...behind(entry, absent)], paused: [], error: null };
     }
-    const inside = await withConnection(entry.target, (client) => inspectObjects(entry, client));
+    const { inside, paused } = await withConnection(entry.target, async (client) => ({
+      inside: await inspectObjects(entry, client),
+      paused: await pausedGroups(entry, client),
+    }));
     if (control === null) findings.push(...present(entry));
-    return { findings: [...findings, ...inside], error: null };
+    return { findings: [...findings, ...inside], paused, error: null };
   } catch (error) {
-    return { findings, error: asPgTaskError(error) };
+    return { findings, paused: [], error: asPgTaskError(error) };
   }
 }
 
@@ -102,7 +108,7 @@ export async function inspectEntry(
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
   const account = present(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return { findings: [...account, ...objects(entry, unknown)], error: null };
+  return { findings: [...account, ...objects(entry, unknown)], paused: [], error: null };
 }
 
 /** Keeps an error of ours; any other is the connection's that ended under a query. */
@@ -180,6 +186,19 @@ function objects({ schema, table }: Entry, rest: Pick<Finding, "state" | "why">)
     { what: "type", name: "state", ...rest },
     { what: "table", name: table, ...rest },
   ];
+}
+
+async function pausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
+  const { pauses } = taskTable(entry.schema, entry.table);
+  const found = await client.query<{ there: boolean }>(
+    "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there",
+    [pauses],
+  );
+  if (found.rows[0]?.there !== true) return [];
+  const { rows } = await client.query<{ group: string | null }>(
+    `SELECT DISTINCT "group" FROM ${pauses} ORDER BY 1`,
+  );
+  return rows.map(({ group }) => group);
 }
 
 async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> {

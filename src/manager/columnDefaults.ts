@@ -9,6 +9,7 @@ const parameterColumns = [
   ["active", "interval"],
   ["live", "interval"],
   ["repeat", "interval"],
+  ["keep", "interval"],
   ["timeout", "interval"],
   ["count", "integer"],
   ["max", "integer"],

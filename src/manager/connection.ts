@@ -1,6 +1,8 @@
 import type { Entry } from "../shared/config/types.js";
 import { connect, type Client, type StartupSettings } from "../shared/database.js";
 import { lockClasses } from "../shared/locks.js";
+import { identifier } from "../shared/sqlText.js";
+import type { TaskTable } from "./table.js";
 
 /**
  * What a role's, database's or server's settings could spoil is pinned in the startup packet. The
@@ -74,7 +76,11 @@ export async function tryLock(client: Client, tableOid: number): Promise<boolean
   return rows[0]?.locked === true;
 }
 
-/** Hears the table's wake-ups as notifications. */
-export async function listen(client: Client, tableOid: number): Promise<void> {
-  await client.query(`LISTEN "pg_task_${tableOid}"`);
+/** Hears the wake-ups of the table, and of its pauses, as notifications. */
+export async function listen(client: Client, table: TaskTable): Promise<void> {
+  const { rows } = await client.query<{ channel: string }>(
+    "SELECT concat('pg_task_', to_regclass(name)::oid) AS channel FROM unnest($1::text[]) AS n(name)",
+    [[table.qualified, table.pauses]],
+  );
+  for (const { channel } of rows) await client.query(`LISTEN ${identifier(channel)}`);
 }

@@ -12,6 +12,7 @@ import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
+import { Pruning } from "./pruning.js";
 import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
 import { Sessions, type SessionEvents } from "./sessions.js";
@@ -44,6 +45,7 @@ export class Manager implements LifecycleHooks {
   readonly #orphans: Orphans;
   readonly #workforce: Workforce;
   readonly #turn: Turn;
+  readonly #pruning: Pruning;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -93,6 +95,7 @@ export class Manager implements LifecycleHooks {
       longestPauseMs: () => this.#settings?.restartMs ?? entry.parameters["pg_work.restart"] * 1000,
       log,
     });
+    this.#pruning = new Pruning({ table: this.#table, log });
     this.#turn = new Turn({
       table: this.#table,
       sessions: this.#sessions,
@@ -221,9 +224,10 @@ export class Manager implements LifecycleHooks {
         orphans: this.#orphans,
         turn: this.#turn,
         workforce: this.#workforce,
+        pruning: this.#pruning,
       });
       client.on("notification", () => service.wake());
-      await listen(client, oid);
+      await listen(client, this.#table);
       this.#service = service;
       if (this.#draining) service.drain();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));

@@ -4,6 +4,7 @@ import type { Groups } from "./groups.js";
 import type { Orphans } from "./orphans.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
+import type { Pruning } from "./pruning.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
@@ -23,6 +24,7 @@ export interface ServiceParts {
   readonly orphans: Orphans;
   readonly turn: Turn;
   readonly workforce: Workforce;
+  readonly pruning: Pruning;
 }
 
 /**
@@ -82,7 +84,8 @@ export class Service {
       worked();
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
-      const busy = outcome.again || (await bell.wait(this.#pauseMs(outcome)));
+      const pruning = await this.#prune();
+      const busy = pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
       if (!busy && this.#idle(outcome)) await this.#emptyCheck();
       await this.#release();
     }
@@ -94,6 +97,16 @@ export class Service {
     if (!turn.waiting || performance.now() - this.#releasedAt < this.#settings.sleepMs) return;
     this.#releasedAt = performance.now();
     await turn.release(this.#client);
+  }
+
+  /** False when somebody has locked the table. */
+  async #prune(): Promise<boolean> {
+    try {
+      return await this.#parts.pruning.step(this.#client, this.#settings.batch);
+    } catch (error) {
+      if (isPassing(error)) return false;
+      throw error;
+    }
   }
 
   /** Nothing is claimed before it is known what runs; false when somebody has locked the table. */
@@ -130,6 +143,7 @@ export class Service {
   }
 
   #stayAwake(): void {
+    this.#parts.pruning.touch();
     this.#asleep = false;
     this.#emptyChecks = 0;
   }
@@ -144,7 +158,7 @@ export class Service {
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { orphans, turn, workforce } = this.#parts;
+    const { orphans, pruning, turn, workforce } = this.#parts;
     // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
     // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
@@ -156,6 +170,7 @@ export class Service {
         overdue ? Infinity : (nearestMs ?? Infinity),
         orphans.size > 0 ? orphanCheckMs : Infinity,
         workforce.pauseMs ?? Infinity,
+        Math.max(pruning.pauseMs, 1),
         this.#settings.resetMs,
       ),
     );

@@ -18,6 +18,12 @@ export interface TaskTable {
   readonly readyInsertTrigger: string;
   readonly readyUpdateTrigger: string;
   readonly wakeUp: string;
+  /** Which groups are paused. */
+  readonly pauseTable: string;
+  readonly pauseWakeUp: string;
+  readonly keepIndex: string;
+  /** The pause table, quoted, for statements. */
+  readonly pauses: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -32,6 +38,10 @@ export function taskTable(schema: string, table: string): TaskTable {
     readyInsertTrigger: objectName(table, "ready_insert"),
     readyUpdateTrigger: objectName(table, "ready_update"),
     wakeUp: objectName(table, "wake_up"),
+    pauseTable: objectName(table, "pause"),
+    pauseWakeUp: objectName(table, "pause_wake_up"),
+    keepIndex: objectName(table, "keep_idx"),
+    pauses: `${identifier(schema)}.${identifier(objectName(table, "pause"))}`,
   };
 }
 

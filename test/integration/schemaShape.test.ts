@@ -26,6 +26,7 @@ const parameterColumns = [
   ["active", "interval"],
   ["live", "interval"],
   ["repeat", "interval"],
+  ["keep", "interval"],
   ["timeout", "interval"],
   ["count", "integer"],
   ["max", "integer"],
@@ -146,6 +147,7 @@ describe("checks of the task table", () => {
     ["active", "-1 sec"],
     ["live", "-1 sec"],
     ["repeat", "-1 sec"],
+    ["keep", "-1 sec"],
     ["timeout", "-1 ms"],
     ["count", "-1"],
     ["delimiter", "é"],
@@ -167,6 +169,7 @@ describe("checks of the task table", () => {
     ["active", "1 us"],
     ["live", "0"],
     ["repeat", "0"],
+    ["keep", "0"],
     ["timeout", "0"],
     ["count", "0"],
     ["max", "-2147483648"],
@@ -200,7 +203,7 @@ describe("checks of the task table", () => {
   });
 });
 
-test("the task table has its primary key and its two partial indexes", async () => {
+test("the task table has its primary key and its three partial indexes", async () => {
   const { rows } = await client.query<{ index: string }>(
     "SELECT pg_get_indexdef(indexrelid) AS index FROM pg_index WHERE indrelid = 'task'::regclass AND indisvalid ORDER BY 1",
   );
@@ -208,6 +211,7 @@ test("the task table has its primary key and its two partial indexes", async () 
     rows.map(({ index }) => index),
     [
       "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
+      "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",
       "CREATE INDEX task_plan_idx ON public.task USING btree (plan) WHERE (NOT ready)",
       "CREATE UNIQUE INDEX task_pkey ON public.task USING btree (id)",
     ],
@@ -264,7 +268,7 @@ describe("docs/table.md", () => {
     );
     assert.deepEqual(
       bounds.map(([name]) => name?.replaceAll("`", "")),
-      ["active", "live", "repeat", "timeout", "count", "delimiter", "escape", "quote"],
+      ["active", "live", "repeat", "keep", "timeout", "count", "delimiter", "escape", "quote"],
     );
   });
 

@@ -85,6 +85,11 @@ export class Tasks {
     return only(await this.until([id], (row) => row.state === "WORK"));
   }
 
+  /** Resolves when these rows are there no more. */
+  async removed(...ids: readonly string[]): Promise<void> {
+    await until<TaskRow>(this.client, select(ids), (rows) => rows.length === 0);
+  }
+
   async row(id: string): Promise<TaskRow> {
     return only((await this.client.query<TaskRow>(select([id]))).rows);
   }

@@ -72,6 +72,8 @@ interface ClaimRow {
  * that somebody has locked are passed over. A session that stays with a group gets a task of it
  * whose own count and live allow that; all others get sessions that take any task.
  *
+ * Groups that are paused are left out; their first row says which they are.
+ *
  * The recursion visits each group's first row by the index, so its cost grows with the number of
  * groups that have something due, not with the number of tasks.
  */
@@ -123,13 +125,13 @@ function toTask(row: ClaimRow): ClaimedTask {
 /** How many others of its group a task starts beside, as the index has it: a pause counts as 0. */
 const beside = "greatest(max, 0)";
 
-function claimStatement({ qualified }: TaskTable): string {
+function claimStatement({ qualified, pauses }: TaskTable): string {
   return `
 WITH RECURSIVE head AS (
-  (SELECT hash, ${beside} AS max FROM ${qualified} WHERE ready ORDER BY hash, ${beside} DESC, id LIMIT 1)
+  (SELECT hash, ${beside} AS max, "group" FROM ${qualified} WHERE ready ORDER BY hash, ${beside} DESC, id LIMIT 1)
   UNION ALL
-  SELECT n.hash, n.max FROM head AS h CROSS JOIN LATERAL (
-    SELECT hash, ${beside} AS max FROM ${qualified} WHERE ready AND hash > h.hash ORDER BY hash, ${beside} DESC, id LIMIT 1
+  SELECT n.* FROM head AS h CROSS JOIN LATERAL (
+    SELECT hash, ${beside} AS max, "group" FROM ${qualified} WHERE ready AND hash > h.hash ORDER BY hash, ${beside} DESC, id LIMIT 1
   ) AS n
 ), busy AS (
   SELECT * FROM unnest($3::integer[], $4::integer[]) AS b(hash, running)
@@ -137,6 +139,8 @@ WITH RECURSIVE head AS (
   SELECT h.hash, coalesce(b.running, 0) AS running, h.max
   FROM head AS h LEFT JOIN busy AS b ON b.hash = h.hash
   WHERE coalesce(b.running, 0) <= h.max
+    AND h."group" <> ALL (ARRAY(SELECT "group" FROM ${pauses} WHERE "group" IS NOT NULL))
+    AND NOT EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)
 ), candidate AS MATERIALIZED (
   SELECT c.*, f.hash, row_number() OVER (PARTITION BY c.gone ORDER BY c.priority DESC, c.id) AS place
   FROM free AS f CROSS JOIN LATERAL (

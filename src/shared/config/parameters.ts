@@ -139,6 +139,14 @@ export const parameters = [
     meaning: "repeat after this; 0 is not at all",
   },
   {
+    name: "pg_task.keep",
+    type: "interval",
+    default: "0 sec",
+    min: 0,
+    levels: task,
+    meaning: "how long a finished row is kept; 0 is for ever",
+  },
+  {
     name: "pg_task.timeout",
     type: "interval",
     default: "0 sec",

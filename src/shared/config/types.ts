@@ -33,6 +33,7 @@ export interface FileParameters {
   readonly "pg_task.active": string;
   readonly "pg_task.live": string;
   readonly "pg_task.repeat": string;
+  readonly "pg_task.keep": string;
   readonly "pg_task.timeout": string;
   readonly "pg_task.delimiter": string;
   readonly "pg_task.escape": string;
