@@ -2,6 +2,7 @@ import type { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
+import type { RemotePid } from "./sql/remotePid.js";
 
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
@@ -32,6 +33,8 @@ export interface SessionEvents {
   /** A session is free, or is no more: there may be something to do. */
   changed(): void;
   result(result: RunResult, owner: string, hash: number): void;
+  /** A remote task runs in a process of its own server. */
+  remote(place: RemotePid): void;
   /** A session ended in the middle of a run. */
   lost(run: { readonly id: string; readonly hash: number }, owner: string): void;
   opened(): void;
@@ -182,6 +185,9 @@ export class Sessions {
       case "cancel":
         this.#cancel(thread, message.session, message.id);
         break;
+      case "remote":
+        this.#remote(message.session, message.id, message.pid);
+        break;
       case "lost":
         this.#log.warn(
           { session: message.session, reason: message.reason.message },
@@ -219,6 +225,12 @@ export class Sessions {
     session.run = null;
     session.state = "free";
     this.#events.result(result, session.backend.owner, hash);
+  }
+
+  #remote(number: number, id: string, pid: number): void {
+    const session = this.#sessions.get(number);
+    if (session?.run?.id !== id || session.backend === null) return;
+    this.#events.remote({ id, owner: session.backend.owner, pid });
   }
 
   #cancel(thread: ExecutorThread, number: number, id: string): void {

@@ -2,6 +2,7 @@ import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox } from "./outbox.js";
+import type { RemotePids } from "./remotePids.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import { readShape, type Shape } from "./shape.js";
@@ -11,6 +12,7 @@ import { expire } from "./sql/expire.js";
 import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
+import { showRemotePids } from "./sql/remotePid.js";
 import type { TaskTable } from "./table.js";
 
 /** What the next turn can make better: somebody holds a lock, or two transactions met. */
@@ -36,6 +38,7 @@ export class Turn {
   readonly #sessions: Sessions;
   readonly #groups: Groups;
   readonly #outbox: Outbox;
+  readonly #remotePids: RemotePids;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release`. */
   #locked: string[] = [];
@@ -47,12 +50,14 @@ export class Turn {
     readonly sessions: Sessions;
     readonly groups: Groups;
     readonly outbox: Outbox;
+    readonly remotePids: RemotePids;
     readonly log: Log;
   }) {
     this.#table = options.table;
     this.#sessions = options.sessions;
     this.#groups = options.groups;
     this.#outbox = options.outbox;
+    this.#remotePids = options.remotePids;
     this.#log = options.log;
   }
 
@@ -60,6 +65,7 @@ export class Turn {
   release(): void {
     this.#locked = [];
     this.#outbox.release();
+    this.#remotePids.release();
   }
 
   /**
@@ -75,7 +81,9 @@ export class Turn {
     const offered = this.#sessions.offer(most);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [written, returned, promoted, claiming, nearest] = await Promise.allSettled([
+    const [shown, written, returned, promoted, claiming, nearest] = await Promise.allSettled([
+      // Before results: a task that has ended has no process any more.
+      this.#showRemote(client),
       this.#write(client, results),
       returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
       promote(client, this.#table),
@@ -84,7 +92,7 @@ export class Turn {
     ]);
     this.#settleReturns(returns, returned);
     const { claimed, gone: unable, more } = this.#settleClaim(offered, claiming);
-    const problems = [written, returned, promoted, claiming, nearest].flatMap((each) =>
+    const problems = [shown, written, returned, promoted, claiming, nearest].flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
@@ -97,10 +105,23 @@ export class Turn {
       again:
         gone > 0 ||
         !this.#outbox.empty ||
+        !this.#remotePids.empty ||
         (promoted.status === "fulfilled" && promoted.value) ||
         (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
+  }
+
+  async #showRemote(client: Client): Promise<void> {
+    const places = this.#remotePids.take();
+    if (places.length === 0) return;
+    try {
+      const locked = await showRemotePids(client, this.#table, places);
+      this.#remotePids.hold(places.filter(({ id }) => locked.has(id)));
+    } catch (error) {
+      this.#remotePids.hold(places);
+      throw error;
+    }
   }
 
   async #expire(client: Client, settings: ManagerSettings): Promise<number> {

@@ -43,6 +43,7 @@ interface ClaimRow {
   quote: string;
   escape: string;
   null: string;
+  remote: string | null;
 }
 
 /**
@@ -90,6 +91,7 @@ function toTask(row: ClaimRow): ClaimedTask {
     timeoutMs: row.timeout_ms,
     save: false,
     format: { header, string, delimiter, quote, escape, null: row.null },
+    remote: row.remote,
   };
 }
 
@@ -133,12 +135,12 @@ WITH RECURSIVE head AS (
   FROM chosen AS c JOIN unnest($1::text[], $2::integer[]) WITH ORDINALITY AS s(owner, pid, place) ON s.place = c.place
   WHERE t.id = c.id AND t.id = ANY (ARRAY(SELECT id FROM chosen))
   RETURNING t.id, t.owner, t.hash, t.input, t."group", (extract(epoch FROM t.timeout) * 1000)::float8 AS timeout_ms,
-    t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null"
+    t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null", t.remote
 )
 SELECT 'claimed' AS kind, * FROM claimed
-UNION ALL SELECT 'gone', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM candidate WHERE gone
-UNION ALL SELECT 'more', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+UNION ALL SELECT 'gone', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM candidate WHERE gone
+UNION ALL SELECT 'more', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM candidate WHERE NOT gone AND place > cardinality($1::text[])
-UNION ALL SELECT 'locked', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+UNION ALL SELECT 'locked', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM candidate WHERE NOT gone AND place <= cardinality($1::text[]) AND id <> ALL (ARRAY(SELECT id FROM locked))`;
 }
