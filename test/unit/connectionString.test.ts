@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { keywords } from "../../src/shared/connectionString/keywords.js";
 import { quoteValue } from "../../src/shared/connectionString/keyValues.js";
 import { parseConnectionString } from "../../src/shared/connectionString/parse.js";
