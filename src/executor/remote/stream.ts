@@ -115,7 +115,7 @@ async function secure(socket: Socket, place: Place, options: StreamOptions): Pro
     await once(secured, "secureConnect", { signal });
   } catch (error) {
     secured.destroy();
-    if (signal.aborted) throw error;
+    if (signal.aborted || error instanceof TlsProblem) throw error;
     throw new TlsProblem(`SSL error: ${tlsReason(error)}`);
   }
   if (security.direct && secured.alpnProtocol !== "postgresql") {
@@ -139,8 +139,12 @@ async function tlsOptions(
     minVersion: oldest,
     ...(newest === null ? {} : { maxVersion: newest }),
     ...(security.named && isIP(name) === 0 ? { servername: name } : {}),
-    checkServerIdentity: (_, presented) =>
-      mode === "verify-full" ? checkServerIdentity(name, presented) : undefined,
+    checkServerIdentity: (_, presented) => {
+      if (mode !== "verify-full" || checkServerIdentity(name, presented) === undefined) return;
+      return new TlsProblem(
+        `server certificate for "${presented.subject.CN}" does not match host name "${name}"`,
+      );
+    },
     ...(verifies ? await rootOptions(roots) : {}),
     ...(verifies && revoked !== null ? { crl: await read("revocation list", revoked) } : {}),
     ...(certificate === null ? {} : { cert: await read("certificate", certificate) }),
