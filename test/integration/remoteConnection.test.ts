@@ -117,10 +117,11 @@ test("of several hosts the first that lets in has the task", async () => {
   await refused(`${place} hostaddr=::1,::1`, "could not match 1 host names to 2 hostaddr values");
 });
 
+const unreachable = (port: number) =>
+  `connection to server at "127.0.0.1", port ${port} failed: Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?`;
+
 test("a connection that every server refuses names each", async () => {
-  const line = (port: number) =>
-    `connection to server at "127.0.0.1", port ${port} failed: Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?`;
-  await refused("host=127.0.0.1,127.0.0.1 port=1,2", `${line(1)}\n\t${line(2)}`);
+  await refused("host=127.0.0.1,127.0.0.1 port=1,2", `${unreachable(1)}\n\t${unreachable(2)}`);
 });
 
 test("what is no server is an error like others", async () => {

@@ -10,6 +10,7 @@ import { password } from "../support/remoteServer.js";
 const database = await createDatabase();
 const admin = await database.connect();
 const lines: string[] = [];
+const writeLine = (line: string) => void lines.push(line);
 
 /** Starts a manager of this database's task table. */
 async function startManager(user: string): Promise<Manager> {
@@ -22,7 +23,6 @@ async function startManager(user: string): Promise<Manager> {
   const [entry] = entries;
   assert.ok(entry !== undefined);
   const parameters = { ...entry.parameters, "pg_conf.log": "trace" } as const;
-  const writeLine = (line: string) => void lines.push(line);
   const log = createLog({ level: "trace", name: "test", write: writeLine });
   const manager = new Manager(
     { entry: { ...entry, parameters } },
@@ -44,7 +44,7 @@ interface Row {
 
 async function insert(task: Record<string, unknown>): Promise<string> {
   const names = Object.keys(task).map((name) => `"${name}"`);
-  const values = names.map((_, place) => `$${place + 1}`);
+  const values = names.map((_, index) => `$${index + 1}`);
   const { rows } = await admin.query<{ id: string }>(
     `INSERT INTO task (${names.join(", ")}) VALUES (${values.join(", ")}) RETURNING id`,
     Object.values(task),

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { connect as connectSocket } from "node:net";
+import { EventEmitter, once } from "node:events";
+import { connect as connectSocket, type Socket } from "node:net";
 import { test } from "node:test";
 import type { ExecutorDriver } from "../support/executorDriver.js";
 import {
@@ -29,10 +30,10 @@ async function running(text: string): Promise<number> {
 }
 
 /** A server that never answers; `met` resolves when somebody has spoken to it. */
-async function startSilent(): Promise<{ port: number; met: Promise<void> }> {
-  let tell = (): void => {};
-  const met = new Promise<void>((resolve) => (tell = resolve));
-  return { port: await startStranger((socket) => socket.once("data", tell)), met };
+async function startSilent(): Promise<{ port: number; met: Promise<unknown> }> {
+  const ears = new EventEmitter();
+  const met = once(ears, "data");
+  return { port: await startStranger((socket) => socket.on("data", () => ears.emit("data"))), met };
 }
 
 /** Starts a run, and waits until it is under way on the second server. */
@@ -233,17 +234,15 @@ test("when a server process is killed, its task is lost once the server says tha
 
 test("a task whose connection was cut off is lost only when its process is gone", async () => {
   const driver = await openDriver();
-  let cut = (): void => {};
-  let connections = 0;
+  const connections: Socket[] = [];
   const port = await startStranger((socket) => {
     const there = connectSocket(server.port, "127.0.0.1");
     there.on("error", () => {});
-    connections += 1;
+    connections.push(socket);
     // The first connection ends for the client only.
-    if (connections === 1) {
+    if (connections.length === 1) {
       socket.on("data", (chunk) => there.write(chunk));
       there.on("data", (chunk) => socket.write(chunk));
-      cut = () => socket.resetAndDestroy();
       return;
     }
     socket.pipe(there).pipe(socket);
@@ -252,9 +251,9 @@ test("a task whose connection was cut off is lost only when its process is gone"
   await server.admin.query("SELECT pg_advisory_lock(77)");
   const catching = `DO $$ BEGIN PERFORM pg_advisory_lock(77); EXCEPTION WHEN query_canceled THEN PERFORM pg_advisory_lock(77); END $$; ${input}`;
   const { pid } = await begin(driver, catching, { remote: `${place} port=${port}` });
-  cut();
+  connections[0]?.resetAndDestroy();
   // Cancelled once, it waits again: the session keeps its task as long as the process is there.
-  while (connections < 4) await server.admin.query("SELECT 1");
+  while (connections.length < 4) await server.admin.query("SELECT 1");
   assert.equal(
     (await server.admin.query("SELECT FROM pg_stat_activity WHERE pid = $1", [pid])).rowCount,
     1,

@@ -36,10 +36,8 @@ export class Authority implements Certificate {
     const extensions = join(this.#folder, `${name}.ext`);
     await writeFile(extensions, alternatives === undefined ? "" : `subjectAltName=${alternatives}`);
     const authority = ["-CA", this.certificate, "-CAkey", this.key, "-CAcreateserial"];
-    await run("openssl", [
-      ...["x509", "-req", "-in", request, ...authority, "-days", "2"],
-      ...["-sha384", "-extfile", extensions, "-out", certificate],
-    ]);
+    const signing = ["-days", "2", "-sha384", "-extfile", extensions, "-out", certificate];
+    await run("openssl", ["x509", "-req", "-in", request, ...authority, ...signing]);
     return { certificate, key };
   }
 }

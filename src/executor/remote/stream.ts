@@ -5,6 +5,7 @@ import {
   checkServerIdentity,
   connect as startTls,
   type ConnectionOptions,
+  type PeerCertificate,
   type TLSSocket,
 } from "node:tls";
 import { RemoteProblem } from "./problem.js";
@@ -139,18 +140,20 @@ async function tlsOptions(
     minVersion: oldest,
     ...(newest === null ? {} : { maxVersion: newest }),
     ...(security.named && isIP(name) === 0 ? { servername: name } : {}),
-    checkServerIdentity: (_, presented) => {
-      if (mode !== "verify-full" || checkServerIdentity(name, presented) === undefined) return;
-      return new TlsProblem(
-        `server certificate for "${presented.subject.CN}" does not match host name "${name}"`,
-      );
-    },
+    checkServerIdentity: (_, presented) =>
+      mode === "verify-full" ? nameProblem(name, presented) : undefined,
     ...(verifies ? await rootOptions(roots) : {}),
     ...(verifies && revoked !== null ? { crl: await read("revocation list", revoked) } : {}),
     ...(certificate === null ? {} : { cert: await read("certificate", certificate) }),
     ...(certificate === null ? {} : { key: await readKey(key) }),
     ...(keyPassword === null ? {} : { passphrase: keyPassword }),
   };
+}
+
+function nameProblem(name: string, presented: PeerCertificate): Error | undefined {
+  if (checkServerIdentity(name, presented) === undefined) return undefined;
+  const owner = [presented.subject.CN].flat().join(", ");
+  return new TlsProblem(`server certificate for "${owner}" does not match host name "${name}"`);
 }
 
 async function rootOptions(roots: RemoteSecurity["roots"]): Promise<ConnectionOptions> {
