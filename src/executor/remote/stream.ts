@@ -190,5 +190,5 @@ function tlsReason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const code = "code" in error ? String(error.code) : "";
   const handshake = code === "" || /^(ERR_|E[A-Z]+$)/.test(code);
-  return handshake ? error.message : `certificate verify failed: ${error.message}`;
+  return handshake ? error.message.trim() : `certificate verify failed: ${error.message}`;
 }
