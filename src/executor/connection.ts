@@ -1,9 +1,15 @@
-import { connect, describeTarget, sqlState, type StartupSettings } from "../shared/database.js";
+import {
+  connect,
+  describeTarget,
+  sqlState,
+  type Client,
+  type StartupSettings,
+} from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
 import { applicationName, resetSql, settingsSql } from "./sessionSql.js";
-import { Wire, type Answer } from "./wire.js";
+import { Wire, type Answer, type Link } from "./wire.js";
 
 /** A connection that can run tasks. */
 export interface OpenConnection {
@@ -35,6 +41,21 @@ const leastMessageLimit = 1 << 20;
 /** Lengths and count of the most columns a row may have. */
 const rowOverhead = 8192;
 
+/** @returns the largest message kept whole, in bytes, where output may have `outputLimit` */
+export function messageLimit(outputLimit: number): number {
+  return Math.max(outputLimit, leastMessageLimit) + rowOverhead;
+}
+
+/** The Client is of no use any more. */
+function takeOver(client: Client): Link {
+  const { stream } = client.connection;
+  // pg would read values of any size into memory and, at Node's limit of a string, throw.
+  stream.removeAllListeners("data");
+  // Some poolers send no key data.
+  const pid = "processID" in client && typeof client.processID === "number" ? client.processID : 0;
+  return { pid, stream };
+}
+
 const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")} ` +
   "FROM pg_catalog.pg_stat_activity AS activity " +
@@ -56,7 +77,7 @@ export class Connector {
   async open(): Promise<OpenConnection> {
     const client = await this.#connect();
     const { outputLimit } = this.#parameters;
-    const wire = new Wire(client, Math.max(outputLimit, leastMessageLimit) + rowOverhead);
+    const wire = new Wire(takeOver(client), messageLimit(outputLimit));
     try {
       return await this.#introduce(wire);
     } catch (error) {

@@ -88,7 +88,7 @@ export class Executor {
       this.#tell({ type: "unopened", session: id, reason: toReport(reason) });
       return;
     }
-    const session = new Session(id, this.#parameters, this.#connector, this.#events(id));
+    const session = new Session(id, this.#parameters, this.#connector, this.#events(id), this.#log);
     this.#sessions.set(id, session);
   }
 
@@ -98,6 +98,7 @@ export class Executor {
       unopened: (reason) => this.#forget({ type: "unopened", session, reason }),
       result: (result) => this.#result(result),
       cancel: (id) => this.#tell({ type: "cancel", session, id }),
+      remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
       lost: (reason) => this.#forget({ type: "lost", session, reason }),
       closed: () => this.#forget({ type: "closed", session }),
     };

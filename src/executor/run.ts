@@ -1,6 +1,6 @@
 import { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
-import { Cancellation } from "./cancellation.js";
+import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
@@ -12,7 +12,9 @@ import type { ServerError, TransactionStatus } from "./wireMessages.js";
 export interface RunPlace extends TaskTable {
   readonly wire: Wire;
   readonly outputLimit: number;
-  /** Asks the manager to cancel the session's backend; it answers with `cancelled`. */
+  /** What the session is called while it runs this; by default as `applicationName` has it. */
+  readonly name?: string;
+  /** Asks for the session's backend to be cancelled; `cancelled` is the answer. */
   readonly cancel: () => void;
 }
 
@@ -26,7 +28,7 @@ export interface RunOutcome {
 const queryCanceled = "57014";
 
 /** The server's own words, so that it does not matter which of the two clocks was first. */
-const timeoutMessage = "canceling statement due to statement timeout";
+export const timeoutMessage = "canceling statement due to statement timeout";
 
 /** How often what a stray cancel, of whomever, has hit is sent again. */
 const attempts = 10;
@@ -71,9 +73,19 @@ export class Execution {
     this.#cancellation.request("stop");
   }
 
-  /** The manager's answer to a cancel. */
+  /** The answer to a cancel. */
   cancelled(): void {
     this.#cancellation.answered();
+  }
+
+  /** Why it was first asked to end on our own account, null when it was not. */
+  get cancelReason(): CancelReason | null {
+    return this.#cancellation.reason;
+  }
+
+  /** What it has put out so far, and why no more of it could be taken, null when it could. */
+  get output(): { readonly text: string | null; readonly failure: string | null } {
+    return this.#output;
   }
 
   /** @throws PgTaskError CONNECTION_LOST when it is not known how the run came out */
@@ -183,11 +195,11 @@ export class Execution {
   }
 }
 
-function lastValue(answer: Answer): string | null {
+export function lastValue(answer: Answer): string | null {
   return answer.error === null ? (answer.rows[0]?.at(-1) ?? null) : null;
 }
 
-function firstError(answers: readonly Answer[]): ServerError | null {
+export function firstError(answers: readonly Answer[]): ServerError | null {
   return answers.find(({ error }) => error !== null)?.error ?? null;
 }
 

@@ -1,6 +1,8 @@
+import type { Log } from "../shared/log.js";
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
 import type { BackendIdentity, ExecutorParameters, Run, RunResult } from "../shared/messages.js";
 import type { Connector, OpenConnection } from "./connection.js";
+import { RemoteExecution } from "./remote/remoteRun.js";
 import { Execution } from "./run.js";
 
 /** What a session tells its executor; `unopened`, `lost` or `closed` is the last. */
@@ -10,6 +12,8 @@ export interface SessionEvents {
   result(result: RunResult): void;
   /** Please cancel what the backend runs, and answer with `cancelled`. */
   cancel(id: string): void;
+  /** A remote task runs in this process of its own server. */
+  remote(id: string, pid: number): void;
   lost(reason: ErrorReport): void;
   closed(): void;
 }
@@ -24,10 +28,11 @@ export class Session {
   readonly #id: number;
   readonly #parameters: ExecutorParameters;
   readonly #events: SessionEvents;
+  readonly #log: Log;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
   readonly #queue: Run[] = [];
   #connection: OpenConnection | null = null;
-  #execution: Execution | null = null;
+  #execution: Execution | RemoteExecution | null = null;
   #wake: () => void = () => {};
   readonly #ended: Promise<void>;
 
@@ -37,7 +42,9 @@ export class Session {
     parameters: ExecutorParameters,
     connector: Connector,
     events: SessionEvents,
+    log: Log,
   ) {
+    this.#log = log;
     this.#id = id;
     this.#parameters = parameters;
     this.#events = events;
@@ -144,10 +151,7 @@ export class Session {
   }
 
   async #execute(connection: OpenConnection, run: Run): Promise<PgTaskError | null> {
-    const { schema, table, outputLimit } = this.#parameters;
-    const { wire } = connection;
-    const cancel = () => this.#events.cancel(run.id);
-    this.#execution = new Execution(run, { wire, schema, table, outputLimit, cancel });
+    this.#execution = this.#prepare(connection, run);
     try {
       const { result, loss } = await this.#execution.execute();
       this.#events.result(result);
@@ -157,6 +161,18 @@ export class Session {
     } finally {
       this.#execution = null;
     }
+  }
+
+  #prepare(home: OpenConnection, run: Run): Execution | RemoteExecution {
+    const { schema, table, outputLimit, target: own, superuser, resetMs } = this.#parameters;
+    if (run.remote === null) {
+      const { wire } = home;
+      const cancel = () => this.#events.cancel(run.id);
+      return new Execution(run, { wire, schema, table, outputLimit, cancel });
+    }
+    const runsIn = (pid: number) => this.#events.remote(run.id, pid);
+    const place = { home, own, superuser, schema, table, outputLimit, resetMs, runsIn };
+    return new RemoteExecution(run, run.remote, { ...place, log: this.#log });
   }
 
   #returnQueue(): void {

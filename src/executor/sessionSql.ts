@@ -22,11 +22,11 @@ export function applicationName({ schema, table }: TaskTable): string {
 
 /** Tells the session what it runs; the last column of its row is the start. */
 export function settingsSql(
-  table: TaskTable,
+  table: TaskTable & { readonly name?: string },
   run: Pick<Run, "id" | "group" | "timeoutMs">,
 ): string {
   const settings: [string, string][] = [
-    ["application_name", `${applicationName(table)} ${run.group}`],
+    ["application_name", table.name ?? `${applicationName(table)} ${run.group}`],
     ["pg_task.id", run.id],
     ["pg_task.schema", table.schema],
     ["pg_task.table", table.table],

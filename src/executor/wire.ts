@@ -1,4 +1,4 @@
-import type { Client } from "../shared/database.js";
+import type { Duplex } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
 import { Frames } from "./frames.js";
 import {
@@ -28,21 +28,31 @@ interface PendingAnswer {
   reject(reason: PgTaskError): void;
 }
 
+/** A connection that is logged in and idle, which nobody else reads. */
+export interface Link {
+  /** The server process, as the server's own key data name it. */
+  readonly pid: number;
+  readonly stream: Duplex;
+}
+
+/** A goodbye to the server. */
+const terminate = Buffer.from([0x58, 0, 0, 0, 4]);
+
 /** How long the server may take to close the connection after our goodbye. */
 const goodbyeMs = 5000;
 
 /**
- * Speaks the simple query protocol over a connection that pg has opened and logged in.
+ * Speaks the simple query protocol over a connection that somebody has opened and logged in.
  *
  * Queries may be sent while others are unanswered: answers come in order, and what is sent in one
- * turn of the event loop leaves in one write. The Client itself is of no use any more.
+ * turn of the event loop leaves in one write.
  */
 export class Wire {
   /** The server process, as the server's own key data name it. */
   readonly pid: number;
   /** Why the connection ended; resolves once it has, for whatever reason. */
   readonly ended: Promise<PgTaskError>;
-  readonly #connection: Client["connection"];
+  readonly #stream: Duplex;
   readonly #pending: PendingAnswer[] = [];
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
@@ -50,18 +60,16 @@ export class Wire {
   #corked = false;
 
   /** @param messageLimit largest message kept whole, in bytes */
-  constructor(client: Client, messageLimit: number) {
-    this.pid = keyDataPid(client);
+  constructor({ pid, stream }: Link, messageLimit: number) {
+    this.pid = pid;
     this.ended = new Promise((resolve) => (this.#end = resolve));
-    this.#connection = client.connection;
+    this.#stream = stream;
     const frames = new Frames(messageLimit, (code, body, whole) =>
       this.#message(code, body, whole),
     );
-    // pg would read values of any size into memory and, at Node's limit of a string, throw.
-    this.#connection.stream.removeAllListeners("data");
-    this.#connection.stream.on("data", (chunk: Buffer) => this.#read(frames, chunk));
-    this.#connection.on("error", (error: Error) => (this.#reason ??= lost(error.message)));
-    this.#connection.once("end", () => this.#finish());
+    stream.on("data", (chunk: Buffer) => this.#read(frames, chunk));
+    stream.on("error", (error) => (this.#reason ??= lost(error.message)));
+    stream.once("close", () => this.#finish());
   }
 
   /**
@@ -98,8 +106,8 @@ export class Wire {
   async close(): Promise<void> {
     if (this.#over) return;
     this.#reason ??= lost("it has been closed");
-    this.#connection.end();
-    const timer = setTimeout(() => this.#connection.stream.destroy(), goodbyeMs);
+    this.#stream.end(terminate);
+    const timer = setTimeout(() => this.#stream.destroy(), goodbyeMs);
     await this.ended;
     clearTimeout(timer);
   }
@@ -107,11 +115,11 @@ export class Wire {
   /** Ends the connection at once, whatever is under way; all that is unanswered is rejected. */
   destroy(reason: PgTaskError): void {
     this.#reason ??= reason;
-    this.#connection.stream.destroy();
+    this.#stream.destroy();
   }
 
   #write(message: Buffer): void {
-    const { stream } = this.#connection;
+    const stream = this.#stream;
     if (!this.#corked) {
       this.#corked = true;
       stream.cork();
@@ -164,11 +172,6 @@ export class Wire {
 function spared<T>(answer: Promise<T>): Promise<T> {
   answer.catch(() => {});
   return answer;
-}
-
-/** Zero when there is none: some poolers send no key data. */
-function keyDataPid(client: Client): number {
-  return "processID" in client && typeof client.processID === "number" ? client.processID : 0;
 }
 
 function lost(why: string): PgTaskError {

@@ -66,6 +66,14 @@ function applicationName(entry: Entry, sleepMs: number): string {
   return `pg_work ${entry.schema} ${entry.table} ${sleepMs}`;
 }
 
+/** Whether the connection's user is superuser. */
+export async function isSuperuser(client: Client): Promise<boolean> {
+  const { rows } = await client.query<{ superuser: boolean }>(
+    "SELECT rolsuper AS superuser FROM pg_roles WHERE rolname = current_user",
+  );
+  return rows[0]?.superuser === true;
+}
+
 /** Takes the table's lock if nobody has it; it goes with the connection. */
 export async function tryLock(client: Client, tableOid: number): Promise<boolean> {
   const { rows } = await client.query<{ locked: boolean }>(

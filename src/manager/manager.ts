@@ -7,12 +7,13 @@ import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
-import { connectManager, listen, setApplicationName, tryLock } from "./connection.js";
+import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
 import { Pruning } from "./pruning.js";
+import { RemotePids } from "./remotePids.js";
 import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
 import { Sessions, type SessionEvents } from "./sessions.js";
@@ -40,6 +41,7 @@ export class Manager implements LifecycleHooks {
   readonly #groups = new Groups();
   readonly #outbox = new Outbox();
   readonly #cancellations = new Cancellations();
+  readonly #remotePids = new RemotePids();
   readonly #executors: Executors;
   readonly #sessions: Sessions;
   readonly #orphans: Orphans;
@@ -49,6 +51,8 @@ export class Manager implements LifecycleHooks {
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
+  /** Whether the connection's user is one; who is not needs a password for each remote task. */
+  #superuser = false;
   #service: Service | null = null;
   #draining = false;
   #work: Promise<void> = Promise.resolve();
@@ -101,6 +105,7 @@ export class Manager implements LifecycleHooks {
       sessions: this.#sessions,
       groups: this.#groups,
       outbox: this.#outbox,
+      remotePids: this.#remotePids,
       log,
     });
   }
@@ -147,6 +152,7 @@ export class Manager implements LifecycleHooks {
         this.#groups.end(hash);
         this.#outbox.add(result, owner);
       },
+      remote: (place) => this.#remotePids.add(place),
       lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
@@ -161,6 +167,8 @@ export class Manager implements LifecycleHooks {
       table: this.#entry.table,
       outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
       logLevel: this.#log.level,
+      superuser: this.#superuser,
+      resetMs: this.#settings?.resetMs ?? 0,
     };
   }
 
@@ -213,6 +221,7 @@ export class Manager implements LifecycleHooks {
       lost.catch(() => {});
       const settings = await readSettings(client, this.#entry, this.#log);
       this.#settings = settings;
+      this.#superuser = await isSuperuser(client);
       await setApplicationName(client, this.#entry, settings.sleepMs);
       const oid = await ensureTable(client, this.#table, this.#entry, this.#log);
       if (!(await this.#lock(client, oid))) return;

@@ -4,6 +4,7 @@ import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { FreeSession, KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
+import type { RemotePid } from "./sql/remotePid.js";
 
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
@@ -42,6 +43,8 @@ export interface SessionEvents {
   /** A session is free, or is no more: there may be something to do. */
   changed(): void;
   result(result: RunResult, owner: string, hash: number): void;
+  /** A remote task runs in a process of its own server. */
+  remote(place: RemotePid): void;
   /** A session ended in the middle of a run. */
   lost(run: { readonly id: string; readonly hash: number }, owner: string): void;
   opened(): void;
@@ -224,6 +227,9 @@ export class Sessions {
       case "cancel":
         this.#cancel(thread, message.session, message.id);
         break;
+      case "remote":
+        this.#remote(message.session, message.id, message.pid);
+        break;
       case "lost":
         this.#log.warn(
           { session: message.session, reason: message.reason.message },
@@ -263,6 +269,12 @@ export class Sessions {
     session.run = null;
     session.state = "free";
     this.#events.result(result, session.backend.owner, hash);
+  }
+
+  #remote(number: number, id: string, pid: number): void {
+    const session = this.#sessions.get(number);
+    if (session?.run?.id !== id || session.backend === null) return;
+    this.#events.remote({ id, owner: session.backend.owner, pid });
   }
 
   #cancel(thread: ExecutorThread, number: number, id: string): void {

@@ -3,6 +3,7 @@ import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
+import type { RemotePids } from "./remotePids.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import { readShape, type Shape } from "./shape.js";
@@ -14,6 +15,7 @@ import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import { unwanted } from "./sql/unwanted.js";
+import { showRemotePids } from "./sql/remotePid.js";
 import type { TaskTable } from "./table.js";
 
 export interface TurnOutcome {
@@ -36,6 +38,7 @@ export class Turn {
   readonly #sessions: Sessions;
   readonly #groups: Groups;
   readonly #outbox: Outbox;
+  readonly #remotePids: RemotePids;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
@@ -49,12 +52,14 @@ export class Turn {
     readonly sessions: Sessions;
     readonly groups: Groups;
     readonly outbox: Outbox;
+    readonly remotePids: RemotePids;
     readonly log: Log;
   }) {
     this.#table = options.table;
     this.#sessions = options.sessions;
     this.#groups = options.groups;
     this.#outbox = options.outbox;
+    this.#remotePids = options.remotePids;
     this.#log = options.log;
   }
 
@@ -66,6 +71,7 @@ export class Turn {
   /** Offers what is not locked any more; to be called from time to time. */
   async release(client: Client): Promise<void> {
     this.#outbox.release();
+    this.#remotePids.release();
     if (this.#locked.length === 0) return;
     try {
       this.#locked = await stillLocked(client, this.#table, this.#locked);
@@ -90,19 +96,22 @@ export class Turn {
     const offered = this.#sessions.offer(most);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [promoted, written, returned, claiming, nearest, watched] = await Promise.allSettled([
-      // First, so that a pause after a run finds all that is due.
-      promote(client, this.#table),
-      this.#write(client, shape, results),
-      returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
-      this.#claim(client, offered, room.lookAhead),
-      nearestPlan(client, this.#table),
-      room.watch ? this.#cancelUnwanted(client) : null,
-    ]);
+    const [promoted, shown, written, returned, claiming, nearest, watched] =
+      await Promise.allSettled([
+        // First, so that a pause after a run finds all that is due.
+        promote(client, this.#table),
+        // Before results: a task that has ended has no process any more.
+        this.#showRemote(client),
+        this.#write(client, shape, results),
+        returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
+        this.#claim(client, offered, room.lookAhead),
+        nearestPlan(client, this.#table),
+        room.watch ? this.#cancelUnwanted(client) : null,
+      ]);
     this.#settleReturns(returns, returned);
     const { claimed, gone: unable, more, locked } = this.#settleClaim(offered, claiming);
-    const problems = [promoted, written, returned, claiming, nearest, watched].flatMap((each) =>
-      each.status === "rejected" ? [each.reason as unknown] : [],
+    const problems = [promoted, shown, written, returned, claiming, nearest, watched].flatMap(
+      (each) => (each.status === "rejected" ? [each.reason as unknown] : []),
     );
     for (const problem of problems) this.#weigh(problem);
     const gone = unable > 0 ? await this.#expire(client, settings) : 0;
@@ -116,10 +125,23 @@ export class Turn {
         // Behind a locked task there may be one of its group that can start.
         locked.length > 0 ||
         !this.#outbox.empty ||
+        !this.#remotePids.empty ||
         (promoted.status === "fulfilled" && promoted.value) ||
         (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
     };
+  }
+
+  async #showRemote(client: Client): Promise<void> {
+    const places = this.#remotePids.take();
+    if (places.length === 0) return;
+    try {
+      const locked = await showRemotePids(client, this.#table, places);
+      this.#remotePids.hold(places.filter(({ id }) => locked.has(id)));
+    } catch (error) {
+      this.#remotePids.hold(places);
+      throw error;
+    }
   }
 
   async #expire(client: Client, settings: ManagerSettings): Promise<number> {

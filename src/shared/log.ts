@@ -2,7 +2,15 @@ import { pino, type DestinationStream, type Logger } from "pino";
 
 export type Log = Logger;
 
-const secrets = ["password", "target.password", "*.password", "connectionString", "token"];
+const secrets = [
+  "password",
+  "target.password",
+  "*.password",
+  "connectionString",
+  "remote",
+  "*.remote",
+  "token",
+];
 
 /**
  * A log of JSON lines. `write` gets one whole line each time: standard output in the main thread,

@@ -66,6 +66,10 @@ export interface ExecutorParameters {
   /** Most output kept of one task, in bytes of UTF-8. */
   readonly outputLimit: number;
   readonly logLevel: string;
+  /** Whether the target's user is superuser: others need a password of their own for remote tasks. */
+  readonly superuser: boolean;
+  /** How long a server is asked whether a remote task that was lost still runs there, in ms. */
+  readonly resetMs: number;
 }
 
 /** How rows become text: the columns of the same names. */
@@ -91,6 +95,8 @@ export interface Run {
   /** Whether the session keeps its state for its next run. */
   readonly save: boolean;
   readonly format: OutputFormat;
+  /** Connection string of the database in which it runs; null is the session's own. Holds secrets. */
+  readonly remote: string | null;
 }
 
 /** Payload of a dispatch: several runs cross the thread boundary at once. */
@@ -144,6 +150,13 @@ export type FromExecutor =
    * as the run withstands.
    */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
+  /** A remote task runs in this process of its own server. */
+  | {
+      readonly type: "remote";
+      readonly session: number;
+      readonly id: string;
+      readonly pid: number;
+    }
   /** The connection is gone; what it ran, if anything, has to be rescued. */
   | { readonly type: "lost"; readonly session: number; readonly reason: ErrorReport }
   | { readonly type: "closed"; readonly session: number }

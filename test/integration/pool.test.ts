@@ -39,6 +39,8 @@ function startPool(test: TestContext, { maxThreads = 2 } = {}) {
       table: "task",
       outputLimit: 1 << 20,
       logLevel: "warn",
+      superuser: true,
+      resetMs: 3_600_000,
     }),
     closeMs: () => limit.closeMs,
     events: {
@@ -95,6 +97,7 @@ const run = (session: number): Run => ({
   group: "group",
   timeoutMs: 0,
   save: false,
+  remote: null,
   format: defaultFormat,
 });
 

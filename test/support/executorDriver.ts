@@ -52,6 +52,8 @@ export class ExecutorDriver {
         table: "task",
         outputLimit: 64 << 20,
         logLevel: "warn",
+        superuser: true,
+        resetMs: 3_600_000,
         ...parameters,
       },
       {
@@ -77,7 +79,7 @@ export class ExecutorDriver {
   make(session: number, input: string, options: Partial<Run> = {}): Run {
     const id = String(++this.#lastId);
     const run = { session, id, input, group: "group", timeoutMs: 0, save: false };
-    return { ...run, format: defaultFormat, ...options };
+    return { ...run, format: defaultFormat, remote: null, ...options };
   }
 
   /** Runs something to its end. */

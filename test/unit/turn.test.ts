@@ -5,6 +5,7 @@ import { Client, DatabaseError } from "pg";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Outbox } from "../../src/manager/outbox.js";
+import { RemotePids } from "../../src/manager/remotePids.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import type { ManagerSettings } from "../../src/manager/settings.js";
 import { taskTable } from "../../src/manager/table.js";
@@ -54,11 +55,19 @@ function writingTurn(outbox: Outbox): Turn {
       opened: nothing,
       unopened: nothing,
       cancel: nothing,
+      remote: nothing,
     },
     log,
   });
   const table = taskTable("public", "task");
-  return new Turn({ table, sessions, groups: new Groups(), outbox, log });
+  return new Turn({
+    table,
+    sessions,
+    groups: new Groups(),
+    outbox,
+    remotePids: new RemotePids(),
+    log,
+  });
 }
 
 /** A connection to a server that answers like this, and what it has written. */

@@ -64,6 +64,7 @@ interface ClaimRow {
   null: string;
   keep: boolean;
   save: boolean;
+  remote: string | null;
 }
 
 /**
@@ -119,6 +120,7 @@ function toTask(row: ClaimRow): ClaimedTask {
     // A session for any task is left as new.
     save: keep && row.save,
     format: { header, string, delimiter, quote, escape, null: row.null },
+    remote: row.remote,
   };
 }
 
@@ -179,7 +181,7 @@ WITH RECURSIVE head AS (
   WHERE t.id = g.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING t.id AS claimed_id, t.owner, t.hash, t.input, t."group", (extract(epoch FROM t.timeout) * 1000)::float8 AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
-    t.count > 0 OR t.live > interval '0' AS keep, t.save
+    t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote
 )
 SELECT o.kind, o.id, c.* FROM (
   SELECT 'claimed' AS kind, claimed_id AS id FROM claimed

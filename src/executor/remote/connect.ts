@@ -1,0 +1,243 @@
+import { lookup } from "node:dns/promises";
+import { getSystemErrorMap } from "node:util";
+import type { SslMode } from "../../shared/config/types.js";
+import type { BackendIdentity } from "../../shared/messages.js";
+import { Wire } from "../wire.js";
+import { cancelRemote } from "./cancelRequest.js";
+import { introduce, WrongSession } from "./introduce.js";
+import { login, Refusal } from "./login.js";
+import { PasswordRequired, RemoteProblem } from "./problem.js";
+import { openStream, socketPath, TlsProblem, type Encryption, type Place } from "./stream.js";
+import type { RemoteServer, RemoteTarget, SessionAttributes } from "./target.js";
+
+/** A connection to a remote server that can run a task. */
+export interface RemoteConnection {
+  readonly wire: Wire;
+  /** The server process that runs the task. */
+  readonly backend: BackendIdentity;
+  readonly server: RemoteServer;
+  /** Which of the servers it is, for messages. */
+  readonly where: string;
+  /** Cancels what it runs; resolves when the server has got that, with false when it could not. */
+  cancel(): Promise<boolean>;
+}
+
+export interface RemoteConnectOptions {
+  /** What the session is called where the connection string does not say. */
+  readonly applicationName: string;
+  /** Largest message kept whole, in bytes. */
+  readonly messageLimit: number;
+  /** Ends the attempt; its reason is thrown. */
+  readonly signal: AbortSignal;
+}
+
+/** What one attempt came to nothing with, and where to go on, if anywhere. */
+interface Failure {
+  readonly problem: RemoteProblem;
+  readonly next: "encryption" | "address" | "server" | "none";
+}
+
+/** The server starts, stops or recovers: another one may take us. */
+const cannotConnectNow = "57P03";
+
+/**
+ * Opens a connection to the first of the target's servers that lets us in and is of the wanted
+ * kind. The message of a failure has a line for each attempt.
+ *
+ * @throws RemoteProblem, and the signal's reason
+ */
+export async function connectRemote(
+  target: RemoteTarget,
+  options: RemoteConnectOptions,
+): Promise<RemoteConnection> {
+  const wanted = target.sessionAttributes;
+  const passes: SessionAttributes[] = wanted === "prefer-standby" ? ["standby", "any"] : [wanted];
+  let problems: RemoteProblem[] = [];
+  for (const pass of passes) {
+    problems = [];
+    for (const server of target.servers) {
+      const outcome = await tryServer(server, target, pass, options);
+      if ("wire" in outcome) return outcome;
+      problems.push(...outcome.problems);
+      if (outcome.final) throw joined(problems);
+    }
+  }
+  throw joined(problems);
+}
+
+function joined(problems: readonly RemoteProblem[]): RemoteProblem {
+  const last = problems.at(-1);
+  const { detail, hint } = last ?? {};
+  return new RemoteProblem(problems.map(({ message }) => message).join("\n"), {
+    ...(detail === undefined ? {} : { detail }),
+    ...(hint === undefined ? {} : { hint }),
+  });
+}
+
+async function tryServer(
+  server: RemoteServer,
+  target: RemoteTarget,
+  wanted: SessionAttributes,
+  options: RemoteConnectOptions,
+): Promise<RemoteConnection | { readonly problems: RemoteProblem[]; readonly final: boolean }> {
+  const problems: RemoteProblem[] = [];
+  try {
+    for (const place of await placesOf(server, options.signal)) {
+      // A socket of this machine is never encrypted.
+      const mode = place.address === null ? "disable" : target.security.mode;
+      for (const encryption of encryptions[mode]) {
+        const attempt = { server, place, encryption, target, wanted };
+        const outcome = await tryPlace(attempt, options);
+        if (!("problem" in outcome)) return outcome;
+        problems.push(outcome.problem);
+        if (outcome.next === "none") return { problems, final: true };
+        if (outcome.next === "server") return { problems, final: false };
+        if (outcome.next === "address") break;
+      }
+    }
+  } catch (error) {
+    options.signal.throwIfAborted();
+    if (!(error instanceof RemoteProblem)) throw error;
+    problems.push(error);
+  }
+  return { problems, final: false };
+}
+
+async function placesOf(server: RemoteServer, signal: AbortSignal): Promise<Place[]> {
+  const { host, address, port } = server;
+  if (address !== null || /^[/@]/.test(host)) return [{ host, address, port }];
+  try {
+    const aborted = new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    });
+    const found = await Promise.race([lookup(host, { all: true, order: "verbatim" }), aborted]);
+    return found.map((each) => ({ host, address: each.address, port }));
+  } catch (error) {
+    signal.throwIfAborted();
+    const temporary = errorCode(error) === "EAI_AGAIN";
+    const why = temporary ? "Temporary failure in name resolution" : "Name or service not known";
+    throw new RemoteProblem(`could not translate host name "${host}" to address: ${why}`);
+  }
+}
+
+/** What sslmode says is to be tried, one after another. */
+const encryptions: Readonly<Record<SslMode, readonly Encryption[]>> = {
+  disable: ["none"],
+  allow: ["none", "required"],
+  prefer: ["ifOffered", "none"],
+  require: ["required"],
+  "verify-ca": ["required"],
+  "verify-full": ["required"],
+};
+
+interface Attempt {
+  readonly server: RemoteServer;
+  readonly place: Place;
+  readonly encryption: Encryption;
+  readonly target: RemoteTarget;
+  readonly wanted: SessionAttributes;
+}
+
+async function tryPlace(
+  attempt: Attempt,
+  options: RemoteConnectOptions,
+): Promise<RemoteConnection | Failure> {
+  const { connectTimeoutMs } = attempt.target;
+  const limit = new AbortController();
+  const timer =
+    connectTimeoutMs > 0 ? setTimeout(() => limit.abort(), connectTimeoutMs) : undefined;
+  try {
+    const signal = AbortSignal.any([options.signal, limit.signal]);
+    return await open(attempt, { ...options, signal });
+  } catch (error) {
+    options.signal.throwIfAborted();
+    const late = limit.signal.aborted;
+    return failure(attempt, late ? new RemoteProblem("timeout expired") : error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function open(attempt: Attempt, options: RemoteConnectOptions): Promise<RemoteConnection> {
+  const { server, place, encryption, target, wanted } = attempt;
+  const { signal, messageLimit } = options;
+  const { security, keepAliveMs } = target;
+  const stream = await openStream(place, { security, encryption, keepAliveMs, signal });
+  const end = (): void => void stream.destroy();
+  signal.addEventListener("abort", end, { once: true });
+  try {
+    const applicationName = target.applicationName ?? options.applicationName;
+    const { password } = server;
+    const key = await login(stream, { ...target, password, applicationName }, signal);
+    const wire = new Wire({ pid: key.pid, stream }, messageLimit);
+    const backend = await introduce(wire, target, wanted);
+    signal.throwIfAborted();
+    const encrypted: Encryption = "encrypted" in stream ? "required" : "none";
+    const secured = { security, keepAliveMs, encryption: encrypted };
+    const cancel = (): Promise<boolean> => cancelRemote(place, key, secured);
+    return { wire, backend, server, where: describe(place), cancel };
+  } catch (error) {
+    stream.destroy();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", end);
+  }
+}
+
+function failure({ place, encryption, target }: Attempt, error: unknown): Failure {
+  const problem = named(describe(place), error);
+  const { mode } = target.security;
+  const another =
+    (mode === "prefer" && encryption === "ifOffered") ||
+    (mode === "allow" && encryption === "none");
+  if (error instanceof WrongSession) return { problem, next: "server" };
+  if (error instanceof Refusal) {
+    if (error.error.code === cannotConnectNow) return { problem, next: "server" };
+    return { problem, next: another ? "encryption" : "none" };
+  }
+  if (error instanceof TlsProblem) return { problem, next: another ? "encryption" : "none" };
+  if (error instanceof RemoteProblem && error.message !== "timeout expired") {
+    return { problem, next: "none" };
+  }
+  return { problem, next: "address" };
+}
+
+function named(where: string, error: unknown): RemoteProblem {
+  const prefix = `connection to server ${where} failed: `;
+  if (error instanceof Refusal) {
+    const { severity, message, detail, hint } = error.error;
+    return new RemoteProblem(`${prefix}${severity}:  ${message}`, {
+      ...(detail === undefined ? {} : { detail }),
+      ...(hint === undefined ? {} : { hint }),
+    });
+  }
+  if (error instanceof PasswordRequired) return error;
+  return new RemoteProblem(
+    prefix + (error instanceof RemoteProblem ? error.message : systemReason(error)),
+  );
+}
+
+function describe({ host, address, port }: Place): string {
+  if (address === null) return `on socket "${socketPath(host, port)}"`;
+  if (host === "" || host === address) return `at "${address}", port ${port}`;
+  return `at "${host}" (${address}), port ${port}`;
+}
+
+/** The C library's words, with libpq's question behind the two that everybody meets. */
+function systemReason(error: unknown): string {
+  const code = errorCode(error);
+  if (code === "ECONNREFUSED") {
+    return "Connection refused\nIs the server running on that host and accepting TCP/IP connections?";
+  }
+  if (code === "ENOENT") {
+    return "No such file or directory\nIs the server running locally and accepting connections on that socket?";
+  }
+  const errno = error instanceof Error && "errno" in error ? Number(error.errno) : 0;
+  const [, words] = getSystemErrorMap().get(errno) ?? [];
+  if (words !== undefined) return words.charAt(0).toUpperCase() + words.slice(1);
+  return error instanceof Error ? error.message : String(error);
+}
+
+function errorCode(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}

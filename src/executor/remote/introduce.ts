@@ -1,0 +1,82 @@
+import { escapeLiteral } from "pg";
+import { ownerSql } from "../../shared/identity.js";
+import type { BackendIdentity } from "../../shared/messages.js";
+import type { Answer, Wire } from "../wire.js";
+import { Refusal } from "./login.js";
+import { RemoteProblem } from "./problem.js";
+import type { RemoteTarget, SessionAttributes } from "./target.js";
+
+/** The server ends a session whose client is gone within about ten seconds, where it can see that. */
+const settings: Readonly<Record<string, string>> = {
+  client_connection_check_interval: "200",
+  idle_session_timeout: "0",
+  tcp_keepalives_idle: "5",
+  tcp_keepalives_interval: "2",
+  tcp_keepalives_count: "3",
+  tcp_user_timeout: "10000",
+};
+
+/** What the server knows of these, and the connection string leaves to us. */
+const settingsSql = `SELECT pg_catalog.set_config(s.name, v.value, false)
+FROM (VALUES ${Object.entries(settings)
+  .map(([name, value]) => `('${name}', '${value}')`)
+  .join(", ")}) AS v(name, value)
+JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name::pg_catalog.text
+WHERE s.source OPERATOR(pg_catalog.<>) 'client'::pg_catalog.text`;
+
+const stateSql =
+  "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), " +
+  `pg_catalog.current_setting('transaction_read_only'), (SELECT ${ownerSql("activity")} ` +
+  "FROM pg_catalog.pg_stat_activity AS activity " +
+  "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())";
+
+/** A session that is not of the wanted kind: another server may have one. */
+export class WrongSession extends RemoteProblem {}
+
+/**
+ * Looks whether a session is what the connection string asks for, and sets it up.
+ *
+ * @returns the server process, which behind a pooler is another than the key data's
+ * @throws WrongSession, Refusal, RemoteProblem, CONNECTION_LOST
+ */
+export async function introduce(
+  wire: Wire,
+  { startup }: RemoteTarget,
+  wanted: SessionAttributes,
+): Promise<BackendIdentity> {
+  const encoding = startup["client_encoding"];
+  const [state, , known] = await Promise.all([
+    wire.ask(stateSql).then(expectSuccess),
+    wire.ask(settingsSql).then(expectSuccess),
+    encoding === undefined ? null : wire.ask(encodingSql(encoding)).then(expectSuccess),
+  ]);
+  if (known?.rows[0]?.[0] === "-1") {
+    throw new RemoteProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
+  }
+  const [pid, standby, readOnly, owner] = state.rows[0] ?? [];
+  const problem = mismatches[wanted]({ standby: standby === "t", readOnly: readOnly === "on" });
+  if (problem !== null) throw new WrongSession(problem);
+  return { pid: Number(pid), owner: owner ?? "" };
+}
+
+/** Text goes over the wire as UTF-8 in any case: only whether there is such an encoding matters. */
+function encodingSql(encoding: string): string {
+  return `SELECT pg_catalog.pg_char_to_encoding(${escapeLiteral(encoding)})`;
+}
+
+function expectSuccess(answer: Answer): Answer {
+  if (answer.error !== null) throw new Refusal(answer.error);
+  return answer;
+}
+
+/** Why a session is not of the wanted kind. */
+const mismatches: Readonly<
+  Record<SessionAttributes, (is: { standby: boolean; readOnly: boolean }) => string | null>
+> = {
+  any: () => null,
+  "read-write": ({ readOnly }) => (readOnly ? "session is read-only" : null),
+  "read-only": ({ readOnly }) => (readOnly ? null : "session is not read-only"),
+  primary: ({ standby }) => (standby ? "server is in hot standby mode" : null),
+  standby: ({ standby }) => (standby ? null : "server is not in hot standby mode"),
+  "prefer-standby": ({ standby }) => (standby ? null : "server is not in hot standby mode"),
+};

@@ -1,0 +1,263 @@
+import { PgTaskError } from "../../shared/errors.js";
+import type { ConnectionTarget } from "../../shared/config/types.js";
+import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
+import type { Log } from "../../shared/log.js";
+import type { Run, RunResult } from "../../shared/messages.js";
+import { messageLimit } from "../connection.js";
+import { formatError } from "../error.js";
+import { startTimer } from "../longTimer.js";
+import { Execution, firstError, lastValue, timeoutMessage, type RunOutcome } from "../run.js";
+import { applicationName, resetSql, settingsSql, stopSql, type TaskTable } from "../sessionSql.js";
+import type { Wire } from "../wire.js";
+import { connectRemote, type RemoteConnection } from "./connect.js";
+import { RemoteProblem } from "./problem.js";
+import { resolveRemote } from "./resolve.js";
+import { describe, type RemoteTarget } from "./target.js";
+import { awaitGone } from "./whereabouts.js";
+
+/** Whose run it is, and from where it goes to its server. */
+export interface RemoteRunPlace extends TaskTable {
+  /** The session that has the task: its clock counts, and with its loss the run is over. */
+  readonly home: { readonly wire: Wire };
+  readonly own: ConnectionTarget;
+  readonly superuser: boolean;
+  readonly outputLimit: number;
+  readonly log: Log;
+  /** How long it is waited for a server to say whether a lost run still goes on there, in ms. */
+  readonly resetMs: number;
+  /** Gets told which process of the remote server runs it. */
+  readonly runsIn: (pid: number) => void;
+}
+
+/** Why a run is to end before its time. */
+type Ending = "timeout" | "abort" | "stop" | "home";
+
+/** How many cancels in a row may fail to reach the server before its connection is given up. */
+const mostFailedCancels = 3;
+
+const stopMessage = "canceling statement due to user request";
+
+/**
+ * One execution of one task on the server that its connection string names, beside a session that
+ * keeps the task meanwhile.
+ *
+ *     clock and settings here ─ connect there ─ run there ─ close there ─ clock and reset here
+ *
+ * It gives up connecting at once when it is to end; what runs there is cancelled by a cancel request
+ * to that server.
+ */
+export class RemoteExecution {
+  readonly #run: Run;
+  readonly #remote: string;
+  readonly #place: RemoteRunPlace;
+  readonly #connecting = new AbortController();
+  #ending: Ending | null = null;
+  #execution: Execution | null = null;
+  #failedCancels = 0;
+
+  constructor(run: Run, remote: string, place: RemoteRunPlace) {
+    this.#run = run;
+    this.#remote = remote;
+    this.#place = place;
+  }
+
+  get id(): string {
+    return this.#run.id;
+  }
+
+  /** Makes the run end; without effect when it has ended. */
+  abort(): void {
+    this.#end("abort");
+  }
+
+  /** Makes the run end as one that a user cancelled; without effect when it has ended. */
+  stop(): void {
+    this.#end("stop");
+  }
+
+  /** Cancels of a remote run do not go over the manager. */
+  cancelled(): void {}
+
+  /** @throws PgTaskError CONNECTION_LOST when it is not known how the run came out */
+  async execute(): Promise<RunOutcome> {
+    const { wire } = this.#place.home;
+    const begun = performance.now();
+    const settings = await wire.ask(settingsSql(this.#place, { ...this.#run, timeoutMs: 0 }));
+    const start = lastValue(settings);
+    if (start === null) throw lost(`its settings were refused: ${settings.error?.message ?? ""}`);
+    void wire.ended.then(() => this.#end("home"));
+    const result = await this.#attempt(begun);
+    return await this.#finish(start, result);
+  }
+
+  #end(ending: Ending): void {
+    if (this.#ending !== null && ending !== "home") return;
+    this.#ending = ending;
+    this.#connecting.abort();
+    if (ending === "stop") this.#execution?.stop();
+    else this.#execution?.abort();
+  }
+
+  async #attempt(begun: number): Promise<RunResult> {
+    const { timeoutMs } = this.#run;
+    const stopTimer =
+      timeoutMs > 0 ? startTimer(timeoutMs, () => this.#end("timeout")) : (): void => {};
+    let target: RemoteTarget;
+    let connection: RemoteConnection;
+    try {
+      target = await this.#resolve();
+      connection = await this.#connect(target);
+    } catch (error) {
+      if (this.#ending !== null) return this.#ended(this.#ending);
+      if (!(error instanceof RemoteProblem || error instanceof ConnectionStringProblem)) {
+        throw error;
+      }
+      return this.#failed(error);
+    } finally {
+      stopTimer();
+    }
+    const leftMs = timeoutMs > 0 ? Math.max(1, timeoutMs - (performance.now() - begun)) : 0;
+    return await this.#runThere(target, connection, leftMs);
+  }
+
+  async #resolve(): Promise<RemoteTarget> {
+    const { own, superuser, log } = this.#place;
+    const target = await resolveRemote(this.#remote, {
+      own,
+      superuser,
+      env: process.env,
+      warn: (message) => log.warn({ id: this.id }, message),
+    });
+    log.debug({ id: this.id, server: describe(target) }, "remote task connects");
+    return target;
+  }
+
+  async #connect(target: RemoteTarget): Promise<RemoteConnection> {
+    this.#connecting.signal.throwIfAborted();
+    return await connectRemote(target, {
+      applicationName: `${applicationName(this.#place)} ${this.#run.group}`,
+      messageLimit: messageLimit(this.#place.outputLimit),
+      signal: this.#connecting.signal,
+    });
+  }
+
+  async #runThere(
+    target: RemoteTarget,
+    connection: RemoteConnection,
+    timeoutMs: number,
+  ): Promise<RunResult> {
+    const { schema, table, outputLimit, runsIn } = this.#place;
+    const { wire } = connection;
+    const execution: Execution = new Execution(
+      { ...this.#run, timeoutMs },
+      {
+        wire,
+        schema,
+        table,
+        outputLimit,
+        cancel: () => void this.#cancel(connection, execution),
+        ...(target.applicationName === null ? {} : { name: target.applicationName }),
+      },
+    );
+    this.#execution = execution;
+    runsIn(connection.backend.pid);
+    if (this.#ending !== null) this.#end(this.#ending);
+    try {
+      return (await execution.execute()).result;
+    } catch (error) {
+      if (!(error instanceof PgTaskError)) throw error;
+      return await this.#lost(target, connection, execution, error);
+    } finally {
+      this.#execution = null;
+      await wire.close();
+    }
+  }
+
+  /** Asks the server to cancel; one that cannot be reached for that is given up. */
+  async #cancel(connection: RemoteConnection, execution: Execution): Promise<void> {
+    const arrived = await connection.cancel();
+    this.#failedCancels = arrived ? 0 : this.#failedCancels + 1;
+    const useless = this.#failedCancels === mostFailedCancels || this.#ending === "home";
+    if (useless) connection.wire.destroy(lost("the run was given up"));
+    execution.cancelled();
+  }
+
+  /** The connection ended in the middle: whether the run still goes on there only the server knows. */
+  async #lost(
+    target: RemoteTarget,
+    connection: RemoteConnection,
+    execution: Execution,
+    reason: PgTaskError,
+  ): Promise<RunResult> {
+    this.#place.log.warn(
+      { id: this.id, server: connection.where, reason: reason.message },
+      "connection of a remote task lost",
+    );
+    const { text, failure } = execution.output;
+    if (failure !== null) return this.#failed({ message: failure }, text ?? "");
+    if (execution.cancelReason === "timeout")
+      return this.#failed({ message: timeoutMessage }, text ?? "");
+    if (this.#ending === null) {
+      const signal = AbortSignal.any([
+        this.#connecting.signal,
+        AbortSignal.timeout(Math.min(this.#place.resetMs, 2 ** 31 - 1)),
+      ]);
+      await connection.cancel();
+      await awaitGone(target, connection, signal);
+    }
+    if (this.#ending === null || this.#ending === "home") throw reason;
+    return this.#ended(this.#ending);
+  }
+
+  #ended(ending: Ending): RunResult {
+    if (ending === "timeout") return this.#failed({ message: timeoutMessage });
+    if (ending === "stop") return this.#failed({ message: stopMessage });
+    return { outcome: "returned", session: this.#run.session, id: this.id };
+  }
+
+  #failed(
+    {
+      message,
+      detail,
+      hint,
+    }: { message: string; detail?: string | undefined; hint?: string | undefined },
+    output = "",
+  ): RunResult {
+    const { session, id, input } = this.#run;
+    const error = formatError(
+      {
+        severity: "ERROR",
+        code: "",
+        message,
+        ...(detail === undefined ? {} : { detail }),
+        ...(hint === undefined ? {} : { hint }),
+      },
+      input,
+    );
+    return { outcome: "ended", session, id, start: "", stop: null, output, error };
+  }
+
+  /** The run is over and how it came out is known: what fails now costs the session, not the result. */
+  async #finish(start: string, result: RunResult): Promise<RunOutcome> {
+    const { wire } = this.#place.home;
+    const run = { ...this.#run, timeoutMs: 0 };
+    let stop: string | null = null;
+    let loss: PgTaskError | null = null;
+    try {
+      const reading = wire.ask(stopSql(run));
+      const resets = resetSql(run).map((text) => wire.ask(text));
+      stop = lastValue(await reading);
+      const failure = firstError(await Promise.all(resets));
+      if (failure !== null) loss = lost(`it could not be reset: ${failure.message}`);
+    } catch (error) {
+      if (!(error instanceof PgTaskError)) throw error;
+      loss = error;
+    }
+    if (result.outcome === "returned") return { result, loss };
+    return { result: { ...result, start, stop }, loss };
+  }
+}
+
+function lost(why: string): PgTaskError {
+  return new PgTaskError("CONNECTION_LOST", `the session was given up: ${why}`);
+}
