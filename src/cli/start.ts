@@ -6,7 +6,7 @@ import type { Configuration } from "../shared/config/types.js";
 import { PgTaskError } from "../shared/errors.js";
 import { Supervisor } from "../supervisor/supervisor.js";
 import { openLog, type OpenLog } from "./output.js";
-import { onStopSignal } from "./signals.js";
+import { StopRequest } from "./stopRequest.js";
 
 export interface StartOptions {
   readonly config?: string;
@@ -42,15 +42,28 @@ export async function start(options: StartOptions): Promise<number> {
     await loadConfiguration({ ...source, control });
   const valid = await read(embedding ? notStartedYet : undefined);
   const output = openLog(valid.parameters["pg_conf.log"]);
-  if (!embedding) return await supervise(valid, output);
+  const stop = new StopRequest(output.log);
+  try {
+    if (!embedding) return await supervise(valid, output, stop);
+    return await superviseEmbedded(options, output, stop, read);
+  } finally {
+    stop.ignore();
+  }
+}
 
+async function superviseEmbedded(
+  { data, port }: StartOptions,
+  output: OpenLog,
+  stop: StopRequest,
+  read: (control: string) => Promise<Configuration>,
+): Promise<number> {
   const embedded = await startEmbedded({
-    dataDirectory: resolve(options.data ?? defaultData),
+    dataDirectory: resolve(data ?? defaultData),
     log: output.log,
-    ...(options.port === undefined ? {} : { port: options.port }),
+    ...(port === undefined ? {} : { port }),
   });
   try {
-    return await supervise(await read(`${embedded.url}?sslmode=disable`), output, embedded);
+    return await supervise(await read(`${embedded.url}?sslmode=disable`), output, stop, embedded);
   } finally {
     await embedded.stop();
   }
@@ -59,28 +72,19 @@ export async function start(options: StartOptions): Promise<number> {
 async function supervise(
   configuration: Configuration,
   { log, writeLine }: OpenLog,
+  stop: StopRequest,
   embedded?: EmbeddedServer,
 ): Promise<number> {
   const supervisor = new Supervisor(configuration, { log, writeLine });
-  const ignore = onStopSignal(
-    (signal) => {
-      log.info({ signal }, "stopping: running tasks may finish");
-      void supervisor.end();
-    },
-    () => {
-      log.warn("stopping at once: running tasks are cancelled");
-      void supervisor.end(0);
-    },
-  );
   supervisor.once("ready", () => process.send?.("ready"));
   let failure: Error | null = null;
   void embedded?.ended.then((how) => {
     failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
     return supervisor.end(0);
   });
-  await supervisor.run();
+  void supervisor.run().catch(() => {});
+  stop.passOn(supervisor);
   const reason = (await supervisor.stopped) ?? failure;
-  ignore();
   if (reason !== null) throw reason;
   log.info("stopped");
   return 0;

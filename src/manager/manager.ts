@@ -241,7 +241,9 @@ export class Manager implements LifecycleHooks {
   async #lock(client: Client, oid: number): Promise<boolean> {
     for (let tries = 0; !(await tryLock(client, oid)); tries += 1) {
       if (tries === 0) {
-        this.#log.info({ table: this.#table.qualified }, "another manager has the table, waiting");
+        const message = "another manager has the table, waiting";
+        this.#log.info({ table: this.#table.qualified }, message);
+        this.#send({ type: "waiting", reason: { code: "LEADERSHIP_HELD", message } });
       }
       await pause(lockTryMs, this.#ending.signal);
       if (this.#ending.signal.aborted) return false;

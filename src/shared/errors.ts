@@ -127,6 +127,12 @@ export const errorKinds = {
     "the connection that holds an advisory lock ended",
     "nothing: pg-task takes the lock again or stands by",
   ),
+  LEADERSHIP_HELD: kind(
+    "LEADERSHIP",
+    true,
+    "a manager of another cluster, or of one that is just ending, works on the table",
+    "nothing: pg-task takes the table over when that one goes; where that is not wanted, end one of the two or name another table",
+  ),
   SCHEMA_UNSUPPORTED_SERVER: kind(
     "SCHEMA",
     false,

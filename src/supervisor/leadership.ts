@@ -82,6 +82,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
     try {
+      // Told to stop while it connected: nobody else would end this connection.
+      if (this.#ending.signal.aborted) return;
       connected();
       if (!(await this.#tryLock(client))) {
         this.emit("standby");

@@ -1,3 +1,4 @@
+import { PgTaskError } from "../errors.js";
 import { resolveTarget, type ConnectionContext } from "./connection.js";
 import { emptyDocument, invalid, readDocument, type Document } from "./document.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./entry.js";
@@ -8,7 +9,7 @@ import { parseConnectionUrl, PartProblem, type ConnectionParts } from "./url.js"
 import { aliasProblems, defaultParameters, givenParameters } from "./values.js";
 
 export interface LoadOptions extends SourceOptions {
-  /** A url that stands above every other source of the control connection. */
+  /** The embedded server's url, which stands above the environment and excludes one in the file. */
   readonly control?: string | undefined;
   /** Gets told what was passed over, such as a password file others may read. */
   readonly warn?: (message: string) => void;
@@ -36,7 +37,8 @@ export interface ExplainedConfiguration {
  * Reads and resolves the whole configuration.
  *
  * @throws PgTaskError CONFIG_FILE_UNREADABLE, CONFIG_SYNTAX, or CONFIG_INVALID with one line for
- * each thing that is wrong; never with a password in it.
+ * each thing that is wrong; CONFIG_CONFLICT for a url in the file beside `control`; never with a
+ * password in it.
  */
 export async function loadConfiguration(options: LoadOptions): Promise<Configuration> {
   return (await explainConfiguration(options)).configuration;
@@ -52,7 +54,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   const given = givenParameters(document.values);
   const parameters = { ...defaultParameters(), ...given };
   const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
-  const chosen = await chooseControl(options, document);
+  const chosen = await chooseControl(options, document, file);
   const { parts, control } = await resolveControl(chosen, file, context);
   const entries =
     document.entries.length === 0
@@ -85,9 +87,19 @@ interface ChosenControl {
   readonly url: string | undefined;
 }
 
-async function chooseControl(options: LoadOptions, document: Document): Promise<ChosenControl> {
+async function chooseControl(
+  options: LoadOptions,
+  document: Document,
+  file: string | null,
+): Promise<ChosenControl> {
   const { control, env } = options;
-  if (control !== undefined) return { from: "the embedded server", url: control };
+  if (control !== undefined) {
+    if (document.values.url === undefined) return { from: "the embedded server", url: control };
+    throw new PgTaskError(
+      "CONFIG_CONFLICT",
+      `${file}: expected no "url" beside --embedded, which starts a server of its own, got one: drop one of the two`,
+    );
+  }
   if (document.values.url !== undefined)
     return { from: "url in the file", url: document.values.url };
   const { environment } = await findSource(options);

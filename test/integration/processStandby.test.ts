@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { beforeEach, it } from "node:test";
+import { createDatabase } from "../support/database.js";
+import { startProcess, type ProcessOptions, type TestProcess } from "../support/process.js";
+import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const same: ProcessOptions = { config: { url: database.url }, forked: true };
+
+beforeEach(() => client.query("DELETE FROM task"));
+
+async function startPair(): Promise<{ leader: TestProcess; standby: TestProcess }> {
+  const leader = await startProcess(same);
+  await leader.line("ready");
+  const standby = await startProcess(same);
+  await standby.line("standby");
+  return { leader, standby };
+}
+
+/** Who is connected as a manager now, and as a supervisor. */
+async function connected(role: "pg_work" | "pg_conf"): Promise<number> {
+  const { rows } = await client.query(
+    "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ $1",
+    [`^${role}`],
+  );
+  return rows.length;
+}
+
+it("stands by beside a leader: ready for its parent, without managers", async () => {
+  const { leader, standby } = await startPair();
+  await standby.message("ready");
+  assert.equal(standby.said("ready").length, 0, "only the leader says so");
+  assert.equal(standby.said("standby").length, 1);
+  assert.equal(await connected("pg_conf"), 2);
+  assert.equal(await connected("pg_work"), 1);
+  assert.deepEqual(await standby.end(), { code: 0, signal: null });
+  assert.equal((await leader.end()).code, 0);
+});
+
+it("takes over from a leader that was killed, and runs what that one ran", async () => {
+  const { leader, standby } = await startPair();
+  await client.query("SELECT pg_advisory_lock(1)");
+  const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
+  const first = await waitForState(client, id, "WORK");
+  await leader.end("SIGKILL");
+  await standby.line("ready");
+  const second = await waitForRow<{ owner: string }>(
+    client,
+    "SELECT owner FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2",
+    [id, first.owner],
+  );
+  assert.notEqual(second.owner, first.owner);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  assert.equal((await waitForState(client, id, "DONE")).crash, 0, "it is not the task's fault");
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("takes over from a leader that stops, after that one's last task", async () => {
+  const { leader, standby } = await startPair();
+  await client.query("SELECT pg_advisory_lock(1)");
+  const running = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "one");
+  await waitForState(client, running, "WORK");
+  leader.child.kill("SIGTERM");
+  await leader.line(/^stopping/);
+  const waiting = await insertTask(client, "SELECT 1", "two");
+  await client.query("SELECT pg_advisory_unlock(1)");
+  assert.equal((await leader.exit).code, 0);
+  await waitForState(client, waiting, "DONE");
+  await waitForState(client, running, "DONE");
+  assert.equal(standby.said("ready").length, 1);
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("leads nobody into running managers twice, whoever loses the connection", async () => {
+  const { leader, standby } = await startPair();
+  const { rows } = await client.query<{ pid: number }>(
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid",
+    [0x70677401],
+  );
+  await client.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
+  await leader.line("the supervisor's connection ended");
+  // One of the two has the lock now, and the other's managers go.
+  await Promise.race([leader.line("leads again"), leader.line("standby")]);
+  if (leader.said("standby").length > 0) await standby.line("ready");
+  await waitForRow(
+    client,
+    `SELECT FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name ~ '^pg_work' HAVING count(*) = 1`,
+  );
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  assert.equal((await leader.end()).code, 0);
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("waits for a table that a process of another cluster has, and says so once", async () => {
+  const first = await startProcess(same);
+  await first.line("ready");
+  const second = await startProcess({ config: { url: database.url, "pg_conf.name": "other" } });
+  const waits = /^another manager has the table/;
+  await second.line(waits);
+  // It has done for that entry what can be done.
+  await second.line("ready");
+  const id = await insertTask(client, "SELECT 1");
+  await waitForState(client, id, "DONE");
+  assert.equal((await first.end()).code, 0);
+  await second.line("manager works");
+  assert.equal(second.said(waits).length, 1);
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  assert.equal((await second.end()).code, 0);
+});

@@ -1,0 +1,8 @@
+import { loadConfiguration } from "../../src/shared/config/load.js";
+import { connect, type Client } from "../../src/shared/database.js";
+
+/** Opens a connection by its url; the caller ends it. */
+export async function connectTo(url: string): Promise<Client> {
+  const { control } = await loadConfiguration({ cwd: "/", env: {}, control: url });
+  return await connect(control, { applicationName: "test" });
+}

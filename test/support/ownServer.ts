@@ -1,0 +1,52 @@
+import { after } from "node:test";
+import { startEmbedded, type EmbeddedServer } from "../../src/embedded/server.js";
+import { createLog } from "../../src/shared/log.js";
+import { temporaryFolder } from "./process.js";
+
+/** A server that a test may stop, kill and start again on the same data and port. */
+export class OwnServer {
+  readonly port: number;
+  readonly #data: string;
+  #server: EmbeddedServer | null = null;
+
+  private constructor(data: string, port: number) {
+    this.#data = data;
+    this.port = port;
+  }
+
+  /** One that is not started yet; ended after the test file. */
+  static async at(port: number): Promise<OwnServer> {
+    const server = new OwnServer(await temporaryFolder(), port);
+    after(() => server.stop());
+    return server;
+  }
+
+  get url(): string {
+    return `postgresql://postgres@127.0.0.1:${this.port}/postgres`;
+  }
+
+  get dataDirectory(): string {
+    return `${this.#data}/data`;
+  }
+
+  async start(): Promise<void> {
+    this.#server = await startEmbedded({
+      dataDirectory: this.dataDirectory,
+      port: this.port,
+      settings: { fsync: "off" },
+      log: createLog({ level: "silent", name: "test", write: () => {} }),
+    });
+  }
+
+  /** Fast: its sessions are told. */
+  async stop(): Promise<void> {
+    await this.#server?.stop();
+  }
+
+  /** Immediate: as after a crash. */
+  async crash(): Promise<void> {
+    if (this.#server === null) return;
+    process.kill(this.#server.pid, "SIGQUIT");
+    await this.#server.ended;
+  }
+}

@@ -1,0 +1,155 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { EventEmitter, once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const bin = fileURLToPath(new URL("../../src/cli/bin.js", import.meta.url));
+
+/** A line of the log. */
+export interface LogLine {
+  readonly level: string;
+  readonly name: string;
+  readonly pid: number;
+  readonly msg: string;
+  readonly [key: string]: unknown;
+}
+
+export interface ProcessOptions {
+  /** `start` unless given. */
+  readonly args?: readonly string[];
+  /** Beside PATH and HOME nothing else is in its environment. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** A new folder in the system's temporary one unless given. */
+  readonly cwd?: string;
+  /** Content of `pg_task.json` in its folder. */
+  readonly config?: unknown;
+  /** Whether it has a channel to its parent, as under a process manager. */
+  readonly forked?: boolean;
+  readonly user?: number;
+  /** The program and its arguments instead of pg-task's own. */
+  readonly command?: readonly [string, ...string[]];
+}
+
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** The real program, run by a test; ended when the test file has run. */
+export class TestProcess {
+  readonly child: ChildProcess;
+  readonly cwd: string;
+  readonly lines: LogLine[] = [];
+  /** Everything it wrote, as it was written. */
+  readonly output = { stdout: "", stderr: "" };
+  /** What it sent to its parent. */
+  readonly messages: unknown[] = [];
+  /** Resolves when it has ended and its output is read. */
+  readonly exit: Promise<Exit>;
+  readonly #news = new EventEmitter().setMaxListeners(0);
+  #over = false;
+
+  constructor(child: ChildProcess, cwd: string) {
+    this.child = child;
+    this.cwd = cwd;
+    child.stdout?.on("data", (data: Buffer) => (this.output.stdout += data.toString()));
+    child.stderr?.on("data", (data: Buffer) => (this.output.stderr += data.toString()));
+    if (child.stdout !== null) {
+      createInterface({ input: child.stdout }).on("line", (text) => this.#take(text));
+    }
+    child.on("message", (message) => {
+      this.messages.push(message);
+      this.#news.emit("news");
+    });
+    this.exit = once(child, "close").then(([code, signal]) => {
+      this.#over = true;
+      this.#news.emit("news");
+      return { code, signal };
+    });
+  }
+
+  get pid(): number {
+    const { pid } = this.child;
+    if (pid === undefined) throw new Error("the program could not be started");
+    return pid;
+  }
+
+  /** Lines whose msg is, or matches, this. */
+  said(msg: string | RegExp): LogLine[] {
+    return this.lines.filter((line) =>
+      typeof msg === "string" ? line.msg === msg : msg.test(line.msg),
+    );
+  }
+
+  /** The first such line, as soon as it is there, of the `count` that have to be. */
+  async line(msg: string | RegExp, count = 1): Promise<LogLine> {
+    await this.until(() => this.said(msg).length >= count, `${count} lines ${String(msg)}`);
+    const line = this.said(msg)[count - 1];
+    if (line === undefined) throw new Error("a line that was there is gone");
+    return line;
+  }
+
+  async message(message: unknown): Promise<void> {
+    await this.until(() => this.messages.includes(message), `the message ${String(message)}`);
+  }
+
+  /** Resolves when `condition` holds, looked at whenever something is heard of the program. */
+  async until(condition: () => boolean, what: string): Promise<void> {
+    while (!condition()) {
+      if (this.#over) {
+        throw new Error(
+          `expected ${what}, but it ended after\n${this.output.stdout}${this.output.stderr}`,
+        );
+      }
+      await once(this.#news, "news");
+    }
+  }
+
+  /** Signals it and waits for its end. */
+  async end(signal: NodeJS.Signals = "SIGTERM"): Promise<Exit> {
+    this.child.kill(signal);
+    return await this.exit;
+  }
+
+  #take(text: string): void {
+    // npm has things to say of its own.
+    if (text.startsWith("{")) this.lines.push(JSON.parse(text));
+    this.#news.emit("news");
+  }
+}
+
+/** Starts the program; it is killed after the test file if it still runs then. */
+export async function startProcess(options: ProcessOptions = {}): Promise<TestProcess> {
+  const cwd = options.cwd ?? (await temporaryFolder());
+  if (options.config !== undefined) {
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(options.config));
+  }
+  const [file, ...args] = options.command ?? [
+    process.execPath,
+    bin,
+    ...(options.args ?? ["start"]),
+  ];
+  const child = spawn(file, args, {
+    cwd,
+    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...options.env },
+    stdio: ["ignore", "pipe", "pipe", ...(options.forked === true ? ["ipc" as const] : [])],
+    ...(options.user === undefined ? {} : { uid: options.user, gid: options.user }),
+  });
+  const started = new TestProcess(child, cwd);
+  after(async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+    await started.exit;
+  });
+  return started;
+}
+
+/** A folder that is removed after the test file. */
+export async function temporaryFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "pg-task-process-"));
+  after(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
+  return folder;
+}

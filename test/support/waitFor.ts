@@ -1,0 +1,39 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { Client } from "../../src/shared/database.js";
+
+const lookEveryMs = 20;
+
+/** The first row of the query, as soon as there is one. */
+export async function waitForRow<Row extends object>(
+  client: Client,
+  sql: string,
+  parameters: readonly unknown[] = [],
+): Promise<Row> {
+  for (;;) {
+    const { rows } = await client.query<Row>(sql, [...parameters]);
+    const [row] = rows;
+    if (row !== undefined) return row;
+    await pause(lookEveryMs);
+  }
+}
+
+/** Inserts a task; its id. */
+export async function insertTask(client: Client, input: string, group = "group"): Promise<string> {
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, "group") VALUES ($1, $2) RETURNING id`,
+    [input, group],
+  );
+  return rows[0]?.id ?? "";
+}
+
+/** Resolves when the task is in that state; its row. */
+export async function waitForState(
+  client: Client,
+  id: string,
+  state: string,
+): Promise<{ owner: string | null; pid: number | null; output: string | null; crash: number }> {
+  return await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state = $2::text::state", [
+    id,
+    state,
+  ]);
+}
