@@ -57,8 +57,10 @@ export class Connector {
    */
   async open(): Promise<OpenConnection> {
     const client = await this.#connect();
-    const { outputLimit } = this.#parameters;
-    const wire = new Wire(client, Math.max(outputLimit, leastMessageLimit) + rowOverhead);
+    const wire = new Wire(
+      client,
+      () => Math.max(this.#parameters.outputLimit, leastMessageLimit) + rowOverhead,
+    );
     try {
       return await this.#introduce(wire);
     } catch (error) {

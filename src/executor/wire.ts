@@ -49,8 +49,8 @@ export class Wire {
   #over = false;
   #corked = false;
 
-  /** @param messageLimit largest message kept whole, in bytes */
-  constructor(client: Client, messageLimit: number) {
+  /** @param messageLimit largest message kept whole, in bytes; asked anew for each */
+  constructor(client: Client, messageLimit: () => number) {
     this.pid = keyDataPid(client);
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#connection = client.connection;

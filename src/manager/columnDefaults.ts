@@ -24,6 +24,11 @@ const parameterColumns = [
   ["null", "text"],
 ] as const;
 
+/** Default of the column plan when nobody says otherwise. */
+const usualPlan = "statement_timestamp()";
+/** Tells an expression that came from the file from one that the table's owner chose. */
+const planMark = "'pg_task.plan'";
+
 /**
  * Gives columns the defaults that follow session, role, database, server and, where none of those
  * made the setting, the file. A default somebody else chose is left alone; nothing is altered where
@@ -44,11 +49,11 @@ export async function applyColumnDefaults(
     if (parent === null || !parent.includes("NULLIF")) changes.push(alter("parent", wanted));
   }
   const plan = current.get("plan") ?? null;
-  if (plan === null || parameters["pg_task.plan"] !== "statement_timestamp()") {
-    if (plan !== (await rendered(client, parameters["pg_task.plan"]))) {
-      changes.push(alter("plan", parameters["pg_task.plan"]));
-    }
-  }
+  const planned = parameters["pg_task.plan"];
+  if (planned !== usualPlan) {
+    const wanted = `CASE WHEN ${planMark} <> '' THEN (${planned}) END`;
+    if (plan !== (await rendered(client, wanted))) changes.push(alter("plan", wanted));
+  } else if (plan === null || plan.includes(planMark)) changes.push(alter("plan", planned));
   for (const [column, type] of parameterColumns) {
     const wanted = String(parameters[`pg_task.${column}`]);
     const found = current.get(column) ?? null;

@@ -10,8 +10,10 @@ import type { TaskTable } from "./table.js";
 
 const oldestServer = 120_000;
 
-/** How long a change of the table may wait for a lock that producers hold up behind it, in ms. */
+/** How long a change of the table may wait for a lock that holds producers up behind it, in ms. */
 const lockTimeoutMs = 500;
+/** How long other managers may take to make their tables, which nobody else waits for, in ms. */
+const othersTimeoutMs = 30_000;
 
 /**
  * Makes what is missing of schema, type, table, indexes, triggers and defaults. Safe to repeat, and
@@ -35,11 +37,10 @@ export async function ensureTable(
   if (!entry.create && version < latestVersion) throw missing(table);
   await client.query("BEGIN");
   try {
+    await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
+    if (version < latestVersion) await lockMigration(client, identifier(table.schema));
+    await lockMigration(client, table.qualified);
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [
-      lockClasses.migration,
-      table.qualified,
-    ]);
     if (version < latestVersion) {
       await createSchema(client, table);
       await applyMigrations(client, table, await appliedVersion(client, table));
@@ -56,6 +57,13 @@ export async function ensureTable(
   const oid = await tableOid(client, table);
   if (oid === null) throw missing(table);
   return oid;
+}
+
+async function lockMigration(client: Client, name: string): Promise<void> {
+  await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [
+    lockClasses.migration,
+    name,
+  ]);
 }
 
 async function requireServerVersion(client: Client): Promise<void> {

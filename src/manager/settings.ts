@@ -42,6 +42,17 @@ const numeric = [
   "pg_work.restart",
 ] as const;
 
+/** The settings that are others now, each with its new value. */
+export function changedSettings(
+  before: ManagerSettings,
+  now: ManagerSettings,
+): Partial<ManagerSettings> {
+  const known = new Map<string, number>(Object.entries(before));
+  return Object.fromEntries(
+    Object.entries(now).filter(([name, value]) => known.get(name) !== value),
+  );
+}
+
 /** Reads the settings; one that makes no sense is left for the file's value, and said. */
 export async function readSettings(
   client: Client,

@@ -18,10 +18,12 @@ export class Workforce {
   readonly #executors: Executors;
   readonly #send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
   readonly #log: Log;
-  readonly #backoff = new Backoff({ firstMs: 100, maxMs: 10_000 });
+  readonly #backoff = new Backoff({ firstMs: 100, maxMs: 60_000 });
   #granted = 0;
+  /** Of the last grant. */
+  #grantNumber = 0;
   #demanded = 0;
-  #releasing = false;
+  #answered = true;
   #short = false;
   #notBefore = 0;
 
@@ -39,20 +41,26 @@ export class Workforce {
   }
 
   /** From now on there may be this many. */
-  grant(sessions: number): void {
-    this.#releasing ||= sessions < this.#granted;
+  grant(sessions: number, number: number): void {
     this.#granted = sessions;
+    this.#grantNumber = number;
+    this.#answered = false;
     this.letGo();
   }
 
   /** Gives up what is beyond the grant as it becomes free, and says when that is done. */
   letGo(): void {
-    const { size } = this.#sessions;
-    if (size > this.#granted) this.#sessions.close(size - this.#granted);
-    else if (this.#releasing) {
-      this.#releasing = false;
-      this.#send({ type: "held", sessions: size });
+    const { size, closing } = this.#sessions;
+    if (size > this.#granted) this.#sessions.close(size - closing - this.#granted);
+    else if (!this.#answered) {
+      this.#answered = true;
+      this.#send({ type: "held", sessions: size, number: this.#grantNumber });
     }
+  }
+
+  /** The longest pause before opening a session is tried again, in ms. */
+  set longestPauseMs(ms: number) {
+    this.#backoff.limit(ms);
   }
 
   /** How many tasks it is worth looking for beyond those that find a free session. */

@@ -7,6 +7,9 @@ export const lockClasses = {
   supervisor: 0x70677401,
   /** Second key: the table's oid; in its database. The one manager that may claim. */
   manager: 0x70677402,
-  /** Second key: hash of schema and table; in its database. Held while a schema is changed. */
+  /**
+   * Second key: hash of schema and table; in its database. Held while the table is made or changed,
+   * with that of the schema alone, which its tables share, before it while it is made.
+   */
   migration: 0x70677403,
 } as const;
