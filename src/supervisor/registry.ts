@@ -14,7 +14,7 @@ export class Registry {
   readonly #managers = new Map<string, ManagerThread>();
   readonly #leaving = new Set<ManagerThread>();
   /** When the last manager of a key that had to leave is gone. */
-  readonly #gone = new Map<string, Promise<unknown>>();
+  readonly #gone = new Map<string, Promise<void>>();
   #configuration: Configuration;
   #short = false;
 
@@ -73,15 +73,15 @@ export class Registry {
   #leave(key: string, manager: ManagerThread, graceMs: number): void {
     this.#leaving.add(manager);
     this.#shares.retire(manager);
-    const stopped = manager.stop(graceMs).then(() => {
-      this.#leaving.delete(manager);
-      this.#shares.leave(manager);
-    });
-    const gone = Promise.all([this.#gone.get(key), stopped]);
+    const gone = this.#end(manager, graceMs, this.#gone.get(key));
     this.#gone.set(key, gone);
-    void gone.then(() => {
-      if (this.#gone.get(key) === gone) this.#gone.delete(key);
-    });
+  }
+
+  async #end(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
+    await manager.stop(graceMs);
+    this.#leaving.delete(manager);
+    this.#shares.leave(manager);
+    await before;
   }
 
   async #add(entry: Entry): Promise<void> {

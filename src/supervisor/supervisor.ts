@@ -107,7 +107,6 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     const level = this.#configuration.parameters["pg_conf.log"];
     const { values } = this.#log.levels;
     if ((values[level] ?? Infinity) < this.#log.levelVal) this.#log.level = level;
-    const keys = (entries: readonly Entry[]): string[] => entries.map(({ key }) => key);
     this.#log.info(
       { added: keys(added), removed: keys(removed), changed, parameters },
       "configuration reloaded",
@@ -142,3 +141,5 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
   }
 }
+
+const keys = (entries: readonly Entry[]): string[] => entries.map(({ key }) => key);

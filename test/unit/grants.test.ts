@@ -1,0 +1,179 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { SessionShares, shareOut } from "../../src/supervisor/grants.js";
+
+/** A manager as the supervisor meets it: messages are on the way for a while in both directions. */
+class Holder {
+  /** Grants on the way to it, and answers on the way back. */
+  readonly inbox: { sessions: number; number: number }[] = [];
+  readonly outbox: { sessions: number; number: number }[] = [];
+  held = 0;
+  #granted = 0;
+  #number = 0;
+  #answered = true;
+
+  receive(): void {
+    const grant = this.inbox.shift();
+    if (grant === undefined) return;
+    this.#granted = grant.sessions;
+    this.#number = grant.number;
+    this.#answered = false;
+    this.#answer();
+  }
+
+  open(): void {
+    this.held = Math.max(this.held, this.#granted);
+  }
+
+  /** Sessions end one by one as they become free. */
+  letGo(): void {
+    if (this.held > this.#granted) this.held -= 1;
+    this.#answer();
+  }
+
+  die(): void {
+    this.held = this.#granted = 0;
+    this.#answered = true;
+    this.inbox.length = this.outbox.length = 0;
+  }
+
+  #answer(): void {
+    if (this.#answered || this.held > this.#granted) return;
+    this.#answered = true;
+    this.outbox.push({ sessions: this.held, number: this.#number });
+  }
+}
+
+const holderCount = 4;
+const step = fc.record({
+  holder: fc.nat(holderCount - 1),
+  what: fc.constantFrom(
+    "demand",
+    "receive",
+    "receive",
+    "open",
+    "open",
+    "let go",
+    "hear",
+    "hear",
+    "die",
+    "leave",
+    "total",
+  ),
+  sessions: fc.nat(12),
+});
+
+function world(total: number): { holders: Holder[]; shares: SessionShares<Holder> } {
+  const shares = new SessionShares<Holder>(total, (holder, sessions, number) => {
+    holder.inbox.push({ sessions, number });
+  });
+  const holders = Array.from({ length: holderCount }, () => new Holder());
+  for (const holder of holders) shares.join(holder);
+  return { holders, shares };
+}
+
+function hear(shares: SessionShares<Holder>, holder: Holder): void {
+  const answer = holder.outbox.shift();
+  if (answer !== undefined) shares.answer(holder, answer.sessions, answer.number);
+}
+
+function take(
+  { holders, shares }: ReturnType<typeof world>,
+  { holder: index, what, sessions }: { holder: number; what: string; sessions: number },
+): void {
+  const holder = holders[index];
+  if (holder === undefined) return;
+  if (what === "demand") shares.demand(holder, sessions);
+  else if (what === "receive") holder.receive();
+  else if (what === "open") holder.open();
+  else if (what === "let go") holder.letGo();
+  else if (what === "hear") hear(shares, holder);
+  else if (what === "total") shares.total = sessions + 1;
+  else if (what === "die") {
+    holder.die();
+    shares.clear(holder);
+  } else {
+    holder.die();
+    shares.leave(holder);
+    const next = new Holder();
+    holders[index] = next;
+    shares.join(next);
+  }
+}
+
+const together = (holders: readonly Holder[]): number =>
+  holders.reduce((sum, { held }) => sum + held, 0);
+
+describe("sessions that managers share", () => {
+  it("are never more than there are, whatever is on the way and whoever dies", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 12 }), fc.array(step, { maxLength: 80 }), (total, steps) => {
+        const it = world(total);
+        for (const each of steps) {
+          const before = together(it.holders);
+          take(it, each);
+          const now = together(it.holders);
+          assert.ok(now <= it.shares.held, `${now} held, ${it.shares.held} known of`);
+          // After the total was lowered there may be too many for a while, but never more than before.
+          assert.ok(now <= Math.max(before, it.shares.total), `${now} of ${it.shares.total}`);
+        }
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it("are all given to who asks for them, once every answer has come", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 12 }), fc.array(step, { maxLength: 60 }), (total, steps) => {
+        const it = world(total);
+        for (const each of steps) take(it, each);
+        const demands = it.holders.map((_, index) => (index + steps.length) % 7);
+        for (const [index, holder] of it.holders.entries()) {
+          it.shares.demand(holder, demands[index] ?? 0);
+        }
+        const quiet = (): boolean =>
+          it.holders.every(({ inbox, outbox }) => inbox.length + outbox.length === 0);
+        for (let round = 0; round < 100 || !quiet(); round += 1) {
+          assert.ok(round < 1000, "grants and answers go on for ever");
+          for (const holder of it.holders) {
+            holder.receive();
+            holder.open();
+            holder.letGo();
+            hear(it.shares, holder);
+          }
+        }
+        assert.deepEqual(
+          it.holders.map(({ held }) => held),
+          shareOut(it.shares.total, demands),
+        );
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it("go to nobody beyond what is asked for, and to the smallest demands first", () => {
+    assert.deepEqual(shareOut(10, [1, 20, 3]), [1, 6, 3]);
+    assert.deepEqual(shareOut(10, [1, 2, 3]), [1, 2, 3]);
+    assert.deepEqual(shareOut(1, [5, 5]), [1, 0]);
+  });
+
+  it("of a holder that has to leave are the others' as it gives them back", () => {
+    const { holders, shares } = world(4);
+    const [leaving, other] = holders;
+    assert.ok(leaving !== undefined && other !== undefined);
+    shares.demand(leaving, 4);
+    leaving.receive();
+    leaving.open();
+    hear(shares, leaving);
+    shares.demand(other, 4);
+    shares.retire(leaving);
+    shares.demand(leaving, 4);
+    while (leaving.held > 0) {
+      leaving.receive();
+      leaving.letGo();
+    }
+    while (leaving.outbox.length > 0) hear(shares, leaving);
+    assert.deepEqual(other.inbox.at(-1)?.sessions, 4);
+  });
+});
