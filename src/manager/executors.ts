@@ -25,6 +25,7 @@ const longestStopMs = 5_000;
 /** One executor thread: a place in the pool that stays taken until the thread's work ends. */
 export interface ExecutorThread {
   readonly number: number;
+  readonly pool: Piscina;
   readonly port: MessagePort;
   readonly sender: HandshakeSender;
   threadId: number | null;
@@ -73,17 +74,17 @@ export class Executors {
   }
 
   start(): ExecutorThread {
-    this.#pool ??= this.#createPool();
+    const pool = (this.#pool ??= this.#createPool());
     const { port1: port, port2 } = new MessageChannel();
     const sender = new HandshakeSender();
     const data: ExecutorThreadData = { port: port2, buffer: sender.buffer };
-    const work: Promise<unknown> = this.#pool.run(data, { transferList: [port2] });
+    const work: Promise<unknown> = pool.run(data, { transferList: [port2] });
     const number = (this.#started += 1);
     const ended = work.then(
       () => this.#ended(thread, null),
       (error: unknown) => this.#ended(thread, error),
     );
-    const thread: ExecutorThread = { number, port, sender, ended, threadId: null };
+    const thread: ExecutorThread = { number, pool, port, sender, ended, threadId: null };
     this.#threads.add(thread);
     this.#options.log.debug({ thread: number }, "executor thread starts");
     port.on("message", (message: FromExecutor) => this.#receive(thread, message));
@@ -129,16 +130,30 @@ export class Executors {
       // How many there are is decided by whoever starts them, since that may change meanwhile.
       maxThreads: mostThreads,
       concurrentTasksPerWorker: 1,
+      // Its default drops a thread whose work has ended without waiting until it is gone.
+      idleTimeout: Infinity,
       // Piscina's default blocks an idle thread's event loop, on which its connections live.
       atomics: "disabled",
     });
-    // A thread that dies before it is ready leaves its task queued for ever: only destroying rejects it.
-    pool.on("error", (error: unknown) => {
-      this.#options.log.error({ err: error }, "executor thread failed to start");
-      if (this.#pool === pool) this.#pool = null;
-      void pool.destroy();
-    });
+    pool.on("error", (error: unknown) => this.#abandon(pool, error));
+    // Looked at when the thread's own task, if it had one, has been rejected.
+    pool.on("workerDestroy", () => setImmediate(() => this.#checkStarts(pool)));
     return pool;
+  }
+
+  /** A thread that dies before it is ready leaves its task queued for ever, with or without an error. */
+  #checkStarts(pool: Piscina): void {
+    const wanted = [...this.#threads].filter((thread) => thread.pool === pool);
+    if (wanted.length <= pool.threads.length) return;
+    this.#abandon(pool, new PgTaskError("THREAD_DIED", "a thread ended before it was ready"));
+  }
+
+  /** Only destroying the pool rejects what is queued in it. */
+  #abandon(pool: Piscina, error: unknown): void {
+    if (this.#pool !== pool) return;
+    this.#options.log.error({ reason: reasonOf(error) }, "executor thread failed to start");
+    this.#pool = null;
+    void pool.destroy();
   }
 
   #hand(thread: ExecutorThread, payload: object, type: "start" | "reconfigure" | "dispatch"): void {
@@ -160,9 +175,12 @@ export class Executors {
   /** Ends a thread that answers no more; its connections end with it. */
   #kill(thread: ExecutorThread, reason: unknown): void {
     if (!this.#threads.has(thread)) return;
-    this.#options.log.error({ thread: thread.number, err: reason }, "executor thread is ended");
+    this.#options.log.error(
+      { thread: thread.number, reason: reasonOf(reason) },
+      "executor thread is ended",
+    );
     const known = new Set([...this.#threads].map((each) => each.threadId));
-    for (const worker of this.#pool?.threads ?? []) {
+    for (const worker of thread.pool.threads) {
       // One that never said hello is known by nobody.
       const hangs = thread.threadId === null ? !known.has(worker.threadId) : false;
       if (worker.threadId === thread.threadId || hangs) void worker.terminate();

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
-import type { Client } from "../shared/database.js";
+import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
@@ -97,6 +97,8 @@ export class Manager implements LifecycleHooks {
       sessions: this.#sessions,
       executors: this.#executors,
       send: this.#send,
+      longestPauseMs: () =>
+        this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
       log,
     });
     this.#turn = new Turn({
@@ -169,7 +171,8 @@ export class Manager implements LifecycleHooks {
         this.#groups.end(hash);
         this.#outbox.add(result, owner);
       },
-      lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
+      // Where our own connection is gone too, the server or the network went.
+      lost: (run, owner) => this.#orphans.lost({ ...run, owner }, this.#service !== null),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
@@ -190,7 +193,6 @@ export class Manager implements LifecycleHooks {
   #goBy(settings: ManagerSettings): void {
     const before = this.#settings;
     this.#settings = settings;
-    this.#workforce.longestPauseMs = settings.restartMs;
     this.#executors.reconfigure();
     if (this.#service === null || before === null) return;
     this.#service.reconfigure(settings);
@@ -279,7 +281,7 @@ export class Manager implements LifecycleHooks {
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
-      await client.end().catch(() => {});
+      await disconnect(client);
     }
   }
 

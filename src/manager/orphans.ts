@@ -34,9 +34,13 @@ export class Orphans {
     return this.#orphans.has(id);
   }
 
-  /** A session of ours was lost in the middle of this run, which its group counts already. */
-  lost(run: OwnedRow): void {
-    this.#orphans.set(run.id, { ...run, blame: true });
+  /**
+   * A session of ours was lost in the middle of this run, which its group counts already.
+   *
+   * @param blame whether the run itself may be what ended its session
+   */
+  lost(run: OwnedRow, blame: boolean): void {
+    this.#orphans.set(run.id, { ...run, blame });
   }
 
   /** The server or the network went, not the sessions by their own doing. */

@@ -204,7 +204,9 @@ export class Sessions {
   threadEnded(thread: ExecutorThread, reason: PgTaskError | null): void {
     if (reason !== null) this.#log.error({ reason: reason.message }, "executor thread died");
     for (const session of this.#sessions.values()) {
-      if (session.thread === thread) this.#gone(session.number);
+      if (session.thread !== thread) continue;
+      if (session.state === "opening" && reason !== null) this.#events.unopened(reason.message);
+      this.#gone(session.number);
     }
     this.#events.changed();
   }

@@ -18,7 +18,8 @@ export class Workforce {
   readonly #executors: Executors;
   readonly #send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
   readonly #log: Log;
-  readonly #backoff = new Backoff({ firstMs: 100, maxMs: 60_000 });
+  readonly #longestPauseMs: () => number;
+  readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
   /** Of the last grant. */
   #grantNumber = 0;
@@ -32,11 +33,14 @@ export class Workforce {
     readonly executors: Executors;
     /** Tells the supervisor how many sessions could be used, and how many are held. */
     readonly send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
+    /** No pause before sessions are opened again is longer. */
+    readonly longestPauseMs: () => number;
     readonly log: Log;
   }) {
     this.#sessions = options.sessions;
     this.#executors = options.executors;
     this.#send = options.send;
+    this.#longestPauseMs = options.longestPauseMs;
     this.#log = options.log;
   }
 
@@ -58,11 +62,6 @@ export class Workforce {
     }
   }
 
-  /** The longest pause before opening a session is tried again, in ms. */
-  set longestPauseMs(ms: number) {
-    this.#backoff.limit(ms);
-  }
-
   /** How many tasks it is worth looking for beyond those that find a free session. */
   get lookAhead(): number {
     const asked = this.#demanded >= this.#sessions.size + mostLookAhead;
@@ -73,7 +72,9 @@ export class Workforce {
   /** A session could not be opened. */
   refused(reason: string): void {
     if (this.#notBefore === 0) this.#log.warn({ reason }, "no session could be opened, tasks wait");
-    this.#notBefore = performance.now() + this.#backoff.next();
+    // Those opened together are refused for one reason.
+    if (performance.now() < this.#notBefore) return;
+    this.#notBefore = performance.now() + Math.min(this.#backoff.next(), this.#longestPauseMs());
   }
 
   /** Opens sessions for `more` tasks that could start: few at first, more if those don't suffice. */

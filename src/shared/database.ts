@@ -80,6 +80,16 @@ async function open(
   return client;
 }
 
+/** How long the server may take to close a connection after our goodbye, in ms. */
+const goodbyeMs = 5_000;
+
+/** Ends a connection in order, or by itself where the server does not answer; never rejects. */
+export async function disconnect(client: Client): Promise<void> {
+  const timer = setTimeout(() => client.connection.stream.destroy(), goodbyeMs);
+  await client.end().catch(() => {});
+  clearTimeout(timer);
+}
+
 async function tlsOptions(target: ConnectionTarget): Promise<Record<string, unknown>> {
   const { readFile } = await import("node:fs/promises");
   const verify = target.sslmode === "verify-ca" || target.sslmode === "verify-full";

@@ -1,7 +1,7 @@
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
-import { connect, type Client } from "../shared/database.js";
+import { connect, disconnect, type Client } from "../shared/database.js";
 import { lockClasses } from "../shared/locks.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
@@ -51,7 +51,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   /** Gives the lock up, if it is held, by ending the connection. */
   async stop(): Promise<void> {
     this.#ending.abort();
-    await this.#client?.end().catch(() => {});
+    if (this.#client !== null) await disconnect(this.#client);
     await this.#work;
   }
 
@@ -97,7 +97,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
-      await client.end().catch(() => {});
+      await disconnect(client);
     }
   }
 

@@ -55,7 +55,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
   readonly #ending = new AbortController();
-  readonly #backoff: Backoff;
+  /** Pauses after deaths of the thread, and while its role or database cannot be made. */
+  readonly #deaths: Backoff;
+  readonly #refusals: Backoff;
   #entry: Entry;
   #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
@@ -70,7 +72,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#entry = entry;
     this.#options = options;
     this.#log = options.log;
-    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#refusals = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
     this.answered = new Promise((resolve) => {
       this.once("ready", resolve);
       this.once("waiting", () => resolve());
@@ -92,8 +95,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
    */
   async reconfigure(entry: Entry): Promise<void> {
     this.#entry = entry;
-    this.#backoff.limit(longestPauseMs(entry));
-    this.#backoff.reset();
+    for (const backoff of [this.#deaths, this.#refusals]) {
+      backoff.limit(longestPauseMs(entry));
+      backoff.reset();
+    }
     this.#retry.abort();
     const child = this.#child;
     if (child === null) return;
@@ -109,21 +114,27 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const late = new AbortController();
     const ended = this.#running.finally(() => late.abort());
     if (await pause(graceMs + beyondGraceMs, late.signal)) {
-      this.#log.error({ entry: this.#entry.key }, "manager does not stop, its thread is ended");
-      await this.#child?.worker.terminate();
+      await this.#giveUp();
     }
     await ended;
   }
 
+  async #giveUp(): Promise<void> {
+    const child = this.#child;
+    if (child === null) return;
+    this.#child = null;
+    this.#log.error({ entry: this.#entry.key }, "manager does not stop, its thread is ended");
+    await child.worker.terminate();
+  }
+
   async #keepRunning(): Promise<void> {
-    this.on("ready", () => {
-      this.#backoff.reset();
-      this.#said = null;
-    });
     while (await this.#prepare()) {
+      const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
-      const pauseMs = this.#backoff.next();
+      // One that works and soon dies again has not recovered.
+      if (performance.now() - start > longestPauseMs(this.#entry)) this.#deaths.reset();
+      const pauseMs = this.#deaths.next();
       this.#log.error(
         { entry: this.#entry.key, reason: reason.message, pauseMs },
         "manager died, it is started again",
@@ -139,11 +150,13 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     while (!this.#ending.signal.aborted) {
       try {
         await this.#options.accounts.ensure(this.#entry);
+        this.#refusals.reset();
+        this.#said = null;
         return !this.#ending.signal.aborted;
       } catch (error) {
         this.#sayWaiting(error);
         this.emit("waiting", toReport(error));
-        await this.#pause(this.#backoff.next());
+        await this.#pause(this.#refusals.next());
       }
     }
     return false;
@@ -153,7 +166,12 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   async #mend(): Promise<void> {
     if (this.#mending) return;
     this.#mending = true;
-    await this.#options.accounts.ensure(this.#entry).catch((error) => this.#sayWaiting(error));
+    try {
+      await this.#options.accounts.ensure(this.#entry);
+      this.#said = null;
+    } catch (error) {
+      this.#sayWaiting(error);
+    }
     this.#mending = false;
   }
 

@@ -8,6 +8,7 @@ export class OwnServer {
   readonly port: number;
   readonly #data: string;
   #server: EmbeddedServer | null = null;
+  readonly #frozen: number[] = [];
 
   private constructor(data: string, port: number) {
     this.#data = data;
@@ -40,7 +41,14 @@ export class OwnServer {
 
   /** Fast: its sessions are told. */
   async stop(): Promise<void> {
+    for (const pid of this.#frozen.splice(0)) process.kill(pid, "SIGCONT");
     await this.#server?.stop();
+  }
+
+  /** Stops these of its processes from doing anything; they go on when the server is stopped. */
+  freeze(pids: readonly number[]): void {
+    for (const pid of pids) process.kill(pid, "SIGSTOP");
+    this.#frozen.push(...pids);
   }
 
   /** Immediate: as after a crash. */

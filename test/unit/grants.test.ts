@@ -108,46 +108,54 @@ const together = (holders: readonly Holder[]): number =>
 describe("sessions that managers share", () => {
   it("are never more than there are, whatever is on the way and whoever dies", () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 12 }), fc.array(step, { maxLength: 80 }), (total, steps) => {
-        const it = world(total);
-        for (const each of steps) {
-          const before = together(it.holders);
-          take(it, each);
-          const now = together(it.holders);
-          assert.ok(now <= it.shares.held, `${now} held, ${it.shares.held} known of`);
-          // After the total was lowered there may be too many for a while, but never more than before.
-          assert.ok(now <= Math.max(before, it.shares.total), `${now} of ${it.shares.total}`);
-        }
-      }),
+      fc.property(
+        fc.integer({ min: 1, max: 12 }),
+        fc.array(step, { maxLength: 80 }),
+        (total, steps) => {
+          const it = world(total);
+          for (const each of steps) {
+            const before = together(it.holders);
+            take(it, each);
+            const now = together(it.holders);
+            assert.ok(now <= it.shares.held, `${now} held, ${it.shares.held} known of`);
+            // After the total was lowered there may be too many for a while, but never more than before.
+            assert.ok(now <= Math.max(before, it.shares.total), `${now} of ${it.shares.total}`);
+          }
+        },
+      ),
       { numRuns: 3000 },
     );
   });
 
   it("are all given to who asks for them, once every answer has come", () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 12 }), fc.array(step, { maxLength: 60 }), (total, steps) => {
-        const it = world(total);
-        for (const each of steps) take(it, each);
-        const demands = it.holders.map((_, index) => (index + steps.length) % 7);
-        for (const [index, holder] of it.holders.entries()) {
-          it.shares.demand(holder, demands[index] ?? 0);
-        }
-        const quiet = (): boolean =>
-          it.holders.every(({ inbox, outbox }) => inbox.length + outbox.length === 0);
-        for (let round = 0; round < 100 || !quiet(); round += 1) {
-          assert.ok(round < 1000, "grants and answers go on for ever");
-          for (const holder of it.holders) {
-            holder.receive();
-            holder.open();
-            holder.letGo();
-            hear(it.shares, holder);
+      fc.property(
+        fc.integer({ min: 1, max: 12 }),
+        fc.array(step, { maxLength: 60 }),
+        (total, steps) => {
+          const it = world(total);
+          for (const each of steps) take(it, each);
+          const demands = it.holders.map((_, index) => (index + steps.length) % 7);
+          for (const [index, holder] of it.holders.entries()) {
+            it.shares.demand(holder, demands[index] ?? 0);
           }
-        }
-        assert.deepEqual(
-          it.holders.map(({ held }) => held),
-          shareOut(it.shares.total, demands),
-        );
-      }),
+          const quiet = (): boolean =>
+            it.holders.every(({ inbox, outbox }) => inbox.length + outbox.length === 0);
+          for (let round = 0; round < 100 || !quiet(); round += 1) {
+            assert.ok(round < 1000, "grants and answers go on for ever");
+            for (const holder of it.holders) {
+              holder.receive();
+              holder.open();
+              holder.letGo();
+              hear(it.shares, holder);
+            }
+          }
+          assert.deepEqual(
+            it.holders.map(({ held }) => held),
+            shareOut(it.shares.total, demands),
+          );
+        },
+      ),
       { numRuns: 1000 },
     );
   });
