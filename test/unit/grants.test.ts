@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import fc from "fast-check";
+import { array, assert as check, constantFrom, integer, nat, property, record } from "fast-check";
 import { SessionShares, shareOut } from "../../src/supervisor/grants.js";
 
 /** A manager as the supervisor meets it: messages are on the way for a while in both directions. */
@@ -46,9 +46,9 @@ class Holder {
 }
 
 const holderCount = 4;
-const step = fc.record({
-  holder: fc.nat(holderCount - 1),
-  what: fc.constantFrom(
+const step = record({
+  holder: nat(holderCount - 1),
+  what: constantFrom(
     "demand",
     "receive",
     "receive",
@@ -61,7 +61,7 @@ const step = fc.record({
     "leave",
     "total",
   ),
-  sessions: fc.nat(12),
+  sessions: nat(12),
 });
 
 function world(total: number): { holders: Holder[]; shares: SessionShares<Holder> } {
@@ -107,55 +107,47 @@ const together = (holders: readonly Holder[]): number =>
 
 describe("sessions that managers share", () => {
   it("are never more than there are, whatever is on the way and whoever dies", () => {
-    fc.assert(
-      fc.property(
-        fc.integer({ min: 1, max: 12 }),
-        fc.array(step, { maxLength: 80 }),
-        (total, steps) => {
-          const it = world(total);
-          for (const each of steps) {
-            const before = together(it.holders);
-            take(it, each);
-            const now = together(it.holders);
-            assert.ok(now <= it.shares.held, `${now} held, ${it.shares.held} known of`);
-            // After the total was lowered there may be too many for a while, but never more than before.
-            assert.ok(now <= Math.max(before, it.shares.total), `${now} of ${it.shares.total}`);
-          }
-        },
-      ),
+    check(
+      property(integer({ min: 1, max: 12 }), array(step, { maxLength: 80 }), (total, steps) => {
+        const all = world(total);
+        for (const each of steps) {
+          const before = together(all.holders);
+          take(all, each);
+          const now = together(all.holders);
+          assert.ok(now <= all.shares.held, `${now} held, ${all.shares.held} known of`);
+          // After the total was lowered there may be too many for a while, but never more than before.
+          assert.ok(now <= Math.max(before, all.shares.total), `${now} of ${all.shares.total}`);
+        }
+      }),
       { numRuns: 3000 },
     );
   });
 
   it("are all given to who asks for them, once every answer has come", () => {
-    fc.assert(
-      fc.property(
-        fc.integer({ min: 1, max: 12 }),
-        fc.array(step, { maxLength: 60 }),
-        (total, steps) => {
-          const it = world(total);
-          for (const each of steps) take(it, each);
-          const demands = it.holders.map((_, index) => (index + steps.length) % 7);
-          for (const [index, holder] of it.holders.entries()) {
-            it.shares.demand(holder, demands[index] ?? 0);
+    check(
+      property(integer({ min: 1, max: 12 }), array(step, { maxLength: 60 }), (total, steps) => {
+        const all = world(total);
+        for (const each of steps) take(all, each);
+        const demands = all.holders.map((_, index) => (index + steps.length) % 7);
+        for (const [index, holder] of all.holders.entries()) {
+          all.shares.demand(holder, demands[index] ?? 0);
+        }
+        const quiet = (): boolean =>
+          all.holders.every(({ inbox, outbox }) => inbox.length + outbox.length === 0);
+        for (let round = 0; round < 100 || !quiet(); round += 1) {
+          assert.ok(round < 1000, "grants and answers go on for ever");
+          for (const holder of all.holders) {
+            holder.receive();
+            holder.open();
+            holder.letGo();
+            hear(all.shares, holder);
           }
-          const quiet = (): boolean =>
-            it.holders.every(({ inbox, outbox }) => inbox.length + outbox.length === 0);
-          for (let round = 0; round < 100 || !quiet(); round += 1) {
-            assert.ok(round < 1000, "grants and answers go on for ever");
-            for (const holder of it.holders) {
-              holder.receive();
-              holder.open();
-              holder.letGo();
-              hear(it.shares, holder);
-            }
-          }
-          assert.deepEqual(
-            it.holders.map(({ held }) => held),
-            shareOut(it.shares.total, demands),
-          );
-        },
-      ),
+        }
+        assert.deepEqual(
+          all.holders.map(({ held }) => held),
+          shareOut(all.shares.total, demands),
+        );
+      }),
       { numRuns: 1000 },
     );
   });
