@@ -51,6 +51,22 @@ async function sessions(count: number): Promise<void> {
   );
 }
 
+/** Ends as many of the tasks that run, each with an error of its own. */
+async function endRunning(count: number): Promise<void> {
+  const { rows } = await client.query<{ id: string }>(
+    `SELECT id, pg_cancel_backend(pid)
+     FROM (SELECT id, pid FROM task WHERE state = 'WORK' ORDER BY id LIMIT $1) AS chosen`,
+    [count],
+  );
+  for (const { id } of rows) await ended(id);
+}
+
+/** Leaves no task to run, and ends those that do. */
+async function endAll(): Promise<void> {
+  await client.query("DELETE FROM task WHERE state = 'PLAN'");
+  await endRunning(100);
+}
+
 /** Another value than the default for each parameter that is a column's default. */
 const columns = {
   "pg_task.delete": false,
@@ -192,13 +208,11 @@ it("runs more at once, then fewer, without disturbing what runs", async () => {
   await runAtOnce(4);
   await reload(program, { "pg_task.run": 1 });
   await program.line("settings changed", 2);
-  await client.query("DELETE FROM task WHERE id = (SELECT min(id) FROM task WHERE state = 'WORK')");
+  await endRunning(1);
   await runAtOnce(3);
-  await client.query(
-    "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE state = 'WORK' ORDER BY id LIMIT 3)",
-  );
+  await endRunning(3);
   await runAtOnce(1);
-  await client.query("DELETE FROM task");
+  await endAll();
   assert.equal((await program.end()).code, 0);
 });
 
@@ -212,12 +226,11 @@ it("opens more sessions, then gives them back, as pg_conf.max is changed", async
   await runAtOnce(5);
   await reload(program, { "pg_conf.max": 3 });
   // Tasks that run go on; their sessions go when they have ended.
-  await client.query(
-    "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE state = 'WORK' ORDER BY id LIMIT 4)",
-  );
+  await runAtOnce(5);
+  await endRunning(2);
   await sessions(3);
   await runAtOnce(3);
-  await client.query("DELETE FROM task");
+  await endAll();
   assert.equal((await program.end()).code, 0);
 });
 
@@ -246,7 +259,7 @@ it("uses as many threads as it may by now", async () => {
   await insert("SELECT pg_sleep(3600)", 2);
   await sessions(22);
   assert.equal(program.said("executor thread starts").length, 2);
-  await client.query("DELETE FROM task");
+  await endAll();
   assert.equal((await program.end()).code, 0);
 });
 
