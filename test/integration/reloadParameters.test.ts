@@ -37,9 +37,13 @@ async function insert(input: string, count = 1): Promise<string> {
 const ended = async (id: string): Promise<{ error: string | null; output: string | null }> =>
   await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state IN ('DONE', 'FAIL')", [id]);
 
-/** Waits until exactly so many tasks run, and as many as that have a session. */
+/** Tasks that are in the middle of their pg_sleep: a cancellation ends the task itself. */
+const sleeping = `task JOIN pg_stat_activity AS activity USING (pid)
+  WHERE task.state = 'WORK' AND activity.wait_event = 'PgSleep'`;
+
+/** Waits until exactly so many tasks run. */
 async function runAtOnce(count: number): Promise<void> {
-  await waitForRow(client, "SELECT FROM task WHERE state = 'WORK' HAVING count(*) = $1", [count]);
+  await waitForRow(client, `SELECT FROM ${sleeping} HAVING count(*) = $1`, [count]);
 }
 
 async function sessions(count: number): Promise<void> {
@@ -55,16 +59,18 @@ async function sessions(count: number): Promise<void> {
 async function endRunning(count: number): Promise<void> {
   const { rows } = await client.query<{ id: string }>(
     `SELECT id, pg_cancel_backend(pid)
-     FROM (SELECT id, pid FROM task WHERE state = 'WORK' ORDER BY id LIMIT $1) AS chosen`,
+     FROM (SELECT id, pid FROM ${sleeping} ORDER BY id LIMIT $1) AS chosen`,
     [count],
   );
+  assert.equal(rows.length, count);
   for (const { id } of rows) await ended(id);
 }
 
 /** Leaves no task to run, and ends those that do. */
-async function endAll(): Promise<void> {
+async function endAll(count: number): Promise<void> {
   await client.query("DELETE FROM task WHERE state = 'PLAN'");
-  await endRunning(100);
+  await runAtOnce(count);
+  await endRunning(count);
 }
 
 /** Another value than the default for each parameter that is a column's default. */
@@ -212,7 +218,7 @@ it("runs more at once, then fewer, without disturbing what runs", async () => {
   await runAtOnce(3);
   await endRunning(3);
   await runAtOnce(1);
-  await endAll();
+  await endAll(1);
   assert.equal((await program.end()).code, 0);
 });
 
@@ -230,7 +236,7 @@ it("opens more sessions, then gives them back, as pg_conf.max is changed", async
   await endRunning(2);
   await sessions(3);
   await runAtOnce(3);
-  await endAll();
+  await endAll(3);
   assert.equal((await program.end()).code, 0);
 });
 
@@ -253,13 +259,13 @@ it("logs as much as it is told by now, in all of its threads", async () => {
 it("uses as many threads as it may by now", async () => {
   const program = await start({ "pg_conf.threads": 1, "pg_conf.log": "debug" });
   await insert("SELECT pg_sleep(3600)", 20);
-  await sessions(20);
+  await runAtOnce(20);
   assert.equal(program.said("executor thread starts").length, 1);
   await reload(program, { "pg_conf.threads": 2, "pg_conf.log": "debug" });
   await insert("SELECT pg_sleep(3600)", 2);
-  await sessions(22);
+  await runAtOnce(22);
   assert.equal(program.said("executor thread starts").length, 2);
-  await endAll();
+  await endAll(22);
   assert.equal((await program.end()).code, 0);
 });
 
