@@ -102,8 +102,7 @@ async function inspectEntries(
 ): Promise<EntryFindings[]> {
   const { entries, control: target } = configuration;
   const inspectOne = async (entry: Entry): Promise<EntryFindings> => {
-    const isSame = entry.target.host === target.host && entry.target.port === target.port;
-    if (!isSame) return await inspectEntry(entry, null);
+    if (entry.elsewhere) return await inspectEntry(entry, null);
     if (control instanceof PgTaskError) return notInspected(entry);
     return await inspectEntry(entry, { target, findings: control });
   };

@@ -1,11 +1,17 @@
 import { resolve } from "node:path";
 import { startEmbedded, type EmbeddedServer } from "../embedded/server.js";
-import { loadConfiguration } from "../shared/config/load.js";
+import {
+  explainConfiguration,
+  type ControlConnection,
+  type ExplainedConfiguration,
+} from "../shared/config/load.js";
 import { findSource } from "../shared/config/source.js";
-import type { Configuration } from "../shared/config/types.js";
 import { PgTaskError } from "../shared/errors.js";
 import { Supervisor } from "../supervisor/supervisor.js";
+import { FileWatch } from "./fileWatch.js";
 import { openLog, type OpenLog } from "./output.js";
+import { Reloading } from "./reloading.js";
+import { ReloadRequest } from "./reloadRequest.js";
 import { StopRequest } from "./stopRequest.js";
 
 export interface StartOptions {
@@ -23,6 +29,19 @@ const defaultData = ".pg-task/data";
 /** Stands for the embedded server's url while the configuration is read to see whether it is valid. */
 const notStartedYet = "postgresql://postgres@127.0.0.1/postgres";
 
+/** What a run of pg-task lives in, whatever server it works on. */
+interface Surroundings {
+  readonly output: OpenLog;
+  readonly requests: { readonly stop: StopRequest; readonly reload: ReloadRequest };
+  /** Of the configuration file; null without one. */
+  readonly watch: FileWatch | null;
+  /** Reads the configuration, the first time or (with the control connection in use) again. */
+  readonly read: (
+    control: string | undefined,
+    inUse?: ControlConnection,
+  ) => Promise<ExplainedConfiguration>;
+}
+
 /**
  * Runs pg-task until it is told to stop.
  *
@@ -31,60 +50,85 @@ const notStartedYet = "postgresql://postgres@127.0.0.1/postgres";
  */
 export async function start(options: StartOptions): Promise<number> {
   const source = { file: options.config, cwd: process.cwd(), env: process.env };
-  const embedding = options.embedded === true || (await findSource(source)).nothing;
+  const { file, nothing } = await findSource(source);
+  const embedding = options.embedded === true || nothing;
   if (!embedding && (options.data !== undefined || options.port !== undefined)) {
     throw new PgTaskError(
       "CONFIG_CONFLICT",
       "--data and --port are for the embedded server: add --embedded, or drop them",
     );
   }
-  const read = async (control: string | undefined): Promise<Configuration> =>
-    await loadConfiguration({ ...source, control });
-  const valid = await read(embedding ? notStartedYet : undefined);
-  const output = openLog(valid.parameters["pg_conf.log"]);
-  const stop = new StopRequest(output.log);
+  const watch = file === null ? null : await FileWatch.of(file);
+  const valid = await explainConfiguration({
+    ...source,
+    control: embedding ? notStartedYet : undefined,
+  });
+  const output = openLog(valid.configuration.parameters["pg_conf.log"]);
+  const warn = (message: string): void => output.log.warn(message);
+  const requests = { stop: new StopRequest(output.log), reload: new ReloadRequest() };
+  const surroundings: Surroundings = {
+    output,
+    requests,
+    watch,
+    read: async (control, inUse) =>
+      await explainConfiguration({
+        ...source,
+        // The one found at the start, also when it is gone meanwhile.
+        ...(file === null ? {} : { file }),
+        control,
+        ...(inUse === undefined ? {} : { inUse, warn }),
+      }),
+  };
   try {
-    if (!embedding) return await supervise(valid, output, stop);
-    return await superviseEmbedded(options, output, stop, read);
+    if (!embedding) return await supervise(valid, surroundings);
+    return await superviseEmbedded(options, surroundings);
   } finally {
-    stop.ignore();
+    requests.stop.ignore();
+    requests.reload.ignore();
   }
 }
 
 async function superviseEmbedded(
   { data, port }: StartOptions,
-  output: OpenLog,
-  stop: StopRequest,
-  read: (control: string) => Promise<Configuration>,
+  surroundings: Surroundings,
 ): Promise<number> {
   const embedded = await startEmbedded({
     dataDirectory: resolve(data ?? defaultData),
-    log: output.log,
+    log: surroundings.output.log,
     ...(port === undefined ? {} : { port }),
   });
   try {
-    return await supervise(await read(`${embedded.url}?sslmode=disable`), output, stop, embedded);
+    const url = `${embedded.url}?sslmode=disable`;
+    return await supervise(await surroundings.read(url), surroundings, { embedded, url });
   } finally {
     await embedded.stop();
   }
 }
 
 async function supervise(
-  configuration: Configuration,
-  { log, writeLine }: OpenLog,
-  stop: StopRequest,
-  embedded?: EmbeddedServer,
+  explained: ExplainedConfiguration,
+  { output: { log, writeLine }, requests, watch, read }: Surroundings,
+  own?: { readonly embedded: EmbeddedServer; readonly url: string },
 ): Promise<number> {
-  const supervisor = new Supervisor(configuration, { log, writeLine });
+  const supervisor = new Supervisor(explained.configuration, { log, writeLine });
   supervisor.once("ready", () => process.send?.("ready"));
   let failure: Error | null = null;
-  void embedded?.ended.then((how) => {
+  void own?.embedded.ended.then((how) => {
     failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
     return supervisor.end(0);
   });
   void supervisor.run().catch(() => {});
-  stop.passOn(supervisor);
+  requests.stop.passOn(supervisor);
+  const reloading = new Reloading(explained, {
+    read: (inUse) => read(own?.url, inUse),
+    to: supervisor,
+    log,
+  });
+  requests.reload.passOn(() => reloading.asked());
+  const ended = new AbortController();
+  void watch?.follow(() => reloading.fileChanged(), ended.signal);
   const reason = (await supervisor.stopped) ?? failure;
+  ended.abort();
   if (reason !== null) throw reason;
   log.info("stopped");
   return 0;

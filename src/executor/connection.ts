@@ -76,8 +76,7 @@ export class Connector {
    */
   async open(): Promise<OpenConnection> {
     const client = await this.#connect();
-    const { outputLimit } = this.#parameters;
-    const wire = new Wire(takeOver(client), messageLimit(outputLimit));
+    const wire = new Wire(takeOver(client), () => messageLimit(this.#parameters.outputLimit));
     try {
       return await this.#introduce(wire);
     } catch (error) {

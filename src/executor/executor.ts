@@ -10,7 +10,8 @@ import { Session, type SessionEvents } from "./session.js";
  * not there have no effect.
  */
 export class Executor {
-  readonly #parameters: ExecutorParameters;
+  /** Sessions and connector look at this one object, which changes with reconfigure. */
+  readonly #parameters: { -readonly [K in keyof ExecutorParameters]: ExecutorParameters[K] };
   readonly #connector: Connector;
   readonly #send: (message: FromExecutor) => void;
   readonly #log: Log;
@@ -24,10 +25,15 @@ export class Executor {
     parameters: ExecutorParameters,
     options: { readonly send: (message: FromExecutor) => void; readonly log: Log },
   ) {
-    this.#parameters = parameters;
-    this.#connector = new Connector(parameters);
+    this.#parameters = { ...parameters };
+    this.#connector = new Connector(this.#parameters);
     this.#send = options.send;
     this.#log = options.log;
+  }
+
+  /** Every run that starts from now on has this limit of output. */
+  reconfigure({ outputLimit }: ExecutorParameters): void {
+    this.#parameters.outputLimit = outputLimit;
   }
 
   /** Opens sessions; each answers `opened` or `unopened`. */

@@ -8,10 +8,10 @@ const headerBytes = 5;
 
 /**
  * Cuts the server's byte stream into its messages, in bounded memory: of a message larger than
- * `limit` bytes only the first `limit` are kept.
+ * `limit` bytes, which is asked anew for each, only the first `limit` are kept.
  */
 export class Frames {
-  readonly #limit: number;
+  readonly #limit: () => number;
   readonly #handle: FrameHandler;
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
@@ -21,7 +21,7 @@ export class Frames {
   #kept = 0;
   #missing = 0;
 
-  constructor(limit: number, handle: FrameHandler) {
+  constructor(limit: () => number, handle: FrameHandler) {
     this.#limit = limit;
     this.#handle = handle;
   }
@@ -51,13 +51,14 @@ export class Frames {
     const length = header.readUInt32BE(headerOffset + 1) - 4;
     if (length < 0) throw new Error(`message of type ${code} with a length below 4`);
     const end = offset + length;
-    if (end <= chunk.length && length <= this.#limit) {
+    const limit = this.#limit();
+    if (end <= chunk.length && length <= limit) {
       this.#handle(code, chunk.subarray(offset, end), true);
       return end;
     }
     this.#header[0] = code;
-    this.#body = Buffer.allocUnsafe(Math.min(length, this.#limit));
-    this.#whole = length <= this.#limit;
+    this.#body = Buffer.allocUnsafe(Math.min(length, limit));
+    this.#whole = length <= limit;
     this.#kept = 0;
     this.#missing = length;
     return offset;

@@ -1,7 +1,7 @@
 import { threadId } from "node:worker_threads";
 import { PgTaskError } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/handshake/receiver.js";
-import { createLog } from "../shared/log.js";
+import { createLog, type Log } from "../shared/log.js";
 import type {
   Dispatch,
   ExecutorParameters,
@@ -17,17 +17,24 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
   const send = (message: FromExecutor): void => port.postMessage(message);
   return new Promise((resolve) => {
     let executor: Executor | null = null;
+    let log: Log | null = null;
 
     // Null is what was taken back: the manager has given this thread up and ends it.
     const start = (parameters: ExecutorParameters | null): Executor | null => {
       if (parameters === null) return null;
       const { database } = parameters.target;
-      const log = createLog({
+      log = createLog({
         level: parameters.logLevel,
         name: `pg_task ${database} ${parameters.schema}.${parameters.table}`,
         write: (line) => send({ type: "log", line }),
       });
       return new Executor(parameters, { send, log });
+    };
+
+    const reconfigure = (parameters: ExecutorParameters | null): void => {
+      if (parameters === null) return;
+      if (log !== null) log.level = parameters.logLevel;
+      executor?.reconfigure(parameters);
     };
 
     const end = async (): Promise<void> => {
@@ -40,6 +47,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
       switch (message.type) {
         case "start":
           executor = start(slots.take<ExecutorParameters>(message));
+          break;
+        case "reconfigure":
+          reconfigure(slots.take<ExecutorParameters>(message));
           break;
         case "open":
           executor?.open(message.sessions);

@@ -59,8 +59,8 @@ export class Wire {
   #over = false;
   #corked = false;
 
-  /** @param messageLimit largest message kept whole, in bytes */
-  constructor({ pid, stream }: Link, messageLimit: number) {
+  /** @param messageLimit largest message kept whole, in bytes; asked anew for each */
+  constructor({ pid, stream }: Link, messageLimit: () => number) {
     this.pid = pid;
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#stream = stream;

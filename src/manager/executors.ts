@@ -16,6 +16,9 @@ import type {
 
 const entry = fileURLToPath(new URL("../executor/thread.js", import.meta.url));
 
+/** The largest value of pg_conf.threads. */
+const mostThreads = 1024;
+
 /** How long threads that run nothing any more may take to end their sessions, in ms. */
 const longestStopMs = 5_000;
 
@@ -40,7 +43,6 @@ export interface ExecutorEvents {
 export type SessionMessage = Exclude<FromExecutor, { type: "hello" | "log" }>;
 
 export interface ExecutorsOptions {
-  readonly maxThreads: number;
   readonly parameters: () => ExecutorParameters;
   /** How long a thread may take to take a payload, in ms. */
   readonly closeMs: () => number;
@@ -96,6 +98,13 @@ export class Executors {
     this.#hand(thread, dispatch, "dispatch");
   }
 
+  /** Hands the parameters as they are now to the threads there are. */
+  reconfigure(): void {
+    for (const thread of this.#threads) {
+      this.#hand(thread, this.#options.parameters(), "reconfigure");
+    }
+  }
+
   tell(thread: ExecutorThread, message: ToExecutor): void {
     thread.port.postMessage(message);
   }
@@ -118,7 +127,8 @@ export class Executors {
     const pool = new Piscina({
       filename: entry,
       minThreads: 0,
-      maxThreads: this.#options.maxThreads,
+      // How many there are is decided by whoever starts them, since that may change meanwhile.
+      maxThreads: mostThreads,
       concurrentTasksPerWorker: 1,
       // Its default drops a thread whose work has ended without waiting until it is gone.
       idleTimeout: Infinity,
@@ -146,7 +156,7 @@ export class Executors {
     void pool.destroy();
   }
 
-  #hand(thread: ExecutorThread, payload: object, type: "start" | "dispatch"): void {
+  #hand(thread: ExecutorThread, payload: object, type: "start" | "reconfigure" | "dispatch"): void {
     thread.sender
       .send(
         payload,

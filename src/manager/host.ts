@@ -47,8 +47,13 @@ export function hostManager(port: MessagePort, data: ManagerThreadData): void {
         else start(parameters);
         break;
       }
+      case "reconfigure": {
+        const parameters = slots.take<ManagerParameters>(message);
+        if (parameters !== null) hosted?.manager.reconfigure(parameters);
+        break;
+      }
       case "grant":
-        hosted?.manager.grant(message.sessions);
+        hosted?.manager.grant(message.sessions, message.number);
         break;
       case "stop":
         if (hosted === null) port.close();

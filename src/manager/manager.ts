@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
@@ -14,10 +15,11 @@ import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
 import { Pruning } from "./pruning.js";
 import { RemotePids } from "./remotePids.js";
+import { Renewal } from "./renewal.js";
 import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
 import { Sessions, type SessionEvents } from "./sessions.js";
-import { readSettings, type ManagerSettings } from "./settings.js";
+import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
 import { taskTable, type TaskTable } from "./table.js";
 import { Turn } from "./turn.js";
 import { Workforce } from "./workforce.js";
@@ -33,7 +35,8 @@ const lastWritesMs = 5_000;
  * sessions finish what they run.
  */
 export class Manager implements LifecycleHooks {
-  readonly #entry: Entry;
+  /** With the parameters it was given last; the target stays the same. */
+  #entry: Entry;
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
@@ -54,11 +57,17 @@ export class Manager implements LifecycleHooks {
   /** Whether the connection's user is one; who is not needs a password for each remote task. */
   #superuser = false;
   #service: Service | null = null;
+  /** The connection of the service. */
+  #client: Client | null = null;
+  /** Aborted when the next try need not wait any longer. */
+  #retry = new AbortController();
   #draining = false;
   #work: Promise<void> = Promise.resolve();
   #whenChanged: (() => void)[] = [];
   /** Results left when one was last written, and when to give up unless there are fewer. */
   #lastWrites = { left: Infinity, until: 0 };
+  readonly #backoff: Backoff;
+  readonly #renewal: Renewal;
 
   constructor(
     { entry }: ManagerParameters,
@@ -73,11 +82,10 @@ export class Manager implements LifecycleHooks {
     this.#send = options.send;
     const log = options.log;
     this.#log = log;
-    const maxThreads = entry.parameters["pg_conf.threads"];
+    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
     this.#executors = new Executors({
-      maxThreads,
       parameters: () => this.#executorParameters(),
-      closeMs: () => this.#settings?.closeMs ?? entry.parameters["pg_work.close"],
+      closeMs: () => this.#settings?.closeMs ?? this.#entry.parameters["pg_work.close"],
       events: {
         message: (thread, message) => this.#sessions.receive(thread, message),
         ended: (thread, reason) => this.#sessions.threadEnded(thread, reason),
@@ -87,7 +95,7 @@ export class Manager implements LifecycleHooks {
     });
     this.#sessions = new Sessions({
       executors: this.#executors,
-      maxThreads,
+      maxThreads: () => this.#entry.parameters["pg_conf.threads"],
       events: this.#sessionEvents(),
       log,
     });
@@ -96,7 +104,8 @@ export class Manager implements LifecycleHooks {
       sessions: this.#sessions,
       executors: this.#executors,
       send: this.#send,
-      longestPauseMs: () => this.#settings?.restartMs ?? entry.parameters["pg_work.restart"] * 1000,
+      longestPauseMs: () =>
+        this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
       log,
     });
     this.#pruning = new Pruning({ table: this.#table, log });
@@ -108,11 +117,30 @@ export class Manager implements LifecycleHooks {
       remotePids: this.#remotePids,
       log,
     });
+    this.#renewal = new Renewal({
+      table: this.#table,
+      entry: () => this.#entry,
+      settled: (settings) => this.#goBy(settings),
+      answered: () => this.#send({ type: "reconfigured" }),
+      signal: this.#ending.signal,
+      log,
+    });
   }
 
-  grant(sessions: number): void {
-    this.#workforce.grant(sessions);
+  grant(sessions: number, number: number): void {
+    this.#workforce.grant(sessions, number);
     this.#bell.ring();
+  }
+
+  /** Takes other parameters up, and what the server's settings are by now. */
+  reconfigure({ entry }: ManagerParameters): void {
+    this.#entry = entry;
+    this.#log.level = entry.parameters["pg_conf.log"];
+    this.#backoff.limit(longestPauseMs(entry));
+    this.#backoff.reset();
+    this.#retry.abort();
+    if (this.#service === null) this.#send({ type: "reconfigured" });
+    else this.#renewal.start();
   }
 
   async start(): Promise<void> {
@@ -172,6 +200,21 @@ export class Manager implements LifecycleHooks {
     };
   }
 
+  /** What the server's settings and the file's parameters come to, at the start or later. */
+  #goBy(settings: ManagerSettings): void {
+    const before = this.#settings;
+    this.#settings = settings;
+    this.#executors.reconfigure();
+    if (this.#service === null || before === null) return;
+    this.#service.reconfigure(settings);
+    if (isDeepStrictEqual(before, settings)) return;
+    this.#log.info(changedSettings(before, settings), "settings changed");
+    if (this.#client !== null && before.sleepMs !== settings.sleepMs) {
+      // Lost with the connection it names, if that is lost.
+      setApplicationName(this.#client, this.#entry, settings.sleepMs).catch(() => {});
+    }
+  }
+
   /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
     while (!condition() && !signal.aborted) {
@@ -184,15 +227,11 @@ export class Manager implements LifecycleHooks {
 
   /** Serves, and comes back after every failure with growing pauses, until it is told to end. */
   async #serveForEver(): Promise<void> {
-    const backoff = new Backoff({
-      firstMs: 100,
-      maxMs: this.#entry.parameters["pg_conf.restart"] * 1000,
-    });
     let said: string | null = null;
     while (!this.#ending.signal.aborted) {
       try {
         await this.#serve(() => {
-          backoff.reset();
+          this.#backoff.reset();
           said = null;
         });
       } catch (error) {
@@ -201,16 +240,19 @@ export class Manager implements LifecycleHooks {
         if (said !== reason.message) {
           said = reason.message;
           this.#log.warn({ code: reason.code, reason: reason.message }, "manager waits");
-          this.#send({ type: "waiting", reason });
         }
+        this.#send({ type: "waiting", reason });
         if (this.#finished()) return;
-        await pause(backoff.next(), this.#ending.signal);
+        this.#retry = new AbortController();
+        const signal = AbortSignal.any([this.#ending.signal, this.#retry.signal]);
+        await pause(this.#backoff.next(), signal);
       }
     }
   }
 
   async #serve(working: () => void): Promise<void> {
-    const client = await connectManager(this.#entry, this.#ending.signal);
+    const entry = this.#entry;
+    const client = await connectManager(entry, this.#ending.signal);
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
@@ -219,11 +261,11 @@ export class Manager implements LifecycleHooks {
         });
       });
       lost.catch(() => {});
-      const settings = await readSettings(client, this.#entry, this.#log);
-      this.#settings = settings;
+      const settings = await readSettings(client, entry, this.#log);
+      this.#goBy(settings);
       this.#superuser = await isSuperuser(client);
-      await setApplicationName(client, this.#entry, settings.sleepMs);
-      const oid = await ensureTable(client, this.#table, this.#entry, this.#log);
+      await setApplicationName(client, entry, settings.sleepMs);
+      const oid = await ensureTable(client, this.#table, entry, this.#log);
       if (!(await this.#lock(client, oid))) return;
       const service = new Service(client, settings, {
         bell: this.#bell,
@@ -238,13 +280,17 @@ export class Manager implements LifecycleHooks {
       client.on("notification", () => service.wake());
       await listen(client, this.#table);
       this.#service = service;
+      this.#client = client;
       if (this.#draining) service.drain();
+      // Reconfigured while it got this far.
+      if (this.#entry !== entry) this.#renewal.start();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
       this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
       this.#send({ type: "ready" });
       await Promise.race([service.run(() => this.#finished(), working), lost]);
     } finally {
       this.#service = null;
+      this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
       await disconnect(client);
@@ -278,3 +324,5 @@ export class Manager implements LifecycleHooks {
     return true;
   }
 }
+
+const longestPauseMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;

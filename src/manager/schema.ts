@@ -13,6 +13,8 @@ const oldestServer = 120_000;
 
 /** How long a change of the table may wait for a lock that producers hold up behind it, in ms. */
 const lockTimeoutMs = 500;
+/** How long other managers may take to make their tables, which nobody else waits for, in ms. */
+const othersTimeoutMs = 30_000;
 
 /**
  * Makes what is missing of schema, type, table, indexes, triggers and defaults. Safe to repeat, and
@@ -32,12 +34,13 @@ export async function ensureTable(
   await requireServerVersion(client);
   await client.query("BEGIN");
   try {
-    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+    await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
     // Tables of one schema share its type, so their managers make them one after another.
     await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [
       lockClasses.migration,
       table.schema,
     ]);
+    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     await migrate(client, table, entry, log);
     if (await applyColumnDefaults(client, table, entry.parameters)) {
       log.info({ table: table.qualified }, "column defaults changed");

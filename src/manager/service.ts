@@ -37,7 +37,7 @@ export interface ServiceParts {
  */
 export class Service {
   readonly #client: Client;
-  readonly #settings: ManagerSettings;
+  #settings: ManagerSettings;
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
@@ -60,6 +60,12 @@ export class Service {
     this.#changed = true;
     this.#stayAwake();
     this.#parts.bell.ring();
+  }
+
+  /** From the next turn on it goes by these. */
+  reconfigure(settings: ManagerSettings): void {
+    this.#settings = settings;
+    this.wake();
   }
 
   /** Starts nothing more. */

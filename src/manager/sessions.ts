@@ -65,13 +65,14 @@ export class Sessions {
   readonly #executors: Executors;
   readonly #events: SessionEvents;
   readonly #log: Log;
-  readonly #maxThreads: number;
+  readonly #maxThreads: () => number;
   readonly #sessions = new Map<number, Session>();
   #numbers = 0;
 
   constructor(options: {
     readonly executors: Executors;
-    readonly maxThreads: number;
+    /** How many threads there may be when one more is thought of. */
+    readonly maxThreads: () => number;
     readonly events: SessionEvents;
     readonly log: Log;
   }) {
@@ -87,6 +88,10 @@ export class Sessions {
 
   get opening(): number {
     return this.#count("opening");
+  }
+
+  get closing(): number {
+    return this.#count("closing");
   }
 
   get busy(): number {
@@ -303,7 +308,7 @@ export class Sessions {
     const load = new Map([...this.#executors.threads].map((thread) => [thread, 0]));
     for (const { thread } of this.#sessions.values()) load.set(thread, (load.get(thread) ?? 0) + 1);
     const [least] = [...load].toSorted(([, a], [, b]) => a - b);
-    const mayStart = load.size < this.#maxThreads;
+    const mayStart = load.size < this.#maxThreads();
     if (least === undefined || (least[1] >= sessionsPerThread && mayStart)) {
       return this.#executors.start();
     }

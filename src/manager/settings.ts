@@ -44,6 +44,16 @@ const numeric = [
 
 /** Another name of pg_task.idle, below it. */
 const idleAlias = "pg_work.idle";
+/** The settings that are others now, each with its new value. */
+export function changedSettings(
+  before: ManagerSettings,
+  now: ManagerSettings,
+): Partial<ManagerSettings> {
+  const known = new Map<string, number>(Object.entries(before));
+  return Object.fromEntries(
+    Object.entries(now).filter(([name, value]) => known.get(name) !== value),
+  );
+}
 
 /** Reads the settings; one that makes no sense is left for the file's value, and said. */
 export async function readSettings(

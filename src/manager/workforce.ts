@@ -21,8 +21,10 @@ export class Workforce {
   readonly #longestPauseMs: () => number;
   readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
+  /** Of the last grant. */
+  #grantNumber = 0;
   #demanded = 0;
-  #releasing = false;
+  #answered = true;
   #short = false;
   #notBefore = 0;
 
@@ -43,19 +45,20 @@ export class Workforce {
   }
 
   /** From now on there may be this many. */
-  grant(sessions: number): void {
-    this.#releasing ||= sessions < this.#granted;
+  grant(sessions: number, number: number): void {
     this.#granted = sessions;
+    this.#grantNumber = number;
+    this.#answered = false;
     this.letGo();
   }
 
   /** Gives up what is beyond the grant as it becomes free, and says when that is done. */
   letGo(): void {
-    const { size } = this.#sessions;
-    if (size > this.#granted) this.#sessions.close(size - this.#granted);
-    else if (this.#releasing) {
-      this.#releasing = false;
-      this.#send({ type: "held", sessions: size });
+    const { size, closing } = this.#sessions;
+    if (size > this.#granted) this.#sessions.close(size - closing - this.#granted);
+    else if (!this.#answered) {
+      this.#answered = true;
+      this.#send({ type: "held", sessions: size, number: this.#grantNumber });
     }
   }
 

@@ -1,7 +1,7 @@
 /** Growing pauses between attempts, spread so that those who failed together don't return together. */
 export class Backoff {
   readonly #firstMs: number;
-  readonly #maxMs: number;
+  #maxMs: number;
   readonly #factor: number;
   readonly #jitter: number;
   readonly #random: () => number;
@@ -36,9 +36,15 @@ export class Backoff {
     return Math.round(pauseMs * (1 - this.#jitter * this.#random()));
   }
 
+  /** No later pause is longer than this, in ms. */
+  limit(maxMs: number): void {
+    this.#maxMs = maxMs;
+    this.#pauseMs = Math.min(this.#pauseMs, maxMs);
+  }
+
   /** An attempt succeeded: the next pause is the first again. */
   reset(): void {
-    this.#pauseMs = this.#firstMs;
+    this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
   }
 }
 

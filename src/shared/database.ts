@@ -131,7 +131,7 @@ function refusal(target: ConnectionTarget, error: unknown): PgTaskError {
     return new PgTaskError(
       "CONNECTION_REJECTED",
       `the server refused the connection ${where}: ${error.message} (SQLSTATE ${error.code})`,
-      { cause: error },
+      { cause: error, ...(error.code === undefined ? {} : { sqlState: error.code }) },
     );
   }
   const at = target.host.startsWith("/")

@@ -148,8 +148,14 @@ export const errorKinds = {
   SCHEMA_NOT_ALLOWED: kind(
     "SCHEMA",
     true,
-    "the entry's user may not create or change what is needed",
+    "the entry's or the control connection's user may not create or change what is needed",
     "grant the right named in the message, or create it yourself",
+  ),
+  SCHEMA_NOT_CREATED: kind(
+    "SCHEMA",
+    true,
+    "the server refused to create a role or database for another reason than a missing right",
+    "see the statement and the server's own words in the message; pg-task tries again",
   ),
   SCHEMA_LOCKED: kind(
     "SCHEMA",
@@ -197,11 +203,14 @@ export class PgTaskError extends Error {
   readonly code: ErrorCode;
   readonly family: ErrorFamily;
   readonly retryable: boolean;
+  /** Of the server's refusal that is behind it, where there is one. */
+  readonly sqlState: string | undefined;
 
-  constructor(code: ErrorCode, message: string, options?: { cause?: unknown }) {
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown; sqlState?: string }) {
     super(message, options);
     this.name = "PgTaskError";
     this.code = code;
+    this.sqlState = options?.sqlState;
     this.family = errorKinds[code].family;
     this.retryable = errorKinds[code].retryable;
   }
@@ -215,10 +224,14 @@ export class PgTaskError extends Error {
 export interface ErrorReport {
   readonly code: ErrorCode;
   readonly message: string;
+  readonly sqlState?: string;
 }
 
 export function toReport(error: unknown): ErrorReport {
-  if (error instanceof PgTaskError) return { code: error.code, message: error.message };
+  if (error instanceof PgTaskError) {
+    const { code, message, sqlState } = error;
+    return { code, message, ...(sqlState === undefined ? {} : { sqlState }) };
+  }
   return { code: "INTERNAL", message: wordsOf(error) };
 }
 
@@ -231,5 +244,6 @@ function wordsOf(error: unknown): string {
 }
 
 export function fromReport(report: ErrorReport): PgTaskError {
-  return new PgTaskError(report.code, report.message);
+  const { code, message, sqlState } = report;
+  return new PgTaskError(code, message, sqlState === undefined ? {} : { sqlState });
 }

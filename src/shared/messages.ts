@@ -25,26 +25,33 @@ export interface ManagerThreadData {
   readonly buffer: SharedArrayBuffer;
 }
 
-/** Payload of the slot with which a manager starts. */
+/** Payload of the slots with which a manager starts and is reconfigured. */
 export interface ManagerParameters {
   readonly entry: Entry;
 }
 
 export type ToManager =
   | ({ readonly type: "start" } & SlotReference)
-  /** How many executor sessions the manager may hold from now on. */
-  | { readonly type: "grant"; readonly sessions: number }
+  /** Its entry has other parameters now, or the server's settings may have changed; same target. */
+  | ({ readonly type: "reconfigure" } & SlotReference)
+  /** How many executor sessions the manager may hold from now on; `held` answers with its number. */
+  | { readonly type: "grant"; readonly sessions: number; readonly number: number }
   | { readonly type: "stop"; readonly graceMs: number };
 
 export type FromManager =
   /** The table is there, the lock is held, wake-ups are heard. */
   | { readonly type: "ready" }
-  /** It works no longer (connection or lock lost) and is on the way back by itself. */
+  /**
+   * It works no longer (connection or lock lost) and is on the way back by itself; comes with every
+   * try that fails.
+   */
   | { readonly type: "waiting"; readonly reason: ErrorReport }
   /** How many sessions it could use now. */
   | { readonly type: "demand"; readonly sessions: number }
-  /** It has let go what a smaller grant took from it, and holds no more than this. */
-  | { readonly type: "held"; readonly sessions: number }
+  /** It has let go what the grant of that number took from it, and holds no more than this. */
+  | { readonly type: "held"; readonly sessions: number; readonly number: number }
+  /** It goes by its new parameters as far as it can now. */
+  | { readonly type: "reconfigured" }
   | { readonly type: "log"; readonly line: string }
   /** It ended; without a reason because it was told to. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };
@@ -58,7 +65,7 @@ export interface ExecutorThreadData {
   readonly buffer: SharedArrayBuffer;
 }
 
-/** Payload of the slot with which an executor starts. */
+/** Payload of the slots with which an executor starts and is reconfigured. */
 export interface ExecutorParameters {
   readonly target: ConnectionTarget;
   readonly schema: string;
@@ -106,6 +113,8 @@ export interface Dispatch {
 
 export type ToExecutor =
   | ({ readonly type: "start" } & SlotReference)
+  /** The output limit and the level of its log are others from the next run on. */
+  | ({ readonly type: "reconfigure" } & SlotReference)
   | { readonly type: "open"; readonly sessions: readonly number[] }
   | ({ readonly type: "dispatch" } & SlotReference)
   /** Cancels a run whose task was stopped or deleted by somebody. */

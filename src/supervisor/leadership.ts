@@ -24,7 +24,8 @@ interface LeadershipEvents {
  *    └────────connection lost───┘
  */
 export class Leadership extends EventEmitter<LeadershipEvents> {
-  readonly #target: ConnectionTarget;
+  /** Where the next connection goes. */
+  target: ConnectionTarget;
   readonly #name: string;
   readonly #log: Log;
   readonly #ending = new AbortController();
@@ -38,7 +39,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     readonly log: Log;
   }) {
     super();
-    this.#target = options.target;
+    this.target = options.target;
     this.#name = options.name;
     this.#log = options.log;
   }
@@ -75,7 +76,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   }
 
   async #seek(connected: () => void): Promise<void> {
-    const client = await connect(this.#target, {
+    const client = await connect(this.target, {
       applicationName: "pg_conf",
       settings: { tcp_keepalives_idle: 5, tcp_keepalives_interval: 2, tcp_keepalives_count: 3 },
       signal: this.#ending.signal,

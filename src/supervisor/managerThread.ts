@@ -2,7 +2,7 @@ import { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
-import { fromReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
+import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { HandshakeSender } from "../shared/handshake/sender.js";
 import type { Log } from "../shared/log.js";
 import type {
@@ -11,8 +11,12 @@ import type {
   ManagerThreadData,
   ToManager,
 } from "../shared/messages.js";
+import type { Accounts } from "./accounts.js";
 
 const entryFile = new URL("../manager/thread.js", import.meta.url);
+
+/** No such database; no such role, which the server says less clearly where it asks for a password. */
+const accountMissing = new Set(["3D000", "28000", "28P01"]);
 
 /** How long a manager that was told to stop may take beyond its grace, in ms. */
 const beyondGraceMs = 15_000;
@@ -23,36 +27,84 @@ interface ManagerThreadEvents {
   /** It does not, for this reason, and tries again by itself. */
   waiting: [reason: ErrorReport];
   demand: [sessions: number];
-  held: [sessions: number];
+  /** Its answer to the grant of that number. */
+  held: [sessions: number, number: number];
   /** Its thread ended, and all its sessions with it. */
   died: [];
 }
 
+export interface ManagerThreadOptions {
+  /** Makes its role and database. */
+  readonly accounts: Pick<Accounts, "ensure">;
+  readonly log: Log;
+  /** Gets the thread's own log lines. */
+  readonly writeLine: (line: string) => void;
+}
+
+interface Child {
+  readonly worker: Worker;
+  readonly sender: HandshakeSender;
+  /** Says why it is ended; the first reason counts. */
+  readonly blame: (reason: unknown) => void;
+}
+
 /** One manager in a thread of its own, started again whenever it dies. */
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
-  readonly entry: Entry;
+  /** Resolves when it has said for the first time whether it serves or waits, or was told to end. */
+  readonly answered: Promise<void>;
+  readonly #options: ManagerThreadOptions;
   readonly #log: Log;
-  readonly #writeLine: (line: string) => void;
   readonly #ending = new AbortController();
-  #worker: Worker | null = null;
+  /** Pauses after deaths of the thread, and while its role or database cannot be made. */
+  readonly #deaths: Backoff;
+  readonly #refusals: Backoff;
+  #entry: Entry;
+  #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
+  /** Aborted when the next try need not wait any longer. */
+  #retry = new AbortController();
+  #mending = false;
+  #said: string | null = null;
+  #whenReconfigured: (() => void)[] = [];
 
-  constructor(
-    entry: Entry,
-    options: { readonly log: Log; readonly writeLine: (line: string) => void },
-  ) {
+  constructor(entry: Entry, options: ManagerThreadOptions) {
     super();
-    this.entry = entry;
+    this.#entry = entry;
+    this.#options = options;
     this.#log = options.log;
-    this.#writeLine = options.writeLine;
+    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#refusals = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.answered = new Promise((resolve) => {
+      this.once("ready", resolve);
+      this.once("waiting", () => resolve());
+      this.#ending.signal.addEventListener("abort", () => resolve(), { once: true });
+    });
   }
 
   start(): void {
     this.#running = this.#keepRunning();
   }
 
-  grant(sessions: number): void {
-    this.#tell({ type: "grant", sessions });
+  grant(sessions: number, number: number): void {
+    this.#tell({ type: "grant", sessions, number });
+  }
+
+  /**
+   * Gives it the parameters of `entry`, whose target is the same, and has it read the server's
+   * settings anew. Resolves when it goes by them as far as it can now, or has died.
+   */
+  async reconfigure(entry: Entry): Promise<void> {
+    this.#entry = entry;
+    for (const backoff of [this.#deaths, this.#refusals]) {
+      backoff.limit(longestPauseMs(entry));
+      backoff.reset();
+    }
+    this.#retry.abort();
+    const child = this.#child;
+    if (child === null) return;
+    const answer = new Promise<void>((resolve) => this.#whenReconfigured.push(resolve));
+    this.#hand(child, "reconfigure");
+    await answer;
   }
 
   /** Ends the manager within its grace and a little more, else its thread. Asked again, the shorter grace holds. */
@@ -68,39 +120,79 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   async #giveUp(): Promise<void> {
-    const worker = this.#worker;
-    if (worker === null) return;
-    this.#worker = null;
-    this.#log.error({ entry: this.entry.key }, "manager does not stop, its thread is ended");
-    await worker.terminate();
+    const child = this.#child;
+    if (child === null) return;
+    this.#child = null;
+    this.#log.error({ entry: this.#entry.key }, "manager does not stop, its thread is ended");
+    await child.worker.terminate();
   }
 
   async #keepRunning(): Promise<void> {
-    const longestMs = this.entry.parameters["pg_conf.restart"] * 1000;
-    const backoff = new Backoff({ firstMs: 100, maxMs: longestMs });
-    while (!this.#ending.signal.aborted) {
+    while (await this.#prepare()) {
       const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
       // One that works and soon dies again has not recovered.
-      if (performance.now() - start > longestMs) backoff.reset();
-      const pauseMs = backoff.next();
+      if (performance.now() - start > longestPauseMs(this.#entry)) this.#deaths.reset();
+      const pauseMs = this.#deaths.next();
       this.#log.error(
-        { entry: this.entry.key, reason: reason.message, pauseMs },
+        { entry: this.#entry.key, reason: reason.message, pauseMs },
         "manager died, it is started again",
       );
-      this.emit("waiting", { code: reason.code, message: reason.message });
+      this.emit("waiting", toReport(reason));
       this.emit("died");
-      await pause(pauseMs, this.#ending.signal);
+      await this.#pause(pauseMs);
     }
+  }
+
+  /** Makes the role and the database it needs, as often as that takes; false when told to end before. */
+  async #prepare(): Promise<boolean> {
+    while (!this.#ending.signal.aborted) {
+      try {
+        await this.#options.accounts.ensure(this.#entry);
+        this.#refusals.reset();
+        this.#said = null;
+        return !this.#ending.signal.aborted;
+      } catch (error) {
+        this.#sayWaiting(error);
+        this.emit("waiting", toReport(error));
+        await this.#pause(this.#refusals.next());
+      }
+    }
+    return false;
+  }
+
+  /** Its role or its database may be gone: the manager itself tries again all the time. */
+  async #mend(): Promise<void> {
+    if (this.#mending) return;
+    this.#mending = true;
+    try {
+      await this.#options.accounts.ensure(this.#entry);
+      this.#said = null;
+    } catch (error) {
+      this.#sayWaiting(error);
+    }
+    this.#mending = false;
+  }
+
+  /** One line for each change of state, not for each try. */
+  #sayWaiting(error: unknown): void {
+    const { code, message } = toReport(error);
+    if (this.#said === message || this.#ending.signal.aborted) return;
+    this.#said = message;
+    this.#log.warn({ entry: this.#entry.key, code, reason: message }, "entry waits");
+  }
+
+  async #pause(ms: number): Promise<void> {
+    this.#retry = new AbortController();
+    await pause(ms, AbortSignal.any([this.#ending.signal, this.#retry.signal]));
   }
 
   /** From the thread's start to its end, for whatever reason. */
   async #live(): Promise<PgTaskError> {
     const sender = new HandshakeSender();
     const data: ManagerThreadData = { buffer: sender.buffer };
-    const worker = new Worker(entryFile, { workerData: data, name: this.entry.key });
-    this.#worker = worker;
+    const worker = new Worker(entryFile, { workerData: data, name: this.#entry.key });
     let reason: PgTaskError | null = null;
     const blame = (error: unknown): void => {
       reason ??=
@@ -118,21 +210,33 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       void worker.terminate();
     });
     worker.on("error", blame);
-    const parameters: ManagerParameters = { entry: this.entry };
+    const child: Child = { worker, sender, blame };
+    this.#child = child;
+    this.#hand(child, "start");
+    const code = await exited;
+    this.#child = null;
+    sender.fail(new PgTaskError("THREAD_DIED", "the thread ended"));
+    this.#reconfigured();
+    return reason ?? new PgTaskError("THREAD_DIED", `the thread ended with code ${code}`);
+  }
+
+  /** Hands the parameters over; a thread that does not take them in time is ended. */
+  #hand({ worker, sender, blame }: Child, type: "start" | "reconfigure"): void {
+    const parameters: ManagerParameters = { entry: this.#entry };
     sender
       .send(
         parameters,
-        (reference) => this.#tell({ type: "start", ...reference }),
-        this.entry.parameters["pg_conf.close"],
+        (reference) => worker.postMessage({ type, ...reference } satisfies ToManager),
+        this.#entry.parameters["pg_conf.close"],
       )
       .catch(async (error: unknown) => {
         blame(error);
         await worker.terminate();
       });
-    const code = await exited;
-    this.#worker = null;
-    sender.fail(new PgTaskError("THREAD_DIED", "the thread ended"));
-    return reason ?? new PgTaskError("THREAD_DIED", `the thread ended with code ${code}`);
+  }
+
+  #reconfigured(): void {
+    for (const resolve of this.#whenReconfigured.splice(0)) resolve();
   }
 
   #receive(message: FromManager): void {
@@ -142,15 +246,19 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "waiting":
         this.emit("waiting", message.reason);
+        if (accountMissing.has(message.reason.sqlState ?? "")) void this.#mend();
         break;
       case "demand":
         this.emit("demand", message.sessions);
         break;
       case "held":
-        this.emit("held", message.sessions);
+        this.emit("held", message.sessions, message.number);
+        break;
+      case "reconfigured":
+        this.#reconfigured();
         break;
       case "log":
-        this.#writeLine(message.line);
+        this.#options.writeLine(message.line);
         break;
       case "stopped":
         break;
@@ -158,6 +266,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   #tell(message: ToManager): void {
-    this.#worker?.postMessage(message);
+    this.#child?.worker.postMessage(message);
   }
 }
+
+const longestPauseMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;

@@ -1,123 +1,114 @@
-import type { Configuration } from "../shared/config/types.js";
-import type { Log } from "../shared/log.js";
-import { shareOut } from "./grants.js";
-import { ManagerThread } from "./managerThread.js";
-
-interface Registered {
-  readonly thread: ManagerThread;
-  /** Resolves when it has said for the first time whether it serves its table or waits. */
-  readonly answered: Promise<void>;
-  demand: number;
-  /** What it was told last. */
-  granted: number;
-  /** What it may still have: less only once it has said that it has let go. */
-  held: number;
-}
+import type { ConfigurationChanges } from "../shared/config/changes.js";
+import type { Configuration, Entry } from "../shared/config/types.js";
+import { SessionShares } from "./grants.js";
+import { Limiter } from "./limiter.js";
+import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
 
 /** The managers of the leader: one for each entry, and the sessions they share. */
 export class Registry {
-  readonly #configuration: Configuration;
-  readonly #log: Log;
-  readonly #writeLine: (line: string) => void;
-  #managers: Registered[] = [];
-  #stopping = new AbortController();
+  readonly #options: ManagerThreadOptions;
+  readonly #shares: SessionShares<ManagerThread>;
+  /** Of those that connect at the same moment. */
+  readonly #atOnce: Limiter;
+  /** By their entries' keys. */
+  readonly #managers = new Map<string, ManagerThread>();
+  readonly #leaving = new Set<ManagerThread>();
+  /** When the last manager of a key that had to leave is gone. */
+  readonly #gone = new Map<string, Promise<void>>();
+  #configuration: Configuration;
   #short = false;
 
-  constructor(
-    configuration: Configuration,
-    options: { readonly log: Log; readonly writeLine: (line: string) => void },
-  ) {
+  constructor(configuration: Configuration, options: ManagerThreadOptions) {
     this.#configuration = configuration;
-    this.#log = options.log;
-    this.#writeLine = options.writeLine;
+    this.#options = options;
+    this.#shares = new SessionShares(
+      configuration.parameters["pg_conf.max"],
+      (manager, sessions, number) => manager.grant(sessions, number),
+    );
+    this.#atOnce = new Limiter(configuration.parameters["pg_conf.fetch"]);
   }
 
   get running(): boolean {
-    return this.#managers.length > 0;
+    return this.#managers.size > 0;
   }
 
   /** Starts a manager for each entry, a few at once; resolves when each has served or waited once. */
   async start(): Promise<void> {
-    this.#stopping = new AbortController();
-    const atOnce = this.#configuration.parameters["pg_conf.fetch"];
-    this.#managers = this.#configuration.entries.map((entry) =>
-      this.#register(new ManagerThread(entry, { log: this.#log, writeLine: this.#writeLine })),
-    );
-    const waiting = [...this.#managers];
-    await Promise.all(
-      Array.from({ length: Math.min(atOnce, waiting.length) }, async () => {
-        for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-          if (this.#stopping.signal.aborted) return;
-          next.thread.start();
-          await Promise.race([next.answered, aborted(this.#stopping.signal)]);
-        }
-      }),
-    );
+    await Promise.all(this.#configuration.entries.map((entry) => this.#add(entry)));
+  }
+
+  /**
+   * Goes by another configuration from now on: what is new starts, what is not there any more ends
+   * within the grace, the rest is told its parameters. Tasks that run go on.
+   */
+  apply(configuration: Configuration, changes: ConfigurationChanges): void {
+    const { running } = this;
+    this.#configuration = configuration;
+    this.#atOnce.limit = configuration.parameters["pg_conf.fetch"];
+    this.#shares.total = configuration.parameters["pg_conf.max"];
+    this.#sayShortage();
+    if (!running) return;
+    for (const { key } of [...changes.removed, ...changes.restarted]) this.#remove(key);
+    for (const entry of changes.kept) {
+      const manager = this.#managers.get(entry.key);
+      void this.#atOnce.run(async () => await manager?.reconfigure(entry));
+    }
+    for (const entry of [...changes.restarted, ...changes.added]) void this.#add(entry);
   }
 
   /** Ends all managers; asked again, the shorter grace holds. */
   async stop(graceMs: number): Promise<void> {
-    this.#stopping.abort();
-    const managers = this.#managers;
-    await Promise.all(managers.map(({ thread }) => thread.stop(graceMs)));
-    if (this.#managers === managers) this.#managers = [];
+    for (const [key, manager] of this.#managers) this.#leave(key, manager, graceMs);
+    this.#managers.clear();
+    await Promise.all([...this.#leaving].map((manager) => manager.stop(graceMs)));
   }
 
-  #register(thread: ManagerThread): Registered {
-    const answered = new Promise<void>((resolve) => {
-      thread.once("ready", () => resolve());
-      thread.once("waiting", () => resolve());
-    });
-    const registered: Registered = { thread, answered, demand: 0, granted: 0, held: 0 };
-    thread.on("demand", (sessions) => {
-      registered.demand = sessions;
-      this.#share();
-    });
-    thread.on("held", (sessions) => {
-      registered.held = Math.max(sessions, registered.granted);
-      this.#share();
-    });
-    thread.on("died", () => {
-      registered.demand = registered.granted = registered.held = 0;
-      this.#share();
-    });
-    return registered;
+  #remove(key: string): void {
+    const manager = this.#managers.get(key);
+    if (manager === undefined) return;
+    this.#managers.delete(key);
+    this.#leave(key, manager, this.#configuration.parameters["pg_conf.grace"]);
   }
 
-  /** The sum of what is held is never more than there are sessions. */
-  #share(): void {
-    const total = this.#configuration.parameters["pg_conf.max"];
-    const shares = shareOut(
-      total,
-      this.#managers.map(({ demand }) => demand),
-    );
-    let free = total - this.#managers.reduce((sum, { held }) => sum + held, 0);
-    for (const [index, manager] of this.#managers.entries()) {
-      const share = Math.min(shares[index] ?? 0, manager.held + free);
-      free -= Math.max(0, share - manager.held);
-      manager.held = Math.max(manager.held, share);
-      if (share === manager.granted) continue;
-      manager.granted = share;
-      manager.thread.grant(share);
-    }
-    this.#sayShortage(total);
+  #leave(key: string, manager: ManagerThread, graceMs: number): void {
+    this.#leaving.add(manager);
+    this.#shares.retire(manager);
+    const gone = this.#end(manager, graceMs, this.#gone.get(key));
+    this.#gone.set(key, gone);
   }
 
-  #sayShortage(total: number): void {
-    const wanted = this.#managers.reduce((sum, { demand }) => sum + demand, 0);
+  async #end(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
+    await manager.stop(graceMs);
+    this.#leaving.delete(manager);
+    this.#shares.leave(manager);
+    await before;
+  }
+
+  async #add(entry: Entry): Promise<void> {
+    const manager = new ManagerThread(entry, this.#options);
+    this.#managers.set(entry.key, manager);
+    this.#shares.join(manager);
+    manager.on("demand", (sessions) => {
+      this.#shares.demand(manager, sessions);
+      this.#sayShortage();
+    });
+    manager.on("held", (sessions, number) => this.#shares.answer(manager, sessions, number));
+    manager.on("died", () => this.#shares.clear(manager));
+    await this.#gone.get(entry.key);
+    await this.#atOnce.run(async () => {
+      manager.start();
+      await manager.answered;
+    });
+  }
+
+  #sayShortage(): void {
+    const { wanted, total } = this.#shares;
     if (wanted > total && !this.#short) {
-      this.#log.warn(
+      this.#options.log.warn(
         { wanted, "pg_conf.max": total },
         "more sessions wanted than granted, tasks wait",
       );
     }
     this.#short = wanted > total;
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener("abort", () => resolve(), { once: true });
-  });
 }

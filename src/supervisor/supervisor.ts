@@ -1,8 +1,10 @@
 import { EventEmitter } from "eventemitter3";
-import type { Configuration } from "../shared/config/types.js";
+import { compareConfigurations, type ConfigurationChanges } from "../shared/config/changes.js";
+import type { Configuration, Entry } from "../shared/config/types.js";
 import { describeTarget } from "../shared/database.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
+import { Accounts } from "./accounts.js";
 import { Leadership } from "./leadership.js";
 import { Registry } from "./registry.js";
 
@@ -16,9 +18,10 @@ interface SupervisorEvents {
 
 /** One per process: leads the cluster or stands by; as leader it runs a manager for each entry. */
 export class Supervisor extends EventEmitter<SupervisorEvents> implements LifecycleHooks {
-  readonly #configuration: Configuration;
+  #configuration: Configuration;
   readonly #log: Log;
   readonly #leadership: Leadership;
+  readonly #accounts: Accounts;
   readonly #registry: Registry;
   readonly #lifecycle: Lifecycle;
   /** What leading and standing by ask of the managers, one after the other. */
@@ -36,7 +39,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     super();
     this.#configuration = configuration;
     this.#log = options.log;
-    this.#registry = new Registry(configuration, options);
+    this.#accounts = new Accounts(configuration.control, options.log);
+    this.#registry = new Registry(configuration, { ...options, accounts: this.#accounts });
     this.#leadership = new Leadership({
       target: configuration.control,
       name: configuration.parameters["pg_conf.name"],
@@ -45,6 +49,25 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
     this.#leadership.on("leader", () => this.#change(() => this.#lead()));
     this.#leadership.on("standby", () => this.#change(() => this.#standBy()));
+  }
+
+  /**
+   * Takes another configuration up: as leader at once, as standby for when it leads. The cluster's
+   * name stays, and so does the place of the control connection, which `configuration` has to have.
+   */
+  reload(configuration: Configuration): void {
+    if (this.#draining) return;
+    const name = this.#configuration.parameters["pg_conf.name"];
+    const now: Configuration = {
+      ...configuration,
+      parameters: { ...configuration.parameters, "pg_conf.name": name },
+    };
+    const changes = compareConfigurations(this.#configuration, now);
+    this.#configuration = now;
+    this.#leadership.target = now.control;
+    this.#accounts.target = now.control;
+    this.#registry.apply(now, changes);
+    this.#sayReloaded(changes);
   }
 
   /** Resolves when it seeks leadership; it does so until it is stopped. */
@@ -79,6 +102,18 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#leadership.stop();
   }
 
+  /** With the more talkative one of both levels, so that no change of it goes by in silence. */
+  #sayReloaded({ added, removed, changed, parameters }: ConfigurationChanges): void {
+    const level = this.#configuration.parameters["pg_conf.log"];
+    const { values } = this.#log.levels;
+    if ((values[level] ?? Infinity) < this.#log.levelVal) this.#log.level = level;
+    this.#log.info(
+      { added: keys(added), removed: keys(removed), changed, parameters },
+      "configuration reloaded",
+    );
+    this.#log.level = level;
+  }
+
   #change(work: () => Promise<void>): void {
     this.#changes = this.#changes.then(work).catch((error: unknown) => {
       void this.#lifecycle.fail(error instanceof Error ? error : new Error(String(error)));
@@ -106,3 +141,5 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
   }
 }
+
+const keys = (entries: readonly Entry[]): string[] => entries.map(({ key }) => key);

@@ -26,13 +26,12 @@ function isOf<Type extends SessionMessage["type"]>(
 }
 
 /** Executor threads, and what they say. */
-function startPool(test: TestContext, { maxThreads = 2 } = {}) {
+function startPool(test: TestContext) {
   const news = new EventEmitter();
   const limit = { closeMs: 60_000 };
   const messages: { thread: ExecutorThread; message: SessionMessage }[] = [];
   const ended = new Map<ExecutorThread, PgTaskError | null>();
   const executors = new Executors({
-    maxThreads,
     parameters: () => ({
       target: database.target,
       schema: "public",
@@ -145,7 +144,7 @@ it("reports a thread that was killed, while another lives on", async (test) => {
 });
 
 it("reports a thread that fails by an exception, and starts the next one in its place", async (test) => {
-  const pool = startPool(test, { maxThreads: 1 });
+  const pool = startPool(test);
   const { thread, pid } = await pool.open(1);
   await sabotage({ thread: "executor", how: "throw" });
   assert.match((await pool.end(thread))?.message ?? "", /sabotage/);

@@ -29,7 +29,7 @@ async function startManager(user: string): Promise<Manager> {
     { send: () => {}, writeLine, log },
   );
   await manager.start();
-  manager.grant(8);
+  manager.grant(8, 1);
   return manager;
 }
 

@@ -30,11 +30,12 @@ export class OwnServer {
     return `${this.#data}/data`;
   }
 
-  async start(): Promise<void> {
+  /** @param settings more of the server's */
+  async start(settings: Readonly<Record<string, string | number>> = {}): Promise<void> {
     this.#server = await startEmbedded({
       dataDirectory: this.dataDirectory,
       port: this.port,
-      settings: { fsync: "off" },
+      settings: { fsync: "off", ...settings },
       log: createLog({ level: "silent", name: "test", write: () => {} }),
     });
   }

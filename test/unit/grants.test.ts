@@ -1,45 +1,179 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import * as fc from "fast-check";
-import { shareOut } from "../../src/supervisor/grants.js";
+import { describe, it } from "node:test";
+import { array, assert as check, constantFrom, integer, nat, property, record } from "fast-check";
+import { SessionShares, shareOut } from "../../src/supervisor/grants.js";
 
-const sum = (numbers: readonly number[]): number => numbers.reduce((all, each) => all + each, 0);
+/** A manager as the supervisor meets it: messages are on the way for a while in both directions. */
+class Holder {
+  /** Grants on the way to it, and answers on the way back. */
+  readonly inbox: { sessions: number; number: number }[] = [];
+  readonly outbox: { sessions: number; number: number }[] = [];
+  held = 0;
+  #granted = 0;
+  #number = 0;
+  #answered = true;
 
-const total = fc.nat({ max: 200 });
-const demands = fc.array(fc.nat({ max: 100 }), { maxLength: 20 });
+  receive(): void {
+    const grant = this.inbox.shift();
+    if (grant === undefined) return;
+    this.#granted = grant.sessions;
+    this.#number = grant.number;
+    this.#answered = false;
+    this.#answer();
+  }
 
-test("nobody gets more than it asks for, and all that is wanted is given while there is some", () => {
-  fc.assert(
-    fc.property(total, demands, (sessions, wanted) => {
-      const shares = shareOut(sessions, wanted);
-      assert.equal(shares.length, wanted.length);
-      for (const [index, share] of shares.entries()) {
-        assert.ok(Number.isInteger(share) && share >= 0 && share <= (wanted[index] ?? 0));
-      }
-      assert.equal(sum(shares), Math.min(sessions, sum(wanted)));
-    }),
-  );
+  open(): void {
+    this.held = Math.max(this.held, this.#granted);
+  }
+
+  /** Sessions end one by one as they become free. */
+  letGo(): void {
+    if (this.held > this.#granted) this.held -= 1;
+    this.#answer();
+  }
+
+  die(): void {
+    this.held = this.#granted = 0;
+    this.#answered = true;
+    this.inbox.length = this.outbox.length = 0;
+  }
+
+  #answer(): void {
+    if (this.#answered || this.held > this.#granted) return;
+    this.#answered = true;
+    this.outbox.push({ sessions: this.held, number: this.#number });
+  }
+}
+
+const holderCount = 4;
+const step = record({
+  holder: nat(holderCount - 1),
+  what: constantFrom(
+    "demand",
+    "receive",
+    "receive",
+    "open",
+    "open",
+    "let go",
+    "hear",
+    "hear",
+    "die",
+    "leave",
+    "total",
+  ),
+  sessions: nat(12),
 });
 
-test("who gets less than it asks for gets no less than anybody else, but for one", () => {
-  fc.assert(
-    fc.property(total, demands, (sessions, wanted) => {
-      const shares = shareOut(sessions, wanted);
-      for (const [index, share] of shares.entries()) {
-        if (share === wanted[index]) continue;
-        assert.ok(share >= Math.max(...shares) - 1, shares.join(" "));
-      }
-    }),
-  );
-});
+function world(total: number): { holders: Holder[]; shares: SessionShares<Holder> } {
+  const shares = new SessionShares<Holder>(total, (holder, sessions, number) => {
+    holder.inbox.push({ sessions, number });
+  });
+  const holders = Array.from({ length: holderCount }, () => new Holder());
+  for (const holder of holders) shares.join(holder);
+  return { holders, shares };
+}
 
-test("whoever asks for no more than an equal part gets all of it", () => {
-  fc.assert(
-    fc.property(total, demands, (sessions, wanted) => {
-      const shares = shareOut(sessions, wanted);
-      for (const [index, demand] of wanted.entries()) {
-        if (demand * wanted.length <= sessions) assert.equal(shares[index], demand);
-      }
-    }),
-  );
+function hear(shares: SessionShares<Holder>, holder: Holder): void {
+  const answer = holder.outbox.shift();
+  if (answer !== undefined) shares.answer(holder, answer.sessions, answer.number);
+}
+
+function take(
+  { holders, shares }: ReturnType<typeof world>,
+  { holder: index, what, sessions }: { holder: number; what: string; sessions: number },
+): void {
+  const holder = holders[index];
+  if (holder === undefined) return;
+  if (what === "demand") shares.demand(holder, sessions);
+  else if (what === "receive") holder.receive();
+  else if (what === "open") holder.open();
+  else if (what === "let go") holder.letGo();
+  else if (what === "hear") hear(shares, holder);
+  else if (what === "total") shares.total = sessions + 1;
+  else if (what === "die") {
+    holder.die();
+    shares.clear(holder);
+  } else {
+    holder.die();
+    shares.leave(holder);
+    const next = new Holder();
+    holders[index] = next;
+    shares.join(next);
+  }
+}
+
+const together = (holders: readonly Holder[]): number =>
+  holders.reduce((sum, { held }) => sum + held, 0);
+
+describe("sessions that managers share", () => {
+  it("are never more than there are, whatever is on the way and whoever dies", () => {
+    check(
+      property(integer({ min: 1, max: 12 }), array(step, { maxLength: 80 }), (total, steps) => {
+        const all = world(total);
+        for (const each of steps) {
+          const before = together(all.holders);
+          take(all, each);
+          const now = together(all.holders);
+          assert.ok(now <= all.shares.held, `${now} held, ${all.shares.held} known of`);
+          // After the total was lowered there may be too many for a while, but never more than before.
+          assert.ok(now <= Math.max(before, all.shares.total), `${now} of ${all.shares.total}`);
+        }
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it("are all given to who asks for them, once every answer has come", () => {
+    check(
+      property(integer({ min: 1, max: 12 }), array(step, { maxLength: 60 }), (total, steps) => {
+        const all = world(total);
+        for (const each of steps) take(all, each);
+        const demands = all.holders.map((_, index) => (index + steps.length) % 7);
+        for (const [index, holder] of all.holders.entries()) {
+          all.shares.demand(holder, demands[index] ?? 0);
+        }
+        const quiet = (): boolean =>
+          all.holders.every(({ inbox, outbox }) => inbox.length + outbox.length === 0);
+        for (let round = 0; round < 100 || !quiet(); round += 1) {
+          assert.ok(round < 1000, "grants and answers go on for ever");
+          for (const holder of all.holders) {
+            holder.receive();
+            holder.open();
+            holder.letGo();
+            hear(all.shares, holder);
+          }
+        }
+        assert.deepEqual(
+          all.holders.map(({ held }) => held),
+          shareOut(all.shares.total, demands),
+        );
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it("go to nobody beyond what is asked for, and to the smallest demands first", () => {
+    assert.deepEqual(shareOut(10, [1, 20, 3]), [1, 6, 3]);
+    assert.deepEqual(shareOut(10, [1, 2, 3]), [1, 2, 3]);
+    assert.deepEqual(shareOut(1, [5, 5]), [1, 0]);
+  });
+
+  it("of a holder that has to leave are the others' as it gives them back", () => {
+    const { holders, shares } = world(4);
+    const [leaving, other] = holders;
+    assert.ok(leaving !== undefined && other !== undefined);
+    shares.demand(leaving, 4);
+    leaving.receive();
+    leaving.open();
+    hear(shares, leaving);
+    shares.demand(other, 4);
+    shares.retire(leaving);
+    shares.demand(leaving, 4);
+    while (leaving.held > 0) {
+      leaving.receive();
+      leaving.letGo();
+    }
+    while (leaving.outbox.length > 0) hear(shares, leaving);
+    assert.deepEqual(other.inbox.at(-1)?.sessions, 4);
+  });
 });

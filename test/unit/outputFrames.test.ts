@@ -26,8 +26,9 @@ test("messages come out whole however the stream is cut, larger ones with their 
     fc.property(fc.array(ascii), fc.array(fc.nat(30)), fc.nat(40), (messages, cuts, limit) => {
       const stream = Buffer.concat(messages.map(encode));
       const got: { code: number; body: string; whole: boolean }[] = [];
-      const frames = new Frames(limit, (code, body, whole) =>
-        got.push({ code, body: body.toString("latin1"), whole }),
+      const frames = new Frames(
+        () => limit,
+        (code, body, whole) => got.push({ code, body: body.toString("latin1"), whole }),
       );
       let offset = 0;
       for (const cut of cuts) frames.push(stream.subarray(offset, (offset += cut)));
@@ -43,6 +44,9 @@ test("messages come out whole however the stream is cut, larger ones with their 
 });
 
 test("a stream that is no protocol is refused", () => {
-  const frames = new Frames(10, () => assert.fail("no message was expected"));
+  const frames = new Frames(
+    () => 10,
+    () => assert.fail("no message was expected"),
+  );
   assert.throws(() => frames.push(Buffer.from([0x41, 0, 0, 0, 3])), /length below 4/);
 });

@@ -38,7 +38,6 @@ const nothing = (): void => {};
 /** A turn that has nothing but results to write. */
 function writingTurn(outbox: Outbox): Turn {
   const executors = new Executors({
-    maxThreads: 1,
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 0,
     events: { message: () => {}, ended: () => {} },
@@ -47,7 +46,7 @@ function writingTurn(outbox: Outbox): Turn {
   });
   const sessions = new Sessions({
     executors,
-    maxThreads: 1,
+    maxThreads: () => 1,
     events: {
       changed: nothing,
       result: nothing,

@@ -169,7 +169,7 @@ async function open(attempt: Attempt, options: RemoteConnectOptions): Promise<Re
     const applicationName = target.applicationName ?? options.applicationName;
     const { password } = server;
     const key = await login(stream, { ...target, password, applicationName }, signal);
-    const wire = new Wire({ pid: key.pid, stream }, messageLimit);
+    const wire = new Wire({ pid: key.pid, stream }, () => messageLimit);
     const backend = await introduce(wire, target, wanted);
     signal.throwIfAborted();
     const encrypted: Encryption = "encrypted" in stream ? "required" : "none";

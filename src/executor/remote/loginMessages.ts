@@ -24,11 +24,14 @@ export class LoginMessages {
 
   constructor(stream: Duplex) {
     this.#stream = stream;
-    const frames = new Frames(limit, (code, body, whole) => {
-      if (!whole) throw new Error("it is too large for one of a login");
-      this.#messages.push({ code, body: Buffer.from(body) });
-      this.#changed.dispatchEvent(new Event("change"));
-    });
+    const frames = new Frames(
+      () => limit,
+      (code, body, whole) => {
+        if (!whole) throw new Error("it is too large for one of a login");
+        this.#messages.push({ code, body: Buffer.from(body) });
+        this.#changed.dispatchEvent(new Event("change"));
+      },
+    );
     this.#read = (chunk) => {
       try {
         frames.push(chunk);

@@ -74,6 +74,7 @@ function makeEntry(
     key: entryKey(target, schema, table),
     target,
     ownPassword: hasOwnPassword,
+    elsewhere: raw.url !== undefined,
     schema,
     table,
     create: raw.create ?? true,

@@ -13,6 +13,14 @@ export interface LoadOptions extends SourceOptions {
   readonly control?: string | undefined;
   /** Gets told what was passed over, such as a password file others may read. */
   readonly warn?: (message: string) => void;
+  /** The control connection in use: entries stay on its server although the file now names another. */
+  readonly inUse?: ControlConnection;
+}
+
+/** The control connection, and what its source itself says of it. */
+export interface ControlConnection {
+  readonly parts: ConnectionParts;
+  readonly control: ConnectionTarget;
 }
 
 /** Where the control connection is from. */
@@ -27,6 +35,9 @@ export type ControlSource =
 export interface ExplainedConfiguration {
   readonly configuration: Configuration;
   readonly controlFrom: ControlSource;
+  readonly controlParts: ConnectionParts;
+  /** Whether the file names another place for the control connection than the one in use. */
+  readonly controlMoved: boolean;
   /** The parameters the file itself gives. */
   readonly given: Partial<FileParameters>;
   /** For each entry, the parameters it carries itself, short names included. */
@@ -55,7 +66,10 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   const parameters = { ...defaultParameters(), ...given };
   const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
   const chosen = await chooseControl(options, document, file);
-  const { parts, control } = await resolveControl(chosen, file, context);
+  const named = await resolveControl(chosen, file, context);
+  const { inUse = named } = options;
+  const controlMoved = !samePlace(named.control, inUse.control);
+  const { parts, control } = controlMoved ? inUse : named;
   const entries =
     document.entries.length === 0
       ? [ownEntry(control, parameters)]
@@ -68,6 +82,8 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   return {
     configuration: { file, control, parameters, entries },
     controlFrom: chosen.from,
+    controlParts: parts,
+    controlMoved,
     given,
     entriesGiven: entries.map((entry, index) => ({
       ...givenParameters(document.entries[index] ?? {}),
@@ -111,7 +127,7 @@ async function resolveControl(
   { from, url }: ChosenControl,
   file: string | null,
   context: ConnectionContext,
-): Promise<{ parts: ConnectionParts; control: ConnectionTarget }> {
+): Promise<ControlConnection> {
   let parts: ConnectionParts = {};
   const named = from === "url in the file" ? "url" : from;
   try {
@@ -126,6 +142,11 @@ async function resolveControl(
     if (!(error instanceof PartProblem)) throw error;
     throw invalid(null, [error.message]);
   }
+}
+
+/** The supervisor's lock lives in a database: another role or password there still finds it. */
+function samePlace(a: ConnectionTarget, b: ConnectionTarget): boolean {
+  return a.host === b.host && a.port === b.port && a.database === b.database;
 }
 
 async function resolveEntries(

@@ -82,6 +82,8 @@ export interface Entry {
    * so when it is PGPASSWORD, the control connection's, or from the password file.
    */
   readonly ownPassword: boolean;
+  /** Whether it has a url of its own: then it is on another server than the control connection. */
+  readonly elsewhere: boolean;
   readonly schema: string;
   readonly table: string;
   readonly create: boolean;

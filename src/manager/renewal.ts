@@ -1,0 +1,84 @@
+import { Backoff, pause } from "../shared/backoff.js";
+import type { Entry } from "../shared/config/types.js";
+import { toReport } from "../shared/errors.js";
+import type { Log } from "../shared/log.js";
+import { connectManager } from "./connection.js";
+import { ensureTable } from "./schema.js";
+import { readSettings, type ManagerSettings } from "./settings.js";
+import type { TaskTable } from "./table.js";
+
+export interface RenewalOptions {
+  readonly table: TaskTable;
+  /** The entry as it is now. */
+  readonly entry: () => Entry;
+  /** Gets the settings as soon as they are read. */
+  readonly settled: (settings: ManagerSettings) => void;
+  /** Called after each try: what was asked for is done, or has to wait. */
+  readonly answered: () => void;
+  readonly signal: AbortSignal;
+  readonly log: Log;
+}
+
+/**
+ * Takes changed parameters up while the manager works. What ALTER DATABASE and ALTER ROLE have set
+ * shows only in a new session, and a change of the table's defaults must not hold up the turns, so
+ * this has a connection of its own for as long as it takes. A locked table is tried again with
+ * growing pauses, between which producers go on.
+ */
+export class Renewal {
+  readonly #options: RenewalOptions;
+  /** Aborted when parameters have come that the work under way does not know. */
+  #outdated = new AbortController();
+  #running = false;
+
+  constructor(options: RenewalOptions) {
+    this.#options = options;
+  }
+
+  /** Begins, or begins anew. */
+  start(): void {
+    this.#outdated.abort();
+    if (this.#running) return;
+    this.#running = true;
+    void this.#untilDone();
+  }
+
+  async #untilDone(): Promise<void> {
+    const { entry, answered, signal, log } = this.#options;
+    const backoff = new Backoff({
+      firstMs: 500,
+      maxMs: entry().parameters["pg_conf.restart"] * 1000,
+    });
+    let said: string | null = null;
+    while (!signal.aborted) {
+      this.#outdated = new AbortController();
+      const outdated = this.#outdated.signal;
+      try {
+        await this.#once();
+        answered();
+        if (!outdated.aborted) break;
+      } catch (error) {
+        const reason = toReport(error);
+        if (said !== reason.message) {
+          said = reason.message;
+          log.warn({ code: reason.code, reason: reason.message }, "changed parameters wait");
+        }
+        answered();
+        await pause(backoff.next(), AbortSignal.any([signal, outdated]));
+      }
+    }
+    this.#running = false;
+  }
+
+  async #once(): Promise<void> {
+    const { table, log, settled } = this.#options;
+    const entry = this.#options.entry();
+    const client = await connectManager(entry);
+    try {
+      settled(await readSettings(client, entry, log));
+      await ensureTable(client, table, entry, log);
+    } finally {
+      await client.end().catch(() => {});
+    }
+  }
+}
