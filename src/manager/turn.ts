@@ -12,6 +12,7 @@ import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
 import { stillLocked } from "./sql/stillLocked.js";
+import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
 
 export interface TurnOutcome {
@@ -176,7 +177,8 @@ export class Turn {
 
   /**
    * Writes results. When the server refuses them (a trigger of the user's on one of the rows), they
-   * are tried in halves, so that one row holds up no other.
+   * are tried in halves, so that one row holds up no other. Characters that the database cannot store
+   * are left out.
    */
   async #write(client: Client, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
@@ -201,9 +203,15 @@ export class Turn {
         }
         return;
       }
-      for (const { id } of results) this.#sayRefused(id, error);
-      this.#outbox.hold(results, []);
+      for (const result of results) await this.#writeStorable(client, result, error);
     }
+  }
+
+  async #writeStorable(client: Client, refused: OwnedResult, error: unknown): Promise<void> {
+    const rest = storable(refused, error);
+    if (rest !== null) return await this.#write(client, [rest]);
+    this.#sayRefused(refused.id, error);
+    this.#outbox.hold([refused], []);
   }
 
   #sayRefused(id: string, error: unknown): void {

@@ -38,7 +38,7 @@ export async function createDatabase(template: "task" | "empty" = "task"): Promi
   const clients: Client[] = [];
   after(async () => {
     await Promise.all(clients.map((client) => client.end()));
-    await onServer((client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
+    await onServer((client) => dropDatabase(client, name));
   });
   return {
     target,
@@ -49,6 +49,25 @@ export async function createDatabase(template: "task" | "empty" = "task"): Promi
       return client;
     },
   };
+}
+
+/** 18 and the like. */
+export async function serverMajor(): Promise<number> {
+  return await onServer(async (client) => {
+    const { rows } = await client.query<{ number: string }>(
+      "SELECT current_setting('server_version_num') AS number",
+    );
+    return Math.trunc(Number(rows[0]?.number) / 10_000);
+  });
+}
+
+/** As DROP DATABASE … WITH (FORCE) does it from PostgreSQL 13 on. */
+async function dropDatabase(client: Client, name: string): Promise<void> {
+  await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
+  await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
+    name,
+  ]);
+  await client.query(`DROP DATABASE ${name}`);
 }
 
 /** Runs something on a short connection to the server's own database. */

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { inactive } from "./inactive.js";
 
 /**
  * Ends due tasks that are no longer worth running as GONE, at most `limit` of them.
@@ -13,7 +14,7 @@ export async function expire(client: Client, table: TaskTable, limit: number): P
 UPDATE ${table.qualified}
 SET state = 'GONE', ready = NULL, start = now(), stop = now(), error = 'ERROR:  task not active'
 WHERE id = ANY (ARRAY(
-  SELECT id FROM ${table.qualified} WHERE ready AND max >= 0 AND plan + active <= now()
+  SELECT id FROM ${table.qualified} WHERE ready AND max >= 0 AND ${inactive}
   LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)) AND state::text = 'PLAN'`,
     values: [limit],
   });
