@@ -1,5 +1,5 @@
 /** Why a run is cancelled on our own account. */
-export type CancelReason = "timeout" | "output" | "abort";
+export type CancelReason = "timeout" | "output" | "abort" | "stop";
 
 /** A cancel that hit nothing, or that the task's SQL caught, is asked for again after this. */
 const repeatMs = 1000;

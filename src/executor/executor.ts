@@ -44,6 +44,11 @@ export class Executor {
     }
   }
 
+  /** Cancels a run that is not wanted any more. */
+  cancel(session: number, id: string): void {
+    this.#sessions.get(session)?.cancel(id);
+  }
+
   /** The manager's answer to `cancel`. */
   cancelled(session: number, id: string): void {
     this.#sessions.get(session)?.cancelled(id);

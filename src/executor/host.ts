@@ -47,6 +47,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "dispatch":
           executor?.dispatch(slots.take<Dispatch>(message)?.runs ?? []);
           break;
+        case "cancel":
+          executor?.cancel(message.session, message.id);
+          break;
         case "cancelled":
           executor?.cancelled(message.session, message.id);
           break;

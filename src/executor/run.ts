@@ -66,6 +66,11 @@ export class Execution {
     this.#cancellation.request("abort");
   }
 
+  /** Makes the run end as one that a user cancelled; without effect when it has ended. */
+  stop(): void {
+    this.#cancellation.request("stop");
+  }
+
   /** The manager's answer to a cancel. */
   cancelled(): void {
     this.#cancellation.answered();

@@ -52,6 +52,11 @@ export class Session {
     return true;
   }
 
+  /** Cancels a run that is not wanted any more; without effect when it has come out. */
+  cancel(id: string): void {
+    if (this.#execution?.id === id) this.#execution.stop();
+  }
+
   /** The manager's answer to `cancel`; without effect when that run has come out. */
   cancelled(id: string): void {
     if (this.#execution?.id === id) this.#execution.cancelled();

@@ -33,11 +33,12 @@ const pinned: StartupSettings = {
 };
 
 /** Opens the manager's connection: statements sent together share one round trip. */
-export async function connectManager(entry: Entry): Promise<Client> {
+export async function connectManager(entry: Entry, signal?: AbortSignal): Promise<Client> {
   const client = await connect(entry.target, {
     applicationName: applicationName(entry, entry.fixed.sleep ?? entry.parameters["pg_task.sleep"]),
     settings: pinned,
     pipeline: true,
+    ...(signal === undefined ? {} : { signal }),
   });
   // Later servers' settings: an older one would refuse the whole connection over them.
   await client.query(

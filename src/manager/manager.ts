@@ -199,7 +199,7 @@ export class Manager implements LifecycleHooks {
   }
 
   async #serve(working: () => void): Promise<void> {
-    const client = await connectManager(this.#entry);
+    const client = await connectManager(this.#entry, this.#ending.signal);
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
@@ -227,10 +227,9 @@ export class Manager implements LifecycleHooks {
       this.#service = service;
       if (this.#draining) service.drain();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
-      working();
       this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
       this.#send({ type: "ready" });
-      await Promise.race([service.run(() => this.#finished()), lost]);
+      await Promise.race([service.run(() => this.#finished(), working), lost]);
     } finally {
       this.#service = null;
       this.#cancellations.detach();

@@ -39,6 +39,8 @@ export class Service {
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
+  /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
+  #changed = true;
   #asleep = false;
   #emptyChecks = 0;
   #overdueTurns = 0;
@@ -53,6 +55,7 @@ export class Service {
 
   /** Something happened to the table. */
   wake(): void {
+    this.#changed = true;
     this.#stayAwake();
     this.#parts.bell.ring();
   }
@@ -63,8 +66,12 @@ export class Service {
     this.#parts.bell.ring();
   }
 
-  /** Works until `finished` says so. */
-  async run(finished: () => boolean): Promise<void> {
+  /**
+   * Works until `finished` says so.
+   *
+   * @param worked called after each turn that nothing went wrong in.
+   */
+  async run(finished: () => boolean, worked: () => void): Promise<void> {
     const { bell, turn, workforce } = this.#parts;
     while (!finished()) {
       if (!(await this.#foundOrphans())) {
@@ -72,6 +79,7 @@ export class Service {
         continue;
       }
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
+      worked();
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       const busy = outcome.again || (await bell.wait(this.#pauseMs(outcome)));
@@ -126,11 +134,13 @@ export class Service {
     this.#emptyChecks = 0;
   }
 
-  #room(): { start: number; lookAhead: number } {
-    if (!this.#accepting) return { start: 0, lookAhead: 0 };
+  #room(): { start: number; lookAhead: number; watch: boolean } {
+    const watch = this.#changed;
+    this.#changed = false;
+    if (!this.#accepting) return { start: 0, lookAhead: 0, watch };
     // Those that run may be more: tasks found running count as well.
     const start = Math.max(0, this.#settings.run - this.#parts.groups.total);
-    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start) };
+    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start), watch };
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {

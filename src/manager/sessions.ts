@@ -1,6 +1,8 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
+import type { FreeSession, KeptSession } from "./sql/claim.js";
+import type { OwnedTask } from "./sql/giveBack.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
 
 /** How many sessions share a thread before another one is started. */
@@ -21,10 +23,18 @@ interface Session {
   state: "opening" | "free" | "offered" | "busy" | "closing";
   backend: BackendIdentity | null;
   run: { readonly id: string; readonly hash: number } | null;
+  /** Set while it stays with a group for tasks with count or live. */
+  kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }
 
-/** A free session as a claim sees it. */
-export interface OfferedSession extends BackendIdentity {
+/** A run for a session; with `keep` the session stays with its group. */
+export interface AssignedRun extends Run {
+  readonly hash: number;
+  readonly keep: boolean;
+}
+
+/** A session that a claim may use. */
+export interface OfferedSession extends FreeSession {
   readonly number: number;
 }
 
@@ -95,7 +105,8 @@ export class Sessions {
     for (let each = 0; each < count; each += 1) {
       const thread = this.#threadForOneMore();
       const number = (this.#numbers += 1);
-      this.#sessions.set(number, { number, thread, state: "opening", backend: null, run: null });
+      const session = { number, thread, backend: null, run: null, kept: null };
+      this.#sessions.set(number, { ...session, state: "opening" });
       opened.set(thread, [...(opened.get(thread) ?? []), number]);
     }
     for (const [thread, sessions] of opened)
@@ -109,15 +120,27 @@ export class Sessions {
       if (offered.length >= count) break;
       if (session.state !== "free" || session.backend === null) continue;
       session.state = "offered";
-      offered.push({ ...session.backend, number: session.number });
+      const { number, backend } = session;
+      offered.push({ ...backend, number, kept: keptNow(session) });
     }
     return offered;
   }
 
+  /** Takes offered sessions back: there was no claim. */
   withdraw(offered: readonly OfferedSession[]): void {
     for (const { number } of offered) {
       const session = this.#sessions.get(number);
       if (session?.state === "offered") session.state = "free";
+    }
+  }
+
+  /** Takes back what a claim left over; a session that its group has nothing for ends. */
+  settle(offered: readonly OfferedSession[]): void {
+    for (const { number } of offered) {
+      const session = this.#sessions.get(number);
+      if (session?.state !== "offered") continue;
+      session.state = "free";
+      if (session.kept !== null) this.#close(session);
     }
   }
 
@@ -126,7 +149,7 @@ export class Sessions {
    *
    * @returns runs whose session ended meanwhile.
    */
-  assign(runs: readonly (Run & { readonly hash: number })[]): Run[] {
+  assign(runs: readonly AssignedRun[]): Run[] {
     const batches = new Map<ExecutorThread, Run[]>();
     const missed: Run[] = [];
     for (const run of runs) {
@@ -137,6 +160,7 @@ export class Sessions {
       }
       session.state = "busy";
       session.run = { id: run.id, hash: run.hash };
+      session.kept = run.keep ? keptFurther(session, run.hash) : null;
       batches.set(session.thread, [...(batches.get(session.thread) ?? []), run]);
     }
     for (const [thread, batch] of batches) this.#executors.dispatch(thread, batch);
@@ -149,9 +173,27 @@ export class Sessions {
     for (const session of this.#sessions.values()) {
       if (left <= 0) return;
       if (session.state !== "free") continue;
-      session.state = "closing";
       left -= 1;
-      this.#executors.tell(session.thread, { type: "close", sessions: [session.number] });
+      this.#close(session);
+    }
+  }
+
+  #close(session: Session): void {
+    session.state = "closing";
+    this.#executors.tell(session.thread, { type: "close", sessions: [session.number] });
+  }
+
+  /** What runs now. */
+  running(): OwnedTask[] {
+    return [...this.#sessions.values()].flatMap(({ run, backend }) =>
+      run === null || backend === null ? [] : [{ id: run.id, owner: backend.owner }],
+    );
+  }
+
+  /** Cancels a run that is not wanted any more. */
+  cancel(id: string): void {
+    for (const { number, thread, run } of this.#sessions.values()) {
+      if (run?.id === id) this.#executors.tell(thread, { type: "cancel", session: number, id });
     }
   }
 
@@ -255,4 +297,14 @@ export class Sessions {
     }
     return least[0];
   }
+}
+
+function keptNow({ kept }: Session): KeptSession | null {
+  if (kept === null) return null;
+  return { hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
+}
+
+function keptFurther({ kept }: Session, hash: number): NonNullable<Session["kept"]> {
+  if (kept === null) return { hash, ran: 1, sinceMs: performance.now() };
+  return { ...kept, ran: kept.ran + 1 };
 }

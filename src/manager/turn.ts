@@ -5,6 +5,7 @@ import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
+import { readShape, type Shape } from "./shape.js";
 import { claim, type Claim } from "./sql/claim.js";
 import { complete, type OwnedResult } from "./sql/complete.js";
 import { expire } from "./sql/expire.js";
@@ -12,6 +13,7 @@ import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
 import { promote } from "./sql/promote.js";
 import { stillLocked } from "./sql/stillLocked.js";
+import { unwanted } from "./sql/unwanted.js";
 import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
 
@@ -38,6 +40,8 @@ export class Turn {
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
+  /** Null when it has to be read anew. */
+  #shape: Shape | null = null;
   /** Results that the server refused: said once, not at each try. */
   readonly #refused = new Set<string>();
 
@@ -73,31 +77,36 @@ export class Turn {
 
   /**
    * @param room how many tasks may be started, and how many more are counted.
+   * @param room.watch whether somebody may have stopped or deleted what runs.
    * @throws what the server said when it is nothing that the next turn could make better.
    */
   async once(
     client: Client,
     settings: ManagerSettings,
-    room: { readonly start: number; readonly lookAhead: number },
+    room: { readonly start: number; readonly lookAhead: number; readonly watch: boolean },
   ): Promise<TurnOutcome> {
+    // Read before anything is sent: what is sent together has to go out in this order.
+    const shape = (this.#shape ??= await readShape(client, this.#table));
     const most = Math.min(room.start, settings.fetch, settings.limit);
     const offered = this.#sessions.offer(most);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [written, returned, promoted, claiming, nearest] = await Promise.allSettled([
-      this.#write(client, results),
-      returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
+    const [promoted, written, returned, claiming, nearest, watched] = await Promise.allSettled([
+      // First, so that a pause after a run finds all that is due.
       promote(client, this.#table),
+      this.#write(client, shape, results),
+      returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
       this.#claim(client, offered, room.lookAhead),
       nearestPlan(client, this.#table),
+      room.watch ? this.#cancelUnwanted(client) : null,
     ]);
     this.#settleReturns(returns, returned);
     const { claimed, gone: unable, more, locked } = this.#settleClaim(offered, claiming);
-    const problems = [written, returned, promoted, claiming, nearest].flatMap((each) =>
+    const problems = [promoted, written, returned, claiming, nearest, watched].flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const gone = unable > 0 ? unable + (await this.#expire(client, settings)) : 0;
+    const gone = unable > 0 ? await this.#expire(client, settings) : 0;
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
@@ -116,11 +125,18 @@ export class Turn {
 
   async #expire(client: Client, settings: ManagerSettings): Promise<number> {
     try {
-      return await expire(client, this.#table, settings.batch);
+      this.#shape = await readShape(client, this.#table);
+      return await expire(client, this.#table, this.#shape, settings.batch);
     } catch (error) {
       this.#weigh(error);
       return 0;
     }
+  }
+
+  async #cancelUnwanted(client: Client): Promise<void> {
+    const running = this.#sessions.running();
+    if (running.length === 0) return;
+    for (const id of await unwanted(client, this.#table, running)) this.#sessions.cancel(id);
   }
 
   async #claim(
@@ -154,7 +170,7 @@ export class Turn {
       this.#groups.begin(run.hash);
     }
     const missed = new Set(this.#sessions.assign(runs).map((run) => run.id));
-    this.#sessions.withdraw(offered);
+    this.#sessions.settle(offered);
     for (const { id, owner, hash } of claimed) {
       if (!missed.has(id)) continue;
       this.#groups.end(hash);
@@ -177,18 +193,18 @@ export class Turn {
 
   /**
    * Writes results. When the server refuses them (a trigger of the user's on one of the rows), they
-   * are tried in halves, so that one row holds up no other. Characters that the database cannot store
-   * are left out.
+   * are tried in halves, so that one row holds up no other. One with characters that the database
+   * cannot store is written without them, as FAIL.
    */
-  async #write(client: Client, results: readonly OwnedResult[]): Promise<void> {
+  async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
     try {
-      const locked = await complete(client, this.#table, results);
+      const { later: locked, outdated } = await complete(client, this.#table, shape, results);
+      if (outdated) this.#shape = null;
       for (const { id } of results) this.#refused.delete(id);
-      this.#outbox.hold(
-        results.filter((result) => locked.has(result.id)),
-        [],
-      );
+      const rest = results.filter((result) => locked.has(result.id));
+      if (outdated) this.#outbox.putBack(rest, []);
+      else this.#outbox.hold(rest, []);
     } catch (error) {
       if (sqlState(error) === null || isPassing(error)) {
         this.#outbox.hold(results, []);
@@ -197,19 +213,24 @@ export class Turn {
       if (results.length > 1) {
         const middle = results.length >> 1;
         try {
-          await this.#write(client, results.slice(0, middle));
+          await this.#write(client, shape, results.slice(0, middle));
         } finally {
-          await this.#write(client, results.slice(middle));
+          await this.#write(client, shape, results.slice(middle));
         }
         return;
       }
-      for (const result of results) await this.#writeStorable(client, result, error);
+      for (const result of results) await this.#writeStorable(client, shape, result, error);
     }
   }
 
-  async #writeStorable(client: Client, refused: OwnedResult, error: unknown): Promise<void> {
+  async #writeStorable(
+    client: Client,
+    shape: Shape,
+    refused: OwnedResult,
+    error: unknown,
+  ): Promise<void> {
     const rest = storable(refused, error);
-    if (rest !== null) return await this.#write(client, [rest]);
+    if (rest !== null) return await this.#write(client, shape, [rest]);
     this.#sayRefused(refused.id, error);
     this.#outbox.hold([refused], []);
   }

@@ -30,6 +30,8 @@ export async function connect(
     readonly applicationName: string;
     readonly settings?: StartupSettings;
     readonly pipeline?: boolean;
+    /** Gives the attempt up: CONNECTION_FAILED. */
+    readonly signal?: AbortSignal;
   },
 ): Promise<Client> {
   const encrypted = target.sslmode !== "disable" && !target.host.startsWith("/");
@@ -71,11 +73,16 @@ async function open(
   });
   // The reason of a later loss reaches whoever waits for a query, or listens to "end".
   client.on("error", () => {});
+  const giveUp = (): void => void client.connection.stream.destroy();
+  options.signal?.addEventListener("abort", giveUp);
   try {
+    options.signal?.throwIfAborted();
     await client.connect();
   } catch (error) {
     void client.end().catch(() => {});
     throw refusal(target, error);
+  } finally {
+    options.signal?.removeEventListener("abort", giveUp);
   }
   return client;
 }

@@ -219,10 +219,15 @@ export interface ErrorReport {
 
 export function toReport(error: unknown): ErrorReport {
   if (error instanceof PgTaskError) return { code: error.code, message: error.message };
-  return {
-    code: "INTERNAL",
-    message: error instanceof Error ? (error.stack ?? error.message) : String(error),
-  };
+  return { code: "INTERNAL", message: wordsOf(error) };
+}
+
+/** The server's own words are a reason; of anything else it matters where it happened. */
+function wordsOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if ("severity" in error && "code" in error)
+    return `${error.message} (SQLSTATE ${String(error.code)})`;
+  return error.stack ?? error.message;
 }
 
 export function fromReport(report: ErrorReport): PgTaskError {

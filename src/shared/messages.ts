@@ -102,6 +102,8 @@ export type ToExecutor =
   | ({ readonly type: "start" } & SlotReference)
   | { readonly type: "open"; readonly sessions: readonly number[] }
   | ({ readonly type: "dispatch" } & SlotReference)
+  /** Cancels a run whose task was stopped or deleted by somebody. */
+  | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /**
    * Answers every `cancel`: pg_cancel_backend has returned, or could not be called. Until then the
    * session stays with that run.

@@ -78,6 +78,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     const client = await connect(this.#target, {
       applicationName: "pg_conf",
       settings: { tcp_keepalives_idle: 5, tcp_keepalives_interval: 2, tcp_keepalives_count: 3 },
+      signal: this.#ending.signal,
     });
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
+import { readShape } from "../../src/manager/shape.js";
 import { complete, type OwnedResult } from "../../src/manager/sql/complete.js";
 import { expire } from "../../src/manager/sql/expire.js";
 import { giveBack } from "../../src/manager/sql/giveBack.js";
@@ -19,6 +20,7 @@ const user = await database.connect();
 const holder = await database.connect();
 const manager = await openManagerConnection(database.url);
 const table = taskTable("public", "task");
+const shape = await readShape(manager, table);
 
 beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
@@ -69,7 +71,7 @@ async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
 test("a result ends a task as DONE, one with an error as FAIL", async () => {
   await taken();
   await taken({ state: "TAKE" });
-  const locked = await complete(manager, table, [
+  const locked = await complete(manager, table, shape, [
     result(1),
     result(2, { output: "", error: "ERROR:  no" }),
   ]);
@@ -79,12 +81,12 @@ test("a result ends a task as DONE, one with an error as FAIL", async () => {
   ]);
   const times = `start = '${start}' AND stop = '${stop}' AS exact`;
   assert.deepEqual(await rows(times), [{ exact: true }, { exact: true }]);
-  assert.equal(locked.size, 0);
+  assert.equal(locked.later.size, 0);
 });
 
 test("a result whose end nobody saw ends now", async () => {
   await taken();
-  await complete(manager, table, [result(1, { stop: null })]);
+  await complete(manager, table, shape, [result(1, { stop: null })]);
   assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
 });
 
@@ -94,7 +96,7 @@ test("a row without output and error is deleted if it says so", async () => {
   await taken({ delete: "true" });
   await taken({ delete: "true" });
   const empty = { output: null };
-  await complete(manager, table, [
+  await complete(manager, table, shape, [
     result(1, empty),
     result(2, empty),
     result(3, { output: "" }),
@@ -110,7 +112,7 @@ test("a row without output and error is deleted if it says so", async () => {
 test("a task that was stopped while it ran stays STOP, with what came out of it", async () => {
   await taken({ delete: "true" });
   await user.query("UPDATE task SET state = 'STOP'");
-  await complete(manager, table, [result(1, { output: null })]);
+  await complete(manager, table, shape, [result(1, { output: null })]);
   assert.deepEqual(await rows("state::text, output, owner, ready, stop IS NOT NULL AS stopped"), [
     { state: "STOP", output: null, owner: null, ready: null, stopped: true },
   ]);
@@ -122,7 +124,7 @@ test("a task that was planned anew while it ran is offered again, at its plan", 
   await user.query("UPDATE task SET state = 'PLAN'");
   await user.query("UPDATE task SET plan = '2100-01-01' WHERE id = 2");
   assert.deepEqual(await rows("ready"), [{ ready: null }, { ready: null }]);
-  await complete(manager, table, [result(1), result(2)]);
+  await complete(manager, table, shape, [result(1), result(2)]);
   assert.deepEqual(await rows("state::text, owner, ready"), [
     { state: "PLAN", owner: null, ready: true },
     { state: "PLAN", owner: null, ready: false },
@@ -131,8 +133,8 @@ test("a task that was planned anew while it ran is offered again, at its plan", 
 
 test("a result for a task that another session has by now changes nothing", async () => {
   await taken({ owner: "another" });
-  const locked = await complete(manager, table, [result(1), result(99)]);
-  assert.equal(locked.size, 0);
+  const locked = await complete(manager, table, shape, [result(1), result(99)]);
+  assert.equal(locked.later.size, 0);
   assert.deepEqual(await rows("state::text, owner, output"), [
     { state: "WORK", owner: "another", output: null },
   ]);
@@ -141,8 +143,8 @@ test("a result for a task that another session has by now changes nothing", asyn
 test("a result whose row somebody holds is reported, the others are written", async () => {
   await taken();
   await taken();
-  const locked = await holding(1, () => complete(manager, table, [result(1), result(2)]));
-  assert.deepEqual([...locked], ["1"]);
+  const locked = await holding(1, () => complete(manager, table, shape, [result(1), result(2)]));
+  assert.deepEqual([...locked.later], ["1"]);
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
 });
 
@@ -310,9 +312,9 @@ test("tasks that are active no longer expire, some at a time", async () => {
     old.active,
   ]);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-  assert.equal(await expire(manager, table, 2), 2);
-  assert.equal(await expire(manager, table, 2), 1);
-  assert.equal(await expire(manager, table, 2), 0);
+  assert.equal(await expire(manager, table, shape, 2), 2);
+  assert.equal(await expire(manager, table, shape, 2), 1);
+  assert.equal(await expire(manager, table, shape, 2), 0);
   assert.deepEqual(
     (await rows("state::text")).map((row) => row["state"]),
     ["GONE", "GONE", "GONE", "PLAN", "PLAN"],

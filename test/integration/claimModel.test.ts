@@ -87,6 +87,7 @@ test("whatever is in the table, a claim starts what the rule says, in its order"
         sessions: Array.from({ length: each.sessions }, (_, index) => ({
           owner: String(index).padStart(3, "0"),
           pid: index,
+          kept: null,
         })),
         running: new Map(each.running.map((count, group) => [names[group]?.hash ?? 0, count])),
         lookAhead: 0,

@@ -6,6 +6,9 @@ import { join } from "node:path";
 import { it } from "node:test";
 import { startProcess, temporaryFolder, type ProcessOptions } from "../support/process.js";
 
+const nobody = 65_534;
+const notRoot = process.getuid?.() === 0 ? false : "only root can run it as another user";
+
 interface Refusal extends ProcessOptions {
   readonly says: RegExp;
 }
@@ -112,6 +115,18 @@ it("refuses a data folder below something that is no folder", async () => {
   });
 });
 
+it("refuses a data folder that it may not write", { skip: notRoot }, async () => {
+  // Its own folder is closed to the unprivileged user that it runs as.
+  const data = join(await temporaryFolder(), "data");
+  await refuses({
+    args: ["start", "--data", data],
+    cwd: "/",
+    env: { HOME: "/" },
+    user: nobody,
+    says: /the data folder .* cannot be used: .*permission denied/i,
+  });
+});
+
 it("refuses a folder that holds something else", async () => {
   const cwd = await temporaryFolder();
   await writeFile(join(cwd, "letter.txt"), "");
@@ -131,7 +146,7 @@ it("refuses data that another pg-task is at work on", async () => {
 
 async function ownedByNobody(folder: string): Promise<object> {
   const { chown } = await import("node:fs/promises");
-  await chown(folder, 65_534, 65_534);
+  await chown(folder, nobody, nobody);
   return {};
 }
 

@@ -75,21 +75,6 @@ for (const how of ["fast", "immediate"] as const) {
   });
 }
 
-it("stops though the server answers nothing any more", async () => {
-  const program = await startProcess({ config: { url: server.url, "pg_conf.grace": 100 } });
-  await program.line("ready");
-  const client = await connectTo(server.url);
-  const { rows } = await client.query<{ pid: number }>(
-    "SELECT pid FROM pg_stat_activity WHERE application_name ~ '^pg_'",
-  );
-  server.freeze(rows.map(({ pid }) => pid));
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
-  assert.equal(program.said(/^manager does not stop/).length, 1);
-  await client.end();
-  await server.stop();
-  await server.start();
-});
-
 it("says in the server's words that a password is wrong, and never shows one", async () => {
   const client = await connectTo(server.url);
   // Servers before 14 keep them as md5 otherwise.

@@ -7,6 +7,7 @@ import { giveBack } from "../../src/manager/sql/giveBack.js";
 import { nearestPlan } from "../../src/manager/sql/nearestPlan.js";
 import { promote } from "../../src/manager/sql/promote.js";
 import { rescue, stillOwned } from "../../src/manager/sql/rescue.js";
+import { readShape } from "../../src/manager/shape.js";
 import { taskTable } from "../../src/manager/table.js";
 import type { Client } from "../../src/shared/database.js";
 import { literal } from "../../src/shared/sqlText.js";
@@ -79,17 +80,19 @@ async function reads(
 const owner = "1 2001-01-01T00:00:00.000000";
 const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
 
+const shape = await readShape(manager, table);
+
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) =>
     claim(stub, table, {
-      sessions: ids.map((id) => ({ owner: `${id} x`, pid: Number(id) })),
+      sessions: ids.map((id) => ({ owner: `${id} x`, pid: Number(id), kept: null })),
       running: new Map([[1, 1]]),
       lookAhead: 100,
       except: [],
     }),
   "claim around locked rows": (stub) =>
     claim(stub, table, {
-      sessions: [{ owner, pid: 1 }],
+      sessions: [{ owner, pid: 1, kept: null }],
       running: new Map(),
       lookAhead: 0,
       except: ids,
@@ -98,6 +101,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     complete(
       stub,
       table,
+      shape,
       ids.map((id) => ({
         outcome: "ended" as const,
         id,
@@ -109,7 +113,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
         error: null,
       })),
     ),
-  expire: (stub) => expire(stub, table, 100),
+  expire: (stub) => expire(stub, table, shape, 100),
   "give back": (stub) =>
     giveBack(
       stub,

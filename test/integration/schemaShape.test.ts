@@ -208,7 +208,7 @@ test("the task table has its primary key and its two partial indexes", async () 
   assert.deepEqual(
     rows.map(({ index }) => index),
     [
-      "CREATE INDEX task_due_idx ON public.task USING btree (hash, max DESC, id) WHERE ready",
+      "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
       "CREATE INDEX task_plan_idx ON public.task USING btree (plan) WHERE (NOT ready)",
       "CREATE UNIQUE INDEX task_pkey ON public.task USING btree (id)",
     ],

@@ -71,3 +71,16 @@ test("columns' defaults follow the database's setting, else the file", async () 
   const [ended] = await tasks.ended(row?.id ?? "");
   assert.equal(ended?.output, "a|b\n1|2");
 });
+
+test("no claim takes more tasks than pg_task.limit of the database", async () => {
+  await client.query(`ALTER DATABASE ${name} RESET pg_task."fetch"`);
+  await client.query(`ALTER DATABASE ${name} SET pg_task."limit" = 1`);
+  await pgTask.stop();
+  const ids: string[] = [];
+  for (let index = 0; index < 9; index += 1) {
+    ids.push(...(await tasks.insert({ input: "SELECT pg_sleep(0.02)", group: `g${index}` })));
+  }
+  await pgTask.start({ url: database.url });
+  const rows = await tasks.ended(...ids);
+  assert.equal(new Set(rows.map((row) => row.take)).size, 9);
+});

@@ -182,6 +182,31 @@ test("a user's trigger that raises when one task completes holds up no other", a
   assert.equal(only(await tasks.ended(refused)).output, "2");
 });
 
+test("a table that refuses every start is tried again with pauses, and said once", async () => {
+  await client.query(`
+    CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'no start'; END $$;
+    CREATE TRIGGER forbid BEFORE UPDATE OF take ON task FOR EACH ROW
+      WHEN (NEW.state = 'WORK') EXECUTE FUNCTION forbid()`);
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({ input: "SELECT 8" });
+  // A connection for each try.
+  const tries = new Set<number>();
+  await eventually<{ pid: number }>(
+    client,
+    `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'pg_work%'`,
+    (rows) => {
+      for (const { pid } of rows) tries.add(pid);
+      return tries.size > 3;
+    },
+  );
+  const said = pgTask.lines.slice(from).filter((line) => line.msg === "manager waits");
+  assert.equal(said.length, 1);
+  assert.match(String(said[0]?.["reason"]), /no start/);
+  await client.query("DROP TRIGGER forbid ON task");
+  assert.equal(only(await tasks.ended(id)).output, "8");
+});
+
 test("a result that cannot be written does not keep it from stopping, and its task runs again", async () => {
   await client.query(
     "CREATE TRIGGER refuse BEFORE UPDATE OF output ON task FOR EACH ROW WHEN (NEW.data = 'refused' AND NEW.state = 'DONE') EXECUTE FUNCTION refuse()",

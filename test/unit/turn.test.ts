@@ -30,6 +30,8 @@ const settings: ManagerSettings = {
   restartMs: 1000,
 };
 
+/** Of a table whose shape an empty answer tells. */
+const attributes = 0;
 const nothing = (): void => {};
 
 /** A turn that has nothing but results to write. */
@@ -68,14 +70,16 @@ function server(answers: ReadonlyMap<string, Answer>, written: string[]): Client
     name: string;
     values: [string[]];
   }): Promise<unknown> => {
-    if (name !== "complete") return { rows: [], rowCount: 0 };
+    if (name !== `complete ${attributes}`) return { rows: [], rowCount: 0 };
     const [ids] = values;
     const said = ids.map((id) => answers.get(id));
     if (said.includes("cut off")) throw new Error("Connection terminated unexpectedly");
     if (said.includes("refused")) throw serverError("P0001");
     if (said.includes("deadlock")) throw serverError("40P01");
     written.push(...ids.filter((id) => answers.get(id) === "written"));
-    return { rows: ids.filter((id) => answers.get(id) === "locked").map((id) => ({ id })) };
+    return {
+      rows: ids.filter((id) => answers.get(id) === "locked").map((id) => ({ id, holds: true })),
+    };
   };
   // The turn uses nothing else of it.
   return Object.assign(new Client(), { query });
@@ -87,7 +91,7 @@ function serverError(code: string): DatabaseError {
   return error;
 }
 
-const room = { start: 0, lookAhead: 0 };
+const room = { start: 0, lookAhead: 0, watch: false };
 
 test("whatever the server says, each result is either written once or kept", async () => {
   const answer = fc.constantFrom<Answer>(

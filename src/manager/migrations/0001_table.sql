@@ -106,6 +106,6 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"wakeUp"() IS 'pg-task wake-up';
 
-CREATE TRIGGER :"wakeUp" AFTER INSERT OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
+CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
   WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
   EXECUTE FUNCTION :"schema".:"wakeUp"();

@@ -7,11 +7,13 @@ import { inactive } from "./inactive.js";
 export interface ClaimedTask extends Omit<Run, "session"> {
   readonly owner: string;
   readonly hash: number;
+  /** Whether the session stays with the group for further tasks. */
+  readonly keep: boolean;
 }
 
 export interface Claim {
   readonly claimed: readonly ClaimedTask[];
-  /** How many tasks ended as GONE, since they could not start while they were active. */
+  /** How many due tasks it met that are not worth running any more. */
   readonly gone: number;
   /** Due tasks that are free to start but found no session, counted up to `lookAhead`. */
   readonly more: number;
@@ -19,9 +21,26 @@ export interface Claim {
   readonly locked: readonly string[];
 }
 
+/** A free session as a claim sees it. */
+export interface FreeSession {
+  readonly owner: string;
+  readonly pid: number;
+  /** Null when it takes any task; else it stays with one group. */
+  readonly kept: KeptSession | null;
+}
+
+/** A session that runs several tasks of one group, as far as their count and live let it. */
+export interface KeptSession {
+  readonly hash: number;
+  /** How many tasks it has run. */
+  readonly ran: number;
+  /** How long ago its first task started, in ms. */
+  readonly ageMs: number;
+}
+
 export interface ClaimRequest {
   /** Free sessions, each of which gets at most one task. */
-  readonly sessions: readonly { readonly owner: string; readonly pid: number }[];
+  readonly sessions: readonly FreeSession[];
   /** How many of each group run now, by hash. */
   readonly running: ReadonlyMap<number, number>;
   /** How many more to count beyond the sessions. */
@@ -44,12 +63,15 @@ interface ClaimRow {
   quote: string;
   escape: string;
   null: string;
+  keep: boolean;
+  save: boolean;
 }
 
 /**
  * Gives due tasks to free sessions, one each: those with the larger `max` minus running in their
  * group first, then the smaller id. Of each group only as many are looked at as may start. Rows
- * that somebody has locked are passed over.
+ * that somebody has locked are passed over. A session that stays with a group gets a task of it
+ * whose own count and live allow that; all others get sessions that take any task.
  *
  * The recursion visits each group's first row by the index, so its cost grows with the number of
  * groups that have something due, not with the number of tasks.
@@ -69,6 +91,9 @@ export async function claim(
       [...request.running.values()],
       request.sessions.length + request.lookAhead,
       request.except,
+      request.sessions.map(({ kept }) => kept?.hash ?? null),
+      request.sessions.map(({ kept }) => kept?.ran ?? null),
+      request.sessions.map(({ kept }) => kept?.ageMs ?? null),
     ],
   });
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
@@ -81,7 +106,7 @@ export async function claim(
 }
 
 function toTask(row: ClaimRow): ClaimedTask {
-  const { id, owner, hash, input, group, header, string, delimiter, quote, escape } = row;
+  const { id, owner, hash, input, group, header, string, delimiter, quote, escape, keep } = row;
   return {
     id,
     owner,
@@ -89,7 +114,9 @@ function toTask(row: ClaimRow): ClaimedTask {
     input,
     group,
     timeoutMs: row.timeout_ms,
-    save: false,
+    keep,
+    // A session for any task is left as new.
+    save: keep && row.save,
     format: { header, string, delimiter, quote, escape, null: row.null },
   };
 }
@@ -112,40 +139,49 @@ WITH RECURSIVE head AS (
   FROM head AS h LEFT JOIN busy AS b ON b.hash = h.hash
   WHERE coalesce(b.running, 0) <= h.max
 ), candidate AS MATERIALIZED (
-  SELECT c.id, c.gone, c.priority, row_number() OVER (PARTITION BY c.gone ORDER BY c.priority DESC, c.id) AS place
+  SELECT c.*, f.hash, row_number() OVER (PARTITION BY c.gone ORDER BY c.priority DESC, c.id) AS place
   FROM free AS f CROSS JOIN LATERAL (
-    SELECT d.id, d.gone, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
+    SELECT d.*, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
     FROM (
-      SELECT id, ${beside} AS max, max >= 0 AND ${inactive} AS gone
+      SELECT id, count, live, ${beside} AS max, max >= 0 AND ${inactive} AS gone
       FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
       ORDER BY ${beside} DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ) AS c WHERE c.gone OR c.priority >= 0
   ORDER BY c.priority DESC, c.id LIMIT $5
+), session AS (
+  SELECT s.*, row_number() OVER (PARTITION BY s.hash ORDER BY s.place) AS nth
+  FROM unnest($1::text[], $2::integer[], $7::integer[], $8::integer[], $9::float8[])
+    WITH ORDINALITY AS s(owner, pid, hash, ran, age, place)
+), kept AS (
+  SELECT c.id, c.place, s.owner, s.pid FROM (
+    SELECT *, row_number() OVER (PARTITION BY hash ORDER BY place) AS nth FROM candidate WHERE NOT gone
+  ) AS c JOIN session AS s ON s.hash = c.hash AND s.nth = c.nth
+  WHERE (c.count > 0 OR c.live > interval '0') AND (c.count = 0 OR s.ran < c.count)
+    AND (c.live = interval '0' OR s.age < extract(epoch FROM c.live) * 1000)
+), fresh AS (
+  SELECT id, place, row_number() OVER (ORDER BY place) AS nth
+  FROM candidate WHERE NOT gone AND id <> ALL (ARRAY(SELECT id FROM kept))
+), given AS MATERIALIZED (
+  SELECT id, owner, pid FROM kept
+  UNION ALL SELECT f.id, s.owner, s.pid FROM fresh AS f JOIN session AS s ON s.nth = f.nth WHERE s.hash IS NULL
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM candidate WHERE gone OR place <= cardinality($1::text[])))
-    AND ready AND state::text = 'PLAN' AND plan <= now()
+  WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ready AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
-), gone AS (
-  UPDATE ${qualified} SET state = 'GONE', ready = NULL, start = now(), stop = now(), error = 'ERROR:  task not active'
-  WHERE id = ANY (ARRAY(SELECT l.id FROM locked AS l JOIN candidate AS c ON c.id = l.id WHERE c.gone))
-  RETURNING id
-), chosen AS (
-  SELECT l.id, row_number() OVER (ORDER BY c.place) AS place
-  FROM locked AS l JOIN candidate AS c ON c.id = l.id WHERE NOT c.gone
 ), claimed AS (
   UPDATE ${qualified} AS t SET state = 'WORK', ready = NULL, take = now(), start = clock_timestamp(),
-    stop = NULL, output = NULL, error = NULL, owner = s.owner, pid = s.pid
-  FROM chosen AS c JOIN unnest($1::text[], $2::integer[]) WITH ORDINALITY AS s(owner, pid, place) ON s.place = c.place
-  WHERE t.id = c.id AND t.id = ANY (ARRAY(SELECT id FROM chosen))
-  RETURNING t.id, t.owner, t.hash, t.input, t."group", (extract(epoch FROM t.timeout) * 1000)::float8 AS timeout_ms,
-    t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null"
+    stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid
+  FROM given AS g
+  WHERE t.id = g.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
+  RETURNING t.id AS claimed_id, t.owner, t.hash, t.input, t."group", (extract(epoch FROM t.timeout) * 1000)::float8 AS timeout_ms,
+    t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
+    t.count > 0 OR t.live > interval '0' AS keep, t.save
 )
-SELECT 'claimed' AS kind, * FROM claimed
-UNION ALL SELECT 'gone', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM gone
-UNION ALL SELECT 'more', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-  FROM candidate WHERE NOT gone AND place > cardinality($1::text[])
-UNION ALL SELECT 'locked', id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-  FROM candidate WHERE (gone OR place <= cardinality($1::text[])) AND id <> ALL (ARRAY(SELECT id FROM locked))`;
+SELECT o.kind, o.id, c.* FROM (
+  SELECT 'claimed' AS kind, claimed_id AS id FROM claimed
+  UNION ALL SELECT 'gone', id FROM candidate WHERE gone
+  UNION ALL SELECT 'more', id FROM fresh WHERE id <> ALL (ARRAY(SELECT id FROM given))
+  UNION ALL SELECT 'locked', id FROM given WHERE id <> ALL (ARRAY(SELECT id FROM locked))
+) AS o LEFT JOIN claimed AS c ON c.claimed_id = o.id`;
 }

@@ -1,26 +1,29 @@
 import type { Client } from "../../shared/database.js";
 import type { RunResult } from "../../shared/messages.js";
+import { shapeHolds, type Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
+import { pauseUpdate } from "./pause.js";
+import { repeatInsert } from "./repeat.js";
 
 /** A result together with the session that the row has to name as its owner. */
 export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & { readonly owner: string };
 
 /**
  * Writes results into their rows: DONE or FAIL, or deletes the row where it says so and there is
- * neither output nor error. Guarded by owner, so that a task which somebody else has by now is left
- * alone. A state that was changed while the task ran stays: STOP keeps what came out beside it,
- * PLAN offers the task again.
- *
- * @returns ids of tasks that are still ours but whose row somebody has locked: write them later.
+ * neither output nor error; before that, a task that repeats is planned again, and after a run with
+ * a negative `max` its group pauses. Guarded by owner, so that a task which somebody else has by now
+ * is left alone. A state that was changed while the task ran stays: STOP keeps what came out beside
+ * it, PLAN offers the task again.
  */
 export async function complete(
   client: Client,
   table: TaskTable,
+  shape: Shape,
   results: readonly OwnedResult[],
-): Promise<ReadonlySet<string>> {
-  const { rows } = await client.query<{ id: string }>({
-    name: "complete",
-    text: completeStatement(table),
+): Promise<Completion> {
+  const { rows } = await client.query<{ id: string; holds: boolean }>({
+    name: `complete ${shape.attributes}`,
+    text: completeStatement(table, shape),
     values: [
       results.map((result) => result.id),
       results.map((result) => result.owner),
@@ -30,10 +33,22 @@ export async function complete(
       results.map((result) => result.error),
     ],
   });
-  return new Set(rows.map((row) => row.id));
+  return {
+    later: new Set(rows.map((row) => row.id)),
+    outdated: rows.some((row) => !row.holds),
+  };
 }
 
-function completeStatement({ qualified, stateType }: TaskTable): string {
+export interface Completion {
+  /** Ids of tasks that are still ours and could not be written now, since somebody has their row locked. */
+  readonly later: ReadonlySet<string>;
+  /** The table has another shape by now: those that repeat are among the later ones. */
+  readonly outdated: boolean;
+}
+
+function completeStatement(table: TaskTable, shape: Shape): string {
+  const { qualified, stateType } = table;
+  const holds = shapeHolds(table, shape);
   return `
 WITH result AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
@@ -42,25 +57,31 @@ WITH result AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN result AS r ON r.id = t.id
   WHERE t.id = ANY ($1::bigint[]) AND t.owner = r.owner
 ), locked AS MATERIALIZED (
-  SELECT id, delete, state::text AS state, owner FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM mine))
+  SELECT id, delete, state::text AS state, owner, hash, max FROM ${qualified}
+  WHERE id = ANY (ARRAY(SELECT id FROM mine)) AND (repeat = interval '0' OR ${holds})
   FOR UPDATE SKIP LOCKED
 ), ended AS (
-  SELECT r.*, l.state, l.delete AND r.output IS NULL AND r.error IS NULL AND l.state IN ('TAKE', 'WORK') AS deletable
+  SELECT r.id, r.owner, r.start, coalesce(r.stop, now()) AS stop, r.output, r.error, l.state, l.hash, l.max,
+    l.delete AND r.output IS NULL AND r.error IS NULL AND l.state IN ('TAKE', 'WORK') AS deletable
   FROM locked AS l JOIN result AS r ON r.id = l.id AND r.owner = l.owner
+), done AS (
+  SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK')
+), repeated AS (${repeatInsert(table, shape, "done")}
+), paused AS (${pauseUpdate(table, "ended")}
 ), deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
-    start = e.start, stop = coalesce(e.stop, now()), output = e.output, error = e.error, owner = NULL
+    start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
   FROM ended AS e
   WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT deletable AND state IN ('TAKE', 'WORK')))
 ), stopped AS (
-  UPDATE ${qualified} AS t SET start = e.start, stop = coalesce(e.stop, now()), output = e.output, error = e.error, owner = NULL
+  UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
   FROM ended AS e
   WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE state NOT IN ('TAKE', 'WORK', 'PLAN')))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
-SELECT id FROM mine WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
+SELECT id, ${holds} AS holds FROM mine WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
 }
