@@ -51,7 +51,7 @@ try {
   await createTemplate(url);
   process.exitCode = await new Promise<number>((resolve) => {
     // A file that hangs is ended, so that a run always tells what came of the others.
-    const options = ["--test", "--test-concurrency=2", "--test-timeout=300000"];
+    const options = ["--test", "--test-concurrency=2", "--test-timeout=900000"];
     const tests = spawn(process.execPath, [...options, ...files], {
       stdio: "inherit",
       env: { ...process.env, TEST_DATABASE_URL: url },

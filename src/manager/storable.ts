@@ -13,7 +13,7 @@ export function storable(result: OwnedResult, error: unknown): OwnedResult | nul
   if (!(error instanceof Error) || !unstorable.has(sqlState(error) ?? "")) return null;
   const { output, error: own } = result;
   if ([output, own].every((text) => text === null || ascii(text) === text)) return null;
-  const said = `ERROR:  result has characters that the database cannot store, all but ASCII became "?": ${error.message}`;
+  const said = `ERROR:  result has characters that the database cannot store, all but plain ASCII became "?": ${error.message}`;
   return {
     ...result,
     output: ascii(output ?? ""),

@@ -27,12 +27,20 @@ export function serverTarget(database = "postgres"): ConnectionTarget {
 }
 
 /**
- * Makes a database for this test file; `template` "task" has the task table in it already, "empty"
- * is a new one. Call it at the top level of a test file.
+ * Makes a database for this test file; `kind` "task" has the task table in it already, "empty" is a
+ * new one, "LATIN1" a new one of that encoding. Call it at the top level of a test file.
  */
-export async function createDatabase(template: "task" | "empty" = "task"): Promise<TestDatabase> {
+export async function createDatabase(
+  kind: "task" | "empty" | "LATIN1" = "task",
+): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString("hex")}`;
-  const source = template === "task" ? "test_template" : "template1";
+  const source = {
+    task: "test_template",
+    empty: "template1",
+    // Only the C library's locales have that encoding; servers before 15 know no others.
+    LATIN1: `template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'
+      ${(await serverMajor()) < 15 ? "" : "LOCALE_PROVIDER libc"}`,
+  }[kind];
   await onServer((client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
   const target = serverTarget(name);
   const clients: Client[] = [];
