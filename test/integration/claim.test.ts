@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { claim, type Claim } from "../../src/manager/sql/claim.js";
 import { taskTable } from "../../src/manager/table.js";
-import { createDatabase } from "../support/database.js";
+import { createDatabase, serverMajor } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { openManagerConnection } from "../support/managerConnection.js";
 
@@ -100,6 +100,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       timeoutMs: 1500,
       keep: false,
       save: false,
+      remote: null,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },
   ]);
@@ -196,6 +197,18 @@ test("due tasks that are active no longer are passed over and counted, those wit
   const outcome = await claimed();
   assert.deepEqual([order(outcome), outcome.gone], [["2", "3"], 1]);
   assert.deepEqual(await states(), ["PLAN", "WORK", "WORK"]);
+});
+
+test("a task is claimed though its active reaches beyond all time", async () => {
+  await add({ group: "a", active: "178000000 years" });
+  await add({ group: "b", plan: "-infinity", active: "178000000 years" });
+  await add({ group: "c", plan: "-infinity", active: "9000 years" });
+  // Intervals without end are known from 17 on.
+  const endless = (await serverMajor()) < 17 ? [] : ["-infinity", "now"];
+  for (const plan of endless) await add({ group: `d ${plan}`, plan, active: "infinity" });
+  const outcome = await claimed();
+  assert.deepEqual(order(outcome), ["1", "2", "4", "5"].slice(0, 2 + endless.length));
+  assert.equal(outcome.gone, 1);
 });
 
 test("changing max or group of a planned task counts from the next claim", async () => {

@@ -299,6 +299,13 @@ test("the nearest plan is that of the next task that is not due, never in the pa
   assert.equal(await nearestPlan(manager, table), 0);
 });
 
+test("what is planned for never is nobody's nearest plan", async () => {
+  await planned("infinity");
+  assert.equal(await nearestPlan(manager, table), null);
+  await planned("yesterday");
+  assert.equal(await nearestPlan(manager, table), 0);
+});
+
 test("tasks that are active no longer expire, some at a time", async () => {
   const old = { plan: "2001-01-01", active: "1 day" };
   for (let each = 0; each < 3; each += 1) {
@@ -312,12 +319,15 @@ test("tasks that are active no longer expire, some at a time", async () => {
     old.active,
   ]);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
+  await user.query(
+    "INSERT INTO task (input, plan, active) VALUES ('SELECT 1', '-infinity', '178000000 years')",
+  );
   assert.equal(await expire(manager, table, shape, 2), 2);
   assert.equal(await expire(manager, table, shape, 2), 1);
   assert.equal(await expire(manager, table, shape, 2), 0);
   assert.deepEqual(
     (await rows("state::text")).map((row) => row["state"]),
-    ["GONE", "GONE", "GONE", "PLAN", "PLAN"],
+    ["GONE", "GONE", "GONE", "PLAN", "PLAN", "PLAN"],
   );
 });
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { Groups } from "../../src/manager/groups.js";
 import { Orphans } from "../../src/manager/orphans.js";
 import { taskTable } from "../../src/manager/table.js";
+import { ownerSql } from "../../src/shared/identity.js";
 import { createLog } from "../../src/shared/log.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
@@ -14,10 +15,10 @@ const manager = await openManagerConnection(database.url);
 const table = taskTable("public", "task");
 const log = createLog({ level: "silent", name: "test", write: () => {} });
 /** Of a process that was never there. */
-const owner = "2147483647 2001-01-01T00:00:00.000000";
+const nobody = "2147483647 2001-01-01T00:00:00.000000";
 const request = { crashes: 3, batch: 100 };
 
-async function running(): Promise<{ id: string; hash: number; owner: string }> {
+async function running(owner = nobody): Promise<{ id: string; hash: number; owner: string }> {
   const { rows } = await user.query<{ id: string; hash: number }>(
     "INSERT INTO task (input, state, owner) VALUES ('SELECT 1', 'WORK', $1) RETURNING id, hash",
     [owner],
@@ -88,10 +89,36 @@ test("a task that is lost again before it was looked after counts once", async (
   orphans.lost(task);
   assert.equal(await orphans.check(manager, request), 1);
   // Claimed again, and lost again, before the next check.
-  await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [owner, task.id]);
+  await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [nobody, task.id]);
   groups.begin(task.hash);
   orphans.lost(task);
   assert.equal(await orphans.check(manager, request), 1);
   await orphans.check(manager, request);
   assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 2]);
+});
+
+test("a session of ours that goes on though it was lost is ended, a stranger's is not", async () => {
+  const { orphans, groups } = some();
+  const clients = [await database.connect(), await database.connect()];
+  const runs = await Promise.all(
+    clients.map(async (client) => {
+      const { rows } = await client.query<{ owner: string }>(
+        `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
+      );
+      return await running(only(rows).owner);
+    }),
+  );
+  const [ours, strangers] = runs;
+  assert.ok(ours !== undefined && strangers !== undefined);
+  const ended = new Promise((resolve) => clients[0]?.once("end", resolve));
+  groups.begin(ours.hash);
+  orphans.lost(ours);
+  await orphans.scan(manager, (row) => ![ours.id, strangers.id].includes(row.id));
+  assert.equal(await orphans.check(manager, request), 0);
+  await ended;
+  while ((await orphans.check(manager, request)) === 0) continue;
+  assert.equal(await crashes(ours.id), 1);
+  await orphans.check(manager, request);
+  assert.equal(orphans.size, 1);
+  await clients[1]?.query("SELECT 1");
 });

@@ -125,7 +125,8 @@ describe("columns of the task table", () => {
     );
     assert.deepEqual(rows, [{ right: true }, { right: true }, { right: true }]);
     await assert.rejects(client.query("INSERT INTO task (input, hash) VALUES ('', 1)"), {
-      code: "428C9",
+      // Before 14 it was 42601.
+      message: /^cannot insert (?:into column|a non-DEFAULT value into column) "hash"$/,
     });
   });
 

@@ -27,18 +27,26 @@ export function serverTarget(database = "postgres"): ConnectionTarget {
 }
 
 /**
- * Makes a database for this test file; `template` "task" has the task table in it already, "empty"
- * is a new one. Call it at the top level of a test file.
+ * Makes a database for this test file; `kind` "task" has the task table in it already, "empty" is a
+ * new one, "LATIN1" a new one of that encoding. Call it at the top level of a test file.
  */
-export async function createDatabase(template: "task" | "empty" = "task"): Promise<TestDatabase> {
+export async function createDatabase(
+  kind: "task" | "empty" | "LATIN1" = "task",
+): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString("hex")}`;
-  const source = template === "task" ? "test_template" : "template1";
+  const source = {
+    task: "test_template",
+    empty: "template1",
+    // Only the C library's locales have that encoding; servers before 15 know no others.
+    LATIN1: `template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'
+      ${(await serverMajor()) < 15 ? "" : "LOCALE_PROVIDER libc"}`,
+  }[kind];
   await onServer((client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
   const target = serverTarget(name);
   const clients: Client[] = [];
   after(async () => {
     await Promise.all(clients.map((client) => client.end()));
-    await onServer((client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
+    await onServer((client) => dropDatabase(client, name));
   });
   return {
     target,
@@ -49,6 +57,25 @@ export async function createDatabase(template: "task" | "empty" = "task"): Promi
       return client;
     },
   };
+}
+
+/** 18 and the like. */
+export async function serverMajor(): Promise<number> {
+  return await onServer(async (client) => {
+    const { rows } = await client.query<{ number: string }>(
+      "SELECT current_setting('server_version_num') AS number",
+    );
+    return Math.trunc(Number(rows[0]?.number) / 10_000);
+  });
+}
+
+/** As DROP DATABASE … WITH (FORCE) does it from PostgreSQL 13 on. */
+async function dropDatabase(client: Client, name: string): Promise<void> {
+  await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
+  await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
+    name,
+  ]);
+  await client.query(`DROP DATABASE ${name}`);
 }
 
 /** Runs something on a short connection to the server's own database. */

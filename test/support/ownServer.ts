@@ -1,7 +1,9 @@
+import { chmod } from "node:fs/promises";
 import { after } from "node:test";
-import { startEmbedded, type EmbeddedServer } from "../../src/embedded/server.js";
+import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/server.js";
 import { createLog } from "../../src/shared/log.js";
 import { temporaryFolder } from "./process.js";
+import { serverPackage } from "./serverPackage.js";
 
 /** A server that a test may stop, kill and start again on the same data and port. */
 export class OwnServer {
@@ -17,7 +19,10 @@ export class OwnServer {
 
   /** One that is not started yet; ended after the test file. */
   static async at(port: number): Promise<OwnServer> {
-    const server = new OwnServer(await temporaryFolder(), port);
+    const folder = await temporaryFolder();
+    // A server before 16 has to be able to walk the whole path of its data.
+    await chmod(folder, 0o711);
+    const server = new OwnServer(folder, port);
     after(() => server.stop());
     return server;
   }
@@ -32,12 +37,15 @@ export class OwnServer {
 
   /** @param settings more of the server's */
   async start(settings: Readonly<Record<string, string | number>> = {}): Promise<void> {
-    this.#server = await startEmbedded({
-      dataDirectory: this.dataDirectory,
-      port: this.port,
-      settings: { fsync: "off", ...settings },
-      log: createLog({ level: "silent", name: "test", write: () => {} }),
-    });
+    this.#server = await startEmbeddedWith(
+      { installed: await serverPackage() },
+      {
+        dataDirectory: this.dataDirectory,
+        port: this.port,
+        settings: { fsync: "off", ...settings },
+        log: createLog({ level: "silent", name: "test", write: () => {} }),
+      },
+    );
   }
 
   /** Fast: its sessions are told. */

@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/database.js";
 import type { Run } from "../../shared/messages.js";
 import type { TaskTable } from "../table.js";
+import { inactive } from "./inactive.js";
 
 /** A task that this claim gave to one of the offered sessions. */
 export interface ClaimedTask extends Omit<Run, "session"> {
@@ -148,7 +149,7 @@ WITH RECURSIVE head AS (
   FROM free AS f CROSS JOIN LATERAL (
     SELECT d.*, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
     FROM (
-      SELECT id, count, live, ${beside} AS max, max >= 0 AND plan + active <= now() AS gone
+      SELECT id, count, live, ${beside} AS max, max >= 0 AND ${inactive} AS gone
       FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
       ORDER BY ${beside} DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)

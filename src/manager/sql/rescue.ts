@@ -52,6 +52,17 @@ WHERE NOT EXISTS (
   return rows.map((row) => row.owner);
 }
 
+/** Ends the server processes of these, as far as they are of our own role. */
+export async function endOwners(client: Client, named: readonly string[]): Promise<void> {
+  await client.query({
+    name: "end owners",
+    text: `
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
+WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user`,
+    values: [named],
+  });
+}
+
 /**
  * Returns those of `ids` that dead owners have to PLAN. With `blame`, for a task whose own run took
  * its session down while process and server lived on: that is counted, and after `crashes` of them

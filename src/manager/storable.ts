@@ -1,0 +1,26 @@
+import { sqlState } from "../shared/database.js";
+import type { OwnedResult } from "./sql/complete.js";
+
+/** Character not in repertoire, untranslatable character. */
+const unstorable = new Set(["22021", "22P05"]);
+
+/**
+ * What can be written of a result whose characters the table's database refused, a LATIN1 one for
+ * example: its ASCII, and an error that says so. Null when `error` is another one, or when there is
+ * nothing in the result but ASCII.
+ */
+export function storable(result: OwnedResult, error: unknown): OwnedResult | null {
+  if (!(error instanceof Error) || !unstorable.has(sqlState(error) ?? "")) return null;
+  const { output, error: own } = result;
+  if ([output, own].every((text) => text === null || ascii(text) === text)) return null;
+  const said = `ERROR:  result has characters that the database cannot store, all but plain ASCII became "?": ${error.message}`;
+  return {
+    ...result,
+    output: ascii(output ?? ""),
+    error: ascii(own === null ? said : `${own}\n${said}`),
+  };
+}
+
+function ascii(text: string): string {
+  return text.replaceAll(/[^\t\n\r -~]/gu, "?");
+}

@@ -1,0 +1,74 @@
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { installedPackage } from "../../src/embedded/installedPackage.js";
+import { runCell, type Cell, type CellResult } from "./cell.js";
+import { chosen, isInstalled, lockedVersions, matrixFolder, type Version } from "./versions.js";
+
+/**
+ * Runs the suite on each PostgreSQL with this Node, and on each Node with pg-task's own PostgreSQL:
+ *
+ *     npm run test:matrix [-- [--postgres 12,14] [--node 24] [pattern…]]
+ *
+ * With --postgres or --node only on those. Prints a table; exit code 1 when anything failed.
+ */
+const { values, positionals: patterns } = parseArgs({
+  options: { postgres: { type: "string" }, node: { type: "string" } },
+  allowPositionals: true,
+});
+
+const { version: ownVersion } = await installedPackage();
+const own: Version = { major: ownVersion.split(".")[0] ?? "", version: ownVersion, folder: "" };
+const servers = [...(await lockedVersions("postgres")), own];
+const nodes = await lockedVersions("node");
+const all = values.postgres === undefined && values.node === undefined;
+const wantedServers = all ? servers : chosen(servers, values.postgres);
+const wantedNodes = all ? nodes : chosen(nodes, values.node);
+
+await install([...wantedServers, ...wantedNodes].filter((each) => each !== own));
+
+const cells: Cell[] = [
+  ...wantedServers.map((server) => ({
+    name: nameOf(server, process.versions.node),
+    postgres: server === own ? null : server.folder,
+    node: process.execPath,
+  })),
+  ...wantedNodes.map((node) => ({
+    name: nameOf(own, node.version),
+    postgres: null,
+    node: join(node.folder, "bin", "node"),
+  })),
+];
+
+const results: [Cell, CellResult][] = [];
+for (const cell of cells) {
+  process.stdout.write(`── ${cell.name}\n`);
+  results.push([cell, await runCell(cell, patterns)]);
+}
+process.stdout.write(`${table(results)}\n`);
+process.exitCode = results.some(([, { failed }]) => failed > 0) ? 1 : 0;
+
+/** 12.22.0-beta.15 is the package's version; the server's is 12.22. */
+function nameOf(server: Version, node: string): string {
+  return `PostgreSQL ${server.version.split(".").slice(0, 2).join(".")}, Node ${node}`;
+}
+
+async function install(wanted: readonly Version[]): Promise<void> {
+  const installed = await Promise.all(wanted.map(isInstalled));
+  if (installed.every(Boolean)) return;
+  const { status, error } = spawnSync("npm", ["ci", "--prefix", matrixFolder], {
+    cwd: matrixFolder,
+    stdio: "inherit",
+  });
+  if (status !== 0) throw new Error("the matrix cannot be installed", { cause: error });
+}
+
+function table(rows: readonly (readonly [Cell, CellResult])[]): string {
+  const width = Math.max(...rows.map(([{ name }]) => name.length));
+  const line = (name: string, ...columns: readonly (string | number)[]): string =>
+    name.padEnd(width) + columns.map((column) => String(column).padStart(9)).join("");
+  return [
+    line("", "passed", "failed", "seconds"),
+    ...rows.map(([{ name }, { passed, failed, seconds }]) => line(name, passed, failed, seconds)),
+  ].join("\n");
+}

@@ -1,0 +1,50 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+/** Where the packages of the matrix are listed and installed. */
+export const matrixFolder = fileURLToPath(new URL("../../../test/matrix/", import.meta.url));
+
+/** An npm package with a server or with a Node of some major version. */
+export interface Version {
+  readonly major: string;
+  readonly version: string;
+  readonly folder: string;
+}
+
+/** The versions of the lock file that go by names like `postgres-12`, oldest first. */
+export async function lockedVersions(kind: "postgres" | "node"): Promise<Version[]> {
+  const lock: { packages: Readonly<Record<string, { version?: string }>> } = await readJson(
+    join(matrixFolder, "package-lock.json"),
+  );
+  return Object.entries(lock.packages)
+    .flatMap(([path, { version = "" }]) => {
+      const major = path.split(`node_modules/${kind}-`)[1];
+      return major === undefined ? [] : [{ major, version, folder: join(matrixFolder, path) }];
+    })
+    .toSorted((a, b) => Number(a.major) - Number(b.major));
+}
+
+export async function isInstalled({ folder, version }: Version): Promise<boolean> {
+  try {
+    const manifest: { version: string } = await readJson(join(folder, "package.json"));
+    return manifest.version === version;
+  } catch {
+    return false;
+  }
+}
+
+async function readJson<T>(file: string): Promise<T> {
+  const content: T = JSON.parse(await readFile(file, "utf8"));
+  return content;
+}
+
+/** @throws Error when a major version is asked for that the matrix does not have. */
+export function chosen(all: readonly Version[], majors: string | undefined): Version[] {
+  if (majors === undefined) return [];
+  return majors.split(",").map((major) => {
+    const found = all.find((each) => each.major === major);
+    if (found !== undefined) return found;
+    throw new Error(`expected some of ${all.map((each) => each.major).join(",")}, got ${major}`);
+  });
+}
