@@ -7,7 +7,7 @@ export async function nearestPlan(client: Client, table: TaskTable): Promise<num
     name: "nearest plan",
     text: `
 SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms
-FROM ${table.qualified} WHERE NOT ready`,
+FROM ${table.qualified} WHERE NOT ready AND plan < 'infinity'`,
   });
   const ms = rows[0]?.ms ?? null;
   return ms === null ? null : Math.max(0, ms);
