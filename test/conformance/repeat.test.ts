@@ -158,7 +158,7 @@ test("§5 every other column is copied, the user's own included", async () => {
     "my note": 'a "note"\\',
     tags: '{"a","b,c"}',
   };
-  const row = await tasks.run(String(given["input"]), given);
+  const row = await tasks.run(given.input, given);
   const again = await next(row.id);
   const { rows } = await client.query<{ row: Record<string, string | null> }>(
     "SELECT (SELECT jsonb_object_agg(key, value) FROM jsonb_each_text(to_jsonb(t))) AS row FROM task AS t WHERE id = $1",
@@ -189,9 +189,18 @@ test("§5 a column that was added while pg-task runs is copied as well", async (
   await client.query("ALTER TABLE task ADD COLUMN added text");
   const row = await tasks.run("SELECT 1", { repeat: aLongTime, added: "later" });
   assert.equal((await next(row.id))["added"], "later");
-  await client.query("ALTER TABLE task DROP COLUMN added");
-  const without = await tasks.run("SELECT 1", { repeat: aLongTime });
-  assert.equal((await next(without.id))["state"], "PLAN");
+});
+
+test("§5 a column that was dropped or renamed while pg-task runs keeps no task from being repeated", async () => {
+  await client.query("ALTER TABLE task ADD COLUMN passing text, ADD COLUMN before text");
+  await next((await tasks.run("SELECT 1", { repeat: aLongTime })).id);
+  await client.query("ALTER TABLE task DROP COLUMN passing");
+  await next((await tasks.run("SELECT 1", { repeat: aLongTime })).id);
+  await client.query("ALTER TABLE task RENAME before TO afterwards");
+  const row = await tasks.run("SELECT 1", { repeat: aLongTime, afterwards: "kept" });
+  assert.equal((await next(row.id))["afterwards"], "kept");
+  const errors = pgTask.lines.filter(({ level }) => level === "error");
+  assert.deepEqual(errors, []);
 });
 
 test("§5 with drift the plan is stop + repeat", async () => {

@@ -17,7 +17,7 @@ export async function expire(
   limit: number,
 ): Promise<number> {
   const { rowCount } = await client.query({
-    name: `expire ${shape.attributes}`,
+    name: `expire ${shape.name}`,
     text: `
 WITH gone AS (
   UPDATE ${table.qualified}

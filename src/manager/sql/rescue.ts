@@ -74,7 +74,7 @@ export async function rescue(
   },
 ): Promise<number> {
   const { rowCount } = await client.query({
-    name: `rescue ${shape.attributes}`,
+    name: `rescue ${shape.name}`,
     text: rescueStatement(table, shape),
     values: [request.dead, request.ids, request.blame ? 1 : 0, request.crashes],
   });
