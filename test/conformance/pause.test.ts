@@ -20,11 +20,12 @@ async function together(...list: readonly NewTask[]): Promise<string[]> {
 
 /** Microseconds between two times of rows. */
 function between(from: string | null, to: string | null): number {
-  const at = (text: string | null): number => {
-    const [seconds = "", fraction = ""] = (text ?? "").split(".");
-    return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
-  };
-  return at(to) - at(from);
+  return microseconds(to) - microseconds(from);
+}
+
+function microseconds(text: string | null): number {
+  const [seconds = "", fraction = ""] = (text ?? "").split(".");
+  return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
 }
 
 function inOrderOfStart(rows: readonly TaskRow[]): TaskRow[] {
