@@ -34,7 +34,7 @@ function inOrderOfStart(rows: readonly TaskRow[]): TaskRow[] {
 
 test("§4 a task with max < 0 starts only while none of its group runs", async () => {
   const [wide = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "busy", max: 5 });
-  const { pid } = await tasks.running(wide);
+  const { pid } = await tasks.underway(wide);
   const [pausing = ""] = await tasks.insert({ input: "SELECT 1", group: "busy", max: -100 });
   await tasks.run("SELECT 1", { group: "busy", max: 5 });
   assert.equal((await tasks.row(pausing)).state, "PLAN");
@@ -46,7 +46,7 @@ test("§4 a task with max < 0 starts only while none of its group runs", async (
 
 test("§4 while a task with max < 0 runs, those with max 0 of its group wait and those with more go beside it", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "beside", max: -10 });
-  const { pid } = await tasks.running(id);
+  const { pid } = await tasks.underway(id);
   const [none = ""] = await tasks.insert({ input: "SELECT 0", group: "beside", max: 0 });
   assert.equal((await tasks.run("SELECT 1", { group: "beside", max: 1 })).state, "DONE");
   assert.equal((await tasks.row(none)).state, "PLAN");

@@ -1,5 +1,5 @@
 import type { Client } from "../../src/shared/database.js";
-import { announceChanges, until } from "./changes.js";
+import { announceChanges, eventually, until } from "./changes.js";
 
 /** A task's row, as far as tests look at it. Times are ISO 8601 in UTC, so they compare as text. */
 export interface TaskRow {
@@ -83,6 +83,17 @@ export class Tasks {
 
   async running(id: string): Promise<TaskRow> {
     return only(await this.until([id], (row) => row.state === "WORK"));
+  }
+
+  /** As `running`, once its server process is at its `pg_sleep(60)`, so that a cancel finds it there. */
+  async underway(id: string): Promise<TaskRow> {
+    const row = await this.running(id);
+    await eventually(
+      this.client,
+      `SELECT FROM pg_stat_activity WHERE pid = ${row.pid} AND state = 'active' AND query LIKE '%pg_sleep(60)%'`,
+      (found) => found.length === 1,
+    );
+    return row;
   }
 
   async row(id: string): Promise<TaskRow> {
