@@ -1,6 +1,7 @@
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
+import { readShape } from "./shape.js";
 import {
   deadOwners,
   endOwners,
@@ -79,6 +80,8 @@ export class Orphans {
     const dead = await deadOwners(client, [...new Set(owners.values())]);
     const gone = new Set(dead);
     await this.#endOurs(client, gone);
+    if (gone.size === 0) return 0;
+    const shape = await readShape(client, this.#table);
     let rescued = 0;
     for (const blame of [true, false]) {
       const lost = [...this.#orphans.values()].filter(
@@ -86,7 +89,7 @@ export class Orphans {
       );
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
-        rescued += await rescue(client, this.#table, { dead, ids: some, blame, ...request });
+        rescued += await rescue(client, this.#table, shape, { dead, ids: some, blame, ...request });
       }
     }
     if (rescued > 0) this.#log.warn({ tasks: rescued }, "orphaned tasks rescued");

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { Client } from "../shared/database.js";
 import { identifier } from "../shared/sqlText.js";
 import type { TaskTable } from "./table.js";
@@ -6,6 +7,8 @@ import type { TaskTable } from "./table.js";
 export interface Shape {
   /** Grows with each column that is added. */
   readonly attributes: number;
+  /** Differs when anything here differs: statements made from a shape bear it in their name. */
+  readonly name: string;
   /** Quoted columns whose values a repeated task keeps. */
   readonly kept: readonly string[];
 }
@@ -37,13 +40,13 @@ export async function readShape(client: Client, table: TaskTable): Promise<Shape
      ORDER BY a.attnum`,
     [table.qualified],
   );
-  return {
-    attributes: rows[0]?.attributes ?? 0,
-    kept: rows.filter(({ name }) => !own.has(name)).map(({ name }) => identifier(name)),
-  };
+  const attributes = rows[0]?.attributes ?? 0;
+  const kept = rows.filter(({ name }) => !own.has(name)).map(({ name }) => identifier(name));
+  const digest = createHash("sha256").update(kept.join()).digest("hex").slice(0, 16);
+  return { attributes, name: `${attributes} ${digest}`, kept };
 }
 
-/** SQL that is true as long as the table has this shape. */
+/** SQL that is true as long as no column was added to the table of this shape. */
 export function shapeHolds({ qualified }: TaskTable, { attributes }: Shape): string {
   const table = `'${qualified.replaceAll("'", "''")}'::regclass`;
   return `(SELECT relnatts = ${attributes} FROM pg_class WHERE oid = ${table})`;

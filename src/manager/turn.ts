@@ -232,6 +232,14 @@ export class Turn {
         this.#outbox.hold(results, []);
         throw error;
       }
+      const outdated = await this.#outdated(client, shape).catch((lost: unknown) => {
+        this.#outbox.hold(results, []);
+        throw lost;
+      });
+      if (outdated) {
+        this.#outbox.putBack(results, []);
+        return;
+      }
       if (results.length > 1) {
         const middle = results.length >> 1;
         try {
@@ -255,6 +263,14 @@ export class Turn {
     if (rest !== null) return await this.#write(client, shape, [rest]);
     this.#sayRefused(refused.id, error);
     this.#outbox.hold([refused], []);
+  }
+
+  /** Whether columns were dropped or renamed: what was sent named those of before. */
+  async #outdated(client: Client, sent: Shape): Promise<boolean> {
+    const shape = await readShape(client, this.#table);
+    if (shape.name === sent.name) return false;
+    this.#shape = shape;
+    return true;
   }
 
   #sayRefused(id: string, error: unknown): void {

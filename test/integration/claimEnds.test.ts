@@ -196,7 +196,7 @@ test("a rescued task waits again; only a death of its own run is counted", async
   await taken({ owner: "alive" });
   await taken({ state: "TAKE" });
   const request = { dead: ["me"], ids: ["1", "2", "3", "4"], crashes: 3 };
-  assert.equal(await rescue(manager, table, { ...request, blame: false }), 3);
+  assert.equal(await rescue(manager, table, shape, { ...request, blame: false }), 3);
   const rescued = { state: "PLAN", owner: null, pid: null, ready: true };
   const columns = "state::text, owner, pid, ready, crash";
   assert.deepEqual(await rows(columns), [
@@ -208,7 +208,7 @@ test("a rescued task waits again; only a death of its own run is counted", async
   await user.query(
     "UPDATE task SET state = CASE id WHEN 4 THEN 'TAKE' ELSE 'WORK' END::state, owner = 'me'",
   );
-  assert.equal(await rescue(manager, table, { ...request, blame: true }), 4);
+  assert.equal(await rescue(manager, table, shape, { ...request, blame: true }), 4);
   assert.deepEqual(
     (await rows("crash")).map((row) => row["crash"]),
     [1, 2, 1, 0],
@@ -217,7 +217,7 @@ test("a rescued task waits again; only a death of its own run is counted", async
 
 test("after as many deaths as allowed a task is FAIL and says why", async () => {
   await taken({ crash: 2 });
-  await rescue(manager, table, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
+  await rescue(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
   assert.deepEqual(
     await rows("state::text, crash, owner, ready, output, error, stop IS NOT NULL AS stopped"),
     [
@@ -236,7 +236,7 @@ test("after as many deaths as allowed a task is FAIL and says why", async () => 
 
 test("a stopped task whose session died stays STOP", async () => {
   await taken({ state: "STOP" });
-  await rescue(manager, table, { dead: ["me"], ids: ["1"], crashes: 1, blame: true });
+  await rescue(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 1, blame: true });
   assert.deepEqual(await rows("state::text, owner, ready"), [
     { state: "STOP", owner: null, ready: null },
   ]);
@@ -245,12 +245,12 @@ test("a stopped task whose session died stays STOP", async () => {
 test("an orphan whose row somebody holds is left for later", async () => {
   await taken();
   const request = { dead: ["me"], ids: ["1"], crashes: 3, blame: false };
-  assert.equal(await holding(1, () => rescue(manager, table, request)), 0);
+  assert.equal(await holding(1, () => rescue(manager, table, shape, request)), 0);
   assert.deepEqual(
     (await ownedRows(manager, table)).map(({ id, owner }) => ({ id, owner })),
     [{ id: "1", owner: "me" }],
   );
-  assert.equal(await rescue(manager, table, request), 1);
+  assert.equal(await rescue(manager, table, shape, request), 1);
 });
 
 /** A task that waits for a plan, which comes without anybody's doing: as a trigger saw it before. */

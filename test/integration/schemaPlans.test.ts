@@ -123,7 +123,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "nearest plan": (stub) => nearestPlan(stub, table),
   promote: (stub) => promote(stub, table),
   "still owned": (stub) => stillOwned(stub, table, ids),
-  rescue: (stub) => rescue(stub, table, { dead: [owner], ids, blame: true, crashes: 3 }),
+  rescue: (stub) => rescue(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
 };
 
 const fill = `INSERT INTO task (input, "group", plan, state, take, start, stop, output)

@@ -1,5 +1,5 @@
 import type { Client } from "../../src/shared/database.js";
-import { announceChanges, until } from "./changes.js";
+import { announceChanges, eventually, until } from "./changes.js";
 
 /** A task's row, as far as tests look at it. Times are ISO 8601 in UTC, so they compare as text. */
 export interface TaskRow {
@@ -88,6 +88,17 @@ export class Tasks {
   /** Resolves when these rows are there no more. */
   async removed(...ids: readonly string[]): Promise<void> {
     await until<TaskRow>(this.client, select(ids), (rows) => rows.length === 0);
+  }
+
+  /** As `running`, once its server process is at its `pg_sleep(60)`, so that a cancel finds it there. */
+  async underway(id: string): Promise<TaskRow> {
+    const row = await this.running(id);
+    await eventually(
+      this.client,
+      `SELECT FROM pg_stat_activity WHERE pid = ${row.pid} AND state = 'active' AND query LIKE '%pg_sleep(60)%'`,
+      (found) => found.length === 1,
+    );
+    return row;
   }
 
   async row(id: string): Promise<TaskRow> {

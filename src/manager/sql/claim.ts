@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/database.js";
 import type { Run } from "../../shared/messages.js";
 import type { TaskTable } from "../table.js";
-import { inactive } from "./inactive.js";
+import { tooLate } from "./tooLate.js";
 
 /** A task that this claim gave to one of the offered sessions. */
 export interface ClaimedTask extends Omit<Run, "session"> {
@@ -149,7 +149,7 @@ WITH RECURSIVE head AS (
   FROM free AS f CROSS JOIN LATERAL (
     SELECT d.*, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
     FROM (
-      SELECT id, count, live, ${beside} AS max, max >= 0 AND ${inactive} AS gone
+      SELECT id, count, live, ${beside} AS max, ${tooLate} AS gone
       FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
       ORDER BY ${beside} DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -180,7 +180,7 @@ WITH RECURSIVE head AS (
     stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid
   FROM given AS g
   WHERE t.id = g.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING t.id AS claimed_id, t.owner, t.hash, t.input, t."group", (extract(epoch FROM t.timeout) * 1000)::float8 AS timeout_ms,
+  RETURNING t.id AS claimed_id, t.owner, t.hash, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote
 )

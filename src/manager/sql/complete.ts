@@ -22,7 +22,7 @@ export async function complete(
   results: readonly OwnedResult[],
 ): Promise<Completion> {
   const { rows } = await client.query<{ id: string; holds: boolean }>({
-    name: `complete ${shape.attributes}`,
+    name: `complete ${shape.name}`,
     text: completeStatement(table, shape),
     values: [
       results.map((result) => result.id),

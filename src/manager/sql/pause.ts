@@ -11,7 +11,7 @@ export function pauseUpdate({ qualified }: TaskTable, ended: string): string {
   const pause = `interval '1 ms' * abs(t.max::float8)`;
   const passed = `extract(epoch FROM p.stop - t.plan)::float8 * 1000 / abs(t.max::float8)`;
   const next = `
-    CASE WHEN t.drift THEN p.stop + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
+    CASE WHEN t.drift OR NOT isfinite(t.plan) THEN p.stop + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
   return `
   UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()
   FROM (SELECT hash, max(stop) AS stop FROM ${ended} WHERE max < 0 GROUP BY hash) AS p

@@ -7,6 +7,9 @@ import type { TaskTable } from "../table.js";
  */
 const margin = 40;
 
+/** So far off, dates may not reach: a repetition after this never comes. */
+const never = "interval '5000 years'";
+
 /** Mean length of the interval column in seconds, with Gregorian months. */
 const meanSeconds = (interval: string): string =>
   `((extract(year FROM ${interval}) * 12 + extract(month FROM ${interval}))::float8 * 2629746
@@ -15,7 +18,8 @@ const meanSeconds = (interval: string): string =>
 
 /**
  * SQL that inserts the next task for each row of `ended` (columns id, stop) that repeats: planned
- * from its stop with drift, else at the first `plan + n × repeat` later than now. The n is estimated
+ * from its stop with drift, else at the first `plan + n × repeat` later than now. A plan without end or
+ * beginning counts as drift, since no n leads away from it. The n is estimated
  * and then tried out, so that a long outage costs no more than a short one.
  *
  * @param ended name of a part of the statement.
@@ -23,7 +27,7 @@ const meanSeconds = (interval: string): string =>
 export function repeatInsert({ qualified }: TaskTable, { kept }: Shape, ended: string): string {
   const passed = `floor(extract(epoch FROM now() - t.plan)::float8 / ${meanSeconds("t.repeat")})::bigint`;
   const next = `
-    CASE WHEN t.drift THEN e.stop + t.repeat ELSE (
+    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(t.plan) THEN e.stop + t.repeat ELSE (
       SELECT min(t.plan + t.repeat * i::float8)
       FROM (SELECT ${passed} AS n) AS p,
         LATERAL generate_series(greatest(1, p.n - ${margin}), greatest(1, p.n) + ${margin}) AS i

@@ -1,6 +1,8 @@
 import type { Client } from "../../shared/database.js";
 import { ownerSql } from "../../shared/identity.js";
+import type { Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
+import { repeatInsert } from "./repeat.js";
 
 /** A task that some session has. */
 export interface OwnedRow {
@@ -66,13 +68,15 @@ WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user`,
 /**
  * Returns those of `ids` that dead owners have to PLAN. With `blame`, for a task whose own run took
  * its session down while process and server lived on: that is counted, and after `crashes` of them
- * the task ends as FAIL. Rows that somebody has locked are passed over.
+ * the task ends as FAIL, and one that repeats is planned again. Rows that somebody has locked are
+ * passed over.
  *
  * @returns how many.
  */
 export async function rescue(
   client: Client,
   table: TaskTable,
+  shape: Shape,
   request: {
     readonly dead: readonly string[];
     readonly ids: readonly string[];
@@ -81,20 +85,24 @@ export async function rescue(
   },
 ): Promise<number> {
   const { rowCount } = await client.query({
-    name: "rescue",
-    text: rescueStatement(table),
+    name: `rescue ${shape.name}`,
+    text: rescueStatement(table, shape),
     values: [request.dead, request.ids, request.blame ? 1 : 0, request.crashes],
   });
   return rowCount ?? 0;
 }
 
-function rescueStatement({ qualified, stateType }: TaskTable): string {
+function rescueStatement(table: TaskTable, shape: Shape): string {
+  const { qualified, stateType } = table;
   return `
 WITH lost AS MATERIALIZED (
   SELECT id, state::text AS state, crash + $3::integer AS crash,
     state::text = 'WORK' AND $3::integer > 0 AND crash + $3::integer >= $4::integer AS failed
   FROM ${qualified} WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
+), failed AS (
+  SELECT id, now() AS stop FROM lost WHERE failed
+), repeated AS (${repeatInsert(table, shape, "failed")}
 )
 UPDATE ${qualified} AS t SET owner = NULL,
   crash = CASE WHEN l.state = 'WORK' THEN l.crash ELSE t.crash END,

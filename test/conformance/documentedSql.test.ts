@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
+import { createDatabase, onServer } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { Tasks } from "../support/tasks.js";
+
+const root = new URL("../../../", import.meta.url);
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+const { database: name } = database.target;
+
+// What the examples are about.
+const producer = `producer_${name}`;
+after(() => onServer((server) => server.query(`DROP ROLE ${producer}`)));
+await client.query(`
+  CREATE ROLE ${producer};
+  CREATE TABLE orders (id integer, customer text);
+  INSERT INTO orders VALUES (1, 'O"Neill');
+  CREATE PROCEDURE refresh_report(integer) LANGUAGE sql AS 'SELECT 1';
+  CREATE FUNCTION slow() RETURNS integer LANGUAGE sql AS 'SELECT 1';
+  CREATE FUNCTION remind(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'`);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+/** The ```sql blocks of a file, each for a database and a role of this test's own. */
+function examples(file: string): string[] {
+  const text = readFileSync(new URL(file, root), "utf8");
+  return [...text.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
+    sql
+      .replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`)
+      .replaceAll(/\bTO producer\b/g, `TO ${producer}`),
+  );
+}
+
+const files = [
+  "README.md",
+  ...readdirSync(new URL("docs/", root))
+    .filter((file) => file.endsWith(".md"))
+    .map((file) => `docs/${file}`),
+];
+const documented = files.flatMap((file) => examples(file).map((sql) => ({ file, sql })));
+
+test("README.md has examples", () => {
+  assert.ok(documented.some(({ file }) => file === "README.md"));
+});
+
+for (const [index, { file, sql }] of documented.entries()) {
+  test(`example ${index + 1}, of ${file}, is understood, and its tasks that are due run`, async () => {
+    await client.query("TRUNCATE task");
+    await client.query(sql);
+    const { rows } = await client.query<{ id: string; input: string; state: string }>(
+      "SELECT id, input FROM task WHERE plan <= now() AND remote IS NULL ORDER BY id",
+    );
+    const ended = await tasks.ended(...rows.map(({ id }) => id));
+    for (const [place, row] of ended.entries()) {
+      const input = rows[place]?.input ?? "";
+      const wanted = input.includes("1/0") ? "FAIL" : "DONE";
+      assert.equal(row.state, wanted, `${input}: ${row.error}`);
+    }
+    await client.query("RESET ALL");
+  });
+}

@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { rows: version } = await client.query<{ number: number }>(
+  "SELECT current_setting('server_version_num')::integer AS number",
+);
+/** Intervals without end came with PostgreSQL 17. */
+const hasInfinity = only(version).number >= 170_000;
+
+/** Whatever a row holds, it must not keep others from running. */
+async function othersRun(): Promise<void> {
+  assert.equal((await tasks.run("SELECT 1", { group: "others" })).state, "DONE");
+  const errors = pgTask.lines.filter((line) => ["warn", "error", "fatal"].includes(line.level));
+  assert.deepEqual(errors, []);
+}
+
+const forEver = ["290000 years", "100000000 years", ...(hasInfinity ? ["infinity"] : [])];
+
+for (const active of forEver) {
+  test(`a task that is active for ${active} runs`, async () => {
+    const row = await tasks.run("SELECT 1", { active });
+    assert.equal(row.state, "DONE");
+    await othersRun();
+  });
+}
+
+test("a task planned for -infinity is GONE at once", async () => {
+  assert.equal((await tasks.run("SELECT 1", { plan: "-infinity" })).state, "GONE");
+  await othersRun();
+});
+
+test("a task planned for infinity waits for ever", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "infinity" });
+  await othersRun();
+  assert.equal((await tasks.row(id)).state, "PLAN");
+  await client.query("DELETE FROM task WHERE id = $1", [id]);
+});
+
+for (const drift of [true, false]) {
+  for (const repeat of forEver) {
+    test(`a task that repeats after ${repeat} ${drift ? "with" : "without"} drift ends, and its next is planned for no time`, async () => {
+      const row = await tasks.run("SELECT 1", { repeat, drift, group: "repeating" });
+      assert.equal(row.state, "DONE");
+      const [next] = await until<{ plan: string }>(
+        client,
+        `SELECT plan::text FROM task WHERE parent = ${row.id}`,
+        (rows) => rows.length === 1,
+      );
+      assert.equal(next?.plan, "infinity");
+      await othersRun();
+    });
+  }
+
+  test(`a repeated task that was planned for -infinity is planned from its stop, ${drift ? "with" : "without"} drift`, async () => {
+    const row = await tasks.run("SELECT 1", { plan: "-infinity", repeat: "1 year", drift });
+    assert.equal(row.state, "GONE");
+    const [next] = await until<{ holds: boolean }>(
+      client,
+      `SELECT n.plan = t.stop + interval '1 year' AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
+      (rows) => rows.length === 1,
+    );
+    assert.equal(next?.holds, true);
+    await othersRun();
+  });
+}
+
+test("tasks with a pause that are planned for -infinity run one after another", async () => {
+  const ids = await tasks.insert(
+    ...Array.from({ length: 3 }, () => ({
+      input: "SELECT pg_sleep(0.02)",
+      max: -50,
+      plan: "-infinity",
+      group: "pausing",
+    })),
+  );
+  const rows = await tasks.ended(...ids);
+  assert.deepEqual(new Set(rows.map(({ state }) => state)), new Set(["DONE"]));
+  await othersRun();
+});
+
+for (const timeout of forEver) {
+  test(`a timeout of ${timeout} limits nothing`, async () => {
+    assert.equal((await tasks.run("SELECT pg_sleep(0.05)", { timeout })).state, "DONE");
+    await othersRun();
+  });
+}
+
+for (const live of forEver) {
+  test(`a session lives for ${live} if it has to`, async () => {
+    assert.equal((await tasks.run("SELECT 1", { live, group: "living" })).state, "DONE");
+    await othersRun();
+  });
+}
+
+test("a task with the largest and one with the smallest max run", async () => {
+  for (const max of [2_147_483_647, -2_147_483_648]) {
+    assert.equal((await tasks.run("SELECT 1", { max, group: `max ${max}` })).state, "DONE");
+  }
+  const [later = ""] = await tasks.insert({ input: "SELECT 1", max: -2_147_483_648, group: "m" });
+  await tasks.ended(later);
+  await othersRun();
+});

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { eventually } from "../support/changes.js";
+import { createDatabase, onServer } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase("empty");
+const other = await createDatabase("empty");
+const client = await database.connect();
+const { user } = database.target;
+const name = (each: typeof database): string => each.target.database;
+
+/** Starts it, waits for its managers, and ends it again after `work`. */
+async function working(
+  configuration: Readonly<Record<string, unknown>>,
+  work: () => Promise<void>,
+): Promise<void> {
+  await pgTask.start({ url: database.url, ...configuration });
+  await work();
+  await pgTask.stop();
+}
+
+/** The application names of the managers in a database. */
+async function managers(datname: string): Promise<string[]> {
+  const names = await onServer((server) =>
+    server.query<{ application_name: string }>(
+      "SELECT application_name FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'pg_work %' ORDER BY 1",
+      [datname],
+    ),
+  );
+  return names.rows.map((row) => row.application_name);
+}
+
+test("§2 without entries there is one, for the connection's own database and user", async () => {
+  await working({}, async () => {
+    assert.deepEqual(await managers(name(database)), ["pg_work public task 1000"]);
+  });
+});
+
+test("§2 pg_task.data and pg_task.user are those of an entry that names neither", async () => {
+  const entries = [{ sleep: 123 }];
+  const configuration = { "pg_task.data": name(other), "pg_task.user": user };
+  await working({ ...configuration, "pg_task.json": entries }, async () => {
+    assert.deepEqual(await managers(name(other)), ["pg_work public task 123"]);
+    assert.deepEqual(await managers(name(database)), []);
+  });
+});
+
+test("§2 pg_task.schema and pg_task.table say where the tasks are, unless the entry does", async () => {
+  const places = { "pg_task.schema": "plant", "pg_task.table": "job" };
+  const entries = [
+    { data: name(database), user },
+    { data: name(database), user, schema: "own", table: "mine" },
+  ];
+  await working({ ...places, "pg_task.json": entries }, async () => {
+    assert.deepEqual(await managers(name(database)), [
+      "pg_work own mine 1000",
+      "pg_work plant job 1000",
+    ]);
+    await client.query("INSERT INTO plant.job (input) VALUES ('SELECT 1')");
+    await eventually(
+      client,
+      "SELECT FROM plant.job WHERE state = 'DONE'",
+      (rows) => rows.length === 1,
+    );
+  });
+});
+
+test("§2 an entry's pg_task.reset finds what nobody else would look for", async () => {
+  const entries = [{ data: name(database), user, "pg_task.reset": "1 sec" }];
+  await working({ "pg_task.json": entries, "pg_task.sleep": 100 }, async () => {
+    // Its owner is no process of the server, and no manager has it.
+    await client.query(
+      "INSERT INTO task (input, state, owner) VALUES ('SELECT 1', 'WORK', '1 2001-01-01T00:00:00.000000')",
+    );
+    await eventually(client, "SELECT FROM task WHERE state = 'DONE'", (rows) => rows.length === 1);
+  });
+});
+
+test("§2 pg_work.fetch is how many one statement expires", async () => {
+  await working({ "pg_work.fetch": 3 }, async () => {
+    await client.query("TRUNCATE task");
+    await client.query(
+      "INSERT INTO task (input, plan) SELECT 'SELECT 1', '2001-01-01' FROM generate_series(1, 10)",
+    );
+    await eventually(client, "SELECT FROM task WHERE state = 'GONE'", (rows) => rows.length === 10);
+    const { rows } = await client.query<{ most: number }>(
+      "SELECT max(n)::integer AS most FROM (SELECT count(*) AS n FROM task GROUP BY stop) AS statements",
+    );
+    assert.deepEqual(rows, [{ most: 3 }]);
+  });
+});

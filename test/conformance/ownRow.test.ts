@@ -1,0 +1,178 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await client.query("CREATE TABLE effect (what text)");
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+const own = "WHERE id = current_setting('pg_task.id')::bigint";
+
+/** The one row that this was repeated into, compared with it by the condition on `t` and `n`. */
+async function repeated(id: string, condition: string): Promise<boolean> {
+  const rows = await until<{ holds: boolean }>(
+    client,
+    `SELECT ${condition} AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
+    (found) => found.length === 1,
+  );
+  return only(rows).holds;
+}
+
+async function effects(what: string): Promise<number> {
+  const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
+  return rowCount ?? 0;
+}
+
+test("§6 a task may read its own row, which shows it at work", async () => {
+  const { output, pid } = await tasks.run(
+    `SELECT state, pid = pg_backend_pid(), start <= clock_timestamp(), stop IS NULL FROM task ${own}`,
+    { header: false, delimiter: "," },
+  );
+  assert.equal(output, "WORK,t,t,t");
+  assert.notEqual(pid, null);
+});
+
+test("§6 a repeat that the task gives itself counts", async () => {
+  const row = await tasks.run(`UPDATE task SET repeat = '10 years' ${own}`);
+  assert.ok(await repeated(row.id, "n.plan = t.plan + interval '10 years'"));
+});
+
+test("§6 a repeat that the task takes from itself is no more", async () => {
+  const row = await tasks.run(`UPDATE task SET repeat = '0' ${own}`, { repeat: "10 years" });
+  const other = await tasks.run("SELECT 1", { repeat: "10 years" });
+  await repeated(other.id, "true");
+  const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [row.id]);
+  assert.equal(rowCount, 0);
+});
+
+test("§6 a plan that the task gives itself is what its repetition counts from", async () => {
+  const row = await tasks.run(`UPDATE task SET plan = '2000-01-01' ${own}`, {
+    repeat: "1000 years",
+  });
+  assert.ok(await repeated(row.id, "n.plan = timestamptz '2000-01-01' + interval '1000 years'"));
+});
+
+test("§6 a drift that the task gives itself counts", async () => {
+  const row = await tasks.run(`UPDATE task SET drift = true ${own}`, { repeat: "10 years" });
+  assert.ok(await repeated(row.id, "n.plan = t.stop + t.repeat AND n.drift"));
+});
+
+test("§6 a delete that the task gives itself counts", async () => {
+  const silent = (value: boolean): string =>
+    `DO $$ BEGIN UPDATE task SET delete = ${value} ${own}; END $$`;
+  const kept = await tasks.run(silent(true), { delete: false });
+  // The tag of DO is output.
+  assert.equal(kept.output, "DO");
+  await client.query(`CREATE FUNCTION set_own_delete(value boolean) RETURNS SETOF integer LANGUAGE plpgsql AS
+    $$ BEGIN UPDATE task SET delete = value ${own}; RETURN; END $$`);
+  const stays = await tasks.run("SELECT FROM set_own_delete(false)", { delete: true });
+  assert.deepEqual([stays.state, stays.output], ["DONE", null]);
+  const [id = ""] = await tasks.insert({
+    input: "SELECT FROM set_own_delete(true)",
+    delete: false,
+  });
+  await until(client, `SELECT FROM task WHERE id = ${id}`, (rows) => rows.length === 0);
+});
+
+test("§6 a row that its task deleted is gone", async () => {
+  const [id = ""] = await tasks.insert({
+    input: `DELETE FROM task ${own}; INSERT INTO effect VALUES ('own delete')`,
+    group: "own delete",
+  });
+  await tasks.run("SELECT 1", { group: "own delete" });
+  const { rowCount } = await client.query("SELECT FROM task WHERE id = $1", [id]);
+  assert.equal(rowCount, 0);
+  assert.equal(await effects("own delete"), 1);
+});
+
+test("§6 a task that sets itself to STOP stays STOP, with its effect and output", async () => {
+  const [id = ""] = await tasks.insert({
+    input: `UPDATE task SET state = 'STOP' ${own}; INSERT INTO effect VALUES ('own stop'); SELECT 'said'`,
+    repeat: "10 years",
+  });
+  const [row] = await tasks.until([id], (each) => each.state === "STOP" && each.owner === null);
+  assert.match(row?.output ?? "", /said/);
+  assert.equal(await effects("own stop"), 1);
+  const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
+  assert.equal(rowCount, 0);
+});
+
+test("§6 a task that sets itself to PLAN runs again, after its run and not beside it", async () => {
+  const [id = ""] = await tasks.insert({
+    input: `INSERT INTO effect VALUES ('again');
+      UPDATE task SET state = CASE WHEN (SELECT count(*) FROM effect WHERE what = 'again') < 3 THEN 'PLAN' ELSE state END ${own}`,
+  });
+  await tasks.until([id], (each) => each.state === "DONE");
+  assert.equal(await effects("again"), 3);
+});
+
+test("§6 a task inserted by a task has that one as its parent", async () => {
+  const row = await tasks.run(
+    "INSERT INTO task (input, data) VALUES ('INSERT INTO task (input, data) VALUES (''SELECT 1'', ''grandchild'')', 'child')",
+  );
+  const rows = await until<{ id: string; parent: string }>(
+    client,
+    "SELECT id, parent FROM task WHERE data IN ('child', 'grandchild') AND state = 'DONE' ORDER BY id",
+    (found) => found.length === 2,
+  );
+  assert.equal(rows[0]?.parent, row.id);
+  assert.equal(rows[1]?.parent, rows[0]?.id);
+});
+
+test("§8 a planned task that is set to STOP does not run", async () => {
+  const [id = ""] = await tasks.insert({
+    input: "INSERT INTO effect VALUES ('planned stop')",
+    group: "stop",
+    plan: "2100-01-01",
+  });
+  await client.query("UPDATE task SET state = 'STOP', plan = now() WHERE id = $1", [id]);
+  await tasks.run("SELECT 1", { group: "stop" });
+  const row = await tasks.row(id);
+  assert.deepEqual([row.state, row.start], ["STOP", null]);
+  assert.equal(await effects("planned stop"), 0);
+});
+
+test("§8 a running task that is set to STOP is cancelled, stays STOP and has no effect", async () => {
+  const [id = ""] = await tasks.insert({
+    input: "INSERT INTO effect VALUES ('running stop'); SELECT pg_sleep(60)",
+    group: "stop",
+  });
+  await tasks.running(id);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
+  const [row] = await tasks.until([id], (each) => each.owner === null);
+  assert.equal(row?.state, "STOP");
+  assert.match(row?.error ?? "", /^ERROR: {2}canceling statement due to user request/);
+  assert.equal(await effects("running stop"), 0);
+  assert.equal((await tasks.run("SELECT 1", { group: "stop" })).state, "DONE");
+  assert.equal((await tasks.row(id)).state, "STOP");
+});
+
+test("§8 a running task that is deleted is cancelled and has no effect", async () => {
+  const [id = ""] = await tasks.insert({
+    input: "INSERT INTO effect VALUES ('deleted'); SELECT pg_sleep(60)",
+    group: "deleted",
+  });
+  await tasks.running(id);
+  await client.query("DELETE FROM task WHERE id = $1", [id]);
+  assert.equal((await tasks.run("SELECT 1", { group: "deleted" })).state, "DONE");
+  assert.equal(await effects("deleted"), 0);
+});
+
+test("§8 a stop cancels no other task, not even the next of its session", async () => {
+  const stopped = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "next", count: 9 });
+  const next = await tasks.insert({ input: "SELECT pg_sleep(0.1)", group: "next", count: 9 });
+  const other = await tasks.insert({ input: "SELECT pg_sleep(0.1)", group: "beside" });
+  await tasks.running(stopped[0] ?? "");
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", stopped);
+  const rows = await tasks.ended(...next, ...other);
+  assert.deepEqual(
+    rows.map(({ state }) => state),
+    ["DONE", "DONE"],
+  );
+});

@@ -1,0 +1,190 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { parameters, type ParameterName } from "../../src/shared/config/parameters.js";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { mostAtOnce, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+/** Runs tasks that get their columns from what the session has set. */
+async function runWith(
+  settings: string,
+  count: number,
+  task: NewTask,
+): Promise<readonly TaskRow[]> {
+  await client.query(`BEGIN; ${settings}`);
+  const ids = await tasks.insert(...Array.from({ length: count }, () => task));
+  await client.query("COMMIT");
+  return await tasks.ended(...ids);
+}
+
+const outputOf = async (settings: string, input: string): Promise<string | null> =>
+  only(await runWith(settings, 1, { input })).output;
+
+async function nextOf(settings: string, task: NewTask): Promise<boolean> {
+  const { id } = only(await runWith(settings, 1, task));
+  const rows = await until<{ drifts: boolean }>(
+    client,
+    `SELECT n.plan = t.stop + t.repeat AS drifts FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
+    (found) => found.length === 1,
+  );
+  return only(rows).drifts;
+}
+
+const columns = "SELECT 1 AS a, 'x\"y' AS b, NULL AS c";
+
+/** What of a task's run is different with the value that a session sets. */
+const bySession = {
+  "pg_task.delete": async () => {
+    assert.equal(
+      only(await runWith("SET LOCAL pg_task.delete = off", 1, { input: "SELECT 1 WHERE false" }))
+        .state,
+      "DONE",
+    );
+    await client.query("BEGIN; SET LOCAL pg_task.delete = on");
+    const [id] = await tasks.insert({ input: "SELECT 1 WHERE false" });
+    await client.query("COMMIT");
+    await until(client, `SELECT FROM task WHERE id = ${id}`, (rows) => rows.length === 0);
+  },
+  "pg_task.drift": async () => {
+    const task = { input: "SELECT 1", repeat: "10 years" };
+    assert.equal(await nextOf("SET LOCAL pg_task.drift = on", task), true);
+    assert.equal(await nextOf("SET LOCAL pg_task.drift = off", task), false);
+  },
+  "pg_task.header": async () => {
+    assert.equal(await outputOf("SET LOCAL pg_task.header = off", columns), '1\tx"y\t\\N');
+    assert.equal(await outputOf("", columns), 'a\tb\tc\n1\tx"y\t\\N');
+  },
+  "pg_task.string": async () => {
+    const settings = "SET LOCAL pg_task.quote = '*'; SET LOCAL pg_task.header = off;";
+    const all = "SET LOCAL pg_task.string = off";
+    assert.equal(await outputOf(settings + all, columns), '*1*\t*x"y*\t\\N');
+    assert.equal(await outputOf(settings, columns), '1\t*x"y*\t\\N');
+  },
+  "pg_task.save": async () => {
+    for (const save of [true, false]) {
+      const settings = `SET LOCAL pg_task.save = ${save}; SET LOCAL pg_task.count = 2`;
+      const input =
+        "SELECT coalesce(nullif(current_setting('my.own', true), ''), 'none'); SET my.own = 'x'";
+      const [, second] = await runWith(settings, 2, { input, group: `save ${save}` });
+      assert.equal(second?.output, save ? "x\nSET" : "none\nSET");
+    }
+  },
+  "pg_task.count": async () => {
+    const task = { input: "SELECT 1", group: "count" };
+    const rows = await runWith("SET LOCAL pg_task.count = 2", 4, task);
+    assert.deepEqual([rows[1]?.pid, rows[3]?.pid], [rows[0]?.pid, rows[2]?.pid]);
+    assert.notEqual(rows[2]?.pid, rows[0]?.pid);
+  },
+  "pg_task.live": async () => {
+    const task = { input: "SELECT 1", group: "live" };
+    const rows = await runWith("SET LOCAL pg_task.live = '1 hour'", 4, task);
+    assert.equal(new Set(rows.map(({ pid }) => pid)).size, 1);
+    const [again] = await runWith("SET LOCAL pg_task.live = '1 hour'", 1, task);
+    assert.notEqual(again?.pid, rows[0]?.pid);
+  },
+  "pg_task.max": async () => {
+    const task = { input: "SELECT pg_sleep(0.1)", group: "max" };
+    assert.equal(mostAtOnce(await runWith("SET LOCAL pg_task.max = 2", 6, task)), 3);
+    assert.equal(mostAtOnce(await runWith("SET LOCAL pg_task.max = 0", 3, task)), 1);
+  },
+  "pg_task.active": async () => {
+    const plan = "2001-01-01";
+    const [late] = await runWith("SET LOCAL pg_task.active = '1 day'", 1, {
+      input: "SELECT 1",
+      plan,
+    });
+    const [due] = await runWith("SET LOCAL pg_task.active = '900 years'", 1, {
+      input: "SELECT 1",
+      plan,
+    });
+    assert.deepEqual([late?.state, due?.state], ["GONE", "DONE"]);
+  },
+  "pg_task.repeat": async () => {
+    assert.equal(
+      await nextOf("SET LOCAL pg_task.repeat = '10 years'", { input: "SELECT 1", drift: true }),
+      true,
+    );
+  },
+  "pg_task.timeout": async () => {
+    const [row] = await runWith("SET LOCAL pg_task.timeout = '50 ms'", 1, {
+      input: "SELECT pg_sleep(60)",
+    });
+    assert.match(row?.error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);
+  },
+  "pg_task.delimiter": async () => {
+    assert.match((await outputOf("SET LOCAL pg_task.delimiter = ';'", columns)) ?? "", /^a;b;c\n/);
+  },
+  "pg_task.quote": async () => {
+    assert.match((await outputOf("SET LOCAL pg_task.quote = '*'", columns)) ?? "", /^\*a\*\t/);
+  },
+  "pg_task.escape": async () => {
+    const settings = `SET LOCAL pg_task.quote = '"'; SET LOCAL pg_task.escape = '!'`;
+    assert.match((await outputOf(settings, columns)) ?? "", /\n1\t"x!"y"/);
+  },
+  "pg_task.group": async () => {
+    const row = only(
+      await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }),
+    );
+    assert.deepEqual([row.group, row.output], ["mine", "mine"]);
+  },
+  "pg_task.null": async () => {
+    assert.match((await outputOf(`SET LOCAL pg_task."null" = 'nil'`, columns)) ?? "", /\tnil$/);
+  },
+  "pg_task.id": async () => {
+    const row = await tasks.run("SELECT current_setting('pg_task.id')");
+    assert.equal(row.output, row.id);
+  },
+} satisfies Partial<Record<ParameterName, () => Promise<void>>>;
+
+for (const [name, check] of Object.entries(bySession)) {
+  test(`§2 ${name} makes the difference it is said to make`, check);
+}
+
+/** The tests, by file, in which each of the others is given another value and makes a difference. */
+const elsewhere: Partial<Record<ParameterName, string>> = {
+  "pg_task.plan": "integration/schemaDefaults",
+  "pg_task.output": "integration/tasksLimits",
+  "pg_task.crash": "integration/tasksDeaths",
+  "pg_task.run": "integration/tasksLimits",
+  "pg_task.fetch": "integration/tasksLimits",
+  "pg_task.limit": "integration/tasksLimits",
+  "pg_task.sleep": "integration/tasksLimits",
+  "pg_task.reset": "conformance/managers",
+  "pg_task.idle": "integration/tasksSleep",
+  "pg_task.schema": "conformance/managers",
+  "pg_task.table": "conformance/managers",
+  "pg_task.data": "conformance/managers",
+  "pg_task.user": "conformance/managers",
+  "pg_task.json": "conformance/managers",
+  "pg_conf.max": "integration/tasksGroups",
+  "pg_work.close": "integration/processThreads",
+  "pg_work.fetch": "conformance/managers",
+  "pg_conf.restart": "integration/processThreads",
+  "pg_work.restart": "integration/processThreads",
+  "pg_conf.grace": "integration/processStop",
+  "pg_conf.threads": "integration/processThreads",
+  "pg_conf.name": "integration/processStandby",
+  "pg_conf.log": "integration/tasksSleep",
+};
+
+/** Parameters that no test has seen make a difference so far. */
+const open: readonly ParameterName[] = ["pg_task.atomic", "pg_conf.close", "pg_conf.fetch"];
+
+for (const { name } of parameters) {
+  test(`§2 a test changes ${name} and sees the difference`, () => {
+    const file = elsewhere[name];
+    const here = name in bySession;
+    assert.equal(Number(here) + Number(file !== undefined) + Number(open.includes(name)), 1);
+    if (file === undefined) return;
+    const text = readFileSync(new URL(`../${file}.test.js`, import.meta.url), "utf8");
+    assert.ok(text.replaceAll(/(\w)\."(\w+)"/g, "$1.$2").includes(name), `${file} has no ${name}`);
+  });
+}

@@ -1,0 +1,199 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { mostAtOnce, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+async function together(...list: readonly NewTask[]): Promise<string[]> {
+  await client.query("BEGIN");
+  const ids = await tasks.insert(...list);
+  await client.query("COMMIT");
+  return ids;
+}
+
+/** Microseconds between two times of rows. */
+function between(from: string | null, to: string | null): number {
+  return microseconds(to) - microseconds(from);
+}
+
+function microseconds(text: string | null): number {
+  const [seconds = "", fraction = ""] = (text ?? "").split(".");
+  return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
+}
+
+function inOrderOfStart(rows: readonly TaskRow[]): TaskRow[] {
+  return rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
+}
+
+test("§4 a task with max < 0 starts only while none of its group runs", async () => {
+  const [wide = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "busy", max: 5 });
+  const { pid } = await tasks.underway(wide);
+  const [pausing = ""] = await tasks.insert({ input: "SELECT 1", group: "busy", max: -100 });
+  await tasks.run("SELECT 1", { group: "busy", max: 5 });
+  assert.equal((await tasks.row(pausing)).state, "PLAN");
+  await client.query("SELECT pg_cancel_backend($1)", [pid]);
+  const [stopped] = await tasks.ended(wide);
+  const [row] = await tasks.ended(pausing);
+  assert.ok((row?.start ?? "") >= (stopped?.stop ?? ""));
+});
+
+test("§4 while a task with max < 0 runs, those with max 0 of its group wait and those with more go beside it", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "beside", max: -10 });
+  const { pid } = await tasks.underway(id);
+  const [none = ""] = await tasks.insert({ input: "SELECT 0", group: "beside", max: 0 });
+  assert.equal((await tasks.run("SELECT 1", { group: "beside", max: 1 })).state, "DONE");
+  assert.equal((await tasks.row(none)).state, "PLAN");
+  await client.query("SELECT pg_cancel_backend($1)", [pid]);
+  await tasks.ended(id, none);
+});
+
+test("§4 in the order max < 0 counts as 0: behind larger ones, among those with 0 by id", async () => {
+  const maxima = [-5, 0, -1, 0, 2];
+  const ids = await together(
+    ...maxima.map((max) => ({
+      input: "SELECT pg_sleep(0.01)",
+      group: "order",
+      max,
+      active: "100 years",
+      plan: "2024-01-01",
+    })),
+  );
+  const rows = inOrderOfStart(await tasks.ended(...ids));
+  const order = rows.map((row) => ids.indexOf(row.id));
+  // The one with more goes first; then by id, but after a pause the other pausing one is planned anew.
+  assert.deepEqual(order.slice(0, 2), [4, 0]);
+  assert.ok(order.indexOf(1) < order.indexOf(3));
+});
+
+test("§4 a task with max < 0 runs however late", async () => {
+  const row = await tasks.run("SELECT 1", { max: -1, plan: "2001-01-01", group: "late" });
+  assert.equal(row.state, "DONE");
+});
+
+test("§4 a task with max 0 of the same age does not run", async () => {
+  const row = await tasks.run("SELECT 1", { max: 0, plan: "2001-01-01", group: "late" });
+  assert.equal(row.state, "GONE");
+  assert.equal(row.error, "ERROR:  task not active");
+});
+
+test("§4 after a run with max < 0 the others of its group are planned at stop + |max| ms with drift", async () => {
+  const ids = await together(
+    { input: "SELECT pg_sleep(0.05)", group: "drift", max: -300, drift: true },
+    { input: "SELECT 1", group: "drift", max: -400, drift: true },
+    { input: "SELECT 1", group: "drift", max: -60000, drift: true },
+  );
+  const [first, second] = await tasks.ended(...ids.slice(0, 2));
+  assert.equal(between(first?.stop ?? null, second?.plan ?? null), 400_000);
+  assert.ok((second?.start ?? "") >= (second?.plan ?? "?"));
+  const third = await tasks.row(ids[2] ?? "");
+  assert.equal(third.state, "PLAN");
+  // The second's run found it not due: it was planned anew after the first.
+  assert.equal(between(first?.stop ?? null, third.plan), 60_000_000);
+});
+
+test("§4 after a run with max < 0 the others are planned at the first plan + n·|max| ms after the stop without drift", async () => {
+  const ids = await together(
+    { input: "SELECT pg_sleep(0.25)", group: "steady", max: -100, drift: false },
+    { input: "SELECT 1", group: "steady", max: -100, drift: false },
+    { input: "SELECT 1", group: "steady", max: -70, drift: false },
+  );
+  const before: TaskRow[] = [];
+  for (const id of ids) before.push(await tasks.row(id));
+  const rows = await tasks.ended(...ids);
+  for (const [index, own] of [
+    [1, 100_000],
+    [2, 70_000],
+  ] as const) {
+    const moved = between(before[index]?.plan ?? null, rows[index]?.plan ?? null);
+    assert.ok(moved > 0);
+    assert.equal(moved % own, 0, `${moved} µs are no multiple of ${own}`);
+    assert.ok((rows[index]?.start ?? "") >= (rows[index]?.plan ?? "?"));
+  }
+  const [first] = rows;
+  const firstAfter = rows.slice(1).map((row) => between(first?.stop ?? null, row.plan));
+  assert.ok(firstAfter.some((distance) => distance > 0 && distance <= 100_000));
+  assert.equal(mostAtOnce(rows), 1);
+});
+
+test("§4 those of the group with max ≥ 0 are not planned anew", async () => {
+  const ids = await together(
+    { input: "SELECT pg_sleep(0.05)", group: "mixed", max: -60000 },
+    { input: "SELECT 1", group: "mixed", max: 0 },
+    { input: "SELECT 1", group: "mixed", max: -60000 },
+  );
+  const before = await tasks.row(ids[1] ?? "");
+  const [, after] = await tasks.ended(...ids.slice(0, 2));
+  assert.equal(after?.plan, before.plan);
+  const moved = await tasks.row(ids[2] ?? "");
+  assert.equal(moved.state, "PLAN");
+  assert.ok(moved.plan > (after?.stop ?? ""));
+});
+
+test("§4 another group is not planned anew", async () => {
+  const ids = await together(
+    { input: "SELECT 1", group: "this", max: -60000 },
+    { input: "SELECT 1", group: "that", max: -60000 },
+  );
+  const before = await tasks.row(ids[1] ?? "");
+  const [, other] = await tasks.ended(...ids);
+  assert.equal(other?.plan, before.plan);
+});
+
+test("§4 a task that is not due when another's pause begins keeps its plan", async () => {
+  const ids = await together(
+    { input: "SELECT 1", group: "future", max: -60000 },
+    { input: "SELECT 1", group: "future", max: -60000, plan: "2100-01-01" },
+  );
+  await tasks.ended(...ids.slice(0, 1));
+  await tasks.run("SELECT 1", { group: "passes by" });
+  assert.equal((await tasks.row(ids[1] ?? "")).plan, "2100-01-01T00:00:00.000000");
+});
+
+test("§4 a failed run pauses its group as well", async () => {
+  const ids = await together(
+    { input: "SELECT 1/0", group: "failed", max: -60000 },
+    { input: "SELECT 1", group: "failed", max: -60000 },
+  );
+  const [failed] = await tasks.ended(...ids.slice(0, 1));
+  const rows = await until<{ plan: string }>(
+    client,
+    `SELECT plan FROM task WHERE id = ${ids[1]} AND plan > now()`,
+    (found) => found.length === 1,
+  );
+  assert.equal(failed?.state, "FAIL");
+  assert.equal(rows.length, 1);
+  assert.equal((await tasks.row(ids[1] ?? "")).state, "PLAN");
+});
+
+test("§6 the pause uses the row as the task left it", async () => {
+  const ids = await together(
+    {
+      input: "UPDATE task SET max = -60000 WHERE id = current_setting('pg_task.id')::bigint",
+      group: "own max",
+      max: 0,
+    },
+    { input: "SELECT 1", group: "own max", max: -60000 },
+  );
+  await tasks.ended(...ids.slice(0, 1));
+  await tasks.run("SELECT 1", { group: "own max", max: 0 });
+  const other = await tasks.row(ids[1] ?? "");
+  assert.equal(other.state, "PLAN");
+});
+
+test("§4 a repeating task with max < 0 keeps its own repetition", async () => {
+  const row = await tasks.run("SELECT 1", { group: "again", max: -60000, repeat: "10 years" });
+  const rows = await until<{ right: boolean }>(
+    client,
+    `SELECT n.plan = t.plan + interval '10 years' AND n.max = t.max AS right
+     FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
+    (found) => found.length === 1,
+  );
+  assert.equal(only(rows).right, true);
+});

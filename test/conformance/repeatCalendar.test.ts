@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const { database: name } = database.target;
+const first = await database.connect();
+await first.query(`ALTER DATABASE ${name} SET timezone = 'Europe/Berlin'`);
+// The setting holds for sessions that begin after it.
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+/** The plan of the row that the task was repeated into, beside the first n for which `step` is later than now. */
+async function nextPlan(row: { id: string }, step: string): Promise<[string, string]> {
+  const rows = await until<{ found: string; expected: string }>(
+    client,
+    `SELECT n.plan::text AS found, (SELECT min(p.plan) FROM (SELECT ${step} AS plan FROM generate_series(1, 20000) AS i) AS p
+       WHERE p.plan > t.stop)::text AS expected
+     FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
+    (found) => found.length === 1,
+  );
+  const { found, expected } = only(rows);
+  return [found, expected];
+}
+
+const outage = { active: "200 years" };
+
+for (const [plan, repeat] of [
+  ["2024-01-31 12:00", "1 month"],
+  ["2020-02-29 12:00", "1 year"],
+  ["2023-08-31 12:00", "3 months"],
+  ["2000-01-31 12:00", "1 month 1 day"],
+  ["1960-12-31 23:59:59.5", "1 month"],
+  ["2024-01-31 12:00", "1 month -1 day"],
+] as const) {
+  test(`§5 plan + n·repeat counts from the plan itself: ${repeat} from ${plan}`, async () => {
+    const row = await tasks.run("SELECT 1", { plan, repeat, ...outage });
+    const [found, expected] = await nextPlan(row, "t.plan + i * t.repeat");
+    assert.equal(found, expected);
+  });
+}
+
+test("§5 a month from January 31 on is each month's last day, not the 28th for ever", async () => {
+  const { rows } = await client.query<{ plan: string; wanted: string }>(
+    `SELECT p.plan::text, (p.plan + (i + 1) * interval '1 month')::text AS wanted
+     FROM (SELECT timestamptz '2000-01-31 12:00' AS plan) AS p, generate_series(1, 12000) AS i
+     WHERE p.plan + i * interval '1 month' <= now() AND p.plan + (i + 1) * interval '1 month' > now()`,
+  );
+  const { plan, wanted } = only(rows);
+  const row = await tasks.run("SELECT 1", { plan, repeat: "1 month", ...outage });
+  const [found] = await nextPlan(row, "t.plan + i * t.repeat");
+  assert.equal(found, wanted);
+});
+
+test("§5 a daily repetition keeps its hour in the database's time zone across daylight saving", async () => {
+  for (const plan of ["2024-01-15 03:30", "2024-07-15 03:30"]) {
+    const row = await tasks.run("SELECT 1", { plan, repeat: "1 day", ...outage });
+    const [found, expected] = await nextPlan(row, "t.plan + i * t.repeat");
+    assert.equal(found, expected);
+    assert.match(found, / 03:30:00\+0[12]$/);
+  }
+});
+
+test("§5 a repetition of 24 hours keeps its distance instead", async () => {
+  for (const plan of ["2024-01-15 03:30", "2024-07-15 03:30"]) {
+    const row = await tasks.run("SELECT 1", { plan, repeat: "24 hours", ...outage });
+    await nextPlan(row, "t.plan + i * t.repeat");
+    const { rows } = await client.query<{ whole: boolean }>(
+      `SELECT extract(epoch FROM n.plan - t.plan)::bigint % 86400 = 0 AS whole
+       FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = $1`,
+      [row.id],
+    );
+    assert.equal(only(rows).whole, true);
+  }
+});
+
+test("§5 with drift a day is the database's day as well", async () => {
+  const row = await tasks.run("SELECT 1", { repeat: "200 days", drift: true });
+  const rows = await until<{ right: boolean }>(
+    client,
+    `SELECT n.plan = t.stop + interval '200 days' AS right FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
+    (found) => found.length === 1,
+  );
+  assert.equal(only(rows).right, true);
+});

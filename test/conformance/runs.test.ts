@@ -1,0 +1,196 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks, type NewTask } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+const { database: name, user } = database.target;
+await client.query("CREATE TABLE effect (what text)");
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+interface Case {
+  readonly sentence: string;
+  readonly input: string;
+  readonly output: string | null;
+  /** Its first line, null when it must run without error. */
+  readonly error?: string;
+  readonly more?: Omit<NewTask, "input">;
+}
+
+const csv = { delimiter: ",", quote: '"', escape: '"', delete: false };
+
+/** One for each sentence about what is run and what of it is shown. */
+const cases: readonly Case[] = [
+  { sentence: "SELECT", input: "SELECT 1", output: "1" },
+  { sentence: "DML", input: "INSERT INTO effect VALUES ('a')", output: "INSERT 0 1" },
+  { sentence: "DDL", input: "CREATE TABLE made (a integer)", output: "CREATE TABLE" },
+  { sentence: "VACUUM", input: "VACUUM effect", output: "VACUUM" },
+  { sentence: "CREATE DATABASE", input: `CREATE DATABASE ${name}_more`, output: "CREATE DATABASE" },
+  { sentence: "DROP DATABASE", input: `DROP DATABASE ${name}_more`, output: "DROP DATABASE" },
+  { sentence: "DO", input: "DO $$ BEGIN PERFORM 1; END $$", output: "DO" },
+  { sentence: "BEGIN…COMMIT", input: "BEGIN; SELECT 1; COMMIT", output: "BEGIN\n1\nCOMMIT" },
+  { sentence: "an empty input", input: "", output: null, more: { delete: false } },
+  {
+    sentence: "rows are columns joined by the delimiter, below their names",
+    input: "SELECT 1 AS a, 2 AS b UNION ALL SELECT 3, 4",
+    output: "a\tb\n1\t2\n3\t4",
+  },
+  { sentence: "statements are joined by newline", input: "SELECT 1; SELECT 2", output: "1\n2" },
+  {
+    sentence: "a null is null's text",
+    input: "SELECT NULL",
+    output: "nil",
+    more: { null: "nil" },
+  },
+  {
+    sentence: "strings and headers stand between quotes, inside escaped",
+    input: `SELECT 1 AS n, 'a"b' AS "h""h", 1.5::numeric AS m, true AS t`,
+    output: `"n","h""h","m","t"\n1,"a""b",1.5,t`,
+    more: csv,
+  },
+  {
+    sentence: "without string all are quoted",
+    input: "SELECT 1 AS n, 'a' AS s",
+    output: `"n","s"\n"1","a"`,
+    more: { ...csv, string: false },
+  },
+  {
+    sentence: "a SELECT with no rows gives nothing",
+    input: "SELECT 1 AS a, 2 AS b WHERE false",
+    output: null,
+    more: { delete: false },
+  },
+  { sentence: "an empty string is not null", input: "SELECT ''", output: "" },
+  {
+    sentence: "rows produced before an error are kept",
+    input: "SELECT 1; SELECT 1/0",
+    output: "1",
+    error: "ERROR:  division by zero",
+  },
+  {
+    sentence: "a task that failed without any has an empty string",
+    input: "SELECT 1/0",
+    output: "",
+    error: "ERROR:  division by zero",
+  },
+  {
+    sentence: "COPY … TO STDOUT gives its data and no tag",
+    input: "COPY (SELECT 1, 2) TO STDOUT",
+    output: "1\t2",
+  },
+  {
+    sentence: "COPY … FROM STDIN is not supported",
+    input: "COPY effect FROM STDIN",
+    output: "",
+    error: "COPY FROM STDIN is not supported",
+  },
+];
+
+for (const { sentence, input, output, error, more } of cases) {
+  test(`§6 ${sentence}`, async () => {
+    const row = await tasks.run(input, more ?? {});
+    assert.equal(row.output, output, row.error ?? "");
+    assert.equal(row.state, error === undefined ? "DONE" : "FAIL");
+    if (error === undefined) assert.equal(row.error, null);
+    else assert.ok((row.error ?? "").split("\n")[0]?.includes(error), row.error ?? "");
+  });
+}
+
+test("§6 several statements are one transaction unless they say otherwise", async () => {
+  await tasks.run("INSERT INTO effect VALUES ('undone'); SELECT 1/0");
+  await tasks.run("BEGIN; INSERT INTO effect VALUES ('kept'); COMMIT; SELECT 1/0");
+  const { rows } = await client.query("SELECT what FROM effect WHERE what IN ('undone', 'kept')");
+  assert.deepEqual(rows, [{ what: "kept" }]);
+});
+
+test("§6 a transaction left open is committed at the end", async () => {
+  const row = await tasks.run("BEGIN; INSERT INTO effect VALUES ('left open')");
+  assert.equal(row.state, "DONE");
+  const { rowCount } = await client.query("SELECT FROM effect WHERE what = 'left open'");
+  assert.equal(rowCount, 1);
+});
+
+test("§6 start and stop are the database's clock around the run, within claim and end", async () => {
+  const row = await tasks.run("SELECT clock_timestamp() AT TIME ZONE 'UTC', pg_sleep(0.05)", {
+    header: false,
+    delimiter: ",",
+  });
+  const seen = (row.output ?? "").split(",")[0]?.replace(" ", "T") ?? "";
+  assert.ok((row.start ?? "") <= seen && seen < (row.stop ?? ""));
+});
+
+test("§6 a task runs as the entry's user, in its database, with that user's search_path", async () => {
+  const input =
+    "SELECT current_user, session_user, current_database(), current_setting('search_path')";
+  const row = await tasks.run(input, { header: false, delimiter: "|" });
+  assert.equal(row.output, `${user}|${user}|${name}|"$user", public`);
+});
+
+test("§6 its id, schema, table and group are visible to the task", async () => {
+  const row = await tasks.run(
+    `SELECT current_setting('pg_task.id'), current_setting('pg_task.schema'), current_setting('pg_task.table'), current_setting('pg_task.group')`,
+    { header: false, delimiter: "|", group: "it's visible" },
+  );
+  assert.equal(row.output, `${row.id}|public|task|it's visible`);
+});
+
+test("§6 a timeout limits the whole run to the millisecond", async () => {
+  const input = "SELECT pg_sleep(0.1); SELECT pg_sleep(0.1); SELECT pg_sleep(60)";
+  const row = await tasks.run(input, { timeout: "250 ms" });
+  assert.equal(
+    row.error,
+    `ERROR:  canceling statement due to statement timeout\nSTATEMENT:  ${input}`,
+  );
+});
+
+test("§6 an error has its detail, hint and context each on its own line", async () => {
+  const input = "DO $$ BEGIN RAISE 'broken' USING DETAIL = 'some', HINT = E'two\\nlines'; END $$";
+  const row = await tasks.run(input);
+  assert.equal(
+    row.error,
+    `ERROR:  broken\nDETAIL:  some\nHINT:  two\n\tlines\nCONTEXT:  PL/pgSQL function inline_code_block line 1 at RAISE\nSTATEMENT:  ${input}`,
+  );
+});
+
+test("§2 delete removes a row whose output and error are both null, and only such a one", async () => {
+  const [silent = "", failed = "", said = ""] = await tasks.insert(
+    { input: "SELECT WHERE false", delete: true },
+    { input: "SELECT 1/0", delete: true },
+    { input: "SELECT 1", delete: true },
+  );
+  await tasks.ended(failed, said);
+  await until(client, `SELECT FROM task WHERE id = ${silent}`, (rows) => rows.length === 0);
+});
+
+test("§3 checks refuse what makes no sense", async () => {
+  for (const [column, value] of [
+    ["active", "0"],
+    ["live", "-1 sec"],
+    ["repeat", "-1 sec"],
+    ["timeout", "-1 sec"],
+    ["count", "-1"],
+  ]) {
+    await assert.rejects(
+      client.query(`INSERT INTO task (input, "${column}") VALUES ('', '${value}')`),
+      /violates check constraint/,
+    );
+  }
+});
+
+test("§3 a column that is for ASCII refuses others", async () => {
+  for (const column of ["delimiter", "escape", "quote"]) {
+    await assert.rejects(client.query(`INSERT INTO task (input, ${column}) VALUES ('', 'ß')`));
+  }
+});
+
+test("§3 parent is null for a task that no task inserted", async () => {
+  const { rows } = await client.query<{ parent: string | null }>(
+    "INSERT INTO task (input, state) VALUES ('', 'STOP') RETURNING parent",
+  );
+  assert.equal(only(rows).parent, null);
+});

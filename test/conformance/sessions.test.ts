@@ -1,0 +1,250 @@
+import assert from "node:assert/strict";
+import { after } from "node:test";
+import { eventually } from "../support/changes.js";
+import { createDatabase, onServer } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+const role = `role_${database.target.database}`;
+await client.query(`CREATE SEQUENCE numbers; CREATE ROLE ${role}`);
+after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+/** Inserts them in one transaction, so that all are due at the same check. */
+async function together(count: number, task: NewTask): Promise<string[]> {
+  await client.query("BEGIN");
+  const ids = await tasks.insert(...Array.from({ length: count }, () => task));
+  await client.query("COMMIT");
+  return ids;
+}
+
+/** How many ran in each server process, in the order of their first start. */
+function runsByPid(rows: readonly TaskRow[]): number[] {
+  const counts = new Map<number | null, number>();
+  const started = rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
+  for (const { pid } of started) counts.set(pid, (counts.get(pid) ?? 0) + 1);
+  return [...counts.values()];
+}
+
+async function gone(pid: number | null): Promise<void> {
+  await eventually(
+    client,
+    `SELECT FROM pg_stat_activity WHERE pid = ${pid}`,
+    (rows) => rows.length === 0,
+  );
+}
+
+test("§6 with count 5 the ten tasks of a group show two pids, five each", async () => {
+  const ids = await together(10, { input: "SELECT 1", group: "fives", count: 5 });
+  assert.deepEqual(runsByPid(await tasks.ended(...ids)), [5, 5]);
+});
+
+test("§6 a session that has run its count goes", async () => {
+  const ids = await together(2, { input: "SELECT 1", group: "goes", count: 2 });
+  const rows = await tasks.ended(...ids);
+  assert.deepEqual(runsByPid(rows), [2]);
+  await gone(rows[0]?.pid ?? null);
+});
+
+test("§6 with live a session runs as many of its group as start within it", async () => {
+  const ids = await together(6, { input: "SELECT pg_sleep(0.01)", group: "long", live: "1 hour" });
+  assert.deepEqual(runsByPid(await tasks.ended(...ids)), [6]);
+});
+
+test("§6 live counts from the session's first task", async () => {
+  const ids = await together(3, { input: "SELECT pg_sleep(0.3)", group: "short", live: "400 ms" });
+  assert.deepEqual(runsByPid(await tasks.ended(...ids)), [2, 1]);
+});
+
+test("§6 with both, the session goes when the first is reached", async () => {
+  const byCount = await together(4, { input: "SELECT 1", group: "c", count: 2, live: "1 hour" });
+  assert.deepEqual(runsByPid(await tasks.ended(...byCount)), [2, 2]);
+  const byLive = await together(3, {
+    input: "SELECT pg_sleep(0.1)",
+    group: "l",
+    count: 3,
+    live: "50 ms",
+  });
+  assert.deepEqual(runsByPid(await tasks.ended(...byLive)), [1, 1, 1]);
+});
+
+test("§6 the next task's own values decide whether this session may take it", async () => {
+  await client.query("BEGIN");
+  const ids = await tasks.insert(
+    { input: "SELECT 1", group: "mixed", count: 9 },
+    { input: "SELECT 2", group: "mixed", count: 9 },
+    { input: "SELECT 3", group: "mixed", count: 2 },
+    { input: "SELECT 4", group: "mixed", count: 9 },
+  );
+  await client.query("COMMIT");
+  const rows = await tasks.ended(...ids);
+  const [first, second, third, fourth] = rows.map((row) => row.pid);
+  assert.equal(second, first);
+  assert.notEqual(third, first);
+  assert.equal(fourth, third);
+});
+
+test("§6 with none of its group due the session ends", async () => {
+  const { pid } = await tasks.run("SELECT 1", { group: "alone", count: 100, live: "1 hour" });
+  await gone(pid);
+  const again = await tasks.run("SELECT 1", { group: "alone", count: 100, live: "1 hour" });
+  assert.notEqual(again.pid, pid);
+});
+
+test("§6 a session kept for one group takes no task of another", async () => {
+  await client.query("BEGIN");
+  const kept = await tasks.insert(
+    ...Array.from({ length: 3 }, () => ({ input: "SELECT pg_sleep(0.05)", group: "k", count: 9 })),
+  );
+  const others = await tasks.insert(
+    ...Array.from({ length: 3 }, () => ({ input: "SELECT pg_sleep(0.05)", group: "o", count: 9 })),
+  );
+  await client.query("COMMIT");
+  const pids = new Set((await tasks.ended(...kept)).map(({ pid }) => pid));
+  for (const { pid } of await tasks.ended(...others)) assert.ok(!pids.has(pid));
+  assert.equal(pids.size, 1);
+});
+
+/** What a task may leave, and what the next one sees of it; both as the session shows them. */
+const traces: Record<string, { readonly leave: string; readonly look: string; none: string }> = {
+  "temporary tables": {
+    leave: "CREATE TEMP TABLE trace AS SELECT 1",
+    look: "SELECT to_regclass('pg_temp.trace') IS NULL",
+    none: "t",
+  },
+  settings: {
+    leave: "SET work_mem = '12345kB'; SET my.own = 'x'",
+    look: "SELECT current_setting('work_mem') <> '12345kB' AND coalesce(current_setting('my.own', true), '') = ''",
+    none: "t",
+  },
+  "parameters of pg_task": {
+    leave: "SET pg_task.max = 7",
+    look: "SELECT coalesce(current_setting('pg_task.max', true), '') = ''",
+    none: "t",
+  },
+  "prepared statements": {
+    leave: "PREPARE trace AS SELECT 1",
+    look: "SELECT count(*) FROM pg_prepared_statements",
+    none: "0",
+  },
+  "advisory locks": {
+    leave: "SELECT pg_advisory_lock(4711)",
+    look: "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 4711",
+    none: "0",
+  },
+  LISTEN: {
+    leave: "LISTEN trace",
+    look: "SELECT count(*) FROM pg_listening_channels()",
+    none: "0",
+  },
+  cursors: {
+    leave: "BEGIN; DECLARE trace CURSOR WITH HOLD FOR SELECT 1; COMMIT",
+    look: "SELECT count(*) FROM pg_cursors",
+    none: "0",
+  },
+  "session authorization": {
+    leave: `SET SESSION AUTHORIZATION ${role}`,
+    look: `SELECT session_user <> '${role}' AND current_user <> '${role}'`,
+    none: "t",
+  },
+  role: {
+    leave: `SET ROLE ${role}`,
+    look: `SELECT current_user <> '${role}'`,
+    none: "t",
+  },
+  "the value of a sequence": {
+    leave: "SELECT nextval('numbers')",
+    look: "DO $$ BEGIN PERFORM currval('numbers'); EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN; END $$; SELECT 'looked'",
+    none: "DO\nlooked",
+  },
+  "an open transaction": {
+    leave: "BEGIN; SELECT 1",
+    look: "SELECT statement_timestamp() >= now() AND txid_current_if_assigned() IS NULL",
+    none: "t",
+  },
+  "a task's identity": {
+    leave: "SELECT set_config('pg_task.id', '99', false)",
+    look: "SELECT current_setting('pg_task.id') <> '99'",
+    none: "t",
+  },
+};
+
+for (const [what, { leave, look, none }] of Object.entries(traces)) {
+  test(`§6 between the tasks of one session nothing is left of ${what}`, async () => {
+    await client.query("BEGIN");
+    const ids = await tasks.insert(
+      { input: leave, group: what, count: 2 },
+      { input: look, group: what, count: 2 },
+    );
+    await client.query("COMMIT");
+    const [left, looked] = await tasks.ended(...ids);
+    assert.equal(looked?.pid, left?.pid);
+    assert.equal(left?.state, "DONE", left?.error ?? "");
+    assert.equal(looked?.output, none, looked?.error ?? "");
+  });
+
+  test(`§6 with count 0 and live 0 a task finds nothing left of ${what}`, async () => {
+    assert.equal((await tasks.run(leave, { group: what })).state, "DONE");
+    assert.equal((await tasks.run(look, { group: what })).output, none);
+  });
+}
+
+test("§6 with save the next task of the session finds temporary tables, settings and prepared statements", async () => {
+  const input =
+    "SELECT value FROM kept; SELECT current_setting('my.kept'); EXECUTE kept; SELECT current_setting('work_mem')";
+  const make =
+    "CREATE TEMP TABLE kept AS SELECT 'a' AS value; SET my.kept = 'b'; PREPARE kept AS SELECT 'c'; SET work_mem = '12345kB'";
+  await client.query("BEGIN");
+  const ids = await tasks.insert(
+    { input: make, group: "save", count: 2, save: true },
+    { input, group: "save", count: 2, save: true },
+    { input, group: "save", count: 2, save: true },
+  );
+  await client.query("COMMIT");
+  const [, second, third] = await tasks.ended(...ids);
+  assert.equal(second?.output, "a\nb\nc\n12345kB");
+  // The third runs in a session of its own.
+  assert.equal(third?.state, "FAIL");
+});
+
+test("§6 save keeps nothing for a task of another group", async () => {
+  const make = "SET my.kept = 'b'; SELECT pg_backend_pid()";
+  await tasks.run(make, { group: "save here", count: 2, live: "1 hour", save: true });
+  const look = "SELECT coalesce(current_setting('my.kept', true), '') = ''";
+  assert.equal((await tasks.run(look, { group: "elsewhere" })).output, "t");
+  assert.equal((await tasks.run(look, { group: "save here", count: 2, save: true })).output, "t");
+});
+
+test("§6 save without count and live keeps nothing", async () => {
+  await tasks.run("SET my.kept = 'b'", { group: "save alone", save: true });
+  const look = "SELECT coalesce(current_setting('my.kept', true), '') = ''";
+  assert.equal((await tasks.run(look, { group: "save alone", save: true })).output, "t");
+});
+
+test("§6 a timeout does not leak into the session's next task", async () => {
+  for (const save of [false, true]) {
+    const group = `timeout ${save}`;
+    await client.query("BEGIN");
+    const ids = await tasks.insert(
+      { input: "SELECT 1", group, count: 2, save, timeout: "100 ms" },
+      { input: "SELECT pg_sleep(0.3); SHOW statement_timeout", group, count: 2, save },
+    );
+    await client.query("COMMIT");
+    const [first, second] = await tasks.ended(...ids);
+    assert.equal(second?.pid, first?.pid);
+    assert.equal(second?.output, "\n0");
+  }
+});
+
+test("§6 what a task leaves is gone before its row shows its end", async () => {
+  await tasks.run("SELECT pg_advisory_lock(4712)");
+  const { rows } = await client.query<{ free: boolean }>(
+    "SELECT pg_try_advisory_lock(4712) AS free",
+  );
+  assert.equal(only(rows).free, true);
+});

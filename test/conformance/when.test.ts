@@ -1,0 +1,193 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { mostAtOnce, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+// One check a minute: what starts sooner starts by the wake-up of a change.
+await pgTask.start({ url: database.url, "pg_task.sleep": 60_000 });
+
+async function together(...list: readonly NewTask[]): Promise<string[]> {
+  await client.query("BEGIN");
+  const ids = await tasks.insert(...list);
+  await client.query("COMMIT");
+  return ids;
+}
+
+function inOrderOfStart(rows: readonly TaskRow[]): string[] {
+  return rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1)).map(({ id }) => id);
+}
+
+/** Holds a group with a running task while `work` is done, then lets it go. */
+async function whileRunning(group: string, work: () => Promise<void>): Promise<void> {
+  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group });
+  const { pid } = await tasks.underway(id);
+  await work();
+  await client.query("SELECT pg_cancel_backend($1)", [pid]);
+  await tasks.ended(id);
+}
+
+const asId = "current_setting('pg_task.id')::bigint";
+
+test("§4 a task in PLAN runs when its plan has come, and not before", async () => {
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 1', clock_timestamp() + interval '300 ms') RETURNING id",
+  );
+  const row = only(await tasks.ended(only(rows).id));
+  assert.ok((row.start ?? "") >= row.plan);
+});
+
+test("§4 only a task in PLAN runs", async () => {
+  const states = ["TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
+  const ids = await tasks.insert(...states.map((state) => ({ input: "SELECT 1", state })));
+  await tasks.run("SELECT 1");
+  for (const [index, id] of ids.entries()) {
+    const row = await tasks.row(id);
+    assert.equal(row.state, states[index]);
+    assert.equal(row.start, null);
+  }
+});
+
+test("§4 the smaller id goes first where max is the same", async () => {
+  const ids = await together(
+    ...Array.from({ length: 8 }, () => ({ input: "SELECT 1", group: "ids" })),
+  );
+  assert.deepEqual(inOrderOfStart(await tasks.ended(...ids)), ids);
+});
+
+test("§4 the larger max minus running in its group goes first", async () => {
+  await whileRunning("by max", async () => {
+    const [wide = ""] = await tasks.insert({
+      input: "SELECT pg_sleep(60)",
+      group: "by max",
+      max: 1,
+    });
+    const { pid } = await tasks.underway(wide);
+    const waiting = await together(
+      { input: "SELECT 1", group: "by max", max: 0 },
+      { input: "SELECT 1", group: "by max", max: 1 },
+      { input: "SELECT 1", group: "by max", max: 1 },
+      { input: "SELECT pg_sleep(0.02)", group: "by max", max: 2 },
+    );
+    const [first] = await tasks.ended(waiting[3] ?? "");
+    assert.equal(first?.state, "DONE");
+    assert.equal((await tasks.row(waiting[1] ?? "")).state, "PLAN");
+    await client.query("SELECT pg_cancel_backend($1)", [pid]);
+    const rows = await tasks.ended(...waiting.slice(1, 3));
+    assert.deepEqual(inOrderOfStart(rows), waiting.slice(1, 3));
+    assert.equal((await tasks.row(waiting[0] ?? "")).state, "PLAN");
+  });
+});
+
+test("§4 a task with max 0 runs alone in its group", async () => {
+  const ids = await together(
+    ...Array.from({ length: 6 }, () => ({ input: "SELECT pg_sleep(0.02)", group: "alone" })),
+  );
+  assert.equal(mostAtOnce(await tasks.ended(...ids)), 1);
+});
+
+test("§4 ten tasks with max 1 run by twos", async () => {
+  const ids = await together(
+    ...Array.from({ length: 10 }, () => ({
+      input: "SELECT pg_sleep(0.05)",
+      group: "twos",
+      max: 1,
+    })),
+  );
+  assert.equal(mostAtOnce(await tasks.ended(...ids)), 2);
+});
+
+test("§4 a task with a larger max starts beside them, and so goes ahead", async () => {
+  await whileRunning("ahead", async () => {
+    const [behind = "", ahead = ""] = await together(
+      { input: "SELECT 1", group: "ahead", max: 0 },
+      { input: "SELECT 1", group: "ahead", max: 1 },
+    );
+    await tasks.ended(ahead);
+    assert.equal((await tasks.row(behind)).state, "PLAN");
+  });
+});
+
+test("§4 groups are told apart by group and remote together", async () => {
+  const { rows } = await client.query<{ same: boolean; other: boolean; generated: boolean }>(
+    `WITH t AS (INSERT INTO task (input, "group", remote, state) VALUES
+       ('', 'a', NULL, 'STOP'), ('', 'a', 'host=b', 'STOP'), ('', 'a', '', 'STOP') RETURNING id, hash, "group", remote)
+     SELECT (SELECT hash FROM t ORDER BY id LIMIT 1) = (SELECT hash FROM t ORDER BY id OFFSET 2) AS same,
+       (SELECT hash FROM t ORDER BY id LIMIT 1) <> (SELECT hash FROM t ORDER BY id OFFSET 1 LIMIT 1) AS other,
+       (SELECT bool_and(hash = hashtext("group" || coalesce(remote, ''))) FROM t) AS generated`,
+  );
+  assert.deepEqual(only(rows), { same: true, other: true, generated: true });
+});
+
+const changes: Record<string, { before: NewTask; set: string }> = {
+  plan: { before: { input: "SELECT 1", plan: "2100-01-01" }, set: "plan = now()" },
+  max: { before: { input: "SELECT 1", group: "changing" }, set: "max = 5" },
+  group: { before: { input: "SELECT 1", group: "changing" }, set: `"group" = 'free'` },
+};
+
+for (const [column, { before, set }] of Object.entries(changes)) {
+  test(`§4 changing ${column} of a task in PLAN counts from the next check`, async () => {
+    await whileRunning("changing", async () => {
+      const [id = ""] = await tasks.insert(before);
+      assert.equal((await tasks.row(id)).state, "PLAN");
+      await client.query(`UPDATE task SET ${set} WHERE id = $1`, [id]);
+      // Any change wakes the manager; the next check is that of this insert at the latest.
+      await tasks.run("SELECT 1", { group: "check" });
+      assert.equal(only(await tasks.ended(id)).state, "DONE");
+    });
+  });
+}
+
+test("§4 changing input of a task in PLAN counts", async () => {
+  const ids: string[] = [];
+  await whileRunning("input", async () => {
+    ids.push(...(await tasks.insert({ input: "SELECT 'old'", group: "input" })));
+    await client.query("UPDATE task SET input = 'SELECT ''new''' WHERE id = $1", [ids[0]]);
+  });
+  assert.equal(only(await tasks.ended(...ids)).output, "new");
+});
+
+test("§4 a task whose plan is moved away does not run", async () => {
+  const ids: string[] = [];
+  await whileRunning("moved", async () => {
+    ids.push(...(await tasks.insert({ input: "SELECT 1", group: "moved" })));
+    await client.query("UPDATE task SET plan = '2100-01-01' WHERE id = $1", ids);
+  });
+  await tasks.run("SELECT 1", { group: "moved" });
+  assert.equal((await tasks.row(ids[0] ?? "")).state, "PLAN");
+});
+
+test("§4 a task that could not start before plan + active is GONE, with start = stop = now", async () => {
+  const ids: string[] = [];
+  await whileRunning("gone", async () => {
+    ids.push(...(await tasks.insert({ input: "SELECT 1", group: "gone", active: "1 ms" })));
+    await tasks.run("SELECT 1", { group: "check" });
+  });
+  const row = only(await tasks.ended(...ids));
+  assert.equal(row.state, "GONE");
+  assert.equal(row.error, "ERROR:  task not active");
+  assert.equal(row.start, row.stop);
+  assert.notEqual(row.start, null);
+  assert.equal(row.output, null);
+});
+
+test("§4 the log counts the tasks that are GONE", async () => {
+  const from = pgTask.lines.length;
+  const plan = "2001-01-01";
+  await together({ input: "SELECT 1", plan }, { input: "SELECT 2", plan });
+  const line = await pgTask.logged(({ msg }) => msg.includes("not active"), from);
+  assert.equal(line["tasks"], 2);
+});
+
+test("§6 a task may change its own plan, group, data and max: its row keeps them", async () => {
+  const row = await tasks.run(
+    `UPDATE task SET data = 'changed', "group" = 'own new' WHERE id = ${asId}`,
+    { group: "own old" },
+  );
+  assert.equal(row.state, "DONE");
+  assert.deepEqual([row.data, row.group], ["changed", "own new"]);
+});
