@@ -204,6 +204,7 @@ describe("the wake-up", () => {
     ["a COPY", `COPY task (input) FROM PROGRAM 'echo 1'`],
     ["an update of plan", "UPDATE task SET plan = now()"],
     ["an update of state", "UPDATE task SET state = 'STOP'"],
+    ["a delete, which may be that of a running task", "DELETE FROM task"],
   ];
   for (const [what, statement] of wakes) {
     test(`comes on ${what}`, async () => {
@@ -216,7 +217,6 @@ describe("the wake-up", () => {
       "an update of other columns",
       `UPDATE task SET data = 'x', max = 1, "group" = 'b', input = 'c'`,
     ],
-    ["a delete", "DELETE FROM task"],
     ["a truncate", "TRUNCATE task"],
     ["a select for update", "SELECT FROM task FOR UPDATE"],
   ];
