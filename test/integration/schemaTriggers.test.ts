@@ -204,7 +204,7 @@ describe("the wake-up", () => {
     ["a COPY", `COPY task (input) FROM PROGRAM 'echo 1'`],
     ["an update of plan", "UPDATE task SET plan = now()"],
     ["an update of state", "UPDATE task SET state = 'STOP'"],
-    ["a delete", "DELETE FROM task"],
+    ["a delete, which may be that of a running task", "DELETE FROM task"],
   ];
   for (const [what, statement] of wakes) {
     test(`comes on ${what}`, async () => {
