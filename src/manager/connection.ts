@@ -18,7 +18,6 @@ const pinned: StartupSettings = {
   idle_in_transaction_session_timeout: 0,
   DateStyle: "ISO",
   IntervalStyle: "postgres",
-  TimeZone: "UTC",
   standard_conforming_strings: "on",
   row_security: "off",
   enable_seqscan: "off",
