@@ -94,7 +94,9 @@ function fileValue(found: string, column: string, type: string): string | null {
 /** The extension's own default fails where nobody made the setting; older ones call it otherwise. */
 function isExtensions(found: string, column: string): boolean {
   const bare = found.replaceAll(/[()]|::(?:"[^"]+"|[\w ]+)/g, "");
-  return new RegExp(`^current_setting'pg_(?:task|work)\\.(?:default_)?${column}'(?:, false)?$`).test(bare);
+  return new RegExp(
+    `^current_setting'pg_(?:task|work)\\.(?:default_)?${column}'(?:, false)?$`,
+  ).test(bare);
 }
 
 interface Column {

@@ -44,14 +44,14 @@ export async function ensureStateType(client: Client, table: TaskTable): Promise
 export async function addLabels(client: Client, state: FoundColumn | undefined): Promise<void> {
   if (state?.kind !== "e") return;
   const { labels } = state;
-  await addStates(client, state.baseType, states.filter((each) => !labels.includes(each)));
+  await addStates(
+    client,
+    state.baseType,
+    states.filter((each) => !labels.includes(each)),
+  );
 }
 
-async function addStates(
-  client: Client,
-  type: string,
-  lacking: readonly string[],
-): Promise<void> {
+async function addStates(client: Client, type: string, lacking: readonly string[]): Promise<void> {
   for (const state of lacking) {
     await client.query(`ALTER TYPE ${type} ADD VALUE IF NOT EXISTS ${literal(state)}`);
   }

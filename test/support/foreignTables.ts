@@ -65,7 +65,8 @@ export const extensionTableOfRoles: MakeTable = (schema) => `${extensionTable(sc
 /** As the extension made it earlier: with hash, with five states, without save and data. */
 export const olderExtensionTable =
   (hash: "generated" | "ordinary"): MakeTable =>
-  (schema) => `
+  (schema) =>
+    `
   CREATE SCHEMA ${schema};
   CREATE TYPE ${schema}.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'STOP');
   CREATE TABLE ${schema}.task (

@@ -61,10 +61,9 @@ async function numberRows(
   if (id === undefined || id.identity || id.default !== null) return;
   const sequence = `${identifier(schema)}.${identifier(objectName(table, "id_seq"))}`;
   await client.query(`CREATE SEQUENCE ${sequence} OWNED BY ${qualified}.id`);
-  await client.query(
-    `SELECT setval($1, greatest(max(id), 0) + 1, false) FROM ${qualified}`,
-    [sequence],
-  );
+  await client.query(`SELECT setval($1, greatest(max(id), 0) + 1, false) FROM ${qualified}`, [
+    sequence,
+  ]);
   await client.query(
     `ALTER TABLE ${qualified} ALTER COLUMN id SET DEFAULT nextval('${sequence.replaceAll("'", "''")}')`,
   );

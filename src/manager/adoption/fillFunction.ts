@@ -44,10 +44,7 @@ function lacks(columns: ReadonlyMap<string, FoundColumn>, parameters: FileParame
 }
 
 /** Condition of the trigger, null when rows lack nothing and there is no need for one. */
-export function fillCondition(
-  { columns }: Layout,
-  parameters: FileParameters,
-): string | null {
+export function fillCondition({ columns }: Layout, parameters: FileParameters): string | null {
   const conditions = lacks(columns, parameters).map(({ when }) => when);
   return conditions.length === 0 ? null : conditions.join(" OR ");
 }
@@ -61,7 +58,8 @@ export async function ensureFillFunction(
 ): Promise<void> {
   const name = `${identifier(schema)}.${identifier(fill)}`;
   const steps = lacks(columns, parameters).map(
-    ({ column, when, value }) => `  IF ${when} THEN NEW.${identifier(column)} := ${value}; END IF;\n`,
+    ({ column, when, value }) =>
+      `  IF ${when} THEN NEW.${identifier(column)} := ${value}; END IF;\n`,
   );
   const body = ` BEGIN\n${steps.join("")}  RETURN NEW;\nEND `;
   const { rowCount } = await client.query(

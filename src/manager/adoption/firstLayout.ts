@@ -9,7 +9,9 @@ const names = [
 ] as const;
 
 export function isFirstLayout({ columns }: Layout): boolean {
-  return names.every(([before, now]) => columns.has(before) && !columns.has(now.replaceAll('"', "")));
+  return names.every(
+    ([before, now]) => columns.has(before) && !columns.has(now.replaceAll('"', "")),
+  );
 }
 
 /** What makes such a table fit. */

@@ -90,7 +90,10 @@ const renamed = (qualified: string, column: string): string =>
 function extensionsTriggers({ qualified, table }: TaskTable, layout: Layout): Obstacle[] {
   if (layout.columns.get("user")?.base !== "name") return [];
   return [
-    [`${table}_user`, `it has each task run as the role in its column user, which pg-task does not`],
+    [
+      `${table}_user`,
+      `it has each task run as the role in its column user, which pg-task does not`,
+    ],
     [`${table}_state`, `it forbids the step from PLAN to WORK`],
   ].flatMap(([name = "", problem = ""]) =>
     layout.triggers.includes(name)
@@ -109,7 +112,8 @@ async function taken(client: Client, table: TaskTable, layout: Layout): Promise<
   const obstacles: Obstacle[] = [];
   for (const name of ["ready", "owner"]) {
     const found = layout.columns.get(name);
-    if (found === undefined || found.comment?.startsWith("For pg-task's own use") === true) continue;
+    if (found === undefined || found.comment?.startsWith("For pg-task's own use") === true)
+      continue;
     const { rowCount } = await client.query(
       `SELECT FROM ${table.qualified} WHERE ${name} IS NOT NULL LIMIT 1`,
     );

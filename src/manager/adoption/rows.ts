@@ -16,7 +16,7 @@ const beforeAll = "-9223372036854775808";
  */
 export async function offerWaiting(client: Client, { qualified }: TaskTable): Promise<number> {
   let offered = 0;
-  for (let last = beforeAll; ; ) {
+  for (let last = beforeAll; ;) {
     const { rows } = await client.query<{ last: string | null }>(
       `SELECT max(id)::text AS last FROM (
          SELECT id FROM ${qualified} WHERE id > $1::bigint ORDER BY id LIMIT ${batch}) AS b`,
