@@ -3,6 +3,7 @@ import type { Client } from "../../shared/database.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { lockClasses } from "../../shared/locks.js";
 import type { Log } from "../../shared/log.js";
+import { applyColumnDefaults } from "../columnDefaults.js";
 import { appliedVersion, foreignFunctions, recordAdoption } from "../migrations.js";
 import { addLabels } from "../stateType.js";
 import type { TaskTable } from "../table.js";
@@ -72,6 +73,8 @@ async function prepare(
     for (const { relation, trigger } of await missingTriggers(client, table, complete, condition)) {
       await client.query(trigger.statement(relation));
     }
+    // At once: those of the extension fail for every producer where it is not loaded.
+    await applyColumnDefaults(client, table, entry.parameters);
     await recordAdoption(client, table, false);
     await client.query("COMMIT");
   } catch (error) {
