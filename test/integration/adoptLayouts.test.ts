@@ -145,6 +145,27 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
       );
     });
 
+    test("has a task that is stopped while it runs cancelled, and its group's next one run", async () => {
+      const id = schema === "own_enum" ? ["id, ", "1001, ", "1002, "] : ["", "", ""];
+      await client.query(
+        `INSERT INTO ${schema}.task (${id[0]}input, state, plan) VALUES
+           (${id[1]}'SELECT pg_sleep(600)', 'PLAN', now()), (${id[2]}'SELECT 43', 'PLAN', now())`,
+      );
+      await waitForRow(
+        client,
+        `SELECT FROM ${schema}.task WHERE input::text ~ 'sleep' AND state::text = 'WORK'`,
+      );
+      await client.query(`UPDATE ${schema}.task SET state = 'STOP' WHERE input::text ~ 'sleep'`);
+      await waitForRow(
+        client,
+        `SELECT FROM ${schema}.task WHERE input::text = 'SELECT 43' AND output::text = '43'`,
+      );
+      const { rows: stopped } = await client.query(
+        `SELECT state::text, owner FROM ${schema}.task WHERE input::text ~ 'sleep'`,
+      );
+      assert.deepEqual(stopped, [{ state: "STOP", owner: null }]);
+    });
+
     test("repeats a task, with the values of the user's own columns", async () => {
       await client.query(
         `UPDATE ${schema}.task SET repeat = '1 day', state = 'PLAN', plan = now() WHERE input::text = 'SELECT 42'`,

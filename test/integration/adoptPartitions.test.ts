@@ -98,7 +98,9 @@ const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).fla
 
 const asArgument = (value: unknown): string =>
   Array.isArray(value)
-    ? literal(`{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`)
+    ? literal(
+        `{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`,
+      )
     : literal(String(value));
 
 /** How the server reads the partitions for a statement of the manager's. */
@@ -113,14 +115,15 @@ async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]
   const [statement] = statements;
   assert.ok(statement);
   await manager.query(`PREPARE looked_at AS ${statement.text}`);
-  const values = statement.values.length === 0 ? "" : `(${statement.values.map(asArgument).join(", ")})`;
+  const values =
+    statement.values.length === 0 ? "" : `(${statement.values.map(asArgument).join(", ")})`;
   const { rows } = await manager.query<{ "QUERY PLAN": [{ Plan: PlanNode }] }>(
     `EXPLAIN (FORMAT json) EXECUTE looked_at${values}`,
   );
   await manager.query("DEALLOCATE looked_at");
   return rows
     .flatMap((row) => flatten(row["QUERY PLAN"][0].Plan))
-    .filter((node) => /Scan$/.test(node["Node Type"]) && node["Relation Name"] !== undefined)
+    .filter((node) => node["Node Type"].endsWith("Scan") && node["Relation Name"] !== undefined)
     .map((node) => `${node["Node Type"]} ${node["Relation Name"]}`);
 }
 
@@ -134,19 +137,35 @@ describe("statements on a partitioned table", () => {
          SELECT '', now() - n * interval '1 second', 'DONE' FROM generate_series(1, 5000) AS n; ANALYZE ${table.qualified}`,
       );
       const shape = await readShape(manager, table);
-      const result = { type: "result", outcome: "ended", id: "5", owner, start: "2001-01-01", stop: "2001-01-01", output: "", error: null } as const;
+      const result = {
+        type: "result",
+        outcome: "ended",
+        id: "5",
+        owner,
+        start: "2001-01-01",
+        stop: "2001-01-01",
+        output: "",
+        error: null,
+      } as const;
       const works: Record<string, (stub: Client) => Promise<unknown>> = {
         claim: (stub) =>
-          claim(stub, table, { sessions: [{ owner, pid: 1, kept: null }], running: new Map(), lookAhead: 5, except: [] }),
+          claim(stub, table, {
+            sessions: [{ owner, pid: 1, kept: null }],
+            running: new Map(),
+            lookAhead: 5,
+            except: [],
+          }),
         complete: (stub) => complete(stub, table, shape, [{ ...result, session: 1 }]),
         giveBack: (stub) => giveBack(stub, table, [{ id: "5", owner }]),
         promote: (stub) => promote(stub, table),
-        rescue: (stub) => rescue(stub, table, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
+        rescue: (stub) =>
+          rescue(stub, table, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
       };
       for (const [name, work] of Object.entries(works)) {
         const found = await reads(work);
         assert.ok(found.length > 0, name);
-        for (const read of found) assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);
+        for (const read of found)
+          assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);
       }
     });
   }

@@ -39,11 +39,16 @@ async function refusal(schema: string, make: MakeTable): Promise<string> {
 
 describe("a table that cannot be adopted as it is is refused with the statements that make it fit", () => {
   test("in the layout of the extension's first version", async () => {
-    const what = await refusal("first", (schema) => `${firstTable(schema)};
+    const what = await refusal(
+      "first",
+      (schema) => `${firstTable(schema)};
       INSERT INTO first.task (request, max) VALUES ('SELECT 1', 2);
-      INSERT INTO first.task (request, response, state) VALUES ('SELECT 1', '1', 'DONE')`);
+      INSERT INTO first.task (request, response, state) VALUES ('SELECT 1', '1', 'DONE')`,
+    );
     assert.match(what, /has the layout of pg_task's first version/);
-    const { rows } = await client.query("SELECT input, output, state, ready FROM first.task ORDER BY id");
+    const { rows } = await client.query(
+      "SELECT input, output, state, ready FROM first.task ORDER BY id",
+    );
     assert.deepEqual(rows, [
       { input: "SELECT 1", output: null, state: "PLAN", ready: true },
       { input: "SELECT 1", output: "1", state: "DONE", ready: null },
@@ -57,20 +62,42 @@ describe("a table that cannot be adopted as it is is refused with the statements
   });
 
   test("without the columns that make a task", async () => {
-    const what = await refusal("bare", (schema) => `CREATE SCHEMA ${schema}; CREATE TABLE ${schema}.task (mine int)`);
-    assert.match(what, /no column id; it has no column plan; it has no column state; it has no column input/);
+    const what = await refusal(
+      "bare",
+      (schema) => `CREATE SCHEMA ${schema}; CREATE TABLE ${schema}.task (mine int)`,
+    );
+    assert.match(
+      what,
+      /no column id; it has no column plan; it has no column state; it has no column input/,
+    );
   });
 
   for (const [schema, change, words] of [
-    ["type1", "ALTER COLUMN timeout DROP DEFAULT, ALTER COLUMN timeout TYPE text", "timeout is text, not interval"],
-    ["type2", "ALTER COLUMN output TYPE varchar(10)", "output is character varying\\(10\\), not text"],
+    [
+      "type1",
+      "ALTER COLUMN timeout DROP DEFAULT, ALTER COLUMN timeout TYPE text",
+      "timeout is text, not interval",
+    ],
+    [
+      "type2",
+      "ALTER COLUMN output TYPE varchar(10)",
+      "output is character varying\\(10\\), not text",
+    ],
     ["type3", "ADD COLUMN hash bigint", "hash is bigint, not integer"],
-    ["type4", "ADD COLUMN hash int GENERATED ALWAYS AS (max % 7) STORED", "hash is integer generated from \\(max % 7\\), not integer"],
+    [
+      "type4",
+      "ADD COLUMN hash int GENERATED ALWAYS AS (max % 7) STORED",
+      "hash is integer generated from \\(max % 7\\), not integer",
+    ],
     ["type5", "ADD COLUMN ready text", "ready is text, not boolean"],
   ] as const) {
     test(`with a column of which ${words.replaceAll("\\", "")}`, async () => {
-      const what = await refusal(schema, (name) => `${extensionTable(name)}; ALTER TABLE ${name}.task ${change}`
-        .replace("ALTER COLUMN timeout DROP DEFAULT", `DROP CONSTRAINT task_timeout_check, ALTER COLUMN timeout DROP DEFAULT`));
+      const what = await refusal(schema, (name) =>
+        `${extensionTable(name)}; ALTER TABLE ${name}.task ${change}`.replace(
+          "ALTER COLUMN timeout DROP DEFAULT",
+          `DROP CONSTRAINT task_timeout_check, ALTER COLUMN timeout DROP DEFAULT`,
+        ),
+      );
       assert.match(what, new RegExp(words));
     });
   }
@@ -79,11 +106,16 @@ describe("a table that cannot be adopted as it is is refused with the statements
     const [name = "", type = ""] = column.split(" ");
     test(`with a column ${name} of the user's own that holds something`, async () => {
       const schema = `taken_${name}`;
-      const what = await refusal(schema, (made) => `CREATE SCHEMA ${made};
+      const what = await refusal(
+        schema,
+        (made) => `CREATE SCHEMA ${made};
         CREATE TABLE ${made}.task (id int PRIMARY KEY, plan timestamptz, state text, input text, ${column});
-        INSERT INTO ${made}.task VALUES (1, now(), 'DONE', '', 'true'::${type})`);
+        INSERT INTO ${made}.task VALUES (1, now(), 'DONE', '', 'true'::${type})`,
+      );
       assert.match(what, new RegExp(`its column ${name} holds something else`));
-      const { rows } = await client.query(`SELECT ${name}_before::text AS before FROM ${schema}.task`);
+      const { rows } = await client.query(
+        `SELECT ${name}_before::text AS before FROM ${schema}.task`,
+      );
       assert.deepEqual(rows, [{ before: "true" }]);
     });
   }

@@ -15,12 +15,17 @@ const beforeAll = "-9223372036854775808";
  * @returns how many.
  */
 export async function offerWaiting(client: Client, { qualified }: TaskTable): Promise<number> {
+  const { rows: newest } = await client.query<{ id: string | null }>(
+    `SELECT max(id)::text AS id FROM ${qualified}`,
+  );
+  // Producers may be faster than this.
+  const end = newest[0]?.id ?? beforeAll;
   let offered = 0;
   for (let last = beforeAll; ;) {
     const { rows } = await client.query<{ last: string | null }>(
       `SELECT max(id)::text AS last FROM (
-         SELECT id FROM ${qualified} WHERE id > $1::bigint ORDER BY id LIMIT ${batch}) AS b`,
-      [last],
+         SELECT id FROM ${qualified} WHERE id > $1::bigint AND id <= $2::bigint ORDER BY id LIMIT ${batch}) AS b`,
+      [last, end],
     );
     const next = rows[0]?.last ?? null;
     if (next === null) return offered;
