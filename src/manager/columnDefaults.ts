@@ -4,27 +4,40 @@ import { identifier, literal } from "../shared/sqlText.js";
 import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./table.js";
 
-/** Columns whose default is the parameter of their name, and the type its text is cast to. */
-const parameterColumns = [
-  ["active", "interval"],
-  ["live", "interval"],
-  ["repeat", "interval"],
-  ["keep", "interval"],
-  ["timeout", "interval"],
-  ["count", "integer"],
-  ["max", "integer"],
-  ["delete", "boolean"],
-  ["drift", "boolean"],
-  ["header", "boolean"],
-  ["save", "boolean"],
-  ["string", "boolean"],
-  ["atomic", "boolean"],
-  ["delimiter", '"char"'],
-  ["escape", '"char"'],
-  ["quote", '"char"'],
-  ["group", "text"],
-  ["null", "text"],
+/** Columns whose default is the parameter of their name. */
+export const parameterColumns = [
+  "active",
+  "live",
+  "repeat",
+  "keep",
+  "timeout",
+  "count",
+  "max",
+  "delete",
+  "drift",
+  "header",
+  "save",
+  "string",
+  "atomic",
+  "delimiter",
+  "escape",
+  "quote",
+  "group",
+  "null",
 ] as const;
+
+type ParameterColumn = (typeof parameterColumns)[number];
+
+/** The default of such a column: what the session, role, database or server says, else the file. */
+export function parameterDefault(
+  column: ParameterColumn,
+  type: string,
+  parameters: FileParameters,
+): string {
+  const setting = `current_setting(${literal(`pg_task.${column}`)}, true)`;
+  const value = String(parameters[`pg_task.${column}`]);
+  return `COALESCE(NULLIF(${setting}, ''), ${literal(value)}::text)::${type}`;
+}
 
 /** The id of the task whose session inserts. */
 const parentDefault = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '0')::bigint`;
@@ -47,25 +60,21 @@ export async function applyColumnDefaults(
 ): Promise<boolean> {
   const current = await currentDefaults(client, table);
   const changes: string[] = [];
-  const parent = current.get("parent") ?? null;
+  const parent = current.get("parent")?.default ?? null;
   if (parent === null || extensionParent.test(parent)) {
     changes.push(alter("parent", parentDefault));
   }
-  for (const [column, type] of parameterColumns) {
-    const wanted = String(parameters[`pg_task.${column}`]);
-    const found = current.get(column) ?? null;
+  for (const column of parameterColumns) {
+    const { default: found, type } = current.get(column) ?? missing;
     const ours = found === null ? null : fileValue(found, column, type);
-    if (ours === wanted) continue;
+    if (ours === String(parameters[`pg_task.${column}`])) continue;
     if (found !== null && ours === null && !isExtensions(found, column)) continue;
-    const setting = `current_setting(${literal(`pg_task.${column}`)}, true)`;
-    changes.push(
-      alter(column, `COALESCE(NULLIF(${setting}, ''), ${literal(wanted)}::text)::${type}`),
-    );
+    changes.push(alter(column, parameterDefault(column, type, parameters)));
   }
   if (changes.length > 0) {
     await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
   }
-  const plan = current.get("plan") ?? null;
+  const plan = current.get("plan")?.default ?? null;
   const planned = await applyPlanDefault(client, table, plan, parameters["pg_task.plan"]);
   return changes.length > 0 || planned;
 }
@@ -83,22 +92,31 @@ function fileValue(found: string, column: string, type: string): string | null {
   return /^(?:[^']|'')*$/.test(quoted) ? quoted.replaceAll("''", "'") : null;
 }
 
-/** The extension's own default fails where nobody made the setting. */
+/** The extension's own default fails where nobody made the setting; older ones call it otherwise. */
 function isExtensions(found: string, column: string): boolean {
-  const bare = found.replaceAll(/[()]|::[\w" ]+/g, "");
-  return bare === `current_setting'pg_task.${column}'`;
+  const bare = found.replaceAll(/[()]|::(?:"[^"]+"|[\w ]+)/g, "");
+  return new RegExp(
+    `^current_setting'pg_(?:task|work)\\.(?:default_)?${column}'(?:, false)?$`,
+  ).test(bare);
 }
 
-async function currentDefaults(
-  client: Client,
-  table: TaskTable,
-): Promise<Map<string, string | null>> {
-  const { rows } = await client.query<{ column: string; default: string | null }>(
-    `SELECT a.attname AS column, pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS default
+interface Column {
+  /** As an expression over the types that pg_catalog has. */
+  readonly type: string;
+  readonly default: string | null;
+}
+
+/** The server says that the column is not there. */
+const missing: Column = { type: "text", default: null };
+
+async function currentDefaults(client: Client, table: TaskTable): Promise<Map<string, Column>> {
+  const { rows } = await client.query<Column & { column: string }>(
+    `SELECT a.attname AS column, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS default
      FROM pg_catalog.pg_attribute a
      LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
      WHERE a.attrelid = $1::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped`,
     [table.qualified],
   );
-  return new Map(rows.map((row) => [row.column, row.default]));
+  return new Map(rows.map((row) => [row.column, row]));
 }

@@ -21,6 +21,13 @@ export const latestVersion = migrations.at(-1)?.version ?? 0;
 const ownComment = "pg-task ";
 const versionComment = `${ownComment}migration `;
 
+/** Statements of the first migration, with places for the names; those after it build on its result. */
+export const firstMigration: readonly string[] = (migrations[0]?.text ?? "")
+  .replaceAll(/^--.*\n/gm, "")
+  .split(/;\n(?=\n|COMMENT |CREATE |$)/)
+  .map((statement) => statement.trim())
+  .filter((statement) => statement !== "");
+
 /**
  * The last migration applied to the table, 0 when none was. It stands in the comment of a function
  * that is pg-task's own, so that the table's comments are the user's to change.
@@ -36,14 +43,20 @@ export async function appliedVersion(client: Client, table: TaskTable): Promise<
   return comment.startsWith(versionComment) ? Number(comment.slice(versionComment.length)) : 0;
 }
 
-/** Functions with the names of pg-task's own that somebody else made, and that are not to be lost. */
+/**
+ * Functions with the names of pg-task's own that somebody else made, and that are not to be lost.
+ * The extension's wake-up is none of these: it has the same purpose, and the extension makes it anew
+ * at its start.
+ */
 export async function foreignFunctions(client: Client, table: TaskTable): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT p.oid::pg_catalog.regprocedure::text AS name
      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
      WHERE n.nspname = $1 AND p.proname = ANY ($2::text[]) AND p.pronargs = 0
-       AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)`,
-    [table.schema, [table.readyFunction, table.wakeUp], ownComment],
+       AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)
+       AND NOT (p.proname = $4 AND p.prorettype = 'trigger'::pg_catalog.regtype
+         AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
+    [table.schema, [table.readyFunction, table.wakeUp, table.fill], ownComment, table.wakeUp],
   );
   return rows.map((row) => row.name);
 }
@@ -57,14 +70,27 @@ export async function applyMigrations(
   for (const migration of migrations.filter((each) => each.version > version)) {
     await client.query(render(migration.text, table));
   }
+  await record(client, table, `${versionComment}${latestVersion}`);
+}
+
+/** Records that adoption has begun, which is version 0 still, or that it is done, which is version 1. */
+export async function recordAdoption(
+  client: Client,
+  table: TaskTable,
+  done: boolean,
+): Promise<void> {
+  await record(client, table, done ? `${versionComment}1` : `${ownComment}adopting`);
+}
+
+async function record(client: Client, table: TaskTable, comment: string): Promise<void> {
   await client.query(
     `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.readyFunction)}()
-     IS '${versionComment}${latestVersion}'`,
+     IS '${comment}'`,
   );
 }
 
 /** Puts the table's names where a migration says `:"name"`, as psql would. */
-function render(text: string, table: TaskTable): string {
+export function render(text: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
   return text.replaceAll(/:"(\w+)"/g, (_, name: string) => {
     const value = names.get(name);

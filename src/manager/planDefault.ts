@@ -18,7 +18,7 @@ export async function applyPlanDefault(
   expression: string,
 ): Promise<boolean> {
   if (found !== null) {
-    const record = await readRecord(client, table);
+    const { record } = await readRecord(client, table);
     const isUsers = !record.startsWith(given("")) || !record.endsWith(shownAs(found));
     if (isUsers || record === given(expression) + shownAs(found)) return false;
   }
@@ -48,14 +48,21 @@ async function alter(client: Client, table: TaskTable, expression: string): Prom
 const given = (expression: string): string => `pg-task plan ${expression}`;
 const shownAs = (expression: string): string => `\nshown as ${expression}`;
 
-/** It stands in a comment of pg-task's own trigger, so that it goes wherever the table goes. */
-async function readRecord(client: Client, table: TaskTable): Promise<string> {
-  const { rows } = await client.query<{ record: string | null }>(
-    `SELECT pg_catalog.obj_description(oid, 'pg_trigger') AS record FROM pg_catalog.pg_trigger
-     WHERE tgrelid = $1::pg_catalog.regclass AND tgname = $2`,
-    [table.qualified, table.readyInsertTrigger],
+/**
+ * It stands in a comment of pg-task's own trigger, so that it goes wherever the table goes. Before
+ * PostgreSQL 13 a partitioned table has but the wake-up.
+ */
+async function readRecord(
+  client: Client,
+  table: TaskTable,
+): Promise<{ trigger: string; record: string }> {
+  const { rows } = await client.query<{ trigger: string; record: string }>(
+    `SELECT tgname AS trigger, coalesce(pg_catalog.obj_description(oid, 'pg_trigger'), '') AS record
+     FROM pg_catalog.pg_trigger WHERE tgrelid = $1::pg_catalog.regclass AND tgname = ANY ($2::text[])
+     ORDER BY tgname <> $3 LIMIT 1`,
+    [table.qualified, [table.readyInsertTrigger, table.wakeUp], table.readyInsertTrigger],
   );
-  return rows[0]?.record ?? "";
+  return rows[0] ?? { trigger: table.readyInsertTrigger, record: "" };
 }
 
 async function writeRecord(client: Client, table: TaskTable, expression: string): Promise<void> {
@@ -66,8 +73,9 @@ async function writeRecord(client: Client, table: TaskTable, expression: string)
      WHERE a.attrelid = $1::pg_catalog.regclass AND a.attname = 'plan'`,
     [table.qualified],
   );
+  const { trigger } = await readRecord(client, table);
   await client.query(
-    `COMMENT ON TRIGGER ${identifier(table.readyInsertTrigger)} ON ${table.qualified}
+    `COMMENT ON TRIGGER ${identifier(trigger)} ON ${table.qualified}
      IS ${literal(given(expression) + shownAs(rows[0]?.shown ?? ""))}`,
   );
 }

@@ -4,6 +4,8 @@ import { PgTaskError } from "../shared/errors.js";
 import { lockClasses } from "../shared/locks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
+import { adopt, nameTaken } from "./adoption/adopt.js";
+import { keepUp } from "./adoption/upkeep.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import { appliedVersion, applyMigrations, foreignFunctions, latestVersion } from "./migrations.js";
 import { ensureStateType } from "./stateType.js";
@@ -32,6 +34,31 @@ export async function ensureTable(
   log: Log,
 ): Promise<number> {
   await requireServerVersion(client);
+  try {
+    if (await isForeign(client, table)) {
+      await adopt(client, table, entry, { lockTimeoutMs, log });
+    }
+    return await ensureOwn(client, table, entry, log);
+  } catch (error) {
+    throw explain(error, table);
+  }
+}
+
+/** Whether there is a table that no migration has been applied to, by this pg-task or a later one. */
+async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
+  return (
+    (await schemaExists(client, table)) &&
+    (await tableOid(client, table)) !== null &&
+    (await appliedVersion(client, table)) === 0
+  );
+}
+
+async function ensureOwn(
+  client: Client,
+  table: TaskTable,
+  entry: Entry,
+  log: Log,
+): Promise<number> {
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
@@ -42,6 +69,7 @@ export async function ensureTable(
     ]);
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     await migrate(client, table, entry, log);
+    await keepUp(client, table, entry);
     if (await applyColumnDefaults(client, table, entry.parameters)) {
       log.info({ table: table.qualified }, "column defaults changed");
     }
@@ -51,7 +79,7 @@ export async function ensureTable(
     return oid;
   } catch (error) {
     await client.query("ROLLBACK").catch(() => {});
-    throw explain(error, table);
+    throw error;
   }
 }
 
@@ -73,7 +101,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry, log: Log)
   // What is left of a table that was dropped says nothing about the one to come.
   const version = found === null ? 0 : await appliedVersion(client, table);
   if (found !== null && version > latestVersion) throw newerThanThis(table, version);
-  if (found !== null && version === 0) throw notOurs(table);
+  if (found !== null && version === 0) throw appeared(table);
   if (version === latestVersion) return;
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
@@ -111,6 +139,7 @@ function explain(error: unknown, table: TaskTable): unknown {
   const words = error instanceof Error ? error.message : String(error);
   switch (sqlState(error)) {
     case "55P03":
+    case "40P01":
       return new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is locked by somebody`, {
         cause: error,
       });
@@ -141,14 +170,6 @@ const newerThanThis = (table: TaskTable, version: number): PgTaskError =>
     `${table.qualified} was made by a later pg-task (migration ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
   );
 
-const nameTaken = (table: TaskTable, name: string): PgTaskError =>
-  new PgTaskError(
-    "SCHEMA_INCOMPATIBLE",
-    `cannot make ${table.qualified}: the function ${name} exists and was not made by pg-task: rename it, or give another "schema" or "table"`,
-  );
-
-const notOurs = (table: TaskTable): PgTaskError =>
-  new PgTaskError(
-    "SCHEMA_INCOMPATIBLE",
-    `${table.qualified} exists and was not made by pg-task; adopting such a table is not there yet: give another "schema" or "table"`,
-  );
+/** Made by somebody between two looks. */
+const appeared = (table: TaskTable): PgTaskError =>
+  new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is just being made by somebody`);

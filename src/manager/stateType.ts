@@ -1,12 +1,14 @@
 import type { Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
 import { literal } from "../shared/sqlText.js";
+import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./table.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
 
 /**
- * Makes the enum of the column state where the schema has none; its tables share it.
+ * Makes the enum of the column state where the schema has none; its tables share it. States that it
+ * lacks are added.
  *
  * @throws PgTaskError SCHEMA_INCOMPATIBLE when the name is taken by something else.
  */
@@ -26,11 +28,31 @@ export async function ensureStateType(client: Client, table: TaskTable): Promise
     return;
   }
   const lacking = states.filter((state) => !found.labels.includes(state));
-  if (found.kind === "e" && lacking.length === 0) return;
+  if (found.kind === "e" && !lacking.includes("PLAN")) {
+    await addStates(client, table.stateType, lacking);
+    return;
+  }
   throw new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
     found.kind === "e"
       ? `expected the enum ${table.stateType} to have ${states.join(", ")}, got one without ${lacking.join(", ")}: add them with ALTER TYPE, or give another "schema"`
       : `expected ${table.stateType} to be an enum of ${states.join(", ")}, got another type or a table of that name: give another "schema"`,
   );
+}
+
+/** Adds the states that the enum of an existing column lacks. */
+export async function addLabels(client: Client, state: FoundColumn | undefined): Promise<void> {
+  if (state?.kind !== "e") return;
+  const { labels } = state;
+  await addStates(
+    client,
+    state.baseType,
+    states.filter((each) => !labels.includes(each)),
+  );
+}
+
+async function addStates(client: Client, type: string, lacking: readonly string[]): Promise<void> {
+  for (const state of lacking) {
+    await client.query(`ALTER TYPE ${type} ADD VALUE IF NOT EXISTS ${literal(state)}`);
+  }
 }

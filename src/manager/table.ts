@@ -10,8 +10,8 @@ export interface TaskTable {
   readonly table: string;
   /** Quoted, for statements. */
   readonly qualified: string;
-  /** Type of the column state, quoted. */
-  readonly stateType: string;
+  /** Type of the column state, quoted; `ensureTable` sets the one that an adopted table has. */
+  stateType: string;
   readonly dueIndex: string;
   readonly planIndex: string;
   readonly readyFunction: string;
@@ -24,6 +24,8 @@ export interface TaskTable {
   readonly keepIndex: string;
   /** The pause table, quoted, for statements. */
   readonly pauses: string;
+  /** Function and trigger of an adopted table only, which complete what its rows lack. */
+  readonly fill: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -42,6 +44,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     pauseWakeUp: objectName(table, "pause_wake_up"),
     keepIndex: objectName(table, "keep_idx"),
     pauses: `${identifier(schema)}.${identifier(objectName(table, "pause"))}`,
+    fill: objectName(table, "fill"),
   };
 }
 
@@ -49,7 +52,7 @@ export function taskTable(schema: string, table: string): TaskTable {
  * `TABLE_SUFFIX`; where that is too long for PostgreSQL, which would cut the end off and make
  * several names one, the table's part is cut and a hash of the whole put in its place.
  */
-function objectName(table: string, suffix: string): string {
+export function objectName(table: string, suffix: string): string {
   const name = `${table}_${suffix}`;
   if (Buffer.byteLength(name) <= longestName) return name;
   const hash = createHash("sha256").update(name).digest("hex").slice(0, 8);

@@ -18,10 +18,11 @@ CREATE TRIGGER :"pauseWakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE ON :"
   EXECUTE FUNCTION :"schema".:"wakeUp"();
 
 -- The default in one step with the column gives it to the rows that are there without touching them.
-ALTER TABLE :"schema".:"table" ADD COLUMN keep interval NOT NULL DEFAULT interval '0' CHECK (keep >= interval '0');
-ALTER TABLE :"schema".:"table" ALTER COLUMN keep DROP DEFAULT;
+-- A table of the user's may have such a column, with a default of its own.
+ALTER TABLE :"schema".:"table" ADD COLUMN IF NOT EXISTS keep interval NOT NULL
+  DEFAULT COALESCE(NULLIF(current_setting('pg_task.keep', true), ''), '0 sec')::interval CHECK (keep >= interval '0');
 
 COMMENT ON COLUMN :"schema".:"table".keep IS 'How long the row is kept after its stop, 0 is for ever';
 
 -- By id, not by stop: an index on what completion writes would cost every completion.
-CREATE INDEX :"keepIndex" ON :"schema".:"table" (id) WHERE keep > interval '0';
+CREATE INDEX IF NOT EXISTS :"keepIndex" ON :"schema".:"table" (id) WHERE keep > interval '0';

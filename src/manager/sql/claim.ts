@@ -51,7 +51,8 @@ export interface ClaimRequest {
 
 interface ClaimRow {
   kind: "claimed" | "gone" | "more" | "locked";
-  id: string;
+  /** A number where the table's own column is an integer. */
+  id: string | number;
   owner: string;
   hash: number;
   input: string;
@@ -104,14 +105,14 @@ export async function claim(
     claimed: of("claimed").map(toTask),
     gone: of("gone").length,
     more: of("more").length,
-    locked: of("locked").map((row) => row.id),
+    locked: of("locked").map((row) => String(row.id)),
   };
 }
 
 function toTask(row: ClaimRow): ClaimedTask {
-  const { id, owner, hash, input, group, header, string, delimiter, quote, escape, keep } = row;
+  const { owner, hash, input, group, header, string, delimiter, quote, escape, keep } = row;
   return {
-    id,
+    id: String(row.id),
     owner,
     hash,
     input,

@@ -21,7 +21,7 @@ export async function complete(
   shape: Shape,
   results: readonly OwnedResult[],
 ): Promise<Completion> {
-  const { rows } = await client.query<{ id: string; holds: boolean }>({
+  const { rows } = await client.query<{ id: string | number; holds: boolean }>({
     name: `complete ${shape.name}`,
     text: completeStatement(table, shape),
     values: [
@@ -34,7 +34,7 @@ export async function complete(
     ],
   });
   return {
-    later: new Set(rows.map((row) => row.id)),
+    later: new Set(rows.map((row) => String(row.id))),
     outdated: rows.some((row) => !row.holds),
   };
 }

@@ -18,12 +18,12 @@ export async function giveBack(
   table: TaskTable,
   tasks: readonly OwnedTask[],
 ): Promise<ReadonlySet<string>> {
-  const { rows } = await client.query<{ id: string }>({
+  const { rows } = await client.query<{ id: string | number }>({
     name: "give back",
     text: giveBackStatement(table),
     values: [tasks.map((task) => task.id), tasks.map((task) => task.owner)],
   });
-  return new Set(rows.map((row) => row.id));
+  return new Set(rows.map((row) => String(row.id)));
 }
 
 function giveBackStatement({ qualified, stateType }: TaskTable): string {

@@ -11,13 +11,19 @@ export interface OwnedRow {
   readonly hash: number;
 }
 
+/** An id is a number where the table's own column is an integer. */
+type FoundRow = Omit<OwnedRow, "id"> & { readonly id: string | number };
+
+const asOwned = (rows: readonly FoundRow[]): OwnedRow[] =>
+  rows.map((row) => ({ ...row, id: String(row.id) }));
+
 /** Every task that some session has, whoever started it. Reads the whole table. */
 export async function ownedRows(client: Client, table: TaskTable): Promise<OwnedRow[]> {
-  const { rows } = await client.query<OwnedRow>({
+  const { rows } = await client.query<FoundRow>({
     name: "owned rows",
     text: `SELECT id, owner, hash FROM ${table.qualified} WHERE owner IS NOT NULL`,
   });
-  return rows;
+  return asOwned(rows);
 }
 
 /** Those of `ids` that still name an owner. */
@@ -26,12 +32,12 @@ export async function stillOwned(
   table: TaskTable,
   ids: readonly string[],
 ): Promise<OwnedRow[]> {
-  const { rows } = await client.query<OwnedRow>({
+  const { rows } = await client.query<FoundRow>({
     name: "still owned",
     text: `SELECT id, owner, hash FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND owner IS NOT NULL`,
     values: [ids],
   });
-  return rows;
+  return asOwned(rows);
 }
 
 /**

@@ -7,7 +7,7 @@ export async function stillLocked(
   table: TaskTable,
   ids: readonly string[],
 ): Promise<string[]> {
-  const { rows } = await client.query<{ id: string }>({
+  const { rows } = await client.query<{ id: string | number }>({
     name: "still locked",
     text: `
 WITH free AS MATERIALIZED (
@@ -17,5 +17,5 @@ SELECT id FROM ${table.qualified}
 WHERE id = ANY ($1::bigint[]) AND ready AND id <> ALL (ARRAY(SELECT id FROM free))`,
     values: [ids],
   });
-  return rows.map((row) => row.id);
+  return rows.map((row) => String(row.id));
 }

@@ -1,0 +1,44 @@
+import type { Entry } from "../../shared/config/types.js";
+import type { Client } from "../../shared/database.js";
+import { PgTaskError } from "../../shared/errors.js";
+import type { TaskTable } from "../table.js";
+import { ensureFillFunction, fillCondition } from "./fillFunction.js";
+import { readLayout } from "./layout.js";
+import { missingTriggers } from "./triggers.js";
+
+/**
+ * What an adopted table needs at each start, inside the caller's transaction: its own type of state,
+ * the file's parameters in its fill function, and the triggers of partitions that have come since.
+ *
+ * @throws PgTaskError SCHEMA_MISSING where nothing is to be created.
+ */
+export async function keepUp(client: Client, table: TaskTable, entry: Entry): Promise<void> {
+  const { rows } = await client.query<{ kind: string; filled: boolean; state: string | null }>(
+    `SELECT c.relkind AS kind,
+       EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgname = $2
+         AND t.tgrelid IN (SELECT c.oid UNION ALL SELECT relid FROM pg_partition_tree(c.oid))) AS filled,
+       CASE WHEN a.atttypid IS DISTINCT FROM to_regtype($3) THEN format_type(a.atttypid, a.atttypmod) END AS state
+     FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'state'
+     WHERE c.oid = $1::regclass`,
+    [table.qualified, table.fill, table.stateType],
+  );
+  const [found] = rows;
+  if (found === undefined) return;
+  if (found.state !== null) table.stateType = found.state;
+  if (found.kind !== "p" && !found.filled) return;
+  const layout = await readLayout(client, table);
+  const condition = found.filled ? fillCondition(layout, entry.parameters) : null;
+  if (condition !== null && entry.create) {
+    await ensureFillFunction(client, table, layout, entry.parameters);
+  }
+  if (found.kind !== "p") return;
+  for (const { relation, trigger } of await missingTriggers(client, table, layout, condition)) {
+    if (!entry.create) {
+      throw new PgTaskError(
+        "SCHEMA_MISSING",
+        `partition ${relation} lacks the trigger ${trigger.name}, and its entry says "create": false`,
+      );
+    }
+    await client.query(trigger.statement(relation));
+  }
+}
