@@ -65,7 +65,10 @@ export async function applyColumnDefaults(
     changes.push(alter("parent", parentDefault));
   }
   for (const column of parameterColumns) {
-    const { default: found, type } = current.get(column) ?? missing;
+    const present = current.get(column);
+    // One that a later migration brings.
+    if (present === undefined) continue;
+    const { default: found, type } = present;
     const ours = found === null ? null : fileValue(found, column, type);
     if (ours === String(parameters[`pg_task.${column}`])) continue;
     if (found !== null && ours === null && !isExtensions(found, column)) continue;
@@ -107,7 +110,6 @@ interface Column {
 }
 
 /** The server says that the column is not there. */
-const missing: Column = { type: "text", default: null };
 
 async function currentDefaults(client: Client, table: TaskTable): Promise<Map<string, Column>> {
   const { rows } = await client.query<Column & { column: string }>(

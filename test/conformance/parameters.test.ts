@@ -153,6 +153,7 @@ const elsewhere: Partial<Record<ParameterName, string>> = {
   "pg_task.plan": "integration/schemaDefaults",
   "pg_task.output": "integration/tasksLimits",
   "pg_task.crash": "integration/tasksDeaths",
+  "pg_task.keep": "integration/tasksPause",
   "pg_task.run": "integration/tasksLimits",
   "pg_task.fetch": "integration/tasksLimits",
   "pg_task.limit": "integration/tasksLimits",
@@ -170,13 +171,15 @@ const elsewhere: Partial<Record<ParameterName, string>> = {
   "pg_conf.restart": "integration/processThreads",
   "pg_work.restart": "integration/processThreads",
   "pg_conf.grace": "integration/processStop",
+  "pg_conf.close": "integration/reloadParameters",
+  "pg_conf.fetch": "integration/reloadParameters",
   "pg_conf.threads": "integration/processThreads",
   "pg_conf.name": "integration/processStandby",
   "pg_conf.log": "integration/tasksSleep",
 };
 
 /** Parameters that no test has seen make a difference so far. */
-const open: readonly ParameterName[] = ["pg_task.atomic", "pg_conf.close", "pg_conf.fetch"];
+const open: readonly ParameterName[] = ["pg_task.atomic"];
 
 for (const { name } of parameters) {
   test(`§2 a test changes ${name} and sees the difference`, () => {

@@ -81,8 +81,11 @@ test("finished rows that were kept long enough are removed, others stay", async 
     { input: "SELECT 4", keep: "1 ms", plan: "2200-01-01" },
   );
   const ever = await tasks.run("SELECT 5");
+  await client.query("SET pg_task.keep = '1 ms'");
+  const [bySession] = await tasks.insert({ input: "SELECT 6" });
+  await client.query("RESET pg_task.keep");
   assert.equal(ever.state, "DONE");
-  await tasks.removed(gone ?? "", short ?? "");
+  await tasks.removed(gone ?? "", short ?? "", bySession ?? "");
   assert.equal((await tasks.row(long ?? "")).state, "DONE");
   assert.equal((await tasks.row(planned ?? "")).state, "PLAN");
   assert.equal((await tasks.row(ever.id)).state, "DONE");
