@@ -162,7 +162,8 @@ describe("statements on a partitioned table", () => {
           rescue(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
       };
       for (const [name, work] of Object.entries(works)) {
-        const found = await reads(work);
+        // The pause table has few rows, if any.
+        const found = (await reads(work)).filter((read) => !read.endsWith(" task_pause"));
         assert.ok(found.length > 0, name);
         for (const read of found)
           assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);
