@@ -1,4 +1,4 @@
-import { resolve } from "node:path";
+import { relative, resolve } from "node:path";
 import { startEmbedded, type EmbeddedServer } from "../embedded/server.js";
 import {
   explainConfiguration,
@@ -88,12 +88,25 @@ export async function start(options: StartOptions): Promise<number> {
   }
 }
 
+/** @throws PgTaskError CONFIG_INVALID for the working folder or one above: it would be replaced. */
+function dataFolder(data: string): string {
+  const folder = resolve(data);
+  const within = relative(folder, process.cwd());
+  if (data === "" || !within.startsWith("..")) {
+    throw new PgTaskError(
+      "CONFIG_INVALID",
+      `expected --data to be a folder of its own, got ${JSON.stringify(data)}, which is the working folder or one above it`,
+    );
+  }
+  return folder;
+}
+
 async function superviseEmbedded(
   { data, port }: StartOptions,
   surroundings: Surroundings,
 ): Promise<number> {
   const embedded = await startEmbedded({
-    dataDirectory: resolve(data ?? defaultData),
+    dataDirectory: dataFolder(data ?? defaultData),
     log: surroundings.output.log,
     ...(port === undefined ? {} : { port }),
   });

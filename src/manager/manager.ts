@@ -285,9 +285,11 @@ export class Manager implements LifecycleHooks {
       // Reconfigured while it got this far.
       if (this.#entry !== entry) this.#renewal.start();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
-      this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
-      this.#send({ type: "ready" });
-      await Promise.race([service.run(() => this.#finished(), working), lost]);
+      const began = (): void => {
+        this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
+        this.#send({ type: "ready" });
+      };
+      await Promise.race([service.run(() => this.#finished(), { began, worked: working }), lost]);
     } finally {
       this.#service = null;
       this.#client = null;

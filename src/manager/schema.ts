@@ -68,14 +68,15 @@ async function ensureOwn(
       table.schema,
     ]);
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    await migrate(client, table, entry, log);
+    const from = await migrate(client, table, entry);
     await keepUp(client, table, entry);
-    if (await applyColumnDefaults(client, table, entry.parameters)) {
-      log.info({ table: table.qualified }, "column defaults changed");
-    }
+    const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
+    if (from !== null)
+      log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
+    else if (defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
     return oid;
   } catch (error) {
     await client.query("ROLLBACK").catch(() => {});
@@ -95,21 +96,22 @@ async function requireServerVersion(client: Client): Promise<void> {
   );
 }
 
-async function migrate(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
+/** The version that it was at, null when it was up to date. */
+async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<number | null> {
   const hasSchema = await schemaExists(client, table);
   const found = hasSchema ? await tableOid(client, table) : null;
   // What is left of a table that was dropped says nothing about the one to come.
   const version = found === null ? 0 : await appliedVersion(client, table);
   if (found !== null && version > latestVersion) throw newerThanThis(table, version);
   if (found !== null && version === 0) throw appeared(table);
-  if (version === latestVersion) return;
+  if (version === latestVersion) return null;
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
   await ensureStateType(client, table);
   const [taken] = await foreignFunctions(client, table);
   if (taken !== undefined) throw nameTaken(table, taken);
   await applyMigrations(client, table, version);
-  log.info({ table: table.qualified, from: version, to: latestVersion }, "table migrated");
+  return version;
 }
 
 async function schemaExists(client: Client, table: TaskTable): Promise<boolean> {

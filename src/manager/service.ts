@@ -77,17 +77,27 @@ export class Service {
   /**
    * Works until `finished` says so.
    *
-   * @param worked called after each turn that nothing went wrong in.
+   * @param told.began called once, when it is seen that it can work, or has to wait for a lock only.
+   * @param told.worked called after each turn that nothing went wrong in.
    */
-  async run(finished: () => boolean, worked: () => void): Promise<void> {
+  async run(
+    finished: () => boolean,
+    told: { readonly began: () => void; readonly worked: () => void },
+  ): Promise<void> {
     const { bell, turn, workforce } = this.#parts;
+    let begin = (): void => {
+      begin = () => {};
+      told.began();
+    };
     while (!finished()) {
       if (!(await this.#foundOrphans())) {
+        begin();
         await bell.wait(this.#settings.sleepMs);
         continue;
       }
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
-      worked();
+      begin();
+      told.worked();
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       const pruning = await this.#prune();

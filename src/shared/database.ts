@@ -134,6 +134,13 @@ function refusal(target: ConnectionTarget, error: unknown): PgTaskError {
       { cause: error, ...(error.code === undefined ? {} : { sqlState: error.code }) },
     );
   }
+  if (error instanceof Error && error.message.includes("client password must be")) {
+    return new PgTaskError(
+      "CONNECTION_REJECTED",
+      `the server asks for a password, and none was given for ${where}: give one in the url, in PGPASSWORD or in a password file`,
+      { cause: error },
+    );
+  }
   const at = target.host.startsWith("/")
     ? `${target.host}/.s.PGSQL.${target.port}`
     : `${target.host}, port ${target.port}`;

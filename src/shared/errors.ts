@@ -163,6 +163,12 @@ export const errorKinds = {
     "somebody holds a lock on the table, and the change waits its turn",
     "nothing: pg-task tries again",
   ),
+  STATEMENT_FAILED: kind(
+    "SCHEMA",
+    true,
+    "the server refused a statement of pg-task's own, since a right was revoked or the table dropped",
+    "read the server's own words in the message",
+  ),
   SCHEMA_INCOMPATIBLE: kind(
     "SCHEMA",
     false,
@@ -232,14 +238,20 @@ export function toReport(error: unknown): ErrorReport {
     const { code, message, sqlState } = error;
     return { code, message, ...(sqlState === undefined ? {} : { sqlState }) };
   }
+  if (error instanceof Error && "severity" in error && "code" in error) {
+    const sqlState = String(error.code);
+    return {
+      code: "STATEMENT_FAILED",
+      message: `${error.message} (SQLSTATE ${sqlState})`,
+      sqlState,
+    };
+  }
   return { code: "INTERNAL", message: wordsOf(error) };
 }
 
-/** The server's own words are a reason; of anything else it matters where it happened. */
+/** Of what should not have happened it matters where it did. */
 function wordsOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  if ("severity" in error && "code" in error)
-    return `${error.message} (SQLSTATE ${String(error.code)})`;
   return error.stack ?? error.message;
 }
 

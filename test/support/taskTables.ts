@@ -24,6 +24,7 @@ export function makeEntry(target: ConnectionTarget, given: GivenEntry = {}): Ent
     key: `${target.host}:${target.port}/${target.database}/${schema}.${table}`,
     target,
     ownPassword: false,
+    elsewhere: false,
     schema,
     table,
     create: given.create ?? true,
