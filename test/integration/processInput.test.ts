@@ -83,6 +83,14 @@ for (const option of [
     }));
 }
 
+for (const data of ["", ".", ".."]) {
+  it(`refuses --data ${JSON.stringify(data)}, which the working folder is in`, () =>
+    refuses({
+      args: ["start", "--embedded", "--data", data],
+      says: /expected --data to be a folder of its own/,
+    }));
+}
+
 it("refuses a port that is taken", async () => {
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");

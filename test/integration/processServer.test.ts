@@ -96,6 +96,11 @@ it("says in the server's words that a password is wrong, and never shows one", a
   assert.equal((await wrong.end()).code, 0);
   assert.doesNotMatch(wrong.output.stdout + wrong.output.stderr, /secret/);
 
+  const none = await startProcess({ config: { url: server.url } });
+  const asked = await none.line("supervisor waits for the server");
+  assert.match(String(asked["reason"]), /asks for a password, and none was given/);
+  assert.equal((await none.end()).code, 0);
+
   const right = await start("right-secret");
   assert.equal((await right.line("ready"))["url"], server.url);
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
