@@ -137,9 +137,10 @@ it("refuses a data folder that it may not write", { skip: notRoot }, async () =>
 
 it("refuses a folder that holds something else", async () => {
   const cwd = await temporaryFolder();
-  await writeFile(join(cwd, "letter.txt"), "");
+  await mkdir(join(cwd, "letters"));
+  await writeFile(join(cwd, "letters", "letter.txt"), "");
   await refuses({
-    args: ["start", "--data", "."],
+    args: ["start", "--data", "letters"],
     cwd,
     says: /no PostgreSQL data folder.*letter\.txt/,
   });
