@@ -5,6 +5,7 @@ import { after, it } from "node:test";
 import { freePort } from "../../src/embedded/port.js";
 import type { Client } from "../../src/shared/database.js";
 import { connectTo } from "../support/connectTo.js";
+import { dropDatabase, serverMajor } from "../support/database.js";
 import { OwnServer } from "../support/ownServer.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { waitForRow } from "../support/waitFor.js";
@@ -187,10 +188,16 @@ it("tries again while somebody uses the template database", async () => {
   assert.equal((await program.end()).code, 0);
 });
 
+/** Drops it although there are connections to it. */
+async function dropForced(name: string): Promise<void> {
+  if ((await serverMajor()) < 13) await dropDatabase(admin, name);
+  else await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
+}
+
 it("makes a dropped database and a dropped role again", async () => {
   const program = await start([{ data: "dropped" }], { "pg_conf.restart": 1 });
   await program.line("ready");
-  await admin.query("DROP DATABASE dropped WITH (FORCE)");
+  await dropForced("dropped");
   await program.line("database created", 2);
   await program.line("manager works", 2);
   assert.equal(await run("dropped", "SELECT 'again'"), "again");
@@ -201,7 +208,7 @@ it("makes a dropped database and a dropped role again", async () => {
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'dropped'",
   );
   await program.line("manager waits", 2);
-  await admin.query("DROP DATABASE dropped WITH (FORCE)");
+  await dropForced("dropped");
   await admin.query("DROP ROLE dropped");
   await program.line("role created", 2);
   await program.line("manager works", 3);

@@ -70,7 +70,7 @@ export async function serverMajor(): Promise<number> {
 }
 
 /** As DROP DATABASE … WITH (FORCE) does it from PostgreSQL 13 on. */
-async function dropDatabase(client: Client, name: string): Promise<void> {
+export async function dropDatabase(client: Client, name: string): Promise<void> {
   await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
   await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
     name,
