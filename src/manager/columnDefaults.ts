@@ -50,6 +50,7 @@ const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bi
  * made the setting, the file. A default somebody else chose is left alone; nothing is altered where
  * nothing changes, since an ALTER TABLE would wait for every producer.
  *
+ * @param still columns that a later migration brings; any other that is missing is an error.
  * @returns whether something was altered.
  * @throws PgTaskError CONFIG_INVALID when the server does not understand `pg_task.plan`.
  */
@@ -57,6 +58,7 @@ export async function applyColumnDefaults(
   client: Client,
   table: TaskTable,
   parameters: FileParameters,
+  still: readonly ParameterColumn[] = [],
 ): Promise<boolean> {
   const current = await currentDefaults(client, table);
   const changes: string[] = [];
@@ -65,10 +67,8 @@ export async function applyColumnDefaults(
     changes.push(alter("parent", parentDefault));
   }
   for (const column of parameterColumns) {
-    const present = current.get(column);
-    // One that a later migration brings.
-    if (present === undefined) continue;
-    const { default: found, type } = present;
+    if (still.includes(column) && !current.has(column)) continue;
+    const { default: found, type } = current.get(column) ?? missing;
     const ours = found === null ? null : fileValue(found, column, type);
     if (ours === String(parameters[`pg_task.${column}`])) continue;
     if (found !== null && ours === null && !isExtensions(found, column)) continue;
@@ -122,3 +122,6 @@ async function currentDefaults(client: Client, table: TaskTable): Promise<Map<st
   );
   return new Map(rows.map((row) => [row.column, row]));
 }
+
+/** Altering it says that it is missing, in the server's words. */
+const missing: Column = { type: "text", default: null };

@@ -142,7 +142,10 @@ it("keeps the configuration in force when the file is wrong, half-written or gon
   await replaceConfig(program, { url, "pg_task.sleep": 321 });
   await program.line(reloaded);
   await program.line("settings changed");
-  assert.equal((await managerOf("task")).name, "pg_work public task 321");
+  await waitForRow(
+    client,
+    "SELECT FROM pg_stat_activity WHERE application_name = 'pg_work public task 321'",
+  );
   assert.equal(program.said(refused).length, 3);
   assert.equal((await program.end()).code, 0);
 });

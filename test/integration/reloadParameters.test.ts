@@ -95,6 +95,7 @@ const columns = {
   "pg_task.active": "02:00:00",
   "pg_task.live": "00:00:09",
   "pg_task.repeat": "1 mon",
+  "pg_task.keep": "3 days",
   "pg_task.timeout": "00:00:10",
   "pg_task.delimiter": ";",
   "pg_task.escape": "\\",
@@ -151,7 +152,7 @@ it("gives the next insert every default that the file has now, and the old ones 
   await program.line("column defaults changed");
   const { rows } = await client.query<Record<string, unknown>>(
     `INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 day')
-     RETURNING *, active::text, live::text, repeat::text, timeout::text`,
+     RETURNING *, active::text, live::text, repeat::text, keep::text, timeout::text`,
   );
   for (const [name, value] of Object.entries(columns)) {
     assert.equal(rows[0]?.[name.replace("pg_task.", "")], value, name);

@@ -74,7 +74,7 @@ async function prepare(
       await client.query(trigger.statement(relation));
     }
     // At once: those of the extension fail for every producer where it is not loaded.
-    await applyColumnDefaults(client, table, entry.parameters);
+    await applyColumnDefaults(client, table, entry.parameters, ["keep"]);
     await recordAdoption(client, table, false);
     await client.query("COMMIT");
   } catch (error) {
