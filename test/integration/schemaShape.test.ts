@@ -269,7 +269,7 @@ describe("docs/table.md", () => {
     );
     assert.deepEqual(
       bounds.map(([name]) => name?.replaceAll("`", "")),
-      ["active", "live", "repeat", "keep", "timeout", "count", "delimiter", "escape", "quote"],
+      ["active", "live", "repeat", "timeout", "count", "delimiter", "escape", "quote", "keep"],
     );
   });
 
