@@ -242,7 +242,7 @@ describe("the wake-up", () => {
 
   test("reaches the manager's own connection", async () => {
     const { rows } = await client.query("SELECT 'public.task'::regclass::oid AS oid");
-    await listen(manager, rows[0].oid);
+    await listen(manager, taskTable("public", "task"));
     const notified = once(manager, "notification");
     await client.query("INSERT INTO task (input) VALUES ('')");
     assert.equal((await notified)[0].channel, `pg_task_${rows[0].oid}`);
