@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import { listen } from "../../src/manager/connection.js";
+import { taskTable } from "../../src/manager/table.js";
 import type { Client } from "../../src/shared/database.js";
 import { createDatabase } from "../support/database.js";
 import { connected, createRole, openManager } from "../support/taskTables.js";
@@ -177,7 +178,7 @@ test("what the inserting session puts before pg_catalog changes nothing", async 
 async function heard(by: Client, statement: string): Promise<string[]> {
   const listener = await database.connect();
   const { rows } = await listener.query("SELECT 'public.task'::regclass::oid AS oid");
-  await listen(listener, rows[0].oid);
+  await listen(listener, taskTable("public", "task"));
   await listener.query("LISTEN mark");
   const channels: string[] = [];
   const marked = new Promise<void>((resolve) => {
@@ -205,6 +206,7 @@ describe("the wake-up", () => {
     ["an update of plan", "UPDATE task SET plan = now()"],
     ["an update of state", "UPDATE task SET state = 'STOP'"],
     ["a delete, which may be that of a running task", "DELETE FROM task"],
+    ["a truncate, which may be that of a running task", "TRUNCATE task"],
   ];
   for (const [what, statement] of wakes) {
     test(`comes on ${what}`, async () => {
@@ -217,7 +219,6 @@ describe("the wake-up", () => {
       "an update of other columns",
       `UPDATE task SET data = 'x', max = 1, "group" = 'b', input = 'c'`,
     ],
-    ["a truncate", "TRUNCATE task"],
     ["a select for update", "SELECT FROM task FOR UPDATE"],
   ];
   for (const [what, statement] of quiet) {
