@@ -227,7 +227,6 @@ test("what a role or a database sets for everybody does not reach the manager's 
     search_path: "nowhere",
     DateStyle: "SQL, DMY",
     IntervalStyle: "iso_8601",
-    TimeZone: "Asia/Tokyo",
     "pgtask.manager": "off",
     standard_conforming_strings: "off",
   };
@@ -248,7 +247,6 @@ test("what a role or a database sets for everybody does not reach the manager's 
       default_transaction_isolation: "read committed",
       search_path: "pg_catalog",
       IntervalStyle: "postgres",
-      TimeZone: "UTC",
       "pgtask.manager": "on",
       standard_conforming_strings: "on",
     });
