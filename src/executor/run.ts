@@ -182,7 +182,16 @@ export class Execution {
     }
     const error = this.#errorText();
     const output = this.#output.text ?? (error === null ? null : "");
-    return { outcome: "ended", session, id, start: this.#start, stop, output, error };
+    return {
+      outcome: "ended",
+      session,
+      id,
+      start: this.#start,
+      stop,
+      output,
+      error,
+      committed: false,
+    };
   }
 
   #errorText(): string | null {

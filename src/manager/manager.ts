@@ -193,6 +193,7 @@ export class Manager implements LifecycleHooks {
       target: this.#entry.target,
       schema: this.#entry.schema,
       table: this.#entry.table,
+      finish: this.#table.qualifiedFinish,
       outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
       logLevel: this.#log.level,
       superuser: this.#superuser,

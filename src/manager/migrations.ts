@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import type { Client } from "../shared/database.js";
-import { identifier } from "../shared/sqlText.js";
+import { identifier, literal } from "../shared/sqlText.js";
 import type { TaskTable } from "./table.js";
 
 /** The .sql files stay beside their source: the compiler does not copy them. */
@@ -89,12 +89,21 @@ async function record(client: Client, table: TaskTable, comment: string): Promis
   );
 }
 
-/** Puts the table's names where a migration says `:"name"`, as psql would. */
+/** Puts the table's names where a migration says `:"name"` or, as a string, `:'name'`, as psql would. */
 export function render(text: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
-  return text.replaceAll(/:"(\w+)"/g, (_, name: string) => {
-    const value = names.get(name);
-    if (value === undefined) throw new Error(`a migration asks for an unknown name: ${name}`);
-    return identifier(value);
-  });
+  return text
+    .replaceAll("$function$", () => bodyQuote(table))
+    .replaceAll(/:(["'])(\w+)\1/g, (_, quote: string, name: string) => {
+      const value = names.get(name);
+      if (value === undefined) throw new Error(`a migration asks for an unknown name: ${name}`);
+      return quote === '"' ? identifier(value) : literal(value);
+    });
+}
+
+/** A dollar quote that is in none of the names, which function bodies mention. */
+function bodyQuote({ schema, table }: TaskTable): string {
+  let tag = "function";
+  while (`${schema} ${table}`.includes(`$${tag}$`)) tag += "_";
+  return `$${tag}$`;
 }

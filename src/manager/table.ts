@@ -26,6 +26,13 @@ export interface TaskTable {
   readonly pauses: string;
   /** Function and trigger of an adopted table only, which complete what its rows lack. */
   readonly fill: string;
+  /** Runs whose effect was committed; two in turn. */
+  readonly ledger1: string;
+  readonly ledger2: string;
+  /** The function that enters a run into a ledger. */
+  readonly finish: string;
+  /** The same, quoted, for statements. */
+  readonly qualifiedFinish: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -45,6 +52,10 @@ export function taskTable(schema: string, table: string): TaskTable {
     keepIndex: objectName(table, "keep_idx"),
     pauses: `${identifier(schema)}.${identifier(objectName(table, "pause"))}`,
     fill: objectName(table, "fill"),
+    ledger1: objectName(table, "ledger_1"),
+    ledger2: objectName(table, "ledger_2"),
+    finish: objectName(table, "finish"),
+    qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
   };
 }
 

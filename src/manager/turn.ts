@@ -185,7 +185,7 @@ export class Turn {
     const numbers = new Map(offered.map((session) => [session.owner, session.number]));
     const runs = claimed.flatMap(({ owner, ...task }) => {
       const session = numbers.get(owner);
-      return session === undefined ? [] : [{ ...task, session }];
+      return session === undefined ? [] : [{ ...task, session, ledger: 1 as const }];
     });
     for (const run of runs) {
       this.#log.debug({ id: run.id, group: run.group }, "task starts");

@@ -70,6 +70,8 @@ export interface ExecutorParameters {
   readonly target: ConnectionTarget;
   readonly schema: string;
   readonly table: string;
+  /** The function that enters a run into a ledger: quoted, with its schema. */
+  readonly finish: string;
   /** Most output kept of one task, in bytes of UTF-8. */
   readonly outputLimit: number;
   readonly logLevel: string;
@@ -102,6 +104,12 @@ export interface Run {
   /** Whether the session keeps its state for its next run. */
   readonly save: boolean;
   readonly format: OutputFormat;
+  /** Whether its effect and the proof of it commit together, where its SQL can be wrapped. */
+  readonly atomic: boolean;
+  /** When it was claimed, in µs since 1970, as text: tells this run from others of its task. */
+  readonly take: string;
+  /** Which of the two ledgers the proof goes to. */
+  readonly ledger: 1 | 2;
   /** Connection string of the database in which it runs; null is the session's own. Holds secrets. */
   readonly remote: string | null;
 }
@@ -143,6 +151,8 @@ export type RunResult =
       readonly output: string | null;
       /** Null when it ran without error. */
       readonly error: string | null;
+      /** Its effect was committed while its row said that it runs: a stop that is there now came later. */
+      readonly committed: boolean;
     }
   /** Not run, or cancelled on our own account and rolled back: back to PLAN. */
   | { readonly outcome: "returned"; readonly session: number; readonly id: string };

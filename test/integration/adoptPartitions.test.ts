@@ -146,6 +146,7 @@ describe("statements on a partitioned table", () => {
         stop: "2001-01-01",
         output: "",
         error: null,
+        committed: false,
       } as const;
       const works: Record<string, (stub: Client) => Promise<unknown>> = {
         claim: (stub) =>

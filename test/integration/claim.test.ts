@@ -78,9 +78,9 @@ test("a claim marks the row and returns all that a run needs", async () => {
   });
   const { claimed: tasks, ...rest } = await claimed({ sessions: 1 });
   const { rows } = await user.query(
-    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop FROM task",
+    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop, (extract(epoch FROM take) * 1000000)::bigint::text AS take FROM task",
   );
-  const [{ hash, ...row } = { hash: 0 }]: { hash: number }[] = rows;
+  const [{ hash, take, ...row } = { hash: 0, take: "" }]: { hash: number; take: string }[] = rows;
   assert.deepEqual(row, {
     state: "WORK",
     owner: "owner 0",
@@ -100,6 +100,8 @@ test("a claim marks the row and returns all that a run needs", async () => {
       timeoutMs: 1500,
       keep: false,
       save: false,
+      atomic: true,
+      take,
       remote: null,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },

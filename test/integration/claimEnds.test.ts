@@ -50,7 +50,7 @@ const stop = "2026-01-02T03:04:06.000002Z";
 
 function result(id: number, more: Partial<OwnedResult> = {}): OwnedResult {
   const fixed = { outcome: "ended", session: 1, id: String(id), owner: "me", start, stop } as const;
-  return { ...fixed, output: "out", error: null, ...more };
+  return { ...fixed, output: "out", error: null, committed: false, ...more };
 }
 
 async function rows(columns: string): Promise<Record<string, unknown>[]> {

@@ -36,6 +36,7 @@ function startPool(test: TestContext) {
       target: database.target,
       schema: "public",
       table: "task",
+      finish: "public.task_finish",
       outputLimit: 1 << 20,
       logLevel: "warn",
       superuser: true,
@@ -96,6 +97,9 @@ const run = (session: number): Run => ({
   group: "group",
   timeoutMs: 0,
   save: false,
+  atomic: false,
+  take: "0",
+  ledger: 1,
   remote: null,
   format: defaultFormat,
 });

@@ -111,6 +111,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
         stop: "2001-01-01T00:00:01Z",
         output: "x",
         error: null,
+        committed: false,
       })),
     ),
   expire: (stub) => expire(stub, table, shape, 100),

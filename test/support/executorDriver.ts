@@ -50,6 +50,7 @@ export class ExecutorDriver {
         target,
         schema: "public",
         table: "task",
+        finish: "public.task_finish",
         outputLimit: 64 << 20,
         logLevel: "warn",
         superuser: true,
@@ -79,7 +80,8 @@ export class ExecutorDriver {
   make(session: number, input: string, options: Partial<Run> = {}): Run {
     const id = String(++this.#lastId);
     const run = { session, id, input, group: "group", timeoutMs: 0, save: false };
-    return { ...run, format: defaultFormat, remote: null, ...options };
+    const proof = { atomic: false, take: "0", ledger: 1 as const };
+    return { ...run, ...proof, format: defaultFormat, remote: null, ...options };
   }
 
   /** Runs something to its end. */

@@ -7,7 +7,7 @@ import type { RunResult } from "../../src/shared/messages.js";
 const mebi = 1024 * 1024;
 
 function ended(id: number, output: string | null = null): RunResult {
-  const fixed = { session: 1, id: String(id), start: "", stop: "", error: null };
+  const fixed = { session: 1, id: String(id), start: "", stop: "", error: null, committed: false };
   return { outcome: "ended", ...fixed, output };
 }
 

@@ -114,7 +114,15 @@ test("whatever the server says, each result is either written once or kept", asy
       const outbox = new Outbox();
       const ids = answers.map((_, index) => String(index + 1));
       for (const id of ids) {
-        const result = { session: 1, id, start: "", stop: "", output: null, error: null };
+        const result = {
+          session: 1,
+          id,
+          start: "",
+          stop: "",
+          output: null,
+          error: null,
+          committed: false,
+        };
         outbox.add({ outcome: "ended", ...result }, "owner");
       }
       const written: string[] = [];

@@ -234,7 +234,16 @@ export class RemoteExecution {
       },
       input,
     );
-    return { outcome: "ended", session, id, start: "", stop: null, output, error };
+    return {
+      outcome: "ended",
+      session,
+      id,
+      start: "",
+      stop: null,
+      output,
+      error,
+      committed: false,
+    };
   }
 
   /** The run is over and how it came out is known: what fails now costs the session, not the result. */

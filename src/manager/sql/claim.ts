@@ -1,10 +1,11 @@
 import type { Client } from "../../shared/database.js";
 import type { Run } from "../../shared/messages.js";
 import type { TaskTable } from "../table.js";
+import { takenAt } from "./takenAt.js";
 import { tooLate } from "./tooLate.js";
 
 /** A task that this claim gave to one of the offered sessions. */
-export interface ClaimedTask extends Omit<Run, "session"> {
+export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly owner: string;
   readonly hash: number;
   /** Whether the session stays with the group for further tasks. */
@@ -66,6 +67,8 @@ interface ClaimRow {
   null: string;
   keep: boolean;
   save: boolean;
+  atomic: boolean;
+  take: string;
   remote: string | null;
 }
 
@@ -122,6 +125,8 @@ function toTask(row: ClaimRow): ClaimedTask {
     // A session for any task is left as new.
     save: keep && row.save,
     format: { header, string, delimiter, quote, escape, null: row.null },
+    atomic: row.atomic,
+    take: row.take,
     remote: row.remote,
   };
 }
@@ -183,7 +188,8 @@ WITH RECURSIVE head AS (
   WHERE t.id = g.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING t.id AS claimed_id, t.owner, t.hash, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
-    t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote
+    t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
+    t.atomic, ${takenAt("t")} AS take
 )
 SELECT o.kind, o.id, c.* FROM (
   SELECT 'claimed' AS kind, claimed_id AS id FROM claimed
