@@ -1,0 +1,106 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { serverPackage } from "../support/serverPackage.js";
+import { startProcess, type TestProcess } from "../support/process.js";
+import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/server.js";
+import { createLog } from "../../src/shared/log.js";
+import { Network } from "./network.js";
+
+const log = createLog({ level: "silent", name: "chaos", write: () => {} });
+
+/** How many pg-task processes there are: a leader and its standbys. */
+const members = 2;
+
+const settings = {
+  "pg_task.sleep": 100,
+  // Every death here is of our making: none is to be blamed on a task.
+  "pg_task.crash": 1_000_000,
+  "pg_conf.grace": 2000,
+  "pg_conf.restart": 1,
+  "pg_work.restart": 1,
+  "pg_conf.max": 16,
+};
+
+/** A server, the network to it, and the pg-task processes at the other end. */
+export class Cluster {
+  readonly #folder: string;
+  #server: EmbeddedServer;
+  readonly network: Network;
+  readonly #processes: TestProcess[] = [];
+
+  static async start(): Promise<Cluster> {
+    const folder = await mkdtemp(join(tmpdir(), "pg-task-chaos-"));
+    const server = await startServer(folder);
+    const cluster = new Cluster(folder, server, await Network.to(server.port));
+    for (let each = 0; each < members; each += 1) await cluster.#startProcess(each);
+    const [first] = cluster.#processes;
+    await first?.until(
+      () => cluster.#processes.some((process) => process.said("ready").length > 0),
+      "a leader",
+    );
+    return cluster;
+  }
+
+  private constructor(folder: string, server: EmbeddedServer, network: Network) {
+    this.#folder = folder;
+    this.#server = server;
+    this.network = network;
+  }
+
+  /** The server itself, past the network. */
+  get url(): string {
+    return this.#server.url;
+  }
+
+  get size(): number {
+    return members;
+  }
+
+  /** Ends the server by a signal and starts it again. */
+  async restartServer(signal: NodeJS.Signals): Promise<void> {
+    process.kill(this.#server.pid, signal);
+    await this.#server.ended;
+    this.#server = await startServer(this.#folder, this.#server.port);
+  }
+
+  /** Ends a pg-task process by a signal and starts another in its place. */
+  async restartProcess(nth: number, signal: NodeJS.Signals): Promise<void> {
+    await this.#processes[nth]?.end(signal);
+    await this.#startProcess(nth);
+  }
+
+  /** Ends everything. */
+  async stop(): Promise<void> {
+    await Promise.all(this.#processes.map((each) => each.end("SIGKILL")));
+    this.network.close();
+    await this.#server.stop();
+    await rm(this.#folder, { recursive: true, force: true, maxRetries: 10 });
+  }
+
+  /** The last words of each process, for whoever has to find out what went wrong. */
+  logs(): string {
+    return this.#processes
+      .map((each) => each.output.stdout.split("\n").slice(-40).join("\n") + each.output.stderr)
+      .join("\n--\n");
+  }
+
+  async #startProcess(nth: number): Promise<void> {
+    const url = new URL(this.#server.url);
+    url.port = String(this.network.port);
+    const args = ["start"];
+    this.#processes[nth] = await startProcess({ args, config: { url: url.href, ...settings } });
+  }
+}
+
+async function startServer(folder: string, port?: number): Promise<EmbeddedServer> {
+  return await startEmbeddedWith(
+    { installed: await serverPackage() },
+    {
+      dataDirectory: join(folder, "data"),
+      ...(port === undefined ? {} : { port }),
+      settings: { fsync: "off", max_connections: 100 },
+      log,
+    },
+  );
+}

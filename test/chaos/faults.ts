@@ -1,0 +1,75 @@
+import type { Client } from "../../src/shared/database.js";
+import type { Cluster } from "./cluster.js";
+import type { Random } from "./random.js";
+
+/** Something that goes wrong. Resolves when whatever it broke has been put back in its place. */
+export interface Fault {
+  readonly name: string;
+  readonly weight: number;
+  strike(cluster: Cluster, random: Random, client: Client): Promise<void>;
+}
+
+const terminate =
+  (applicationName: string, count: number) =>
+  async (_: Cluster, random: Random, client: Client): Promise<void> => {
+    const { rows } = await client.query<{ pid: number }>(
+      "SELECT pid FROM pg_stat_activity WHERE application_name LIKE $1 ORDER BY backend_start, pid",
+      [applicationName],
+    );
+    for (let each = 0; each < count && rows.length > 0; each += 1) {
+      await client.query("SELECT pg_terminate_backend($1)", [random.pick(rows).pid]);
+    }
+  };
+
+const restart =
+  (signal: NodeJS.Signals) =>
+  async (cluster: Cluster, random: Random): Promise<void> =>
+    await cluster.restartProcess(random.below(cluster.size), signal);
+
+export const faults: readonly Fault[] = [
+  { name: "a session's backend is terminated", weight: 6, strike: terminate("pg_task %", 1) },
+  {
+    name: "several sessions' backends are terminated",
+    weight: 3,
+    strike: terminate("pg_task %", 4),
+  },
+  { name: "a manager's backend is terminated", weight: 3, strike: terminate("pg_work %", 1) },
+  { name: "a supervisor's backend is terminated", weight: 2, strike: terminate("pg_conf%", 1) },
+  { name: "a process is killed", weight: 4, strike: restart("SIGKILL") },
+  { name: "a process is stopped and started", weight: 3, strike: restart("SIGTERM") },
+  {
+    name: "a connection goes silent",
+    weight: 3,
+    strike: async ({ network }, random) => network.silence(random.below(network.size)),
+  },
+  {
+    name: "silent connections break",
+    weight: 3,
+    strike: async ({ network }) => network.breakSilent(),
+  },
+  {
+    name: "the server is shut down fast",
+    weight: 1,
+    strike: (cluster) => cluster.restartServer("SIGINT"),
+  },
+  {
+    name: "the server is shut down at once",
+    weight: 1,
+    strike: (cluster) => cluster.restartServer("SIGQUIT"),
+  },
+  {
+    name: "the server is killed",
+    weight: 1,
+    strike: (cluster) => cluster.restartServer("SIGKILL"),
+  },
+];
+
+/** One of them, the heavier ones more often. */
+export function pickFault(random: Random): Fault {
+  let left = random.below(faults.reduce((sum, { weight }) => sum + weight, 0));
+  for (const fault of faults) {
+    left -= fault.weight;
+    if (left < 0) return fault;
+  }
+  throw new Error("faults without a weight");
+}

@@ -1,0 +1,76 @@
+import { once } from "node:events";
+import { connect, createServer, type Server, type Socket } from "node:net";
+
+interface Link {
+  readonly near: Socket;
+  readonly far: Socket;
+  silent: boolean;
+}
+
+/** The network between pg-task and its server: connections through it can be silenced or broken. */
+export class Network {
+  readonly #server: Server;
+  readonly #links = new Set<Link>();
+
+  /** @param port of the real server, on loopback */
+  static async to(port: number): Promise<Network> {
+    const network = new Network(port);
+    network.#server.listen(0, "127.0.0.1");
+    await once(network.#server, "listening");
+    return network;
+  }
+
+  private constructor(port: number) {
+    this.#server = createServer((near) => {
+      const far = connect(port, "127.0.0.1");
+      const link: Link = { near, far, silent: false };
+      this.#links.add(link);
+      join(link, near, far);
+      join(link, far, near);
+      near.once("close", () => this.#links.delete(link));
+    });
+  }
+
+  get port(): number {
+    const address = this.#server.address();
+    if (address === null || typeof address === "string") throw new Error("the network is closed");
+    return address.port;
+  }
+
+  get size(): number {
+    return this.#links.size;
+  }
+
+  /** Forwards nothing more on one connection, in either direction, without a word to its ends. */
+  silence(nth: number): void {
+    const link = [...this.#links][nth];
+    if (link === undefined) return;
+    link.silent = true;
+    link.near.pause();
+    link.far.pause();
+  }
+
+  /** What a real network's dead connections come to: both ends are told. */
+  breakSilent(): void {
+    for (const link of this.#links) if (link.silent) destroy(link);
+  }
+
+  close(): void {
+    this.#server.close();
+    for (const link of this.#links) destroy(link);
+  }
+}
+
+function join(link: Link, from: Socket, to: Socket): void {
+  from.on("data", (chunk) => void to.write(chunk));
+  from.on("error", () => {});
+  // An end that goes while the link is silent is not heard of at the other.
+  from.on("close", () => {
+    if (!link.silent) to.destroy();
+  });
+}
+
+function destroy({ near, far }: Link): void {
+  near.resetAndDestroy();
+  far.resetAndDestroy();
+}
