@@ -11,8 +11,10 @@ import { Cancellations } from "./cancellations.js";
 import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
+import { Ledgers } from "./ledgers.js";
 import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
+import { Pauses } from "./pauses.js";
 import { Pruning } from "./pruning.js";
 import { RemotePids } from "./remotePids.js";
 import { Renewal } from "./renewal.js";
@@ -47,6 +49,7 @@ export class Manager implements LifecycleHooks {
   readonly #remotePids = new RemotePids();
   readonly #executors: Executors;
   readonly #sessions: Sessions;
+  readonly #ledgers: Ledgers;
   readonly #orphans: Orphans;
   readonly #workforce: Workforce;
   readonly #turn: Turn;
@@ -99,7 +102,9 @@ export class Manager implements LifecycleHooks {
       events: this.#sessionEvents(),
       log,
     });
-    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, log });
+    const pauses = new Pauses(this.#table);
+    this.#ledgers = new Ledgers({ table: this.#table, log });
+    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, log });
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
@@ -115,6 +120,8 @@ export class Manager implements LifecycleHooks {
       groups: this.#groups,
       outbox: this.#outbox,
       remotePids: this.#remotePids,
+      ledgers: this.#ledgers,
+      pauses,
       log,
     });
     this.#renewal = new Renewal({
@@ -277,6 +284,7 @@ export class Manager implements LifecycleHooks {
         turn: this.#turn,
         workforce: this.#workforce,
         pruning: this.#pruning,
+        ledgers: this.#ledgers,
       });
       client.on("notification", () => service.wake());
       await listen(client, this.#table);

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import type { Client } from "../shared/database.js";
+import { lockClasses } from "../shared/locks.js";
 import { identifier, literal } from "../shared/sqlText.js";
 import type { TaskTable } from "./table.js";
 
@@ -89,9 +90,13 @@ async function record(client: Client, table: TaskTable, comment: string): Promis
   );
 }
 
-/** Puts the table's names where a migration says `:"name"` or, as a string, `:'name'`, as psql would. */
+/**
+ * Puts the table's names, and the class of its lock `busy`, where a migration says `:"name"` or, as a
+ * string, `:'name'`, as psql would.
+ */
 export function render(text: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
+  names.set("busyClass", String(lockClasses.busy));
   return text
     .replaceAll("$function$", () => bodyQuote(table))
     .replaceAll(/:(["'])(\w+)\1/g, (_, quote: string, name: string) => {

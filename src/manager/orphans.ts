@@ -1,6 +1,7 @@
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
+import type { Pauses } from "./pauses.js";
 import { readShape } from "./shape.js";
 import {
   deadOwners,
@@ -9,8 +10,19 @@ import {
   rescue,
   stillOwned,
   type OwnedRow,
+  type Rescued,
 } from "./sql/rescue.js";
 import type { TaskTable } from "./table.js";
+
+/** Most ids that one line of the log names. */
+const mostNamed = 5;
+
+/** What a rescued task comes to, and why, as the log says it. */
+const outcomes: readonly (readonly [Rescued["verdict"], string])[] = [
+  ["planned", "they run again"],
+  ["done", "their effect was committed: they are DONE, without their output"],
+  ["kept", "they stay as somebody has set them"],
+];
 
 interface Orphan extends OwnedRow {
   /** Whether its own run is what ended its session. */
@@ -27,14 +39,21 @@ interface Orphan extends OwnedRow {
 export class Orphans {
   readonly #table: TaskTable;
   readonly #groups: Groups;
+  readonly #pauses: Pauses;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
   /** Whether sessions that are lost now go the way of the manager's own connection. */
   #forgiving = false;
 
-  constructor(options: { readonly table: TaskTable; readonly groups: Groups; readonly log: Log }) {
+  constructor(options: {
+    readonly table: TaskTable;
+    readonly groups: Groups;
+    readonly pauses: Pauses;
+    readonly log: Log;
+  }) {
     this.#table = options.table;
     this.#groups = options.groups;
+    this.#pauses = options.pauses;
     this.#log = options.log;
   }
 
@@ -82,18 +101,43 @@ export class Orphans {
     await this.#endOurs(client, gone);
     if (gone.size === 0) return 0;
     const shape = await readShape(client, this.#table);
-    let rescued = 0;
+    let count = 0;
     for (const blame of [true, false]) {
       const lost = [...this.#orphans.values()].filter(
         (o) => gone.has(o.owner) && o.blame === blame,
       );
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
-        rescued += await rescue(client, this.#table, shape, { dead, ids: some, blame, ...request });
+        const { rescued, paused } = await rescue(client, this.#table, shape, {
+          dead,
+          ids: some,
+          blame,
+          crashes: request.crashes,
+        });
+        this.#pauses.add(paused);
+        this.#say(rescued, blame);
+        count += rescued.length;
       }
     }
-    if (rescued > 0) this.#log.warn({ tasks: rescued }, "orphaned tasks rescued");
-    return rescued;
+    return count;
+  }
+
+  #say(rescued: readonly Rescued[], blame: boolean): void {
+    const reason = blame
+      ? "the session that ran them died"
+      : "the server, the process or the manager's connection went, and their sessions with it";
+    for (const [verdict, outcome] of outcomes) {
+      const ids = rescued.flatMap((each) => (each.verdict === verdict ? each.id : []));
+      if (ids.length === 0) continue;
+      this.#log.warn(
+        { tasks: ids.length, ids: ids.slice(0, mostNamed), reason, outcome },
+        "orphaned tasks rescued",
+      );
+    }
+    for (const { id, verdict, crash } of rescued) {
+      if (verdict !== "failed") continue;
+      this.#log.error({ id, crash }, "task took its own session down too often, it is FAIL");
+    }
   }
 
   /** By itself a server before 14 notices only at the end of a statement that its client is gone. */

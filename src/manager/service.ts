@@ -1,6 +1,7 @@
 import type { Client } from "../shared/database.js";
 import type { Bell } from "./bell.js";
 import type { Groups } from "./groups.js";
+import type { Ledgers } from "./ledgers.js";
 import type { Orphans } from "./orphans.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
@@ -25,6 +26,7 @@ export interface ServiceParts {
   readonly turn: Turn;
   readonly workforce: Workforce;
   readonly pruning: Pruning;
+  readonly ledgers: Ledgers;
 }
 
 /**
@@ -84,7 +86,9 @@ export class Service {
     finished: () => boolean,
     told: { readonly began: () => void; readonly worked: () => void },
   ): Promise<void> {
-    const { bell, turn, workforce } = this.#parts;
+    const { bell, ledgers, turn, workforce } = this.#parts;
+    // This connection does not know yet what has to wait.
+    await turn.release(this.#client);
     let begin = (): void => {
       begin = () => {};
       told.began();
@@ -100,6 +104,7 @@ export class Service {
       told.worked();
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
+      await ledgers.tend(this.#client);
       const pruning = await this.#prune();
       const busy = pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
       if (!busy && this.#idle(outcome)) await this.#emptyCheck();

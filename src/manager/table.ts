@@ -18,6 +18,8 @@ export interface TaskTable {
   readonly readyInsertTrigger: string;
   readonly readyUpdateTrigger: string;
   readonly wakeUp: string;
+  /** Notices that a task deletes its own row. */
+  readonly ownDeleteTrigger: string;
   /** Which groups are paused. */
   readonly pauseTable: string;
   readonly pauseWakeUp: string;
@@ -29,6 +31,9 @@ export interface TaskTable {
   /** Runs whose effect was committed; two in turn. */
   readonly ledger1: string;
   readonly ledger2: string;
+  /** The same, quoted, for statements. */
+  readonly qualifiedLedger1: string;
+  readonly qualifiedLedger2: string;
   /** The function that enters a run into a ledger. */
   readonly finish: string;
   /** The same, quoted, for statements. */
@@ -47,6 +52,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     readyInsertTrigger: objectName(table, "ready_insert"),
     readyUpdateTrigger: objectName(table, "ready_update"),
     wakeUp: objectName(table, "wake_up"),
+    ownDeleteTrigger: objectName(table, "own_delete"),
     pauseTable: objectName(table, "pause"),
     pauseWakeUp: objectName(table, "pause_wake_up"),
     keepIndex: objectName(table, "keep_idx"),
@@ -54,6 +60,8 @@ export function taskTable(schema: string, table: string): TaskTable {
     fill: objectName(table, "fill"),
     ledger1: objectName(table, "ledger_1"),
     ledger2: objectName(table, "ledger_2"),
+    qualifiedLedger1: `${identifier(schema)}.${identifier(objectName(table, "ledger_1"))}`,
+    qualifiedLedger2: `${identifier(schema)}.${identifier(objectName(table, "ledger_2"))}`,
     finish: objectName(table, "finish"),
     qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
   };

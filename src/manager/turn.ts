@@ -1,8 +1,10 @@
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
+import type { Ledgers } from "./ledgers.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
+import type { Pauses } from "./pauses.js";
 import type { RemotePids } from "./remotePids.js";
 import type { OfferedSession, Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
@@ -40,6 +42,8 @@ export class Turn {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #remotePids: RemotePids;
+  readonly #ledgers: Ledgers;
+  readonly #pauses: Pauses;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
   #locked: string[] = [];
@@ -54,6 +58,8 @@ export class Turn {
     readonly groups: Groups;
     readonly outbox: Outbox;
     readonly remotePids: RemotePids;
+    readonly ledgers: Ledgers;
+    readonly pauses: Pauses;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -61,20 +67,23 @@ export class Turn {
     this.#groups = options.groups;
     this.#outbox = options.outbox;
     this.#remotePids = options.remotePids;
+    this.#ledgers = options.ledgers;
+    this.#pauses = options.pauses;
     this.#log = options.log;
   }
 
   /** Whether something waits for rows that somebody has locked. */
   get waiting(): boolean {
-    return this.#locked.length > 0 || this.#outbox.held > 0;
+    return this.#locked.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
   async release(client: Client): Promise<void> {
     this.#outbox.release();
     this.#remotePids.release();
-    if (this.#locked.length === 0) return;
     try {
+      await this.#pauses.retry(client);
+      if (this.#locked.length === 0) return;
       this.#locked = await stillLocked(client, this.#table, this.#locked);
     } catch (error) {
       this.#weigh(error);
@@ -185,7 +194,7 @@ export class Turn {
     const numbers = new Map(offered.map((session) => [session.owner, session.number]));
     const runs = claimed.flatMap(({ owner, ...task }) => {
       const session = numbers.get(owner);
-      return session === undefined ? [] : [{ ...task, session, ledger: 1 as const }];
+      return session === undefined ? [] : [{ ...task, session, ledger: this.#ledgers.next() }];
     });
     for (const run of runs) {
       this.#log.debug({ id: run.id, group: run.group }, "task starts");
@@ -221,10 +230,11 @@ export class Turn {
   async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
     try {
-      const { later: locked, outdated } = await complete(client, this.#table, shape, results);
+      const { later, paused, outdated } = await complete(client, this.#table, shape, results);
+      this.#pauses.add(paused);
       if (outdated) this.#shape = null;
       for (const { id } of results) this.#refused.delete(id);
-      const rest = results.filter((result) => locked.has(result.id));
+      const rest = results.filter((result) => later.has(result.id));
       if (outdated) this.#outbox.putBack(rest, []);
       else this.#outbox.hold(rest, []);
     } catch (error) {

@@ -9,4 +9,9 @@ export const lockClasses = {
   manager: 0x70677402,
   /** Second key: hash of the schema's name; in its database. Held while a table of it is made or changed. */
   migration: 0x70677403,
+  /**
+   * Second key: the table's oid; in its database. The manager while it looks again and again without
+   * being told; writers test it, and notify when nobody has it.
+   */
+  busy: 0x70677404,
 } as const;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { Groups } from "../../src/manager/groups.js";
 import { Orphans } from "../../src/manager/orphans.js";
+import { Pauses } from "../../src/manager/pauses.js";
 import { taskTable } from "../../src/manager/table.js";
 import { ownerSql } from "../../src/shared/identity.js";
 import { createLog } from "../../src/shared/log.js";
@@ -35,7 +36,7 @@ async function crashes(id: string): Promise<number> {
 
 function some(): { orphans: Orphans; groups: Groups } {
   const groups = new Groups();
-  return { orphans: new Orphans({ table, groups, log }), groups };
+  return { orphans: new Orphans({ table, groups, pauses: new Pauses(table), log }), groups };
 }
 
 test("a task whose session died alone is blamed for it", async () => {

@@ -1,4 +1,4 @@
-import { test as nodeTest } from "node:test";
+import { test as nodeTest, type TestContext } from "node:test";
 
 /**
  * No test takes more than a minute on a machine that is not busy; one that waits for what never comes
@@ -7,6 +7,6 @@ import { test as nodeTest } from "node:test";
 const longestMs = 120_000;
 
 /** A test that fails, rather than hangs, when what it waits for does not come. */
-export function test(name: string, work: () => void | Promise<void>): void {
+export function test(name: string, work: (context: TestContext) => void | Promise<void>): void {
   void nodeTest(name, { timeout: longestMs }, work);
 }

@@ -4,7 +4,9 @@ import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
+import { Ledgers } from "../../src/manager/ledgers.js";
 import { Outbox } from "../../src/manager/outbox.js";
+import { Pauses } from "../../src/manager/pauses.js";
 import { RemotePids } from "../../src/manager/remotePids.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import type { ManagerSettings } from "../../src/manager/settings.js";
@@ -63,6 +65,8 @@ function writingTurn(outbox: Outbox): Turn {
     groups: new Groups(),
     outbox,
     remotePids: new RemotePids(),
+    ledgers: new Ledgers({ table, log }),
+    pauses: new Pauses(table),
     log,
   });
 }
@@ -85,7 +89,9 @@ function server(answers: ReadonlyMap<string, Answer>, written: string[]): Client
     if (said.includes("deadlock")) throw serverError("40P01");
     written.push(...ids.filter((id) => answers.get(id) === "written"));
     return {
-      rows: ids.filter((id) => answers.get(id) === "locked").map((id) => ({ id, holds: true })),
+      rows: ids
+        .filter((id) => answers.get(id) === "locked")
+        .map((id) => ({ id, since: null, holds: true })),
     };
   };
   // The turn uses nothing else of it.

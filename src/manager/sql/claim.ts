@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/database.js";
 import type { Run } from "../../shared/messages.js";
 import type { TaskTable } from "../table.js";
+import { heldBack } from "./pause.js";
 import { takenAt } from "./takenAt.js";
 import { tooLate } from "./tooLate.js";
 
@@ -157,6 +158,7 @@ WITH RECURSIVE head AS (
     FROM (
       SELECT id, count, live, ${beside} AS max, ${tooLate} AS gone
       FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
+        AND id <> ALL (${heldBack})
       ORDER BY ${beside} DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ) AS c WHERE c.gone OR c.priority >= 0

@@ -2,7 +2,7 @@ import type { Client } from "../../shared/database.js";
 import type { RunResult } from "../../shared/messages.js";
 import { shapeHolds, type Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
-import { pauseUpdate } from "./pause.js";
+import { pauseParts, type PausedTask } from "./pause.js";
 import { repeatInsert } from "./repeat.js";
 
 /** A result together with the session that the row has to name as its owner. */
@@ -13,7 +13,8 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & { readonly 
  * neither output nor error; before that, a task that repeats is planned again, and after a run with
  * a negative `max` its group pauses. Guarded by owner, so that a task which somebody else has by now
  * is left alone. A state that was changed while the task ran stays: STOP keeps what came out beside
- * it, PLAN offers the task again.
+ * it, PLAN offers the task again. A STOP that came after the effect was committed was too late for
+ * this run: it is DONE, but does not repeat.
  */
 export async function complete(
   client: Client,
@@ -21,7 +22,11 @@ export async function complete(
   shape: Shape,
   results: readonly OwnedResult[],
 ): Promise<Completion> {
-  const { rows } = await client.query<{ id: string | number; holds: boolean }>({
+  const { rows } = await client.query<{
+    id: string | number;
+    since: string | null;
+    holds: boolean;
+  }>({
     name: `complete ${shape.name}`,
     text: completeStatement(table, shape),
     values: [
@@ -31,10 +36,12 @@ export async function complete(
       results.map((result) => result.stop),
       results.map((result) => result.output),
       results.map((result) => result.error),
+      results.map((result) => result.committed),
     ],
   });
   return {
-    later: new Set(rows.map((row) => String(row.id))),
+    later: new Set(rows.flatMap(({ id, since }) => (since === null ? String(id) : []))),
+    paused: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
     outdated: rows.some((row) => !row.holds),
   };
 }
@@ -42,6 +49,8 @@ export async function complete(
 export interface Completion {
   /** Ids of tasks that are still ours and could not be written now, since somebody has their row locked. */
   readonly later: ReadonlySet<string>;
+  /** Tasks to be planned anew by a pause, whose row somebody has locked. */
+  readonly paused: readonly PausedTask[];
   /** The table has another shape by now: those that repeat are among the later ones. */
   readonly outdated: boolean;
 }
@@ -51,8 +60,8 @@ function completeStatement(table: TaskTable, shape: Shape): string {
   const holds = shapeHolds(table, shape);
   return `
 WITH result AS MATERIALIZED (
-  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
-    AS r(id, owner, start, stop, output, error)
+  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::boolean[])
+    AS r(id, owner, start, stop, output, error, committed)
 ), mine AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN result AS r ON r.id = t.id
   WHERE t.id = ANY ($1::bigint[]) AND t.owner = r.owner
@@ -62,26 +71,27 @@ WITH result AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 ), ended AS (
   SELECT r.id, r.owner, r.start, coalesce(r.stop, now()) AS stop, r.output, r.error, l.state, l.hash, l.max,
-    l.delete AND r.output IS NULL AND r.error IS NULL AND l.state IN ('TAKE', 'WORK') AS deletable
+    l.state IN ('TAKE', 'WORK') OR (l.state = 'STOP' AND r.committed) AS finished,
+    l.delete AND r.output IS NULL AND r.error IS NULL AS deletable
   FROM locked AS l JOIN result AS r ON r.id = l.id AND r.owner = l.owner
 ), done AS (
   SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK')
 ), repeated AS (${repeatInsert(table, shape, "done")}
-), paused AS (${pauseUpdate(table, "ended")}
-), deleted AS (
-  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE deletable))
+), ${pauseParts(table, "ended")}, deleted AS (
+  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
     start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
   FROM ended AS e
-  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT deletable AND state IN ('TAKE', 'WORK')))
+  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND NOT deletable))
 ), stopped AS (
   UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
   FROM ended AS e
-  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE state NOT IN ('TAKE', 'WORK', 'PLAN')))
+  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
-SELECT id, ${holds} AS holds FROM mine WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
+SELECT id, NULL AS since, ${holds} AS holds FROM mine WHERE id <> ALL (ARRAY(SELECT id FROM locked))
+UNION ALL SELECT l.id, l.since::text, true FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL`;
 }

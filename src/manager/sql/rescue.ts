@@ -2,7 +2,9 @@ import type { Client } from "../../shared/database.js";
 import { ownerSql } from "../../shared/identity.js";
 import type { Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
+import { pauseParts, type PausedTask } from "./pause.js";
 import { repeatInsert } from "./repeat.js";
+import { takenAt } from "./takenAt.js";
 
 /** A task that some session has. */
 export interface OwnedRow {
@@ -71,13 +73,24 @@ WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user`,
   });
 }
 
+/** What became of a task whose session died. */
+export interface Rescued {
+  readonly id: string;
+  /**
+   * `done`: its effect was committed. `failed`: it took its own session down too often. `planned`: it
+   * runs again. `kept`: somebody else had changed its state, which stays.
+   */
+  readonly verdict: "done" | "failed" | "planned" | "kept";
+  /** Deaths that it was the reason of, so far. */
+  readonly crash: number;
+}
+
 /**
- * Returns those of `ids` that dead owners have to PLAN. With `blame`, for a task whose own run took
- * its session down while process and server lived on: that is counted, and after `crashes` of them
- * the task ends as FAIL, and one that repeats is planned again. Rows that somebody has locked are
- * passed over.
- *
- * @returns how many.
+ * Settles those of `ids` that dead owners have. One whose effect is in a ledger has run: it is DONE,
+ * with all that comes after a run, but its row stays, since nobody knows its output. Others return to
+ * PLAN. With `blame`, for a task whose own run took its session down while process and server lived
+ * on: that is counted, and after `crashes` of them the task ends as FAIL, and one that repeats is
+ * planned again. Rows that somebody has locked are passed over.
  */
 export async function rescue(
   client: Client,
@@ -89,36 +102,65 @@ export async function rescue(
     readonly blame: boolean;
     readonly crashes: number;
   },
-): Promise<number> {
-  const { rowCount } = await client.query({
+): Promise<{ readonly rescued: readonly Rescued[]; readonly paused: readonly PausedTask[] }> {
+  const { rows } = await client.query<{
+    id: string | number;
+    verdict: Rescued["verdict"];
+    crash: number;
+    since: string | null;
+  }>({
     name: `rescue ${shape.name}`,
     text: rescueStatement(table, shape),
     values: [request.dead, request.ids, request.blame ? 1 : 0, request.crashes],
   });
-  return rowCount ?? 0;
+  return {
+    rescued: rows.flatMap(({ id, verdict, crash, since }) =>
+      since === null ? { id: String(id), verdict, crash } : [],
+    ),
+    paused: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
+  };
 }
 
+/**
+ * The ledgers' lines are looked up as a set that is made once: the planner must not make a join of it,
+ * hence IS TRUE.
+ */
 function rescueStatement(table: TaskTable, shape: Shape): string {
-  const { qualified, stateType } = table;
+  const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
-  SELECT id, state::text AS state, crash + $3::integer AS crash,
-    state::text = 'WORK' AND $3::integer > 0 AND crash + $3::integer >= $4::integer AS failed
-  FROM ${qualified} WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
+  SELECT id, state::text AS state, hash, max, crash + $3::integer AS crash, ${takenAt("t")} AS taken
+  FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
-), failed AS (
-  SELECT id, now() AS stop FROM lost WHERE failed
-), repeated AS (${repeatInsert(table, shape, "failed")}
+), proof AS MATERIALIZED (
+  SELECT id, bool_or(running) AS running
+  FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p
+  WHERE ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
+), judged AS MATERIALIZED (
+  SELECT l.id, l.state, l.hash, l.max, l.crash,
+    CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state = 'STOP' AND p.running)) THEN 'done'
+      WHEN l.state = 'WORK' AND $3::integer > 0 AND l.crash >= $4::integer THEN 'failed'
+      WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN 'planned' ELSE 'kept' END AS verdict
+  FROM lost AS l LEFT JOIN proof AS p ON p.id = l.id
+), ended AS (
+  SELECT id, now() AS stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
+), again AS (
+  SELECT id, stop FROM ended WHERE state <> 'STOP'
+), repeated AS (${repeatInsert(table, shape, "again")}
+), ${pauseParts(table, "ended")}, settled AS (
+  UPDATE ${qualified} AS t SET owner = NULL,
+    crash = CASE WHEN j.state = 'WORK' AND j.verdict <> 'done' THEN j.crash ELSE t.crash END,
+    state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' ELSE j.state END::${stateType},
+    pid = CASE WHEN j.verdict <> 'planned' THEN t.pid END,
+    take = CASE WHEN j.verdict <> 'planned' THEN t.take END,
+    start = CASE WHEN j.verdict = 'done' THEN coalesce(t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
+    stop = CASE WHEN j.verdict IN ('done', 'failed') THEN now() ELSE t.stop END,
+    error = CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') ELSE t.error END,
+    output = CASE WHEN j.verdict = 'failed' THEN '' ELSE t.output END,
+    ready = CASE WHEN j.verdict = 'planned' THEN t.plan <= now() END
+  FROM judged AS j WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged))
+  RETURNING t.id
 )
-UPDATE ${qualified} AS t SET owner = NULL,
-  crash = CASE WHEN l.state = 'WORK' THEN l.crash ELSE t.crash END,
-  state = CASE WHEN l.failed THEN 'FAIL' WHEN l.state IN ('TAKE', 'WORK') THEN 'PLAN' ELSE l.state END::${stateType},
-  pid = CASE WHEN l.failed THEN t.pid END,
-  take = CASE WHEN l.failed THEN t.take END,
-  start = CASE WHEN l.failed THEN t.start END,
-  stop = CASE WHEN l.failed THEN now() ELSE t.stop END,
-  error = CASE WHEN l.failed THEN concat('ERROR:  task took its own session down ', l.crash, ' times') ELSE t.error END,
-  output = CASE WHEN l.failed THEN '' ELSE t.output END,
-  ready = CASE WHEN l.failed THEN NULL WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN t.plan <= now() END
-FROM lost AS l WHERE t.id = l.id AND t.id = ANY (ARRAY(SELECT id FROM lost))`;
+SELECT id, verdict, crash, NULL AS since FROM judged WHERE id = ANY (ARRAY(SELECT id FROM settled))
+UNION ALL SELECT l.id, NULL, NULL, l.since::text FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL`;
 }
