@@ -5,13 +5,15 @@ export type CancelReason = "timeout" | "output" | "abort" | "stop";
 const repeatMs = 1000;
 
 /**
- * Cancels one run through the manager, so that the cancel hits that run and nothing else.
+ * Cancels one run through the manager, so that the cancel hits that run.
  *
  *     waiting ──begin──▶ running ──end──▶ ended
+ *        ▲                  │
+ *        └──────wait────────┘
  *
- * While waiting (the run's settings may not have answered) a request is kept, for a cancel would hit
- * the settings. Once ended nothing is asked any more, but one that is under way must be waited for
- * (`settled`) before anything is run that it may not hit.
+ * While waiting (another may be before it on the wire, or it has to be done again) a request is kept.
+ * Once ended nothing is asked any more, but one that is under way must be waited for (`settled`)
+ * before anything is run that it may not hit.
  */
 export class Cancellation {
   readonly #ask: () => void;
@@ -31,11 +33,23 @@ export class Cancellation {
     return this.#reason;
   }
 
-  /** The run's settings stand: from now on a cancel hits the run. */
+  /** From now on a cancel hits the run. */
   begin(): void {
     if (this.#state !== "waiting") return;
     this.#state = "running";
     if (this.#reason !== null) this.#send();
+  }
+
+  /** The run is to be done again: until then there is nothing to cancel. */
+  wait(): void {
+    if (this.#state !== "running") return;
+    this.#state = "waiting";
+    clearTimeout(this.#repeat);
+  }
+
+  /** Whether a cancel has been asked for and not been answered. */
+  get underWay(): boolean {
+    return this.#underWay;
   }
 
   request(reason: CancelReason): void {

@@ -60,6 +60,11 @@ export class Executor {
     this.#sessions.get(session)?.cancelled(id);
   }
 
+  /** Returns the runs that wait in these sessions and are not on the wire. */
+  recall(sessions: readonly number[]): void {
+    for (const session of sessions) this.#sessions.get(session)?.recall();
+  }
+
   /** Ends sessions, each once the runs dispatched to it have come out; each answers `closed`. */
   close(sessions: readonly number[]): void {
     for (const session of sessions) this.#sessions.get(session)?.close();
@@ -104,6 +109,7 @@ export class Executor {
       unopened: (reason) => this.#forget({ type: "unopened", session, reason }),
       result: (result) => this.#result(result),
       cancel: (id) => this.#tell({ type: "cancel", session, id }),
+      started: (id, start) => this.#tell({ type: "started", session, id, start }),
       remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
       lost: (reason) => this.#forget({ type: "lost", session, reason }),
       closed: () => this.#forget({ type: "closed", session }),

@@ -63,6 +63,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "cancelled":
           executor?.cancelled(message.session, message.id);
           break;
+        case "recall":
+          executor?.recall(message.sessions);
+          break;
         case "close":
           executor?.close(message.sessions);
           break;

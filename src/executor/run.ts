@@ -1,19 +1,27 @@
-import { PgTaskError } from "../shared/errors.js";
+import type { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
+import { Attempt, type AttemptForm, type AttemptPlace } from "./attempt.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
+import { beginsTransaction, isPlain } from "./inputWords.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
-import { resetSql, settingsSql, stopSql, type TaskTable } from "./sessionSql.js";
-import type { Answer, Receive, Wire } from "./wire.js";
-import type { ServerError, TransactionStatus } from "./wireMessages.js";
+import type { FinishPlace } from "./sessionSql.js";
+import {
+  judge,
+  queryCanceled,
+  retrialOf,
+  rowChanged,
+  type Circumstances,
+  type Verdict,
+} from "./verdict.js";
+import type { ServerError } from "./wireMessages.js";
 
 /** Where a run takes place. */
-export interface RunPlace extends TaskTable {
-  readonly wire: Wire;
+export interface RunPlace extends AttemptPlace {
   readonly outputLimit: number;
-  /** What the session is called while it runs this; by default as `applicationName` has it. */
-  readonly name?: string;
+  /** Where the proof of its effect is entered, null when that is in another database. */
+  readonly proof: FinishPlace | null;
   /** Asks for the session's backend to be cancelled; `cancelled` is the answer. */
   readonly cancel: () => void;
 }
@@ -25,42 +33,61 @@ export interface RunOutcome {
   readonly loss: PgTaskError | null;
 }
 
-const queryCanceled = "57014";
+/** What the lane that a run is on wants to know. */
+export interface RunEvents {
+  /** Its input is run from now on. */
+  begun(): void;
+  /** A cancel has been asked for: it may hit what is behind it. */
+  endangering(): void;
+  /** Nothing of this attempt is on the wire any more. */
+  done(): void;
+}
 
 /** The server's own words, so that it does not matter which of the two clocks was first. */
 export const timeoutMessage = "canceling statement due to statement timeout";
+export const cancelMessage = "canceling statement due to user request";
 
-/** How often what a stray cancel, of whomever, has hit is sent again. */
-const attempts = 10;
-
-/**
- * One execution of one task on one session. On the wire, each its own message:
- *
- *     settings ─ input ─ end of an open transaction ─ stop ─ (hold) ─ reset
- *     └─ together ─┘     └─ only if there is one ─┘   └─── together ───┘
- *
- * Hold: while a cancel is under way nothing is sent that it may not hit.
- */
+/** One execution of one task on one session, in as many attempts as it takes. */
 export class Execution {
   readonly #run: Run;
   readonly #place: RunPlace;
-  readonly #output: Output;
   readonly #cancellation: Cancellation;
-  #start = "";
-  #error: ServerError | null = null;
+  readonly #plain: boolean;
+  #events: RunEvents = { begun() {}, endangering() {}, done() {} };
+  #attempt: Attempt | null = null;
+  #attempts = 0;
+  #bare = false;
+  #exposed = false;
+  #timed = false;
   #stopTimer: () => void = () => {};
 
   constructor(run: Run, place: RunPlace) {
     this.#run = run;
     this.#place = place;
-    this.#cancellation = new Cancellation(place.cancel);
-    this.#output = new Output(run.format, place.outputLimit, () =>
-      this.#cancellation.request("output"),
-    );
+    this.#plain = run.timeoutMs === 0 && isPlain(run.input);
+    this.#cancellation = new Cancellation(() => {
+      this.#events.endangering();
+      place.cancel();
+    });
   }
 
   get id(): string {
     return this.#run.id;
+  }
+
+  get session(): number {
+    return this.#run.session;
+  }
+
+  /** Whether it may be on the wire right behind another, and another right behind it. */
+  get chainable(): boolean {
+    const { whole, begin } = this.#form();
+    return whole && begin && !this.#run.save;
+  }
+
+  /** What this run needs of its session's reset. */
+  get needs(): Pick<Run, "timeoutMs" | "save"> {
+    return this.#run;
   }
 
   /** Makes the run end by a cancel; without effect when it has ended. */
@@ -78,148 +105,154 @@ export class Execution {
     this.#cancellation.answered();
   }
 
+  /** A cancel that was meant for another may hit it. */
+  expose(): void {
+    this.#exposed = true;
+  }
+
   /** Why it was first asked to end on our own account, null when it was not. */
   get cancelReason(): CancelReason | null {
     return this.#cancellation.reason;
   }
 
+  /** Whether a cancel has been asked for and not been answered. */
+  get endangering(): boolean {
+    return this.#cancellation.underWay;
+  }
+
+  /** Resolves when no cancel is under way. */
+  async settled(): Promise<void> {
+    await this.#cancellation.settled();
+  }
+
   /** What it has put out so far, and why no more of it could be taken, null when it could. */
   get output(): { readonly text: string | null; readonly failure: string | null } {
-    return this.#output;
+    return this.#attempt?.output ?? { text: null, failure: null };
   }
 
-  /** @throws PgTaskError CONNECTION_LOST when it is not known how the run came out */
-  async execute(): Promise<RunOutcome> {
-    try {
-      const settings = this.#settings();
-      const input = this.#input();
-      await settings;
-      await this.#endTransaction(await input);
-    } finally {
-      this.#ended();
-    }
-    return await this.#finish();
+  /** The server's clock before the input; empty when it did not get there. */
+  get start(): string {
+    return this.#attempt?.start ?? "";
   }
 
-  #settings(): Promise<TransactionStatus> {
-    const { wire } = this.#place;
-    return wire.query(settingsSql(this.#place, this.#run), (event) => {
-      if (event.type === "dataRow") this.#start = event.values.at(-1) ?? "";
-      // The input is on its way: it must not go on under the settings of another.
-      else if (event.type === "error") wire.destroy(unprepared(event.error));
-      else if (event.type === "ready") this.#begun();
+  /** The last attempt. */
+  get attempt(): Attempt | null {
+    return this.#attempt;
+  }
+
+  /** Sends it; `done` is the end. With `chained` the next on the wire comes right behind it. */
+  send(chained: boolean, events: RunEvents): void {
+    this.#events = events;
+    this.#exposed = false;
+    this.#attempts += 1;
+    const output = new Output(this.#run.format, this.#place.outputLimit, () =>
+      this.#cancellation.request("output"),
+    );
+    this.#attempt = new Attempt(this.#run, this.#place, {
+      output,
+      form: this.#form(),
+      events: {
+        begun: () => this.#begun(),
+        over: () => this.#cancellation.wait(),
+        endangered: () => this.#cancellation.underWay,
+        done: () => events.done(),
+      },
     });
+    this.#attempt.send(chained);
   }
 
-  #begun(): void {
-    this.#cancellation.begin();
-    if (this.#run.timeoutMs === 0) return;
-    this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
+  /** What becomes of it after an attempt. */
+  verdict(): Verdict {
+    return this.#attempt === null ? "returned" : judge(this.#attempt, this.#circumstances);
   }
 
-  #input(): Promise<TransactionStatus> {
-    return this.#place.wire.query(this.#run.input, this.#receive);
+  get #circumstances(): Circumstances {
+    const { reason } = this.#cancellation;
+    return { reason, exposed: this.#exposed, attempts: this.#attempts };
   }
 
-  readonly #receive: Receive = (event) => {
-    if (event.type === "error") this.#error ??= event.error;
-    this.#output.receive(event);
-    // Nothing is left to cancel; were this said a turn later, a cancel could be asked for in between.
-    if (event.type === "ready" && event.status === "I") this.#ended();
-  };
-
-  /** Commits what the input left open; a failed transaction, or one of a failed task, is rolled back. */
-  async #endTransaction(left: TransactionStatus): Promise<void> {
-    let status = left;
-    for (let attempt = 0; status !== "I" && attempt < attempts; attempt++) {
-      const failed = status === "E" || this.#output.failure !== null;
-      status = await this.#place.wire.query(failed ? "ROLLBACK" : "COMMIT", (event) => {
-        if (event.type === "error") this.#error ??= event.error;
-        else if (event.type === "ready" && event.status === "I") this.#ended();
-      });
-    }
-    if (status === "I") return;
-    const loss = lost("its transaction could not be ended");
-    this.#place.wire.destroy(loss);
-    throw loss;
+  /** It is to be tried again, without BEGIN and proof where that is the verdict. */
+  renew(verdict: "again" | "bare"): void {
+    if (verdict === "again") return;
+    this.#bare = true;
+    this.#attempts = 0;
   }
 
-  #ended(): void {
+  /** It is over: nothing is asked for any more. */
+  end(): void {
     this.#stopTimer();
     this.#cancellation.end();
   }
 
-  /** The run is over and how it came out is known: what fails now costs the session, not the result. */
-  async #finish(): Promise<RunOutcome> {
-    const { wire } = this.#place;
-    let stop: string | null = null;
-    let loss: PgTaskError | null = null;
-    try {
-      const settled = this.#cancellation.settled();
-      let reading = wire.ask(stopSql(this.#run));
-      await Promise.race([settled, wire.ended]);
-      for (let attempt = 0; ; attempt++) {
-        const resets = resetSql(this.#run).map((text) => wire.ask(text));
-        stop ??= lastValue(await reading);
-        const failure = firstError(await Promise.all(resets));
-        if (failure === null && stop !== null) break;
-        if (failure !== null && failure.code !== queryCanceled) throw unreset(failure);
-        if (attempt === attempts) throw lost("every reset of the session was cancelled");
-        reading = wire.ask(stopSql(this.#run));
-      }
-    } catch (error) {
-      if (!(error instanceof PgTaskError)) throw error;
-      loss = error;
-    }
-    return { result: this.#result(stop), loss };
-  }
-
-  #result(stop: string | null): RunResult {
+  /** How it came out, by the verdict; the clock of an end that the attempt did not read is `stop`. */
+  result(verdict: "ended" | "returned", stop: string | null): RunResult {
     const { session, id } = this.#run;
-    const cancelled = this.#error?.code === queryCanceled;
-    if (cancelled && this.#cancellation.reason === "abort") {
-      return { outcome: "returned", session, id };
-    }
-    const error = this.#errorText();
-    const output = this.#output.text ?? (error === null ? null : "");
+    const attempt = this.#attempt;
+    if (attempt === null || verdict === "returned") return { outcome: "returned", session, id };
+    const error = this.#errorText(attempt);
+    const output = attempt.output.text ?? (error === null ? null : "");
+    const { start, committed } = attempt;
     return {
       outcome: "ended",
       session,
       id,
-      start: this.#start,
-      stop,
+      start,
+      stop: attempt.stop ?? stop,
       output,
       error,
-      committed: false,
+      committed,
     };
   }
 
-  #errorText(): string | null {
+  #form(): AttemptForm {
+    const proof = this.#run.atomic && !this.#bare ? this.#place.proof : null;
+    const begin = proof !== null && (this.#plain || !beginsTransaction(this.#run.input));
+    return { whole: this.#plain, begin, proof };
+  }
+
+  #begun(): void {
+    this.#cancellation.begin();
+    this.#events.begun();
+    if (this.#run.timeoutMs === 0 || this.#timed) return;
+    this.#timed = true;
+    this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
+  }
+
+  #errorText(attempt: Attempt): string | null {
     const { input } = this.#run;
-    const { failure } = this.#output;
+    const { failure } = attempt.output;
     if (failure !== null) return formatOwnError(failure, input);
-    if (this.#error === null) return null;
-    const timedOut = this.#error.code === queryCanceled && this.#cancellation.reason === "timeout";
-    return formatError(timedOut ? { ...this.#error, message: timeoutMessage } : this.#error, input);
+    const { inputError, finishError, endError } = attempt;
+    if (inputError === null && finishError?.code === rowChanged) {
+      return formatOwnError(
+        "task was stopped or deleted while it ran, its effect is undone",
+        input,
+      );
+    }
+    const error = inputError ?? withoutPosition(finishError) ?? endError;
+    if (error === null) return null;
+    const { reason } = this.#cancellation;
+    if (reason !== null && retrialOf(attempt, this.#circumstances) !== null) {
+      return formatOwnError(reason === "timeout" ? timeoutMessage : cancelMessage, input);
+    }
+    return formatError(this.#ownWords(error), input);
+  }
+
+  #ownWords(error: ServerError): ServerError {
+    const timedOut = error.code === queryCanceled && this.#cancellation.reason === "timeout";
+    return timedOut ? { ...error, message: timeoutMessage } : error;
   }
 }
 
-export function lastValue(answer: Answer): string | null {
-  return answer.error === null ? (answer.rows[0]?.at(-1) ?? null) : null;
-}
-
-export function firstError(answers: readonly Answer[]): ServerError | null {
-  return answers.find(({ error }) => error !== null)?.error ?? null;
-}
-
-function unprepared(error: ServerError): PgTaskError {
-  return lost(`the settings of a run were refused: ${error.message} (SQLSTATE ${error.code})`);
-}
-
-function unreset(error: ServerError): PgTaskError {
-  return lost(`the session could not be reset: ${error.message} (SQLSTATE ${error.code})`);
-}
-
-function lost(why: string): PgTaskError {
-  return new PgTaskError("CONNECTION_LOST", `the session was given up: ${why}`);
+/** It would be one in a text that the user does not know. */
+function withoutPosition(error: ServerError | null): ServerError | null {
+  if (error === null) return null;
+  const { severity, code, message, detail, hint } = error;
+  return {
+    severity,
+    code,
+    message,
+    ...(detail === undefined ? {} : { detail }),
+    ...(hint === undefined ? {} : { hint }),
+  };
 }

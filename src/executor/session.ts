@@ -2,6 +2,7 @@ import type { Log } from "../shared/log.js";
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
 import type { BackendIdentity, ExecutorParameters, Run, RunResult } from "../shared/messages.js";
 import type { Connector, OpenConnection } from "./connection.js";
+import { Lane } from "./lane.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
 import { Execution } from "./run.js";
 
@@ -12,11 +13,18 @@ export interface SessionEvents {
   result(result: RunResult): void;
   /** Please cancel what the backend runs, and answer with `cancelled`. */
   cancel(id: string): void;
+  /** A run that waited behind another has been under way for a while. */
+  started(id: string, start: string): void;
   /** A remote task runs in this process of its own server. */
   remote(id: string, pid: number): void;
   lost(reason: ErrorReport): void;
   closed(): void;
 }
+
+/** A run that waited behind another is told of when it has been under way for so long. */
+const startedMs = 50;
+
+type Work = Execution | RemoteExecution;
 
 /**
  * One connection that runs what it is given, one after another.
@@ -30,10 +38,18 @@ export class Session {
   readonly #events: SessionEvents;
   readonly #log: Log;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
-  readonly #queue: Run[] = [];
+  /** Given while the session was being opened. */
+  #early: Run[] = [];
+  /** Given and not on the wire yet. */
+  #queue: Work[] = [];
   #connection: OpenConnection | null = null;
-  #execution: Execution | RemoteExecution | null = null;
-  #wake: () => void = () => {};
+  #lane: Lane | null = null;
+  #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
+  readonly #waited = new WeakSet<Work>();
+  /** What is under way and has waited, and since when. */
+  #late: { readonly id: string; readonly start: string; readonly sinceMs: number } | null = null;
+  #lateTimer: NodeJS.Timeout | undefined;
+  #end: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
 
   /** @param id the manager's number for it */
@@ -54,43 +70,57 @@ export class Session {
   /** Queues a run. False when the session takes no more: then nothing happens. */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;
-    this.#queue.push(run);
-    this.#wake();
+    if (this.#connection === null) this.#early.push(run);
+    else this.#add(this.#connection, run);
     return true;
   }
 
   /** Cancels a run that is not wanted any more; without effect when it has come out. */
   cancel(id: string): void {
-    if (this.#execution?.id === id) this.#execution.stop();
+    if (this.#early.some((run) => run.id === id)) {
+      this.#early = this.#early.filter((run) => run.id !== id);
+      this.#return(id);
+    } else if (this.#queue.some((work) => work.id === id)) {
+      this.#queue = this.#queue.filter((work) => work.id !== id);
+      this.#return(id);
+      this.#pump();
+    } else for (const work of this.#underWay()) if (work.id === id) work.stop();
   }
 
   /** The manager's answer to `cancel`; without effect when that run has come out. */
   cancelled(id: string): void {
-    if (this.#execution?.id === id) this.#execution.cancelled();
+    for (const work of this.#underWay()) if (work.id === id) work.cancelled();
+  }
+
+  /** Returns what waits and is not on the wire. */
+  recall(): void {
+    const waiting = [...this.#early.splice(0), ...this.#queue.splice(0)];
+    for (const { id } of waiting) this.#return(id);
+    this.#pump();
   }
 
   /** Ends the session once what was dispatched to it has come out. */
   close(): void {
     if (this.#state === "opening" || this.#state === "open") this.#state = "closing";
-    this.#wake();
+    this.#pump();
   }
 
   /** Returns what waits, and cancels what runs. */
   abort(): void {
-    this.#returnQueue();
-    this.#execution?.abort();
+    this.recall();
+    for (const work of this.#underWay()) work.abort();
   }
 
   /** Ends the session at once; a run in the middle is lost. Resolves when the connection is closed. */
   async stop(): Promise<void> {
-    this.#returnQueue();
+    this.recall();
     if (this.#state === "opening") {
       this.#state = "gone";
       this.#events.unopened(toReport(stopped("while it was being opened")));
       return;
     }
     this.close();
-    if (this.#execution !== null) {
+    if (this.#underWay().length > 0) {
       this.#connection?.wire.destroy(stopped("in the middle of a run"));
     }
     await this.#ended;
@@ -105,18 +135,16 @@ export class Session {
       return;
     }
     if (this.#state === "gone") return await connection.wire.close();
-    this.#connection = connection;
-    if (this.#state === "opening") this.#state = "open";
-    this.#events.opened(connection.backend);
     const loss = await this.#work(connection);
     this.#state = "gone";
+    clearTimeout(this.#lateTimer);
     await this.#disconnect(connection, loss);
   }
 
   #failOpening(error: unknown): void {
     if (this.#state === "gone") return;
     this.#state = "gone";
-    this.#returnQueue();
+    this.recall();
     this.#events.unopened(toReport(error));
   }
 
@@ -128,57 +156,119 @@ export class Session {
     }
     wire.destroy(loss);
     await wire.ended;
+    await Promise.all([this.#lane?.lose(loss), this.#remote?.over]);
+    this.recall();
     this.#events.lost(toReport(loss));
   }
 
   /** Runs what comes; resolves with the reason when the connection is lost, with null when told to close. */
   async #work(connection: OpenConnection): Promise<PgTaskError | null> {
-    let loss: PgTaskError | null = null as PgTaskError | null;
-    const notice = (reason: PgTaskError) => {
-      loss = reason;
-      this.#wake();
-    };
-    void connection.wire.ended.then(notice);
-    while (loss === null) {
-      const run = this.#queue.shift();
-      if (run !== undefined) {
-        const failure = await this.#execute(connection, run);
-        loss ??= failure;
-      } else if (this.#state === "closing") return null;
-      else await new Promise<void>((resolve) => (this.#wake = resolve));
-    }
-    return loss;
+    const end = new Promise<PgTaskError | null>((resolve) => (this.#end = resolve));
+    void connection.wire.ended.then(this.#end);
+    this.#connection = connection;
+    this.#lane = new Lane(connection.wire, {
+      out: (execution, { result }) => this.#out(execution, result),
+      again: (execution) => this.#queue.unshift(execution),
+      begun: (execution) => this.#begun(execution, execution.start),
+      changed: () => this.#pump(),
+    });
+    if (this.#state === "opening") this.#state = "open";
+    this.#events.opened(connection.backend);
+    for (const run of this.#early.splice(0)) this.#add(connection, run);
+    this.#pump();
+    return await end;
   }
 
-  async #execute(connection: OpenConnection, run: Run): Promise<PgTaskError | null> {
-    this.#execution = this.#prepare(connection, run);
+  #add(connection: OpenConnection, run: Run): void {
+    const work = this.#prepare(connection, run);
+    if (this.#queue.length > 0 || this.#underWay().length > 0) this.#waited.add(work);
+    this.#queue.push(work);
+    // What is dispatched together is looked at together.
+    if (this.#queue.length === 1) process.nextTick(() => this.#pump());
+  }
+
+  /** Sends what can be sent. */
+  #pump(): void {
+    const lane = this.#lane;
+    if (lane === null || this.#state === "gone" || this.#remote !== null) return;
+    for (;;) {
+      const [first, second] = this.#queue;
+      if (first instanceof Execution && lane.takes(first)) {
+        this.#queue.shift();
+        lane.send(first, second instanceof Execution ? second : null);
+      } else if (first instanceof RemoteExecution && lane.idle) {
+        this.#queue.shift();
+        this.#remote = { execution: first, over: this.#runRemote(first) };
+        return;
+      } else {
+        lane.settle(first instanceof Execution ? first : null);
+        if (this.#state === "closing" && first === undefined && lane.idle) this.#end(null);
+        return;
+      }
+    }
+  }
+
+  async #runRemote(execution: RemoteExecution): Promise<void> {
+    let loss: PgTaskError | null;
     try {
-      const { result, loss } = await this.#execution.execute();
-      this.#events.result(result);
-      return loss;
+      const outcome = await execution.execute();
+      this.#out(execution, outcome.result);
+      loss = outcome.loss;
     } catch (error) {
-      return error instanceof PgTaskError ? error : internal(error);
-    } finally {
-      this.#execution = null;
+      loss = error instanceof PgTaskError ? error : internal(error);
     }
+    this.#remote = null;
+    if (loss === null) this.#pump();
+    else this.#end(loss);
   }
 
-  #prepare(home: OpenConnection, run: Run): Execution | RemoteExecution {
-    const { schema, table, outputLimit, target: own, superuser, resetMs } = this.#parameters;
+  #prepare(home: OpenConnection, run: Run): Work {
+    const { schema, table, outputLimit, finish } = this.#parameters;
+    const { wire, backend } = home;
     if (run.remote === null) {
-      const { wire } = home;
       const cancel = () => this.#events.cancel(run.id);
-      return new Execution(run, { wire, schema, table, outputLimit, cancel });
+      const proof = { finish, owner: backend.owner };
+      return new Execution(run, { wire, schema, table, outputLimit, proof, cancel });
     }
-    const runsIn = (pid: number) => this.#events.remote(run.id, pid);
-    const place = { home, own, superuser, schema, table, outputLimit, resetMs, runsIn };
-    return new RemoteExecution(run, run.remote, { ...place, log: this.#log });
+    const { target: own, superuser, resetMs } = this.#parameters;
+    const work: RemoteExecution = new RemoteExecution(run, run.remote, {
+      ...{ home, own, superuser, schema, table, outputLimit, resetMs, log: this.#log },
+      begun: (start) => this.#begun(work, start),
+      runsIn: (pid) => this.#events.remote(run.id, pid),
+    });
+    return work;
   }
 
-  #returnQueue(): void {
-    for (const { id } of this.#queue.splice(0)) {
-      this.#events.result({ outcome: "returned", session: this.#id, id });
+  #underWay(): readonly Work[] {
+    return this.#remote === null ? (this.#lane?.runs ?? []) : [this.#remote.execution];
+  }
+
+  #begun(work: Work, start: string): void {
+    if (!this.#waited.has(work)) return;
+    this.#late = { id: work.id, start, sinceMs: performance.now() };
+    this.#lateTimer ??= setTimeout(() => this.#lookForLate(), startedMs);
+  }
+
+  #lookForLate(): void {
+    this.#lateTimer = undefined;
+    if (this.#late === null) return;
+    const { id, start, sinceMs } = this.#late;
+    const leftMs = sinceMs + startedMs - performance.now();
+    if (leftMs > 0) {
+      this.#lateTimer = setTimeout(() => this.#lookForLate(), Math.ceil(leftMs));
+    } else {
+      this.#late = null;
+      this.#events.started(id, start);
     }
+  }
+
+  #out(work: Work, result: RunResult): void {
+    if (this.#late?.id === work.id) this.#late = null;
+    this.#events.result(result);
+  }
+
+  #return(id: string): void {
+    this.#events.result({ outcome: "returned", session: this.#id, id });
   }
 }
 

@@ -48,6 +48,34 @@ export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
 }
 
 /**
+ * Enters the run into its ledger when its transaction has written anything; the one row says null when
+ * it has not, else whether the task's row still says that it runs. What the task has set is put out
+ * of the way: its role may have no right to the ledger, its limits may be over.
+ */
+export function finishSql(run: Pick<Run, "id" | "take" | "ledger">, place: FinishPlace): string {
+  const { finish, owner } = place;
+  const call = `${finish}(${run.id}::pg_catalog.int8, ${run.take}::pg_catalog.int8, ${escapeLiteral(owner)}::pg_catalog.text, ${run.ledger}::pg_catalog.int4)`;
+  return (
+    "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
+    "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; " +
+    `SELECT CASE WHEN pg_catalog.txid_current_if_assigned() IS NULL THEN NULL ELSE ${call} END`
+  );
+}
+
+/** What `finishSql` needs to know of its session. */
+export interface FinishPlace {
+  /** The function, quoted, with its schema. */
+  readonly finish: string;
+  /** Whose run it is, as stored in the column `owner`. */
+  readonly owner: string;
+}
+
+/** Makes the text of `finishSql` arrive as it is, whatever encoding the task has set; null when it does anyway. */
+export function finishEncodingSql({ finish }: FinishPlace): string | null {
+  return /^[\x20-\x7e]*$/.test(finish) ? null : "SET LOCAL client_encoding = 'UTF8'";
+}
+
+/**
  * The queries that make a session as new, each a message of its own. When the task keeps its state
  * for the next, only what would bind that one or make it unreadable is given up.
  */

@@ -4,14 +4,17 @@ import { Frames } from "./frames.js";
 import {
   decodeMessage,
   encodeCopyFail,
-  encodeQuery,
+  encodeGuard,
   MessageCode,
+  queryLength,
+  sync,
+  writeQuery,
   type ServerError,
   type TransactionStatus,
   type WireEvent,
 } from "./wireMessages.js";
 
-/** Gets an answer's events as they arrive, in order; `ready` is the last. */
+/** Gets an answer's events as they arrive, in order. */
 export type Receive = (event: WireEvent) => void;
 
 /** A whole, short answer. */
@@ -24,9 +27,12 @@ export interface Answer {
 
 interface PendingAnswer {
   readonly receive: Receive;
-  resolve(status: TransactionStatus): void;
-  reject(reason: PgTaskError): void;
+  readonly kind: "query" | "guard" | "sync";
+  readonly lost: ((reason: PgTaskError) => void) | null;
 }
+
+/** Commands that can be guards, with their messages. */
+const guards = { BEGIN: encodeGuard("BEGIN"), "DISCARD ALL": encodeGuard("DISCARD ALL") };
 
 /** A connection that is logged in and idle, which nobody else reads. */
 export interface Link {
@@ -45,7 +51,8 @@ const goodbyeMs = 5000;
  * Speaks the simple query protocol over a connection that somebody has opened and logged in.
  *
  * Queries may be sent while others are unanswered: answers come in order, and what is sent in one
- * turn of the event loop leaves in one write.
+ * turn of the event loop leaves in one write. After a failed query the next is run all the same; after
+ * a failed *guard* the server skips whatever is on the wire behind it.
  */
 export class Wire {
   /** The server process, as the server's own key data name it. */
@@ -53,11 +60,13 @@ export class Wire {
   /** Why the connection ended; resolves once it has, for whatever reason. */
   readonly ended: Promise<PgTaskError>;
   readonly #stream: Duplex;
-  readonly #pending: PendingAnswer[] = [];
+  #pending: PendingAnswer[] = [];
+  /** What leaves at the end of this turn, and how many bytes it is. */
+  #outgoing: (string | Buffer)[] = [];
+  #outgoingBytes = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
   #over = false;
-  #corked = false;
 
   /** @param messageLimit largest message kept whole, in bytes; asked anew for each */
   constructor({ pid, stream }: Link, messageLimit: () => number) {
@@ -72,19 +81,28 @@ export class Wire {
     stream.once("close", () => this.#finish());
   }
 
+  /** Sends a query. On a connection that has ended, or ends before the answer, nothing is heard. */
+  send(text: string, receive: Receive): void {
+    if (this.#over) return;
+    this.#pending.push({ receive, kind: "query", lost: null });
+    this.#queue(text, queryLength(text));
+  }
+
   /**
-   * Sends a query. Resolves with the transaction status when the answer is complete, also when it
-   * holds an error.
-   *
-   * @throws PgTaskError CONNECTION_LOST when the connection ends before that
+   * Sends a command; when it fails, what is on the wire behind it by then is answered by `skipped`.
+   * Its answer may wait in the server until something else is sent.
    */
-  query(text: string, receive: Receive): Promise<TransactionStatus> {
-    const answer = new Promise<TransactionStatus>((resolve, reject) => {
-      if (this.#over) reject(this.#reason ?? lost("it has been closed"));
-      else this.#pending.push({ receive, resolve, reject });
-    });
-    if (!this.#over) this.#write(encodeQuery(text));
-    return spared(answer);
+  guard(command: keyof typeof guards, receive: Receive): void {
+    if (this.#over) return;
+    this.#pending.push({ receive, kind: "guard", lost: null });
+    this.#queue(guards[command], guards[command].length);
+  }
+
+  /** Makes the server answer the guards before it, and skip no further. */
+  sync(receive: Receive): void {
+    if (this.#over) return;
+    this.#pending.push({ receive, kind: "sync", lost: null });
+    this.#queue(sync, sync.length);
   }
 
   /**
@@ -93,13 +111,24 @@ export class Wire {
    * @throws PgTaskError CONNECTION_LOST when the connection ends before the answer is complete
    */
   ask(text: string): Promise<Answer> {
-    const rows: (readonly (string | null)[])[] = [];
-    let error: ServerError | null = null;
-    const collected = this.query(text, (event) => {
-      if (event.type === "dataRow") rows.push(event.values);
-      else if (event.type === "error") error = event.error;
-    }).then((status) => ({ rows, error, status }));
-    return spared(collected);
+    const answer = new Promise<Answer>((resolve, reject) => {
+      if (this.#over) {
+        reject(this.#reason ?? lost("it has been closed"));
+        return;
+      }
+      const rows: (readonly (string | null)[])[] = [];
+      let error: ServerError | null = null;
+      const receive: Receive = (event) => {
+        if (event.type === "dataRow") rows.push(event.values);
+        else if (event.type === "error") error = event.error;
+        else if (event.type === "ready") resolve({ rows, error, status: event.status });
+      };
+      this.#pending.push({ receive, kind: "query", lost: reject });
+      this.#queue(text, queryLength(text));
+    });
+    // Of several answers that are lost together the first ends the wait for them all.
+    answer.catch(() => {});
+    return answer;
   }
 
   /** Says goodbye to the server; resolves when the connection is closed. */
@@ -118,17 +147,23 @@ export class Wire {
     this.#stream.destroy();
   }
 
-  #write(message: Buffer): void {
-    const stream = this.#stream;
-    if (!this.#corked) {
-      this.#corked = true;
-      stream.cork();
-      process.nextTick(() => {
-        this.#corked = false;
-        stream.uncork();
-      });
+  #queue(message: string | Buffer, bytes: number): void {
+    if (this.#outgoing.length === 0) process.nextTick(() => this.#flush());
+    this.#outgoing.push(message);
+    this.#outgoingBytes += bytes;
+  }
+
+  #flush(): void {
+    if (this.#outgoing.length === 0) return;
+    const buffer = Buffer.allocUnsafe(this.#outgoingBytes);
+    let end = 0;
+    for (const message of this.#outgoing) {
+      if (typeof message === "string") end = writeQuery(message, buffer, end);
+      else end += message.copy(buffer, end);
     }
-    stream.write(message);
+    this.#outgoing = [];
+    this.#outgoingBytes = 0;
+    if (!this.#over && this.#reason === null) this.#stream.write(buffer);
   }
 
   #read(frames: Frames, chunk: Buffer): void {
@@ -143,7 +178,7 @@ export class Wire {
   #message(code: number, body: Buffer, whole: boolean): void {
     if (this.#reason !== null) return;
     if (code === MessageCode.copyInResponse || code === MessageCode.copyBothResponse) {
-      this.#write(encodeCopyFail("COPY FROM STDIN is not supported"));
+      this.#stream.write(encodeCopyFail("COPY FROM STDIN is not supported"));
       return;
     }
     const event = decodeMessage(code, body, whole);
@@ -156,24 +191,41 @@ export class Wire {
     const pending = this.#pending[0];
     if (pending === undefined) throw new Error(`an unasked message of type ${code}`);
     if (event.type === "ready") this.#pending.shift();
+    else if (pending.kind === "guard" && event.type === "error") this.#skip();
+    else if (pending.kind === "guard" && event.type === "commandComplete") this.#pending.shift();
     pending.receive(event);
-    if (event.type === "ready") pending.resolve(event.status);
+  }
+
+  /** A guard has failed: it and all that is before the next sync get one more answer. */
+  #skip(): void {
+    if (!this.#pending.some(({ kind }) => kind === "sync")) this.sync(() => {});
+    const end = this.#pending.findIndex(({ kind }) => kind === "sync");
+    const skipped = this.#pending.splice(0, end + 1);
+    const receive: Receive = (event) => {
+      if (event.type !== "ready") return;
+      const { status } = event;
+      for (const each of skipped) each.receive({ type: "skipped", status });
+    };
+    this.#pending.unshift({ receive, kind: "sync", lost: null });
   }
 
   #finish(): void {
     this.#over = true;
     const reason = (this.#reason ??= lost("it ended unexpectedly"));
-    for (const pending of this.#pending.splice(0)) pending.reject(reason);
+    for (const pending of this.#pending.splice(0)) pending.lost?.(reason);
     this.#end(reason);
   }
 }
 
-/** Of several answers that are lost together the first ends the wait for them all. */
-function spared<T>(answer: Promise<T>): Promise<T> {
-  answer.catch(() => {});
-  return answer;
-}
-
 function lost(why: string): PgTaskError {
   return new PgTaskError("CONNECTION_LOST", `the connection to the server was lost: ${why}`);
+}
+
+/** The last column of a short answer's first row, null when there is none. */
+export function lastValue(answer: Answer): string | null {
+  return answer.error === null ? (answer.rows[0]?.at(-1) ?? null) : null;
+}
+
+export function firstError(answers: readonly Answer[]): ServerError | null {
+  return answers.find(({ error }) => error !== null)?.error ?? null;
 }

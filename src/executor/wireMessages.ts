@@ -26,7 +26,10 @@ export interface ServerError {
 /** Idle, in a transaction, in a failed transaction. */
 export type TransactionStatus = "I" | "T" | "E";
 
-/** What an answer to a simple query consists of; `ready` is always the last. */
+/**
+ * What an answer consists of. The last of a query's is `ready`, or `skipped` when the server passed it
+ * over; of a guard's `commandComplete` or, after its `error`, `skipped`.
+ */
 export type WireEvent =
   | { readonly type: "rowDescription"; readonly columns: readonly Column[] }
   | { readonly type: "dataRow"; readonly values: readonly (string | null)[] }
@@ -37,10 +40,13 @@ export type WireEvent =
   | { readonly type: "commandComplete"; readonly tag: string }
   | { readonly type: "emptyQuery" }
   | { readonly type: "error"; readonly error: ServerError }
-  | { readonly type: "ready"; readonly status: TransactionStatus };
+  | { readonly type: "ready"; readonly status: TransactionStatus }
+  | { readonly type: "skipped"; readonly status: TransactionStatus };
 
 /** The server's message types that matter here, by their byte. */
 export const MessageCode = {
+  parseComplete: 0x31,
+  bindComplete: 0x32,
   notification: 0x41,
   commandComplete: 0x43,
   dataRow: 0x44,
@@ -85,7 +91,9 @@ export function decodeMessage(code: number, body: Buffer, whole: boolean): WireE
     case MessageCode.error:
       return { type: "error", error: decodeError(body) };
     case MessageCode.ready:
-      return { type: "ready", status: decodeStatus(body) };
+      return ready[decodeStatus(body)];
+    case MessageCode.parseComplete:
+    case MessageCode.bindComplete:
     case MessageCode.copyDone:
     case MessageCode.notice:
     case MessageCode.notification:
@@ -96,28 +104,54 @@ export function decodeMessage(code: number, body: Buffer, whole: boolean): WireE
   }
 }
 
-/** A query message of the simple protocol. */
-export function encodeQuery(text: string): Buffer {
-  return encodeText(0x51, text);
+/** Bytes of a query message of the simple protocol. */
+export function queryLength(text: string): number {
+  return Buffer.byteLength(text) + 6;
+}
+
+/** Writes a query message of the simple protocol; returns where it ends. */
+export function writeQuery(text: string, into: Buffer, offset: number): number {
+  return writeText(0x51, text, into, offset);
 }
 
 /** Ends a COPY FROM STDIN with an error of this text. */
 export function encodeCopyFail(text: string): Buffer {
-  return encodeText(0x66, text);
-}
-
-function encodeText(code: number, text: string): Buffer {
-  const length = Buffer.byteLength(text) + 5;
-  const message = Buffer.allocUnsafe(length + 1);
-  message.writeUInt8(code, 0);
-  message.writeInt32BE(length, 1);
-  message.write(text, 5);
-  message.writeUInt8(0, length);
+  const message = Buffer.allocUnsafe(queryLength(text));
+  writeText(0x66, text, message, 0);
   return message;
 }
 
+/** The extended protocol's messages for one command without parameters: after an error in it the server skips all until `sync`. */
+export function encodeGuard(command: string): Buffer {
+  const text = Buffer.from(command);
+  return Buffer.concat([
+    Buffer.from([0x50, 0, 0, 0, text.length + 8, 0]),
+    text,
+    Buffer.from([0, 0, 0]),
+    Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
+    Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]),
+  ]);
+}
+
+/** Ends what a failed guard makes the server skip; answered by `ready`. */
+export const sync = Buffer.from([0x53, 0, 0, 0, 4]);
+
+function writeText(code: number, text: string, into: Buffer, offset: number): number {
+  const end = offset + 5 + into.write(text, offset + 5);
+  into.writeUInt8(code, offset);
+  into.writeInt32BE(end - offset, offset + 1);
+  into.writeUInt8(0, end);
+  return end + 1;
+}
+
+const ready = {
+  I: { type: "ready", status: "I" },
+  T: { type: "ready", status: "T" },
+  E: { type: "ready", status: "E" },
+} as const satisfies Record<TransactionStatus, WireEvent>;
+
 function decodeStatus(body: Buffer): TransactionStatus {
-  const status = body.toString();
+  const status = String.fromCharCode(body.readUInt8(0));
   if (status === "I" || status === "T" || status === "E") return status;
   throw new Error(`unknown transaction status ${JSON.stringify(status)}`);
 }

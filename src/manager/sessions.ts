@@ -232,6 +232,9 @@ export class Sessions {
       case "cancel":
         this.#cancel(thread, message.session, message.id);
         break;
+      // Sessions are given one run at a time.
+      case "started":
+        break;
       case "remote":
         this.#remote(message.session, message.id, message.pid);
         break;

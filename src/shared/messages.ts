@@ -125,13 +125,21 @@ export type ToExecutor =
   | ({ readonly type: "reconfigure" } & SlotReference)
   | { readonly type: "open"; readonly sessions: readonly number[] }
   | ({ readonly type: "dispatch" } & SlotReference)
-  /** Cancels a run whose task was stopped or deleted by somebody. */
+  /**
+   * Cancels a run whose task was stopped or deleted by somebody; one that still waits in its session
+   * comes back as `returned`.
+   */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /**
    * Answers every `cancel`: pg_cancel_backend has returned, or could not be called. Until then the
    * session stays with that run.
    */
   | { readonly type: "cancelled"; readonly session: number; readonly id: string }
+  /**
+   * Returns the runs that wait in these sessions and are not on the wire yet: each comes back as
+   * `returned`.
+   */
+  | { readonly type: "recall"; readonly sessions: readonly number[] }
   /** Ends sessions, each once the runs dispatched to it have come out. */
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
@@ -169,6 +177,13 @@ export type FromExecutor =
    * as the run withstands.
    */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
+  /** A run that waited behind another has been under way for 50 ms. */
+  | {
+      readonly type: "started";
+      readonly session: number;
+      readonly id: string;
+      readonly start: string;
+    }
   /** A remote task runs in this process of its own server. */
   | {
       readonly type: "remote";

@@ -139,7 +139,7 @@ test("a run whose session is lost right after it is told before the loss", async
   await driver.running(1, "pg_advisory_lock");
   driver.executor.abort();
   await admin.query("SELECT pg_advisory_unlock(22)");
-  await driver.idle(1, "clock_timestamp");
+  await driver.idle(1, "DISCARD ALL");
   await admin.query("SELECT pg_terminate_backend($1)", [pid]);
   await driver.heard("lost");
   const result = await driver.result(run.id);

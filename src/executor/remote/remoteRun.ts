@@ -6,9 +6,10 @@ import type { Run, RunResult } from "../../shared/messages.js";
 import { messageLimit } from "../connection.js";
 import { formatError } from "../error.js";
 import { startTimer } from "../longTimer.js";
-import { Execution, firstError, lastValue, timeoutMessage, type RunOutcome } from "../run.js";
+import { runAlone } from "../lane.js";
+import { cancelMessage, Execution, timeoutMessage, type RunOutcome } from "../run.js";
 import { applicationName, resetSql, settingsSql, stopSql, type TaskTable } from "../sessionSql.js";
-import type { Wire } from "../wire.js";
+import { firstError, lastValue, type Wire } from "../wire.js";
 import { connectRemote, type RemoteConnection } from "./connect.js";
 import { RemoteProblem } from "./problem.js";
 import { resolveRemote } from "./resolve.js";
@@ -25,6 +26,8 @@ export interface RemoteRunPlace extends TaskTable {
   readonly log: Log;
   /** How long it is waited for a server to say whether a lost run still goes on there, in ms. */
   readonly resetMs: number;
+  /** Gets told the clock of the session when the run begins. */
+  readonly begun: (start: string) => void;
   /** Gets told which process of the remote server runs it. */
   readonly runsIn: (pid: number) => void;
 }
@@ -34,8 +37,6 @@ type Ending = "timeout" | "abort" | "stop" | "home";
 
 /** How many cancels in a row may fail to reach the server before its connection is given up. */
 const mostFailedCancels = 3;
-
-const stopMessage = "canceling statement due to user request";
 
 /**
  * One execution of one task on the server that its connection string names, beside a session that
@@ -85,6 +86,7 @@ export class RemoteExecution {
     const settings = await wire.ask(settingsSql(this.#place, { ...this.#run, timeoutMs: 0 }));
     const start = lastValue(settings);
     if (start === null) throw lost(`its settings were refused: ${settings.error?.message ?? ""}`);
+    this.#place.begun(start);
     void wire.ended.then(() => this.#end("home"));
     const result = await this.#attempt(begun);
     return await this.#finish(start, result);
@@ -155,6 +157,7 @@ export class RemoteExecution {
         schema,
         table,
         outputLimit,
+        proof: null,
         cancel: () => void this.#cancel(connection, execution),
         ...(target.applicationName === null ? {} : { name: target.applicationName }),
       },
@@ -163,7 +166,7 @@ export class RemoteExecution {
     runsIn(connection.backend.pid);
     if (this.#ending !== null) this.#end(this.#ending);
     try {
-      return (await execution.execute()).result;
+      return (await runAlone(execution, wire)).result;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
       return await this.#lost(target, connection, execution, error);
@@ -211,7 +214,7 @@ export class RemoteExecution {
 
   #ended(ending: Ending): RunResult {
     if (ending === "timeout") return this.#failed({ message: timeoutMessage });
-    if (ending === "stop") return this.#failed({ message: stopMessage });
+    if (ending === "stop") return this.#failed({ message: cancelMessage });
     return { outcome: "returned", session: this.#run.session, id: this.id };
   }
 

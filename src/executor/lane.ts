@@ -1,0 +1,204 @@
+import { PgTaskError } from "../shared/errors.js";
+import { lastValue, type Wire } from "./wire.js";
+import type { Execution, RunOutcome } from "./run.js";
+import { resetSql, stopSql } from "./sessionSql.js";
+import { queryCanceled } from "./verdict.js";
+
+/** How many runs are on the wire at once. */
+const mostOnWire = 4;
+
+/** How often what a stray cancel, of whomever, has hit is sent again. */
+const mostResets = 10;
+
+export interface LaneEvents {
+  /** A run came out; with a loss no other will. */
+  out(execution: Execution, outcome: RunOutcome): void;
+  /** A run is to be sent again. */
+  again(execution: Execution): void;
+  /** A run is what the server is at now. */
+  begun(execution: Execution): void;
+  /** There may be room for one more. */
+  changed(): void;
+}
+
+/**
+ * The runs that are on one wire, in their order.
+ *
+ *     free ──send──▶ sending ──done──▶ free
+ *                       │  done, but not clean
+ *                       ▼
+ *                    mending ──session as new──▶ free
+ *
+ * Several are on it at once only where the reset of each, a guard, keeps the next from a session that
+ * is not as new. While a cancel is under way nothing is sent that it may hit; what it has hit although
+ * it was not meant is done again. Mending: wait for the cancel, end the transaction, reset.
+ */
+export class Lane {
+  readonly #wire: Wire;
+  readonly #events: LaneEvents;
+  readonly #onWire: Execution[] = [];
+  /** Came back, and wait until the session has been mended. */
+  #held: Execution[] = [];
+  #mending: Promise<void> | null = null;
+  /** Whether the last on the wire ends with a guard. */
+  #guarded = false;
+  #lost = false;
+
+  constructor(wire: Wire, events: LaneEvents) {
+    this.#wire = wire;
+    this.#events = events;
+  }
+
+  get idle(): boolean {
+    return this.#onWire.length === 0 && this.#held.length === 0 && this.#mending === null;
+  }
+
+  /** What has not come out yet, in its order. */
+  get runs(): readonly Execution[] {
+    return [...this.#held, ...this.#onWire];
+  }
+
+  takes(execution: Execution): boolean {
+    if (this.#lost) return false;
+    if (this.#onWire.length === 0) return this.idle;
+    return (
+      this.#guarded &&
+      this.#onWire.length < mostOnWire &&
+      execution.chainable &&
+      !this.#endangered
+    );
+  }
+
+  /** Whether what is sent might be hit by a cancel, or would be before what has to be mended. */
+  get #endangered(): boolean {
+    return this.#held.length > 0 || this.#onWire.some(({ endangering }) => endangering);
+  }
+
+  /** Sends what it takes; `next` is what will be sent behind it as soon as that is taken. */
+  send(execution: Execution, next: Execution | null): void {
+    this.#onWire.push(execution);
+    this.#guarded = next !== null && next.chainable && execution.chainable;
+    execution.send(this.#guarded, {
+      begun: () => this.#events.begun(execution),
+      endangering: () => this.#expose(execution),
+      done: () => this.#done(execution),
+    });
+  }
+
+  /** When `next` will not be sent right behind the last, its answer must not wait for that. */
+  settle(next: Execution | null): void {
+    if (!this.#guarded || (next?.chainable === true && !this.#endangered)) return;
+    this.#guarded = false;
+    this.#wire.sync(() => {});
+  }
+
+  /** The connection is gone. Resolves when everything that is known of its runs has been said. */
+  async lose(reason: PgTaskError): Promise<void> {
+    this.#lost = true;
+    await this.#mending;
+    for (const execution of [...this.#held.splice(0), ...this.#onWire.splice(0)]) {
+      execution.end();
+      if (execution.attempt?.over === true) this.#comeOut(execution, null, reason);
+    }
+  }
+
+  #expose(execution: Execution): void {
+    for (const other of this.#onWire) if (other !== execution) other.expose();
+  }
+
+  #done(execution: Execution): void {
+    if (this.#lost) return;
+    this.#onWire.shift();
+    const verdict = execution.verdict();
+    const clean = execution.attempt?.clean === true && !execution.endangering;
+    const final = verdict === "ended" || verdict === "returned";
+    if (clean && final && this.#held.length === 0) this.#comeOut(execution, null, null);
+    else this.#held.push(execution);
+    if (this.#held.length > 0 && this.#onWire.length === 0) this.#mending = this.#mend();
+    this.#events.changed();
+  }
+
+  async #mend(): Promise<void> {
+    const held = this.#held;
+    let stop: string | null = null;
+    let loss: PgTaskError | null = null;
+    try {
+      const settled = Promise.all(held.map((execution) => execution.settled()));
+      await Promise.race([settled, this.#wire.ended]);
+      const unclean = held.find(({ attempt }) => attempt?.clean === false);
+      if (unclean !== undefined) stop = await this.#renewSession(unclean);
+    } catch (error) {
+      if (!(error instanceof PgTaskError)) throw error;
+      loss = error;
+    }
+    this.#mending = null;
+    this.#held = [];
+    const again = held.filter((execution) => !this.#tryComeOut(execution, stop, loss));
+    for (const execution of again.toReversed()) this.#events.again(execution);
+    if (loss === null) this.#events.changed();
+    else this.#wire.destroy(loss);
+  }
+
+  /** @returns the server's clock before the first reset that succeeded */
+  async #renewSession({ needs }: Execution): Promise<string | null> {
+    let open = false;
+    for (let attempt = 0; attempt < mostResets; attempt++) {
+      // A ROLLBACK of no transaction puts a warning into the server's log.
+      const end = this.#wire.ask(`${open ? "ROLLBACK; " : ""}${stopSql(needs)}`);
+      const resets = resetSql(needs).map((text) => this.#wire.ask(text));
+      const answers = await Promise.all([end, ...resets]);
+      const failure = answers.find(({ error }) => error !== null)?.error ?? null;
+      if (failure === null) return lastValue(await end);
+      open = answers.at(-1)?.status !== "I";
+      if (!open && failure.code !== queryCanceled) {
+        throw lost(
+          `the session could not be reset: ${failure.message} (SQLSTATE ${failure.code})`,
+        );
+      }
+    }
+    throw lost("every reset of the session was cancelled");
+  }
+
+  /** False when it is to be tried again. */
+  #tryComeOut(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
+    const verdict = execution.verdict();
+    if ((verdict === "again" || verdict === "bare") && loss === null) {
+      execution.renew(verdict);
+      return false;
+    }
+    this.#comeOut(execution, stop, loss);
+    return true;
+  }
+
+  #comeOut(execution: Execution, stop: string | null, loss: PgTaskError | null): void {
+    execution.end();
+    const verdict = execution.verdict();
+    const result = execution.result(verdict === "ended" ? "ended" : "returned", stop);
+    this.#events.out(execution, { result, loss });
+  }
+}
+
+/**
+ * Runs one on a wire that nothing else uses.
+ *
+ * @throws PgTaskError CONNECTION_LOST when it is not known how the run came out
+ */
+export function runAlone(execution: Execution, wire: Wire): Promise<RunOutcome> {
+  return new Promise((resolve, reject) => {
+    const lane = new Lane(wire, {
+      out: (_, outcome) => resolve(outcome),
+      again: (it) => lane.send(it, null),
+      begun() {},
+      changed() {},
+    });
+    lane.send(execution, null);
+    void wire.ended.then(async (reason) => {
+      await lane.lose(reason);
+      reject(reason);
+    });
+  });
+}
+
+function lost(why: string): PgTaskError {
+  return new PgTaskError("CONNECTION_LOST", `the session was given up: ${why}`);
+}

@@ -1,0 +1,75 @@
+import type { Attempt } from "./attempt.js";
+import type { CancelReason } from "./cancellation.js";
+import type { ServerError } from "./wireMessages.js";
+
+/**
+ * What becomes of a run after an attempt: it has ended, it goes back as if it had never been run, it
+ * is tried again, it is tried again as it is, without BEGIN and proof.
+ */
+export type Verdict = "ended" | "returned" | "again" | "bare";
+
+export const queryCanceled = "57014";
+
+/** Raised by the function that enters the proof. */
+export const rowChanged = "PGT01";
+
+const readOnlyTransaction = "25006";
+
+/** Active transaction, invalid transaction termination, read-only transaction. */
+const notWrappable = new Set(["25001", "2D000", readOnlyTransaction]);
+
+/** Serialization failure, deadlock. */
+const conflicts = new Set(["40001", "40P01"]);
+
+/** How often the transaction's end may fail for a conflict with others. */
+const mostConflicts = 5;
+
+/** How often something else may keep an attempt from being made. */
+const mostMisses = 10;
+
+export interface Circumstances {
+  /** Why it was asked to end, null when it was not. */
+  readonly reason: CancelReason | null;
+  /** Whether a cancel that was meant for another may have hit it. */
+  readonly exposed: boolean;
+  /** How many attempts were made in this form, this one included. */
+  readonly attempts: number;
+}
+
+/** What was rolled back because it was asked to end goes by that, not by what it would have done next. */
+export function judge(attempt: Attempt, circumstances: Circumstances): Verdict {
+  const { reason } = circumstances;
+  const error = firstError(attempt);
+  if (!attempt.ran) {
+    return reason === null && circumstances.attempts < mostMisses ? "again" : "returned";
+  }
+  if (error?.code === queryCanceled && reason === "abort") return "returned";
+  const retrial = retrialOf(attempt, circumstances);
+  if (retrial === null) return "ended";
+  if (reason === null) return retrial;
+  return reason === "abort" ? "returned" : "ended";
+}
+
+/** How an attempt whose effect was rolled back would be tried again, null when it would not be. */
+export function retrialOf(
+  attempt: Attempt,
+  { reason, exposed, attempts }: Circumstances,
+): "again" | "bare" | null {
+  const error = firstError(attempt);
+  if (error === null || attempt.output.failure !== null || attempt.endedOne) return null;
+  if (error.code === queryCanceled) {
+    return exposed && reason === null && attempts < mostMisses ? "again" : null;
+  }
+  if (isNotWrappable(attempt)) return "bare";
+  const ours = attempt.inputError === null && attempt.form.proof !== null;
+  return ours && conflicts.has(error.code) && attempts < mostConflicts ? "again" : null;
+}
+
+function firstError({ inputError, finishError, endError }: Attempt): ServerError | null {
+  return inputError ?? finishError ?? endError;
+}
+
+function isNotWrappable({ form, left, inputError, finishError }: Attempt): boolean {
+  if (inputError === null) return finishError?.code === readOnlyTransaction;
+  return form.begin && left === "E" && notWrappable.has(inputError.code);
+}
