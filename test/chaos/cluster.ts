@@ -34,11 +34,7 @@ export class Cluster {
     const server = await startServer(folder);
     const cluster = new Cluster(folder, server, await Network.to(server.port));
     for (let each = 0; each < members; each += 1) await cluster.#startProcess(each);
-    const [first] = cluster.#processes;
-    await first?.until(
-      () => cluster.#processes.some((process) => process.said("ready").length > 0),
-      "a leader",
-    );
+    await Promise.any(cluster.#processes.map((process) => process.line("ready")));
     return cluster;
   }
 

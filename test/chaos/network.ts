@@ -27,7 +27,10 @@ export class Network {
       this.#links.add(link);
       join(link, near, far);
       join(link, far, near);
-      near.once("close", () => this.#links.delete(link));
+      // A silent one stays: its other end does not know yet.
+      near.once("close", () => {
+        if (!link.silent) this.#links.delete(link);
+      });
     });
   }
 
@@ -52,7 +55,11 @@ export class Network {
 
   /** What a real network's dead connections come to: both ends are told. */
   breakSilent(): void {
-    for (const link of this.#links) if (link.silent) destroy(link);
+    for (const link of this.#links) {
+      if (!link.silent) continue;
+      this.#links.delete(link);
+      destroy(link);
+    }
   }
 
   close(): void {
