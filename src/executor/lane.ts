@@ -62,10 +62,7 @@ export class Lane {
     if (this.#lost) return false;
     if (this.#onWire.length === 0) return this.idle;
     return (
-      this.#guarded &&
-      this.#onWire.length < mostOnWire &&
-      execution.chainable &&
-      !this.#endangered
+      this.#guarded && this.#onWire.length < mostOnWire && execution.chainable && !this.#endangered
     );
   }
 
@@ -151,9 +148,7 @@ export class Lane {
       if (failure === null) return lastValue(await end);
       open = answers.at(-1)?.status !== "I";
       if (!open && failure.code !== queryCanceled) {
-        throw lost(
-          `the session could not be reset: ${failure.message} (SQLSTATE ${failure.code})`,
-        );
+        throw lost(`the session could not be reset: ${failure.message} (SQLSTATE ${failure.code})`);
       }
     }
     throw lost("every reset of the session was cancelled");
