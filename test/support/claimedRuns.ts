@@ -1,0 +1,98 @@
+import type { RunResult } from "../../src/shared/messages.js";
+import type { Client } from "../../src/shared/database.js";
+import type { Run } from "../../src/shared/messages.js";
+import type { TestDatabase } from "./database.js";
+import { ExecutorDriver, type Ended } from "./executorDriver.js";
+
+/** How a claimed run came out, in its result and in the database. */
+export interface Outcome extends Ended {
+  /** Lines of the ledgers that are this run's. */
+  readonly proofs: number;
+  /** What is in the table `effect`. */
+  readonly effects: string[];
+}
+
+/** Runs of tasks that have a row, which says that the session has them, as after a claim. */
+export class ClaimedRuns {
+  readonly driver: ExecutorDriver;
+  readonly admin: Client;
+
+  private constructor(driver: ExecutorDriver, admin: Client) {
+    this.driver = driver;
+    this.admin = admin;
+  }
+
+  /** With one session open, number 1, and a table `effect (what text)`. */
+  static async of(database: TestDatabase, user?: string): Promise<ClaimedRuns> {
+    const admin = await database.connect();
+    await admin.query("CREATE TABLE IF NOT EXISTS effect (what text)");
+    const target = user === undefined ? database.target : { ...database.target, user };
+    const driver = new ExecutorDriver(target, admin, { finish: '"public"."task_finish"' });
+    await driver.open(1);
+    return new ClaimedRuns(driver, admin);
+  }
+
+  /** Inserts a task and claims it for the session. `$id` in the input is the task's id. */
+  async claim(input: string, options: Partial<Run> = {}, session = 1): Promise<Run> {
+    const { owner } = this.driver.backend(session);
+    const { rows } = await this.admin.query<{ id: string; take: string; input: string }>(
+      `WITH i AS (INSERT INTO task (input) VALUES ($1) RETURNING id)
+       SELECT id FROM i`,
+      [input],
+    );
+    const id = rows[0]?.id ?? "";
+    const claimed = await this.admin.query<{ take: string; input: string }>(
+      `UPDATE task SET state = 'WORK', owner = $2, ready = NULL, take = now(), start = now(),
+         input = replace(input, '$id', id::text)
+       WHERE id = $1 RETURNING input, (extract(epoch FROM take) * 1000000)::bigint::text AS take`,
+      [id, owner],
+    );
+    const row = claimed.rows[0];
+    if (row === undefined) throw new Error("the task was not claimed");
+    return this.driver.make(session, row.input, { id, take: row.take, atomic: true, ...options });
+  }
+
+  /** Runs one to its end. */
+  async run(input: string, options: Partial<Run> = {}): Promise<Outcome> {
+    const run = await this.claim(input, options);
+    return await this.dispatch(run);
+  }
+
+  async dispatch(run: Run): Promise<Outcome> {
+    this.driver.executor.dispatch([run]);
+    return await this.outcome(run);
+  }
+
+  async outcome(run: Run): Promise<Outcome> {
+    const result = await this.driver.result(run.id);
+    return { ...ended(result), proofs: await this.proofs(run), effects: await this.effects() };
+  }
+
+  async proofs({ id, take }: Run): Promise<number> {
+    const { rowCount } = await this.admin.query(
+      `SELECT FROM (TABLE task_ledger_1 UNION ALL TABLE task_ledger_2) AS ledger
+       WHERE id = $1 AND take = $2`,
+      [id, take],
+    );
+    return rowCount ?? 0;
+  }
+
+  async effects(): Promise<string[]> {
+    const { rows } = await this.admin.query<{ what: string }>("SELECT what FROM effect ORDER BY 1");
+    return rows.map(({ what }) => what);
+  }
+
+  /** The column of a task's row, as text; null when there is no such row either. */
+  async row({ id }: Run, column: string): Promise<string | null> {
+    const { rows } = await this.admin.query<{ value: string }>(
+      `SELECT "${column}"::text AS value FROM task WHERE id = $1`,
+      [id],
+    );
+    return rows[0]?.value ?? null;
+  }
+}
+
+function ended(result: RunResult): Ended {
+  if (result.outcome !== "ended") throw new Error(`run ${result.id} was returned`);
+  return result;
+}
