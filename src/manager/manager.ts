@@ -24,6 +24,7 @@ import { Sessions, type SessionEvents } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
 import { taskTable, type TaskTable } from "./table.js";
 import { Turn } from "./turn.js";
+import { WakeUps } from "./wakeUps.js";
 import { Workforce } from "./workforce.js";
 
 /** How often another manager's lock is tried, in ms. */
@@ -285,8 +286,9 @@ export class Manager implements LifecycleHooks {
         workforce: this.#workforce,
         pruning: this.#pruning,
         ledgers: this.#ledgers,
+        wakeUps: new WakeUps(client, oid),
       });
-      client.on("notification", () => service.wake());
+      client.on("notification", () => service.hear());
       await listen(client, this.#table);
       this.#service = service;
       this.#client = client;

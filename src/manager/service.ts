@@ -10,10 +10,13 @@ import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
 import type { Turn, TurnOutcome } from "./turn.js";
+import type { WakeUps } from "./wakeUps.js";
 import type { Workforce } from "./workforce.js";
 
 /** In deep sleep the table is checked this often in any case, in ms. */
 const longestSleepMs = 5 * 60_000;
+/** How often it looks, when it is not told, whether what runs is still wanted, in ms. */
+const watchMs = 200;
 /** How often it is asked whether the server process of an orphaned task is gone, in ms. */
 const orphanCheckMs = 200;
 
@@ -27,6 +30,7 @@ export interface ServiceParts {
   readonly workforce: Workforce;
   readonly pruning: Pruning;
   readonly ledgers: Ledgers;
+  readonly wakeUps: WakeUps;
 }
 
 /**
@@ -50,11 +54,18 @@ export class Service {
   #overdueTurns = 0;
   #releasedAt = performance.now();
   #scannedAt = 0;
+  #watchedAt = 0;
 
   constructor(client: Client, settings: ManagerSettings, parts: ServiceParts) {
     this.#client = client;
     this.#settings = settings;
     this.#parts = parts;
+  }
+
+  /** Somebody tells that something happened to the table. */
+  hear(): void {
+    this.#parts.wakeUps.hear();
+    this.wake();
   }
 
   /** Something happened to the table. */
@@ -86,7 +97,7 @@ export class Service {
     finished: () => boolean,
     told: { readonly began: () => void; readonly worked: () => void },
   ): Promise<void> {
-    const { bell, ledgers, turn, workforce } = this.#parts;
+    const { bell, ledgers, turn, wakeUps, workforce } = this.#parts;
     // This connection does not know yet what has to wait.
     await turn.release(this.#client);
     let begin = (): void => {
@@ -106,8 +117,9 @@ export class Service {
       if (outcome.claimed > 0) this.#stayAwake();
       await ledgers.tend(this.#client);
       const pruning = await this.#prune();
-      const busy = pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
-      if (!busy && this.#idle(outcome)) await this.#emptyCheck();
+      const look = await this.#look(outcome);
+      const busy = look || pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
+      if (!busy && wakeUps.told && this.#idle(outcome)) await this.#emptyCheck();
       await this.#release();
     }
   }
@@ -170,16 +182,39 @@ export class Service {
   }
 
   #room(): { start: number; lookAhead: number; watch: boolean } {
-    const watch = this.#changed;
+    const now = performance.now();
+    const watch = this.#changed || (!this.#parts.wakeUps.told && now - this.#watchedAt >= watchMs);
     this.#changed = false;
+    if (watch) this.#watchedAt = now;
     if (!this.#accepting) return { start: 0, lookAhead: 0, watch };
     // Those that run may be more: tasks found running count as well.
     const start = Math.max(0, this.#settings.run - this.#parts.groups.total);
     return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start), watch };
   }
 
+  /** Whether the next turn has to look at everything, and at once. */
+  async #look(outcome: TurnOutcome): Promise<boolean> {
+    const turn = { found: found(outcome), full: this.#full(), putOff: outcome.putOff };
+    try {
+      if (!(await this.#parts.wakeUps.after(turn))) return false;
+    } catch (error) {
+      if (isPassing(error)) return false;
+      throw error;
+    }
+    this.#changed = true;
+    this.#stayAwake();
+    return true;
+  }
+
+  /** Nothing more can be started before something that runs has ended. */
+  #full(): boolean {
+    const { groups, sessions, workforce } = this.#parts;
+    if (!this.#accepting || groups.total >= this.#settings.run) return true;
+    return sessions.size > 0 && sessions.busy === sessions.size && workforce.lookAhead === 0;
+  }
+
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { orphans, pruning, turn, workforce } = this.#parts;
+    const { orphans, pruning, turn, wakeUps, workforce } = this.#parts;
     // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
     // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
@@ -191,6 +226,7 @@ export class Service {
         overdue ? Infinity : (nearestMs ?? Infinity),
         orphans.size > 0 ? orphanCheckMs : Infinity,
         workforce.pauseMs ?? Infinity,
+        wakeUps.pauseMs,
         Math.max(pruning.pauseMs, 1),
         this.#settings.resetMs,
       ),
@@ -199,7 +235,7 @@ export class Service {
 
   #idle(outcome: TurnOutcome): boolean {
     const { groups, turn } = this.#parts;
-    return outcome.claimed === 0 && outcome.more === 0 && groups.total === 0 && !turn.waiting;
+    return !outcome.putOff && !found(outcome) && groups.total === 0 && !turn.waiting;
   }
 
   async #emptyCheck(): Promise<void> {
@@ -209,3 +245,5 @@ export class Service {
     await this.#parts.workforce.dismiss();
   }
 }
+
+const found = ({ claimed, more, again }: TurnOutcome): boolean => claimed > 0 || more > 0 || again;

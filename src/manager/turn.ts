@@ -30,6 +30,8 @@ export interface TurnOutcome {
   readonly again: boolean;
   /** Time until the next task becomes due, in ms, null when none is planned. */
   readonly nearestMs: number | null;
+  /** Whether some of it could not be done for now, such as when somebody has locked the table. */
+  readonly putOff: boolean;
 }
 
 /**
@@ -139,6 +141,7 @@ export class Turn {
         (promoted.status === "fulfilled" && promoted.value) ||
         (claimed.length === most && more > 0),
       nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
+      putOff: problems.length > 0,
     };
   }
 
