@@ -65,6 +65,11 @@ export class Executor {
     for (const session of sessions) this.#sessions.get(session)?.close();
   }
 
+  /** Returns what waits in these sessions. */
+  recall(sessions: readonly number[]): void {
+    for (const session of sessions) this.#sessions.get(session)?.recall();
+  }
+
   /** Makes every run that has not ended come out, by a cancel where it is under way. */
   abort(): void {
     for (const session of this.#sessions.values()) session.abort();

@@ -62,6 +62,12 @@ export class Session {
   /** Cancels a run that is not wanted any more; without effect when it has come out. */
   cancel(id: string): void {
     if (this.#execution?.id === id) this.#execution.stop();
+    else this.#returnQueue((run) => run.id === id);
+  }
+
+  /** Returns what waits. */
+  recall(): void {
+    this.#returnQueue();
   }
 
   /** The manager's answer to `cancel`; without effect when that run has come out. */
@@ -175,9 +181,11 @@ export class Session {
     return new RemoteExecution(run, run.remote, { ...place, log: this.#log });
   }
 
-  #returnQueue(): void {
-    for (const { id } of this.#queue.splice(0)) {
-      this.#events.result({ outcome: "returned", session: this.#id, id });
+  #returnQueue(wanted: (run: Run) => boolean = () => true): void {
+    for (const run of this.#queue.splice(0)) {
+      if (wanted(run))
+        this.#events.result({ outcome: "returned", session: this.#id, id: run.id });
+      else this.#queue.push(run);
     }
   }
 }

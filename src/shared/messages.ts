@@ -134,6 +134,8 @@ export type ToExecutor =
   | { readonly type: "cancelled"; readonly session: number; readonly id: string }
   /** Ends sessions, each once the runs dispatched to it have come out. */
   | { readonly type: "close"; readonly sessions: readonly number[] }
+  /** Returns the runs that wait in these sessions and are not on the wire yet: what runs goes on. */
+  | { readonly type: "recall"; readonly sessions: readonly number[] }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
   /** Ends all sessions, then the thread's work. */
@@ -169,6 +171,13 @@ export type FromExecutor =
    * as the run withstands.
    */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
+  /** A run that waited behind another in its session has been running for longer than 50 ms. */
+  | {
+      readonly type: "started";
+      readonly session: number;
+      readonly id: string;
+      readonly start: string;
+    }
   /** A remote task runs in this process of its own server. */
   | {
       readonly type: "remote";

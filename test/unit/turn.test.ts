@@ -2,12 +2,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
+import { Claiming } from "../../src/manager/claiming.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
+import { Lookout } from "../../src/manager/lookout.js";
 import { Outbox } from "../../src/manager/outbox.js";
 import { RemotePids } from "../../src/manager/remotePids.js";
+import { RunTimes } from "../../src/manager/runTimes.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import type { ManagerSettings } from "../../src/manager/settings.js";
+import { Starts } from "../../src/manager/starts.js";
 import { taskTable } from "../../src/manager/table.js";
 import { Turn } from "../../src/manager/turn.js";
 import { createLog } from "../../src/shared/log.js";
@@ -42,8 +46,12 @@ function writingTurn(outbox: Outbox): Turn {
     log,
     writeLine: () => {},
   });
+  const groups = new Groups();
+  const runTimes = new RunTimes();
   const sessions = new Sessions({
     executors,
+    groups,
+    runTimes,
     maxThreads: () => 1,
     events: {
       changed: nothing,
@@ -53,6 +61,7 @@ function writingTurn(outbox: Outbox): Turn {
       unopened: nothing,
       cancel: nothing,
       remote: nothing,
+      started: nothing,
     },
     log,
   });
@@ -60,9 +69,12 @@ function writingTurn(outbox: Outbox): Turn {
   return new Turn({
     table,
     sessions,
-    groups: new Groups(),
+    groups,
     outbox,
     remotePids: new RemotePids(),
+    lookout: new Lookout({ table, groups }),
+    claiming: new Claiming({ table, sessions, groups, outbox, runTimes, log }),
+    starts: new Starts(),
     log,
   });
 }
