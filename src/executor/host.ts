@@ -69,6 +69,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "close":
           executor?.close(message.sessions);
           break;
+        case "recall":
+          executor?.recall(message.sessions);
+          break;
         case "abort":
           executor?.abort();
           break;

@@ -1,26 +1,189 @@
-/** How many tasks of each group run now, by the group's hash. */
+import { Ranking, type Ranked } from "./ranking.js";
+
+/** A group's first due task, as far as is known: nothing before it is due. */
+export interface Head {
+  /** How many others of its group it starts beside. */
+  readonly max: number;
+  readonly id: bigint;
+}
+
+/** What is known of a group that runs, or has something due. */
+export interface Group extends Ranked {
+  readonly hash: number;
+  /** How many have tasks of it: sessions of ours, and tasks that are rescued when their sessions are gone. */
+  running: number;
+  /** How many of its tasks wait in sessions' queues, behind others. */
+  waiting: number;
+  /** The least max of those that wait: no more may run beside them once they start. */
+  least: number;
+  /** Null when nothing is due. */
+  head: Head | null;
+  paused: boolean;
+  /** Whether a claim is under way that takes tasks of it. */
+  chosen: boolean;
+}
+
+/**
+ * The groups of which something runs or is due, and which of them comes next: that whose first task
+ * has the larger max minus running, then the smaller id.
+ *
+ * The heads are hints. One that is not due any more costs a look, and one that is not known yet
+ * starts later, but what a claim takes is decided by the rows themselves.
+ */
 export class Groups {
-  readonly #running = new Map<number, number>();
-  #total = 0;
+  readonly #groups = new Map<number, Group>();
+  readonly #startable = new Ranking<Group>((a, b) => precedes(a, b, 0));
+  #orphans = 0;
+  #busy = 0;
 
-  get running(): ReadonlyMap<number, number> {
-    return this.#running;
-  }
-
-  /** Over all groups. */
+  /** How many run over all groups: of our sessions, and elsewhere. */
   get total(): number {
-    return this.#total;
+    return this.#busy + this.#orphans;
   }
 
+  /** How many groups have a task that may start. */
+  get startable(): number {
+    return this.#startable.size;
+  }
+
+  /** The one that comes next, null when nothing may start. */
+  get best(): Group | null {
+    return this.#startable.best;
+  }
+
+  get(hash: number): Group | null {
+    return this.#groups.get(hash) ?? null;
+  }
+
+  /** A task runs of which no session of ours knows. */
   begin(hash: number): void {
-    this.#running.set(hash, (this.#running.get(hash) ?? 0) + 1);
-    this.#total += 1;
+    this.#orphans += 1;
+    this.join(hash);
   }
 
   end(hash: number): void {
-    this.#total -= 1;
-    const left = (this.#running.get(hash) ?? 0) - 1;
-    if (left > 0) this.#running.set(hash, left);
-    else this.#running.delete(hash);
+    this.#orphans -= 1;
+    this.leave(hash);
   }
+
+  /** A session of ours has tasks of the group from now on. */
+  join(hash: number): void {
+    const group = this.#of(hash);
+    group.running += 1;
+    this.#rank(group);
+  }
+
+  leave(hash: number): void {
+    const group = this.#of(hash);
+    group.running -= 1;
+    this.#rank(group);
+  }
+
+  /** A session of ours has something to do from now on. */
+  occupy(): void {
+    this.#busy += 1;
+  }
+
+  vacate(): void {
+    this.#busy -= 1;
+  }
+
+  /** A task waits in a session's queue. */
+  wait(hash: number, max: number): void {
+    const group = this.#of(hash);
+    group.waiting += 1;
+    group.least = Math.min(group.least, max);
+    this.#rank(group);
+  }
+
+  /** It waits no more. */
+  stir(hash: number): void {
+    const group = this.#of(hash);
+    group.waiting -= 1;
+    if (group.waiting === 0) group.least = Infinity;
+    this.#rank(group);
+  }
+
+  /** A task is due: it is the head if it comes before what is known. */
+  offer(hash: number, task: Head): void {
+    const group = this.#of(hash);
+    if (group.head !== null && !comesBefore(task, group.head)) return;
+    group.head = task;
+    this.#rank(group);
+  }
+
+  /** This is the head by now, and whether the group is paused. */
+  see(hash: number, head: Head | null, paused: boolean): void {
+    const group = this.#of(hash);
+    group.head = head;
+    group.paused = paused;
+    this.#rank(group);
+  }
+
+  /** Takes the group out that comes next, until `release`; null when nothing may start. */
+  next(): Group | null {
+    const group = this.#startable.take();
+    if (group !== null) group.chosen = true;
+    return group;
+  }
+
+  /** Takes a group out that may have nothing to start, until `release`; false when it is out already. */
+  choose(hash: number): Group | null {
+    const group = this.#of(hash);
+    if (group.chosen) return null;
+    group.chosen = true;
+    this.#startable.remove(group);
+    return group;
+  }
+
+  release(group: Group): void {
+    group.chosen = false;
+    this.#rank(group);
+  }
+
+  #of(hash: number): Group {
+    let group = this.#groups.get(hash);
+    if (group === undefined) {
+      group = {
+        hash,
+        rank: -1,
+        running: 0,
+        waiting: 0,
+        least: Infinity,
+        head: null,
+        paused: false,
+        chosen: false,
+      };
+      this.#groups.set(hash, group);
+    }
+    return group;
+  }
+
+  #rank(group: Group): void {
+    if (mayStart(group)) this.#startable.put(group);
+    else this.#startable.remove(group);
+    const idle = group.running === 0 && group.waiting === 0 && group.head === null;
+    if (idle && !group.chosen) this.#groups.delete(group.hash);
+  }
+}
+
+/** Whether one more session may have the group's first task. */
+function mayStart({ head, running, least, paused, chosen }: Group): boolean {
+  return head !== null && !paused && !chosen && head.max >= running && least >= running;
+}
+
+/** In the order of a group's tasks. */
+export function comesBefore(a: Head, b: Head): boolean {
+  return a.max === b.max ? a.id < b.id : a.max > b.max;
+}
+
+/**
+ * Whether the first task of `a` comes before that of `b`.
+ *
+ * @param fewer how many less of `a` will run when it starts.
+ */
+export function precedes(a: Group, b: Group, fewer: number): boolean {
+  if (a.head === null || b.head === null) return b.head === null;
+  const difference = a.head.max - a.running + fewer - (b.head.max - b.running);
+  return difference === 0 ? a.head.id < b.head.id : difference > 0;
 }

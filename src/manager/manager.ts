@@ -8,20 +8,24 @@ import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
+import { Claiming } from "./claiming.js";
 import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Ledgers } from "./ledgers.js";
+import { Lookout } from "./lookout.js";
 import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
 import { Pauses } from "./pauses.js";
 import { Pruning } from "./pruning.js";
 import { RemotePids } from "./remotePids.js";
 import { Renewal } from "./renewal.js";
+import { RunTimes } from "./runTimes.js";
 import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
 import { Sessions, type SessionEvents } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
+import { Starts } from "./starts.js";
 import { taskTable, type TaskTable } from "./table.js";
 import { Turn } from "./turn.js";
 import { WakeUps } from "./wakeUps.js";
@@ -48,6 +52,7 @@ export class Manager implements LifecycleHooks {
   readonly #outbox = new Outbox();
   readonly #cancellations = new Cancellations();
   readonly #remotePids = new RemotePids();
+  readonly #starts = new Starts();
   readonly #executors: Executors;
   readonly #sessions: Sessions;
   readonly #ledgers: Ledgers;
@@ -97,8 +102,11 @@ export class Manager implements LifecycleHooks {
       log,
       writeLine: options.writeLine,
     });
+    const runTimes = new RunTimes();
     this.#sessions = new Sessions({
       executors: this.#executors,
+      groups: this.#groups,
+      runTimes,
       maxThreads: () => this.#entry.parameters["pg_conf.threads"],
       events: this.#sessionEvents(),
       log,
@@ -121,8 +129,18 @@ export class Manager implements LifecycleHooks {
       groups: this.#groups,
       outbox: this.#outbox,
       remotePids: this.#remotePids,
-      ledgers: this.#ledgers,
       pauses,
+      lookout: new Lookout({ table: this.#table, groups: this.#groups }),
+      claiming: new Claiming({
+        table: this.#table,
+        sessions: this.#sessions,
+        groups: this.#groups,
+        outbox: this.#outbox,
+        ledgers: this.#ledgers,
+        runTimes,
+        log,
+      }),
+      starts: this.#starts,
       log,
     });
     this.#renewal = new Renewal({
@@ -184,12 +202,13 @@ export class Manager implements LifecycleHooks {
         this.#workforce.letGo();
         this.#bell.ring();
       },
-      result: (result, owner, hash) => {
-        this.#groups.end(hash);
-        this.#outbox.add(result, owner);
-      },
+      result: (result, owner, { hash, max }) => this.#outbox.add(result, owner, { hash, max }),
+      started: (task) => this.#starts.add(task),
       remote: (place) => this.#remotePids.add(place),
-      lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
+      lost: (task, owner, front) => {
+        this.#groups.begin(task.hash);
+        this.#orphans.lost({ ...task, owner }, front);
+      },
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),

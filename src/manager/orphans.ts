@@ -65,11 +65,15 @@ export class Orphans {
     return this.#orphans.has(id);
   }
 
-  /** A session of ours was lost in the middle of this run, which its group counts already. */
-  lost(run: OwnedRow): void {
+  /**
+   * A session of ours was lost that had this task, which its group counts already.
+   *
+   * @param ran whether it was the one that ran: the others waited behind it, and are not to blame.
+   */
+  lost(run: OwnedRow, ran = true): void {
     // Rescued, started and lost again before the next check: its group still counts the first time.
     this.#forget(run.id);
-    this.#orphans.set(run.id, { ...run, blame: !this.#forgiving, ours: true });
+    this.#orphans.set(run.id, { ...run, blame: ran && !this.#forgiving, ours: true });
   }
 
   /** The server or the network went, not the sessions by their own doing, until the next scan. */

@@ -6,15 +6,24 @@ import type { OwnedTask } from "./sql/giveBack.js";
 const mostText = 8 * 1024 * 1024;
 const mostResults = 1000;
 
+/** A task that did not run, or left nothing behind. */
+export interface ReturnedTask extends OwnedTask {
+  /** Where it stands in its group, when that is known. */
+  readonly due?: { readonly hash: number; readonly max: number };
+}
+
 /** What has come out and is not in its row yet. */
 export class Outbox {
   #results: OwnedResult[] = [];
-  #returns: OwnedTask[] = [];
-  readonly #held: { results: OwnedResult[]; returns: OwnedTask[] } = { results: [], returns: [] };
+  #returns: ReturnedTask[] = [];
+  readonly #held: { results: OwnedResult[]; returns: ReturnedTask[] } = {
+    results: [],
+    returns: [],
+  };
 
-  add(result: RunResult, owner: string): void {
+  add(result: RunResult, owner: string, due?: ReturnedTask["due"]): void {
     if (result.outcome === "ended") this.#results.push({ ...result, owner });
-    else this.#returns.push({ id: result.id, owner });
+    else this.#returns.push({ id: result.id, owner, ...(due === undefined ? {} : { due }) });
   }
 
   /** Whether there is nothing to write now. */
@@ -51,18 +60,18 @@ export class Outbox {
     return this.#results.splice(0, count);
   }
 
-  takeReturns(): OwnedTask[] {
+  takeReturns(): ReturnedTask[] {
     return this.#returns.splice(0, mostResults);
   }
 
   /** For what was not written since the connection went: first in the next statement. */
-  putBack(results: readonly OwnedResult[], returns: readonly OwnedTask[]): void {
+  putBack(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
     this.#results = [...results, ...this.#results];
     this.#returns = [...returns, ...this.#returns];
   }
 
   /** For what cannot be written now: it waits for `release`. */
-  hold(results: readonly OwnedResult[], returns: readonly OwnedTask[]): void {
+  hold(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
     this.#held.results.push(...results);
     this.#held.returns.push(...returns);
   }

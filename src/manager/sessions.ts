@@ -1,29 +1,40 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
-import type { FreeSession, KeptSession } from "./sql/claim.js";
-import type { OwnedTask } from "./sql/giveBack.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
+import type { Groups } from "./groups.js";
+import { elapsedMs, type RunTimes } from "./runTimes.js";
+import { SessionQueue, type Held } from "./sessionQueue.js";
+import type { ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { OwnedTask } from "./sql/giveBack.js";
 import type { RemotePid } from "./sql/remotePid.js";
 
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
 
+/** After this a front is slow: what waits behind it is called back, in ms. */
+const slowMs = 50;
+
 /**
  *   opening ──opened──▶ free ◀──────result── busy
- *      │                 │ ▲                  ▲
- *      │            offer│ │withdraw          │
- *      │                 ▼ │                  │
+ *      │                 │ ▲     of the last  ▲ │
+ *      │            offer│ │withdraw          │ │ assign
+ *      │                 ▼ │                  │◀┘
  *      │              offered ──────assign────┘
  *      ▼
  *    gone ◀── any state, when closed, lost, or its thread ended
  */
+type State = "opening" | "free" | "offered" | "busy" | "closing" | "gone";
+
 interface Session {
   readonly number: number;
   readonly thread: ExecutorThread;
-  state: "opening" | "free" | "offered" | "busy" | "closing";
+  state: State;
   backend: BackendIdentity | null;
-  run: { readonly id: string; readonly hash: number } | null;
+  /** Not empty while it is busy. */
+  readonly queue: SessionQueue;
+  /** Whether its front has run so long that nothing may wait behind it. */
+  slow: boolean;
   /** Set while it stays with a group for tasks with count or live. */
   kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }
@@ -31,22 +42,44 @@ interface Session {
 /** A run for a session; with `keep` the session stays with its group. */
 export interface AssignedRun extends Run {
   readonly hash: number;
+  readonly max: number;
+  readonly alone: boolean;
   readonly keep: boolean;
+  /** Whether its row says that it runs. */
+  readonly shown: boolean;
 }
 
 /** A session that a claim may use. */
-export interface OfferedSession extends FreeSession {
+export interface OfferedSession extends ClaimingSession {
   readonly number: number;
+  /** Null when it takes any task; else it stays with one group. */
+  readonly kept: KeptSession | null;
+}
+
+/** A busy session that may get more to do. */
+export interface RoomySession extends ClaimingSession {
+  readonly number: number;
+  /** How long it is busy without that, as far as one can tell, in ms. */
+  aheadMs: number;
+  /** Of which groups it has tasks. */
+  readonly groups: readonly number[];
+}
+
+/** A task that runs, although its row does not say so yet. */
+export interface StartedTask extends OwnedTask {
+  /** When it started; null is now, as far as one can tell. */
+  readonly start: string | null;
 }
 
 export interface SessionEvents {
   /** A session is free, or is no more: there may be something to do. */
   changed(): void;
-  result(result: RunResult, owner: string, hash: number): void;
+  result(result: RunResult, owner: string, task: Held): void;
+  started(task: StartedTask): void;
   /** A remote task runs in a process of its own server. */
   remote(place: RemotePid): void;
-  /** A session ended in the middle of a run. */
-  lost(run: { readonly id: string; readonly hash: number }, owner: string): void;
+  /** A session ended that had this task: it ran when it was the front, else it waited behind that. */
+  lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
   opened(): void;
   unopened(reason: string): void;
   /** What the session runs is to be cancelled; `cancelled` has to follow. */
@@ -66,17 +99,28 @@ export class Sessions {
   readonly #events: SessionEvents;
   readonly #log: Log;
   readonly #maxThreads: () => number;
+  readonly #groups: Groups;
+  readonly #runTimes: RunTimes;
   readonly #sessions = new Map<number, Session>();
+  /** Which session has a task. */
+  readonly #byTask = new Map<string, Session>();
+  readonly #byOwner = new Map<string, number>();
+  readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
+  #watch: NodeJS.Timeout | null = null;
 
   constructor(options: {
     readonly executors: Executors;
+    readonly groups: Groups;
+    readonly runTimes: RunTimes;
     /** How many threads there may be when one more is thought of. */
     readonly maxThreads: () => number;
     readonly events: SessionEvents;
     readonly log: Log;
   }) {
     this.#executors = options.executors;
+    this.#groups = options.groups;
+    this.#runTimes = options.runTimes;
     this.#maxThreads = options.maxThreads;
     this.#events = options.events;
     this.#log = options.log;
@@ -87,25 +131,39 @@ export class Sessions {
   }
 
   get opening(): number {
-    return this.#count("opening");
+    return this.#counts.opening;
   }
 
   get closing(): number {
-    return this.#count("closing");
+    return this.#counts.closing;
   }
 
   get busy(): number {
-    return this.#count("busy");
+    return this.#counts.busy;
+  }
+
+  get free(): number {
+    return this.#counts.free;
+  }
+
+  /** The session of that owner's text, -1 when it is gone. */
+  numberOf(owner: string): number {
+    return this.#byOwner.get(owner) ?? -1;
+  }
+
+  /** How many tasks they have. */
+  get tasks(): number {
+    return this.#byTask.size;
   }
 
   /** Whether a session has the task now. */
   runs(id: string): boolean {
-    return [...this.#sessions.values()].some((session) => session.run?.id === id);
+    return this.#byTask.has(id);
   }
 
   /** The owners' texts of all sessions. */
   owners(): string[] {
-    return [...this.#sessions.values()].flatMap((session) => session.backend?.owner ?? []);
+    return [...this.#byOwner.keys()];
   }
 
   open(count: number): void {
@@ -113,8 +171,10 @@ export class Sessions {
     for (let each = 0; each < count; each += 1) {
       const thread = this.#threadForOneMore();
       const number = (this.#numbers += 1);
-      const session = { number, thread, backend: null, run: null, kept: null };
-      this.#sessions.set(number, { ...session, state: "opening" });
+      const session = { number, thread, backend: null, slow: false, kept: null };
+      const queue = new SessionQueue();
+      this.#sessions.set(number, { ...session, queue, state: "opening" });
+      this.#counts.opening += 1;
       opened.set(thread, [...(opened.get(thread) ?? []), number]);
     }
     for (const [thread, sessions] of opened)
@@ -124,21 +184,33 @@ export class Sessions {
   /** Takes up to `count` free sessions for a claim: each is then assigned or withdrawn. */
   offer(count: number): OfferedSession[] {
     const offered: OfferedSession[] = [];
+    if (this.#counts.free === 0) return offered;
     for (const session of this.#sessions.values()) {
       if (offered.length >= count) break;
       if (session.state !== "free" || session.backend === null) continue;
-      session.state = "offered";
+      this.#become(session, "offered");
       const { number, backend } = session;
-      offered.push({ ...backend, number, kept: keptNow(session) });
+      offered.push({ ...backend, number, kept: keptNow(session, backend) });
     }
     return offered;
+  }
+
+  /** The busy sessions that may get more than they have, the least busy first. */
+  roomy(): RoomySession[] {
+    const roomy: RoomySession[] = [];
+    for (const { number, state, backend, queue, slow } of this.#sessions.values()) {
+      if (state !== "busy" || backend === null || slow || queue.frontMs >= slowMs) continue;
+      if (queue.front?.alone === true) continue;
+      roomy.push({ ...backend, number, aheadMs: queue.expectedMs, groups: [...queue.groups] });
+    }
+    return roomy.toSorted((a, b) => a.aheadMs - b.aheadMs);
   }
 
   /** Takes offered sessions back: there was no claim. */
   withdraw(offered: readonly OfferedSession[]): void {
     for (const { number } of offered) {
       const session = this.#sessions.get(number);
-      if (session?.state === "offered") session.state = "free";
+      if (session?.state === "offered") this.#become(session, "free");
     }
   }
 
@@ -147,31 +219,35 @@ export class Sessions {
     for (const { number } of offered) {
       const session = this.#sessions.get(number);
       if (session?.state !== "offered") continue;
-      session.state = "free";
+      this.#become(session, "free");
       if (session.kept !== null) this.#close(session);
     }
   }
 
   /**
-   * Gives runs to offered sessions; those of one thread cross to it together.
+   * Gives runs to sessions, behind what they have; those of one thread cross to it together.
    *
    * @returns runs whose session ended meanwhile.
    */
-  assign(runs: readonly AssignedRun[]): Run[] {
+  assign(runs: readonly AssignedRun[]): AssignedRun[] {
     const batches = new Map<ExecutorThread, Run[]>();
-    const missed: Run[] = [];
-    for (const run of runs) {
+    const missed: AssignedRun[] = [];
+    for (const assigned of runs) {
+      const { hash, max, alone, keep, shown, ...run } = assigned;
       const session = this.#sessions.get(run.session);
-      if (session?.state !== "offered") {
-        missed.push(run);
+      if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
+        missed.push(assigned);
         continue;
       }
-      session.state = "busy";
-      session.run = { id: run.id, hash: run.hash };
-      session.kept = run.keep ? keptFurther(session, run.hash) : null;
-      batches.set(session.thread, [...(batches.get(session.thread) ?? []), run]);
+      const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
+      this.#hold(session, { id: run.id, hash, max, alone, expectedMs, shown });
+      session.kept = keep ? keptFurther(session, hash) : null;
+      const batch = batches.get(session.thread);
+      if (batch === undefined) batches.set(session.thread, [run]);
+      else batch.push(run);
     }
     for (const [thread, batch] of batches) this.#executors.dispatch(thread, batch);
+    this.#watchFronts();
     return missed;
   }
 
@@ -187,22 +263,22 @@ export class Sessions {
   }
 
   #close(session: Session): void {
-    session.state = "closing";
+    this.#become(session, "closing");
     this.#executors.tell(session.thread, { type: "close", sessions: [session.number] });
   }
 
-  /** What runs now. */
+  /** What runs now, and what waits behind it. */
   running(): OwnedTask[] {
-    return [...this.#sessions.values()].flatMap(({ run, backend }) =>
-      run === null || backend === null ? [] : [{ id: run.id, owner: backend.owner }],
+    return [...this.#sessions.values()].flatMap(({ queue, backend }) =>
+      backend === null ? [] : queue.all.map(({ id }) => ({ id, owner: backend.owner })),
     );
   }
 
   /** Cancels a run that is not wanted any more. */
   cancel(id: string): void {
-    for (const { number, thread, run } of this.#sessions.values()) {
-      if (run?.id === id) this.#executors.tell(thread, { type: "cancel", session: number, id });
-    }
+    const session = this.#byTask.get(id);
+    if (session === undefined) return;
+    this.#executors.tell(session.thread, { type: "cancel", session: session.number, id });
   }
 
   /** Cancels everything that runs, on our own account. */
@@ -223,7 +299,7 @@ export class Sessions {
         this.#opened(message.session, message.backend);
         break;
       case "unopened":
-        this.#sessions.delete(message.session);
+        this.#gone(message.session);
         this.#events.unopened(message.reason.message);
         break;
       case "results":
@@ -232,8 +308,8 @@ export class Sessions {
       case "cancel":
         this.#cancel(thread, message.session, message.id);
         break;
-      // Sessions are given one run at a time.
       case "started":
+        this.#started(message.session, message.id, message.start);
         break;
       case "remote":
         this.#remote(message.session, message.id, message.pid);
@@ -266,28 +342,110 @@ export class Sessions {
     const session = this.#sessions.get(number);
     if (session === undefined) return;
     session.backend = backend;
-    session.state = "free";
+    this.#byOwner.set(backend.owner, number);
+    this.#become(session, "free");
     this.#events.opened();
   }
 
   #result(result: RunResult): void {
     const session = this.#sessions.get(result.session);
-    if (session === undefined || session.backend === null || session.run?.id !== result.id) return;
-    const { hash } = session.run;
-    session.run = null;
-    session.state = "free";
-    this.#events.result(result, session.backend.owner, hash);
+    if (session === undefined || session.backend === null) return;
+    const held = this.#letGo(session, result.id);
+    if (held === null) return;
+    const { owner } = session.backend;
+    if (result.outcome === "ended" && result.stop !== null) {
+      const ms = elapsedMs(result.start, result.stop);
+      if (ms >= 0) this.#runTimes.add(held.hash, ms);
+    }
+    this.#events.result(result, owner, held);
+  }
+
+  #hold(session: Session, held: Held): void {
+    const { queue } = session;
+    this.#byTask.set(held.id, session);
+    if (queue.size > 0) this.#groups.wait(held.hash, held.max);
+    else {
+      this.#become(session, "busy");
+      this.#groups.occupy();
+    }
+    if (queue.add(held)) this.#groups.join(held.hash);
+  }
+
+  #letGo(session: Session, id: string): Held | null {
+    const removed = session.queue.remove(id);
+    if (removed === null) return null;
+    const { held, front, lastOfGroup } = removed;
+    this.#byTask.delete(id);
+    const next = session.queue.front;
+    if (!front) this.#groups.stir(held.hash);
+    else if (next !== null) this.#groups.stir(next.hash);
+    if (lastOfGroup) this.#groups.leave(held.hash);
+    if (front) session.slow = false;
+    if (next === null) {
+      this.#groups.vacate();
+      if (session.state === "busy") this.#become(session, "free");
+    }
+    return held;
+  }
+
+  #started(number: number, id: string, start: string): void {
+    const session = this.#sessions.get(number);
+    const front = session?.queue.front;
+    if (session?.backend === null || session === undefined || front?.id !== id) return;
+    front.shown = true;
+    this.#events.started({ id, owner: session.backend.owner, start });
+  }
+
+  /** While anything waits behind a front, or has come to be one without its row saying so. */
+  #watchFronts(): void {
+    this.#watch ??= setTimeout(() => {
+      this.#watch = null;
+      this.#lookAtFronts();
+    }, slowMs / 2);
+  }
+
+  /** Calls back what waits behind a slow front, and has the front's own row say that it runs. */
+  #lookAtFronts(): void {
+    const recalled = new Map<ExecutorThread, number[]>();
+    let watching = false;
+    let started = false;
+    for (const session of this.#sessions.values()) {
+      const { front, size, frontMs } = session.queue;
+      if (front === null || session.backend === null) continue;
+      const pending = (size > 1 && !session.slow) || !front.shown;
+      if (!pending) continue;
+      if (frontMs < slowMs) {
+        watching = true;
+        continue;
+      }
+      if (!front.shown) {
+        front.shown = true;
+        started = true;
+        this.#events.started({ id: front.id, owner: session.backend.owner, start: null });
+      }
+      if (session.slow) continue;
+      session.slow = true;
+      if (size > 1) {
+        const numbers = recalled.get(session.thread) ?? [];
+        numbers.push(session.number);
+        recalled.set(session.thread, numbers);
+      }
+    }
+    for (const [thread, sessions] of recalled)
+      this.#executors.tell(thread, { type: "recall", sessions });
+    if (watching) this.#watchFronts();
+    if (started) this.#events.changed();
   }
 
   #remote(number: number, id: string, pid: number): void {
     const session = this.#sessions.get(number);
-    if (session?.run?.id !== id || session.backend === null) return;
+    if (session?.queue.front?.id !== id || session.backend === null) return;
     this.#events.remote({ id, owner: session.backend.owner, pid });
   }
 
   #cancel(thread: ExecutorThread, number: number, id: string): void {
     const session = this.#sessions.get(number);
-    const pid = session?.run?.id === id ? session.backend?.pid : undefined;
+    const pid = session?.queue.front?.id === id ? session.backend?.pid : undefined;
     if (pid !== undefined) this.#events.cancel({ session: number, id, pid });
     else this.#executors.tell(thread, { type: "cancelled", session: number, id });
   }
@@ -296,15 +454,20 @@ export class Sessions {
     const session = this.#sessions.get(number);
     if (session === undefined) return;
     this.#sessions.delete(number);
-    if (session.run !== null && session.backend !== null) {
-      this.#events.lost(session.run, session.backend.owner);
+    if (session.backend !== null) this.#byOwner.delete(session.backend.owner);
+    this.#counts[session.state] -= 1;
+    session.state = "gone";
+    for (const [place, { id }] of [...session.queue.all].entries()) {
+      const held = this.#letGo(session, id);
+      if (held === null || session.backend === null) continue;
+      this.#events.lost({ id, hash: held.hash }, session.backend.owner, place === 0);
     }
   }
 
-  #count(state: Session["state"]): number {
-    let count = 0;
-    for (const session of this.#sessions.values()) if (session.state === state) count += 1;
-    return count;
+  #become(session: Session, state: State): void {
+    this.#counts[session.state] -= 1;
+    this.#counts[state] += 1;
+    session.state = state;
   }
 
   #threadForOneMore(): ExecutorThread {
@@ -319,9 +482,9 @@ export class Sessions {
   }
 }
 
-function keptNow({ kept }: Session): KeptSession | null {
+function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): KeptSession | null {
   if (kept === null) return null;
-  return { hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
+  return { owner, pid, hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
 }
 
 function keptFurther({ kept }: Session, hash: number): NonNullable<Session["kept"]> {

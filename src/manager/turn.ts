@@ -1,20 +1,20 @@
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
-import type { Ledgers } from "./ledgers.js";
-import type { Outbox } from "./outbox.js";
+import type { Outbox, ReturnedTask } from "./outbox.js";
 import { isPassing } from "./passing.js";
 import type { Pauses } from "./pauses.js";
 import type { RemotePids } from "./remotePids.js";
-import type { OfferedSession, Sessions } from "./sessions.js";
+import type { Claiming, Claimed } from "./claiming.js";
+import type { Lookout } from "./lookout.js";
+import type { Sessions } from "./sessions.js";
+import type { Starts } from "./starts.js";
 import type { ManagerSettings } from "./settings.js";
 import { readShape, type Shape } from "./shape.js";
-import { claim, type Claim } from "./sql/claim.js";
 import { complete, type OwnedResult } from "./sql/complete.js";
 import { expire } from "./sql/expire.js";
-import { giveBack, type OwnedTask } from "./sql/giveBack.js";
-import { nearestPlan } from "./sql/nearestPlan.js";
-import { promote } from "./sql/promote.js";
+import { giveBack } from "./sql/giveBack.js";
+import { showStarted } from "./sql/showStarted.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import { unwanted } from "./sql/unwanted.js";
 import { showRemotePids } from "./sql/remotePid.js";
@@ -34,9 +34,14 @@ export interface TurnOutcome {
   readonly putOff: boolean;
 }
 
+/** How often it is looked whether what sessions have is wanted any longer, when that is much, in ms. */
+const watchMs = 25;
+/** How many tasks of sessions are looked at each time. */
+const fewTasks = 64;
+
 /**
- * One turn of the manager: writes what came out, marks what became due, gives due tasks to free
- * sessions. All of it is sent at once, so that a turn costs one round trip.
+ * One turn of the manager: writes what came out, marks and looks what became due, all of it in one
+ * round trip; then gives due tasks to sessions.
  */
 export class Turn {
   readonly #table: TaskTable;
@@ -44,15 +49,18 @@ export class Turn {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #remotePids: RemotePids;
-  readonly #ledgers: Ledgers;
   readonly #pauses: Pauses;
   readonly #log: Log;
-  /** Due tasks whose row somebody has locked: not looked at until `release` finds them free. */
-  #locked: string[] = [];
+  readonly #lookout: Lookout;
+  readonly #claiming: Claiming;
+  readonly #starts: Starts;
   /** Null when it has to be read anew. */
   #shape: Shape | null = null;
   /** Results that the server refused: said once, not at each try. */
   readonly #refused = new Set<string>();
+  /** Whether somebody may have stopped or deleted what sessions have, and when that was last looked at. */
+  #unwatched = false;
+  #watchedAt = 0;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -60,8 +68,10 @@ export class Turn {
     readonly groups: Groups;
     readonly outbox: Outbox;
     readonly remotePids: RemotePids;
-    readonly ledgers: Ledgers;
     readonly pauses: Pauses;
+    readonly lookout: Lookout;
+    readonly claiming: Claiming;
+    readonly starts: Starts;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -69,24 +79,32 @@ export class Turn {
     this.#groups = options.groups;
     this.#outbox = options.outbox;
     this.#remotePids = options.remotePids;
-    this.#ledgers = options.ledgers;
     this.#pauses = options.pauses;
+    this.#lookout = options.lookout;
+    this.#claiming = options.claiming;
+    this.#starts = options.starts;
     this.#log = options.log;
   }
 
   /** Whether something waits for rows that somebody has locked. */
   get waiting(): boolean {
-    return this.#locked.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
+    return this.#claiming.locked.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
   async release(client: Client): Promise<void> {
     this.#outbox.release();
     this.#remotePids.release();
+    this.#starts.release();
     try {
-      await this.#pauses.retry(client);
-      if (this.#locked.length === 0) return;
-      this.#locked = await stillLocked(client, this.#table, this.#locked);
+      if (this.#pauses.size > 0) {
+        await this.#pauses.retry(client);
+        this.#lookout.change();
+      }
+      if (this.#claiming.locked.length === 0) return;
+      const { locked, free } = await stillLocked(client, this.#table, this.#claiming.locked);
+      this.#claiming.locked = locked;
+      for (const task of free) this.#lookout.offer(task);
     } catch (error) {
       this.#weigh(error);
     }
@@ -104,43 +122,47 @@ export class Turn {
   ): Promise<TurnOutcome> {
     // Read before anything is sent: what is sent together has to go out in this order.
     const shape = (this.#shape ??= await readShape(client, this.#table));
-    const most = Math.min(room.start, settings.fetch, settings.limit);
-    const offered = this.#sessions.offer(most);
+    const pressed = this.#groups.startable > 0 && this.#sessions.free === 0;
+    const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const [promoted, shown, written, returned, claiming, nearest, watched] =
-      await Promise.allSettled([
-        // First, so that a pause after a run finds all that is due.
-        promote(client, this.#table),
-        // Before results: a task that has ended has no process any more.
-        this.#showRemote(client),
-        this.#write(client, shape, results),
-        returns.length === 0 ? new Set<string>() : giveBack(client, this.#table, returns),
-        this.#claim(client, offered, room.lookAhead),
-        nearestPlan(client, this.#table),
-        room.watch ? this.#cancelUnwanted(client) : null,
-      ]);
-    this.#settleReturns(returns, returned);
-    const { claimed, gone: unable, more, locked } = this.#settleClaim(offered, claiming);
-    const problems = [promoted, shown, written, returned, claiming, nearest, watched].flatMap(
-      (each) => (each.status === "rejected" ? [each.reason as unknown] : []),
+    const outcomes = await Promise.allSettled([
+      // First, so that a pause after a run finds all that is due.
+      this.#lookout.promote(client),
+      // Before results: a task that has ended has no process any more.
+      this.#showRemote(client),
+      this.#showStarted(client),
+      this.#write(client, shape, results),
+      this.#giveBack(client, returns),
+      // After results: a task that was planned anew while it ran is due again.
+      this.#lookout.look(client, looking),
+      this.#lookout.nearest(client, pressed && results.length === 0),
+      this.#cancelUnwanted(client, room.watch),
+    ]);
+    const problems = outcomes.flatMap((each) =>
+      each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const gone = unable > 0 ? await this.#expire(client, settings) : 0;
+    const [promoted, , , , , looked] = outcomes;
+    const claimed = await this.#claim(client, settings, room);
+    const late = looked.status === "fulfilled" ? looked.value.gone : [];
+    const gone = await this.#expire(client, settings, [...late, ...claimed.gone]);
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
-      claimed: claimed.length,
-      more,
+      claimed: claimed.claimed,
+      more: claimed.more,
       again:
         gone > 0 ||
         // Behind a locked task there may be one of its group that can start.
-        locked.length > 0 ||
+        claimed.locked > 0 ||
+        claimed.full ||
         !this.#outbox.empty ||
         !this.#remotePids.empty ||
-        (promoted.status === "fulfilled" && promoted.value) ||
-        (claimed.length === most && more > 0),
-      nearestMs: nearest.status === "fulfilled" ? nearest.value : null,
+        !this.#starts.empty ||
+        (looked.status === "fulfilled" && looked.value.again) ||
+        (promoted.status === "fulfilled" && promoted.value),
+      nearestMs: this.#lookout.nearestMs,
       putOff: problems.length > 0,
     };
   }
@@ -157,17 +179,40 @@ export class Turn {
     }
   }
 
-  async #expire(client: Client, settings: ManagerSettings): Promise<number> {
+  async #showStarted(client: Client): Promise<void> {
+    const tasks = this.#starts.take();
+    if (tasks.length === 0) return;
+    try {
+      const locked = await showStarted(client, this.#table, tasks);
+      this.#starts.hold(tasks.filter(({ id }) => locked.has(id)));
+    } catch (error) {
+      this.#starts.hold(tasks);
+      throw error;
+    }
+  }
+
+  async #expire(
+    client: Client,
+    settings: ManagerSettings,
+    hashes: readonly number[],
+  ): Promise<number> {
+    if (hashes.length === 0) return 0;
     try {
       this.#shape = await readShape(client, this.#table);
-      return await expire(client, this.#table, this.#shape, settings.batch);
+      return await expire(client, this.#table, this.#shape, hashes, settings.batch);
     } catch (error) {
       this.#weigh(error);
       return 0;
     }
   }
 
-  async #cancelUnwanted(client: Client): Promise<void> {
+  async #cancelUnwanted(client: Client, watch: boolean): Promise<void> {
+    this.#unwatched ||= watch;
+    if (!this.#unwatched) return;
+    const now = performance.now();
+    if (this.#sessions.tasks > fewTasks && now - this.#watchedAt < watchMs) return;
+    this.#unwatched = false;
+    this.#watchedAt = now;
     const running = this.#sessions.running();
     if (running.length === 0) return;
     for (const id of await unwanted(client, this.#table, running)) this.#sessions.cancel(id);
@@ -175,54 +220,35 @@ export class Turn {
 
   async #claim(
     client: Client,
-    offered: readonly OfferedSession[],
-    lookAhead: number,
-  ): Promise<Claim> {
-    if (offered.length + lookAhead === 0) return nothing;
-    return await claim(client, this.#table, {
-      sessions: offered,
-      running: this.#groups.running,
-      lookAhead,
-      except: this.#locked,
-    });
+    settings: ManagerSettings,
+    room: { readonly start: number; readonly lookAhead: number },
+  ): Promise<Claimed> {
+    const { fetch, limit } = settings;
+    try {
+      return await this.#claiming.fill(client, { ...room, fetch, limit });
+    } catch (error) {
+      this.#weigh(error);
+      return { claimed: 0, more: 0, gone: [], locked: 0, full: false };
+    }
   }
 
-  #settleClaim(offered: readonly OfferedSession[], outcome: PromiseSettledResult<Claim>): Claim {
-    if (outcome.status === "rejected") {
-      this.#sessions.withdraw(offered);
-      return nothing;
-    }
-    const { claimed, locked } = outcome.value;
-    this.#locked.push(...locked);
-    const numbers = new Map(offered.map((session) => [session.owner, session.number]));
-    const runs = claimed.flatMap(({ owner, ...task }) => {
-      const session = numbers.get(owner);
-      return session === undefined ? [] : [{ ...task, session, ledger: this.#ledgers.next() }];
-    });
-    for (const run of runs) {
-      this.#log.debug({ id: run.id, group: run.group }, "task starts");
-      this.#groups.begin(run.hash);
-    }
-    const missed = new Set(this.#sessions.assign(runs).map((run) => run.id));
-    this.#sessions.settle(offered);
-    for (const { id, owner, hash } of claimed) {
-      if (!missed.has(id)) continue;
-      this.#groups.end(hash);
-      this.#outbox.putBack([], [{ id, owner }]);
-    }
-    return outcome.value;
-  }
-
-  #settleReturns(
-    returns: readonly OwnedTask[],
-    outcome: PromiseSettledResult<ReadonlySet<string>>,
-  ): void {
-    if (outcome.status === "rejected") this.#outbox.hold([], returns);
-    else
+  async #giveBack(client: Client, returns: readonly ReturnedTask[]): Promise<void> {
+    if (returns.length === 0) return;
+    try {
+      const locked = await giveBack(client, this.#table, returns);
       this.#outbox.hold(
         [],
-        returns.filter((task) => outcome.value.has(task.id)),
+        returns.filter((task) => locked.has(task.id)),
       );
+      for (const { id, due } of returns) {
+        if (locked.has(id)) continue;
+        if (due === undefined) this.#lookout.change();
+        else this.#lookout.offer({ id, ...due });
+      }
+    } catch (error) {
+      this.#outbox.hold([], returns);
+      throw error;
+    }
   }
 
   /**
@@ -297,5 +323,3 @@ export class Turn {
     this.#log.debug({ err: problem }, "turn put off");
   }
 }
-
-const nothing: Claim = { claimed: [], gone: 0, more: 0, locked: [] };

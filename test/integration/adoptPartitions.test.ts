@@ -8,6 +8,7 @@ import { rescue } from "../../src/manager/sql/rescue.js";
 import { readShape } from "../../src/manager/shape.js";
 import type { Client } from "../../src/shared/database.js";
 import { literal } from "../../src/shared/sqlText.js";
+import { claimOf } from "../support/claims.js";
 import { createDatabase } from "../support/database.js";
 import { partitionedById, partitionedByPlan } from "../support/foreignTables.js";
 import { test } from "../support/limitedTest.js";
@@ -153,13 +154,7 @@ describe("statements on a partitioned table", () => {
         committed: false,
       } as const;
       const works: Record<string, (stub: Client) => Promise<unknown>> = {
-        claim: (stub) =>
-          claim(stub, table, {
-            sessions: [{ owner, pid: 1, kept: null }],
-            running: new Map(),
-            lookAhead: 5,
-            except: [],
-          }),
+        claim: (stub) => claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1 })),
         complete: (stub) => complete(stub, table, shape, [{ ...result, session: 1 }]),
         giveBack: (stub) => giveBack(stub, table, [{ id: "5", owner }]),
         promote: (stub) => promote(stub, table),

@@ -3,6 +3,7 @@ import { beforeEach } from "node:test";
 import { claim, type Claim } from "../../src/manager/sql/claim.js";
 import { taskTable } from "../../src/manager/table.js";
 import { createDatabase, serverMajor } from "../support/database.js";
+import { claimOf } from "../support/claims.js";
 import { test } from "../support/limitedTest.js";
 import { openManagerConnection } from "../support/managerConnection.js";
 
@@ -36,21 +37,11 @@ interface Circumstances {
 
 async function claimed(circumstances: Circumstances = {}): Promise<Claim> {
   const { sessions = 10, running = {}, lookAhead = 0, except = [] } = circumstances;
-  const groups = Object.keys(running);
-  const { rows } = await user.query<{ hash: number }>(
-    "SELECT hashtext(name) AS hash FROM unnest($1::text[]) WITH ORDINALITY AS g(name, place) ORDER BY place",
-    [groups],
+  const { rows } = await user.query<{ name: string; hash: number }>(
+    `SELECT DISTINCT "group" AS name, hash FROM task`,
   );
-  return await claim(manager, table, {
-    sessions: Array.from({ length: sessions }, (_, index) => ({
-      owner: `owner ${index}`,
-      pid: 1000 + index,
-      kept: null,
-    })),
-    running: new Map(groups.map((group, index) => [rows[index]?.hash ?? 0, running[group] ?? 0])),
-    lookAhead,
-    except,
-  });
+  const groups = new Map(rows.map(({ name, hash }) => [hash, running[name] ?? 0]));
+  return await claim(manager, table, claimOf(groups, { sessions, lookAhead, except }));
 }
 
 /** Ids in the order in which sessions were given to them. */
@@ -95,6 +86,8 @@ test("a claim marks the row and returns all that a run needs", async () => {
       id: "1",
       owner: "owner 0",
       hash,
+      max: 0,
+      alone: true,
       input: "SELECT 7",
       group: "mine",
       timeoutMs: 1500,
@@ -106,7 +99,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },
   ]);
-  assert.deepEqual(rest, { gone: 0, more: 0, locked: [] });
+  assert.deepEqual(rest, { gone: [], more: 0, alone: 0, locked: [], heads: [] });
 });
 
 test("the larger max minus running goes first, then the smaller id", async () => {
@@ -176,7 +169,7 @@ test("a row that somebody holds is reported and passed over", async () => {
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = 2 FOR UPDATE");
   const first = await claimed();
-  assert.deepEqual([order(first), first.locked], [["1", "3"], ["2"]]);
+  assert.deepEqual([order(first), first.locked.map(({ id }) => id)], [["1", "3"], ["2"]]);
   await holder.query("ROLLBACK");
   assert.deepEqual(order(await claimed()), ["2"]);
 });
@@ -197,7 +190,7 @@ test("due tasks that are active no longer are passed over and counted, those wit
   await add({ group: "b", plan: "2001-01-01", active: "1 day", max: -1 });
   await add({ group: "c", plan: "2001-01-01", active: "1000 years" });
   const outcome = await claimed();
-  assert.deepEqual([order(outcome), outcome.gone], [["2", "3"], 1]);
+  assert.deepEqual([order(outcome), outcome.gone.map(({ id }) => id)], [["2", "3"], ["1"]]);
   assert.deepEqual(await states(), ["PLAN", "WORK", "WORK"]);
 });
 
@@ -210,7 +203,10 @@ test("a task is claimed though its active reaches beyond all time", async () => 
   for (const plan of endless) await add({ group: `d ${plan}`, plan, active: "infinity" });
   const outcome = await claimed();
   assert.deepEqual(order(outcome), ["1", "2", "4", "5"].slice(0, 2 + endless.length));
-  assert.equal(outcome.gone, 1);
+  assert.deepEqual(
+    outcome.gone.map(({ id }) => id),
+    ["3"],
+  );
 });
 
 test("changing max or group of a planned task counts from the next claim", async () => {

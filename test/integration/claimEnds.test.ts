@@ -274,7 +274,10 @@ test("tasks whose plan has come become ready, and only they", async () => {
   await planned("2100-01-01");
   await planned("yesterday");
   assert.deepEqual(await rows("ready"), [{ ready: false }, { ready: false }, { ready: false }]);
-  assert.equal(await holding(3, () => promote(manager, table)), false);
+  assert.deepEqual(
+    (await holding(3, () => promote(manager, table))).due.map(({ id }) => id),
+    ["1"],
+  );
   assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: false }]);
   await promote(manager, table);
   assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: true }]);
@@ -285,8 +288,8 @@ test("a thousand tasks whose plan has come may not be all", async () => {
     "INSERT INTO task (input, plan) SELECT 'SELECT 1', '2100-01-01' FROM generate_series(1, 1500)",
   );
   await manager.query("UPDATE public.task SET plan = 'yesterday'");
-  assert.equal(await promote(manager, table), true);
-  assert.equal(await promote(manager, table), false);
+  assert.equal((await promote(manager, table)).more, true);
+  assert.equal((await promote(manager, table)).more, false);
   assert.deepEqual((await user.query("SELECT count(*)::int FROM task WHERE ready")).rows, [
     { count: 1500 },
   ]);
@@ -327,19 +330,23 @@ test("tasks that are active no longer expire, some at a time", async () => {
   await user.query(
     "INSERT INTO task (input, plan, active) VALUES ('SELECT 1', '-infinity', '178000000 years')",
   );
-  assert.equal(await expire(manager, table, shape, 2), 2);
-  assert.equal(await expire(manager, table, shape, 2), 1);
-  assert.equal(await expire(manager, table, shape, 2), 0);
+  const { rows: groups } = await user.query<{ hash: number }>("SELECT DISTINCT hash FROM task");
+  const hashes = groups.map(({ hash }) => hash);
+  assert.equal(await expire(manager, table, shape, hashes, 2), 2);
+  assert.equal(await expire(manager, table, shape, [], 2), 0);
+  assert.equal(await expire(manager, table, shape, hashes, 2), 1);
+  assert.equal(await expire(manager, table, shape, hashes, 2), 0);
   assert.deepEqual(
     (await rows("state::text")).map((row) => row["state"]),
     ["GONE", "GONE", "GONE", "PLAN", "PLAN", "PLAN"],
   );
 });
 
-test("of locked tasks those still count that are due and held", async () => {
+test("of locked tasks those still count that are due and held, and those that are free are due again", async () => {
   await user.query(
     "INSERT INTO task (input, plan) SELECT 'SELECT 1', p::timestamptz FROM unnest('{now,now,2100-01-01}'::text[]) AS p",
   );
-  const locked = await holding(1, () => stillLocked(manager, table, ["1", "2", "3", "99"]));
-  assert.deepEqual(locked, ["1"]);
+  const found = await holding(1, () => stillLocked(manager, table, ["1", "2", "3", "99"]));
+  const { rows: hashes } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = 2");
+  assert.deepEqual(found, { locked: ["1"], free: [{ id: "2", hash: only(hashes).hash, max: 0 }] });
 });

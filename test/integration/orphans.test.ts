@@ -75,7 +75,7 @@ test("what a scan finds counts as running until it is rescued", async () => {
   const task = await running();
   const known = await running();
   await orphans.scan(manager, (row) => row.id === known.id);
-  assert.deepEqual(groups.running, new Map([[task.hash, 1]]));
+  assert.equal(groups.get(task.hash)?.running, 1);
   await orphans.scan(manager, (row) => row.id === known.id);
   assert.equal(groups.total, 1);
   assert.equal(await orphans.check(manager, request), 1);

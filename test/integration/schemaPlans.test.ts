@@ -4,13 +4,19 @@ import { claim } from "../../src/manager/sql/claim.js";
 import { complete } from "../../src/manager/sql/complete.js";
 import { expire } from "../../src/manager/sql/expire.js";
 import { giveBack } from "../../src/manager/sql/giveBack.js";
+import { inserted } from "../../src/manager/sql/inserted.js";
 import { nearestPlan } from "../../src/manager/sql/nearestPlan.js";
 import { promote } from "../../src/manager/sql/promote.js";
 import { rescue, stillOwned } from "../../src/manager/sql/rescue.js";
+import { showStarted } from "../../src/manager/sql/showStarted.js";
+import { stillLocked } from "../../src/manager/sql/stillLocked.js";
+import { sweep } from "../../src/manager/sql/sweep.js";
+import { unwanted } from "../../src/manager/sql/unwanted.js";
 import { readShape } from "../../src/manager/shape.js";
 import { taskTable } from "../../src/manager/table.js";
 import type { Client } from "../../src/shared/database.js";
 import { literal } from "../../src/shared/sqlText.js";
+import { claimOf, fronts } from "../support/claims.js";
 import { createDatabase } from "../support/database.js";
 import { stubClient } from "../support/stubClient.js";
 import { openManager } from "../support/taskTables.js";
@@ -84,19 +90,32 @@ const shape = await readShape(manager, table);
 
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) =>
+    claim(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
+  "claim behind others": (stub) =>
     claim(stub, table, {
-      sessions: ids.map((id) => ({ owner: `${id} x`, pid: Number(id), kept: null })),
-      running: new Map([[1, 1]]),
-      lookAhead: 100,
+      groups: [{ hash: 1, running: 1, max: 0, id: 1n, most: 100, places: fronts(100) }],
+      places: [],
+      kept: [],
+      look: 0,
       except: [],
     }),
   "claim around locked rows": (stub) =>
-    claim(stub, table, {
-      sessions: [{ owner, pid: 1, kept: null }],
-      running: new Map(),
-      lookAhead: 0,
-      except: ids,
-    }),
+    claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
+  inserted: (stub) => inserted(stub, table, 1n, 100),
+  "show started": (stub) =>
+    showStarted(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner, start: null })),
+    ),
+  "still locked": (stub) => stillLocked(stub, table, ids),
+  sweep: (stub) => sweep(stub, table, { after: 0, limit: 100, except: ids }),
+  unwanted: (stub) =>
+    unwanted(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
   complete: (stub) =>
     complete(
       stub,
@@ -114,7 +133,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
         committed: false,
       })),
     ),
-  expire: (stub) => expire(stub, table, shape, 100),
+  expire: (stub) => expire(stub, table, shape, [1, 2], 100),
   "give back": (stub) =>
     giveBack(
       stub,

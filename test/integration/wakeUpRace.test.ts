@@ -3,6 +3,10 @@ import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../src/embedded/port.js";
 import { Bell } from "../../src/manager/bell.js";
 import { listen } from "../../src/manager/connection.js";
+import { Claiming } from "../../src/manager/claiming.js";
+import { Lookout } from "../../src/manager/lookout.js";
+import { RunTimes } from "../../src/manager/runTimes.js";
+import { Starts } from "../../src/manager/starts.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
@@ -94,14 +98,17 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
     writeLine: () => {},
   });
   const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
-  const others = { opened: nothing, unopened: nothing, cancel: nothing };
+  const others = { opened: nothing, unopened: nothing, cancel: nothing, started: nothing };
+  const groups = new Groups();
+  const runTimes = new RunTimes();
   const sessions = new Sessions({
     executors,
+    groups,
+    runTimes,
     maxThreads: () => 1,
     events: { ...events, ...others },
     log,
   });
-  const groups = new Groups();
   const outbox = new Outbox();
   const pauses = new Pauses(table);
   const ledgers = new Ledgers({ table, log });
@@ -122,7 +129,12 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       outbox,
       ledgers,
       orphans: new Orphans({ table, groups, pauses, log }),
-      turn: new FindingTurn({ table, sessions, groups, outbox, remotePids, ledgers, pauses, log }),
+      turn: new FindingTurn({
+        ...{ table, sessions, groups, outbox, remotePids, pauses, log },
+        lookout: new Lookout({ table, groups }),
+        claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
+        starts: new Starts(),
+      }),
       workforce: new CountingWorkforce({
         sessions,
         executors,

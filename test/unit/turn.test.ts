@@ -2,14 +2,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
+import { Claiming } from "../../src/manager/claiming.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
+import { Lookout } from "../../src/manager/lookout.js";
 import { Outbox } from "../../src/manager/outbox.js";
 import { Pauses } from "../../src/manager/pauses.js";
 import { RemotePids } from "../../src/manager/remotePids.js";
+import { RunTimes } from "../../src/manager/runTimes.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import type { ManagerSettings } from "../../src/manager/settings.js";
+import { Starts } from "../../src/manager/starts.js";
 import { taskTable } from "../../src/manager/table.js";
 import { Turn } from "../../src/manager/turn.js";
 import { createLog } from "../../src/shared/log.js";
@@ -44,8 +48,12 @@ function writingTurn(outbox: Outbox): Turn {
     log,
     writeLine: () => {},
   });
+  const groups = new Groups();
+  const runTimes = new RunTimes();
   const sessions = new Sessions({
     executors,
+    groups,
+    runTimes,
     maxThreads: () => 1,
     events: {
       changed: nothing,
@@ -55,18 +63,22 @@ function writingTurn(outbox: Outbox): Turn {
       unopened: nothing,
       cancel: nothing,
       remote: nothing,
+      started: nothing,
     },
     log,
   });
   const table = taskTable("public", "task");
+  const ledgers = new Ledgers({ table, log });
   return new Turn({
     table,
     sessions,
-    groups: new Groups(),
+    groups,
     outbox,
     remotePids: new RemotePids(),
-    ledgers: new Ledgers({ table, log }),
     pauses: new Pauses(table),
+    lookout: new Lookout({ table, groups }),
+    claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
+    starts: new Starts(),
     log,
   });
 }

@@ -1,38 +1,52 @@
 import type { Client } from "../../shared/database.js";
 import type { Run } from "../../shared/messages.js";
 import type { TaskTable } from "../table.js";
+import { beside, groupPaused } from "./head.js";
 import { heldBack } from "./pause.js";
 import { takenAt } from "./takenAt.js";
 import { tooLate } from "./tooLate.js";
 
-/** A task that this claim gave to one of the offered sessions. */
+/** A task that this claim gave to a session. */
 export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly owner: string;
   readonly hash: number;
+  /** How many others of its group it starts beside. */
+  readonly max: number;
+  /** Whether nothing may wait behind it in its session, nor it behind others. */
+  readonly alone: boolean;
   /** Whether the session stays with the group for further tasks. */
   readonly keep: boolean;
 }
 
-export interface Claim {
-  readonly claimed: readonly ClaimedTask[];
-  /** How many due tasks it met that are not worth running any more. */
-  readonly gone: number;
-  /** Due tasks that are free to start but found no session, counted up to `lookAhead`. */
-  readonly more: number;
-  /** Due tasks passed over since somebody holds their row: offer them again later. */
-  readonly locked: readonly string[];
+/** A due task that was not given away. */
+export interface DueTask {
+  readonly id: string;
+  readonly hash: number;
+  readonly max: number;
 }
 
-/** A free session as a claim sees it. */
-export interface FreeSession {
+export interface Claim {
+  readonly claimed: readonly ClaimedTask[];
+  /** Due tasks it met that are not worth running any more. */
+  readonly gone: readonly DueTask[];
+  /** How many of those it looked at could start but found no place. */
+  readonly more: number;
+  /** How many of those need a session that has nothing else. */
+  readonly alone: number;
+  /** Due tasks passed over since somebody holds their row: offer them again later. */
+  readonly locked: readonly DueTask[];
+  /** The first due task that is left of each group, as far as it has looked. */
+  readonly heads: readonly (DueTask & { readonly paused: boolean })[];
+}
+
+/** A session as a claim sees it. */
+export interface ClaimingSession {
   readonly owner: string;
   readonly pid: number;
-  /** Null when it takes any task; else it stays with one group. */
-  readonly kept: KeptSession | null;
 }
 
 /** A session that runs several tasks of one group, as far as their count and live let it. */
-export interface KeptSession {
+export interface KeptSession extends ClaimingSession {
   readonly hash: number;
   /** How many tasks it has run. */
   readonly ran: number;
@@ -40,23 +54,45 @@ export interface KeptSession {
   readonly ageMs: number;
 }
 
+/** A place in a session's queue. */
+export interface Place extends ClaimingSession {
+  /** Whether it is the front of an empty queue: its task starts at once. */
+  readonly front: boolean;
+}
+
+/** A group to take tasks of. */
+export interface ClaimedGroup {
+  readonly hash: number;
+  /** How many sessions have tasks of it. */
+  readonly running: number;
+  /** Where to begin: nothing before this is due, in the order of larger max, then smaller id. */
+  readonly max: number;
+  readonly id: bigint;
+  /** How many of its tasks may start at most, or find a place of its own. */
+  readonly most: number;
+  /** Places of its own, in sessions that have tasks of it; null when it takes part in the places for all. */
+  readonly places: readonly Place[] | null;
+}
+
 export interface ClaimRequest {
-  /** Free sessions, each of which gets at most one task. */
-  readonly sessions: readonly FreeSession[];
-  /** How many of each group run now, by hash. */
-  readonly running: ReadonlyMap<number, number>;
-  /** How many more to count beyond the sessions. */
-  readonly lookAhead: number;
+  readonly groups: readonly ClaimedGroup[];
+  /** For the tasks of all groups without places of their own, best first. */
+  readonly places: readonly Place[];
+  readonly kept: readonly KeptSession[];
+  /** How many tasks of such groups to look at in all. */
+  readonly look: number;
   /** Tasks not to look at this time. */
   readonly except: readonly string[];
 }
 
 interface ClaimRow {
-  kind: "claimed" | "gone" | "more" | "locked";
+  kind: "claimed" | "gone" | "more" | "alone" | "locked" | "head";
   /** A number where the table's own column is an integer. */
   id: string | number;
-  owner: string;
   hash: number;
+  max: number;
+  paused: boolean;
+  owner: string;
   input: string;
   group: string;
   timeout_ms: number;
@@ -66,6 +102,7 @@ interface ClaimRow {
   quote: string;
   escape: string;
   null: string;
+  alone: boolean;
   keep: boolean;
   save: boolean;
   atomic: boolean;
@@ -74,51 +111,77 @@ interface ClaimRow {
 }
 
 /**
- * Gives due tasks to free sessions, one each: those with the larger `max` minus running in their
- * group first, then the smaller id. Of each group only as many are looked at as may start. Rows
- * that somebody has locked are passed over. A session that stays with a group gets a task of it
- * whose own count and live allow that; all others get sessions that take any task.
+ * Gives due tasks of chosen groups to sessions: those with the larger `max` minus running in their
+ * group first, then the smaller id. Rows that somebody has locked are passed over.
  *
- * Groups that are paused are left out; their first row says which they are.
+ * Of a group with places of its own the first due tasks get them, one behind the other: they start
+ * when those before them in their sessions have ended, so that only the other sessions count. A task
+ * that has to be alone in its session ends that row.
  *
- * The recursion visits each group's first row by the index, so its cost grows with the number of
- * groups that have something due, not with the number of tasks.
+ * All other groups share `places`. A task that has to be alone needs the front of one, and nothing
+ * goes behind it; those of its group that come after one which found no such place wait as well. A
+ * session that stays with a group gets a task of it whose own count and live allow that.
+ *
+ * Of each group the rows are read from where its last claim ended, so that what was claimed and
+ * finished before costs nothing even while a snapshot is held open.
  */
 export async function claim(
   client: Client,
   table: TaskTable,
   request: ClaimRequest,
 ): Promise<Claim> {
+  const { groups, kept } = request;
+  const places = [...request.places, ...groups.flatMap((group) => group.places ?? [])];
+  let from = request.places.length;
+  const own = groups.map((group) => {
+    const first = from;
+    from += group.places?.length ?? 0;
+    return group.places === null ? null : first;
+  });
   const { rows } = await client.query<ClaimRow>({
     name: "claim",
     text: claimStatement(table),
     values: [
-      request.sessions.map((session) => session.owner),
-      request.sessions.map((session) => session.pid),
-      [...request.running.keys()],
-      [...request.running.values()],
-      request.sessions.length + request.lookAhead,
+      groups.map((group) => group.hash),
+      groups.map((group) => group.running),
+      groups.map((group) => group.max),
+      groups.map((group) => String(group.id)),
+      groups.map((group) => group.most),
+      own,
+      places.map((place) => place.owner),
+      places.map((place) => place.pid),
+      places.map((place) => place.front),
+      request.places.length,
+      request.look,
       request.except,
-      request.sessions.map(({ kept }) => kept?.hash ?? null),
-      request.sessions.map(({ kept }) => kept?.ran ?? null),
-      request.sessions.map(({ kept }) => kept?.ageMs ?? null),
+      kept.map((session) => session.owner),
+      kept.map((session) => session.pid),
+      kept.map((session) => session.hash),
+      kept.map((session) => session.ran),
+      kept.map((session) => session.ageMs),
     ],
   });
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
+  const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });
   return {
     claimed: of("claimed").map(toTask),
-    gone: of("gone").length,
-    more: of("more").length,
-    locked: of("locked").map((row) => String(row.id)),
+    gone: of("gone").map(due),
+    more: of("more").length + of("alone").length,
+    alone: of("alone").length,
+    locked: of("locked").map(due),
+    heads: of("head").map((row) => ({ ...due(row), paused: row.paused })),
   };
 }
 
 function toTask(row: ClaimRow): ClaimedTask {
-  const { owner, hash, input, group, header, string, delimiter, quote, escape, keep } = row;
+  const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
+  const { alone, keep } = row;
   return {
     id: String(row.id),
     owner,
     hash,
+    max,
+    alone,
     input,
     group,
     timeoutMs: row.timeout_ms,
@@ -132,71 +195,101 @@ function toTask(row: ClaimRow): ClaimedTask {
   };
 }
 
-/** How many others of its group a task starts beside, as the index has it: a pause counts as 0. */
-const beside = "greatest(max, 0)";
+/** Whatever the task's run may do to its session or needs of it, no other is to be in the way. */
+const alone =
+  "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";
 
-function claimStatement({ qualified, pauses }: TaskTable): string {
+/**
+ * The hash is compared as an array's element, which keeps it in the order that is asked for: so only
+ * the index that has that order serves, however few rows the planner believes there are.
+ */
+function firstDue({ qualified }: TaskTable, from: string): string {
   return `
-WITH RECURSIVE head AS (
-  (SELECT hash, ${beside} AS max, "group" FROM ${qualified} WHERE ready ORDER BY hash, ${beside} DESC, id LIMIT 1)
-  UNION ALL
-  SELECT n.* FROM head AS h CROSS JOIN LATERAL (
-    SELECT hash, ${beside} AS max, "group" FROM ${qualified} WHERE ready AND hash > h.hash ORDER BY hash, ${beside} DESC, id LIMIT 1
-  ) AS n
-), busy AS (
-  SELECT * FROM unnest($3::integer[], $4::integer[]) AS b(hash, running)
-), free AS (
-  SELECT h.hash, coalesce(b.running, 0) AS running, h.max
-  FROM head AS h LEFT JOIN busy AS b ON b.hash = h.hash
-  WHERE coalesce(b.running, 0) <= h.max
-    AND h."group" <> ALL (ARRAY(SELECT "group" FROM ${pauses} WHERE "group" IS NOT NULL))
-    AND NOT EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)
-), candidate AS MATERIALIZED (
-  SELECT c.*, f.hash, row_number() OVER (PARTITION BY c.gone ORDER BY c.priority DESC, c.id) AS place
-  FROM free AS f CROSS JOIN LATERAL (
-    SELECT d.*, d.max - f.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority
+      SELECT id, count, live, ${beside} AS max, "group", ${tooLate} AS gone, ${alone} AS alone
+      FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
+        AND plan <= now() AND id <> ALL ($12::bigint[]) AND id <> ALL (${heldBack})
+      ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
+}
+
+function claimStatement(table: TaskTable): string {
+  const { qualified, stateType } = table;
+  return `
+WITH candidate AS MATERIALIZED (
+  SELECT g.hash, g.own, c.*, ${groupPaused(table, "c")} AS paused,
+    g.own IS NULL AND NOT c.gone AND c.priority >= 0 AND c.nth <= g.most AS startable,
+    c.nth <= g.most AND c.barred = 0 AND c.max >= g.running - 1 AND NOT c.gone AS fits
+  FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
+    AS g(hash, running, max, id, most, own)
+  CROSS JOIN LATERAL (
+    SELECT d.*, d.max - g.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority,
+      count(*) FILTER (WHERE NOT d.gone) OVER before + 1 AS nth,
+      count(*) FILTER (WHERE d.alone AND NOT d.gone) OVER before + d.alone::integer AS barred
     FROM (
-      SELECT id, count, live, ${beside} AS max, ${tooLate} AS gone
-      FROM ${qualified} WHERE ready AND hash = f.hash AND plan <= now() AND id <> ALL ($6::bigint[])
-        AND id <> ALL (${heldBack})
-      ORDER BY ${beside} DESC, id LIMIT least($5::bigint, f.max::bigint - f.running + 1)
+      (${firstDue(table, `${beside} = g.max AND id >= g.id`)})
+      UNION ALL
+      (${firstDue(table, `${beside} < g.max`)})
+      LIMIT g.most + 1
     ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-  ) AS c WHERE c.gone OR c.priority >= 0
-  ORDER BY c.priority DESC, c.id LIMIT $5
+  ) AS c
+), ranked AS MATERIALIZED (
+  SELECT c.*, row_number() OVER (ORDER BY c.priority DESC, c.id) AS place
+  FROM candidate AS c WHERE c.startable AND NOT c.paused
+  ORDER BY c.priority DESC, c.id LIMIT $11
 ), session AS (
   SELECT s.*, row_number() OVER (PARTITION BY s.hash ORDER BY s.place) AS nth
-  FROM unnest($1::text[], $2::integer[], $7::integer[], $8::integer[], $9::float8[])
+  FROM unnest($13::text[], $14::integer[], $15::integer[], $16::integer[], $17::float8[])
     WITH ORDINALITY AS s(owner, pid, hash, ran, age, place)
-), kept AS (
-  SELECT c.id, c.place, s.owner, s.pid FROM (
-    SELECT *, row_number() OVER (PARTITION BY hash ORDER BY place) AS nth FROM candidate WHERE NOT gone
+), kept AS MATERIALIZED (
+  SELECT c.id, s.owner, s.pid FROM (
+    SELECT id, hash, count, live, row_number() OVER (PARTITION BY hash ORDER BY place) AS nth FROM ranked
   ) AS c JOIN session AS s ON s.hash = c.hash AND s.nth = c.nth
   WHERE (c.count > 0 OR c.live > interval '0') AND (c.count = 0 OR s.ran < c.count)
     AND (c.live = interval '0' OR s.age < extract(epoch FROM c.live) * 1000)
 ), fresh AS (
-  SELECT id, place, row_number() OVER (ORDER BY place) AS nth
-  FROM candidate WHERE NOT gone AND id <> ALL (ARRAY(SELECT id FROM kept))
+  SELECT r.*, row_number() OVER (ORDER BY r.place)::integer AS at
+  FROM ranked AS r WHERE r.id <> ALL (ARRAY(SELECT id FROM kept))
+), placed AS (
+  SELECT f.id, f.hash, f.place, f.at, f.alone,
+    CASE WHEN f.at <= $10 THEN ($7::text[])[f.at] END AS owner,
+    f.at <= $10 AND ($9::boolean[])[f.at] AS front
+  FROM fresh AS f
+), fit AS (
+  SELECT p.*, p.at <= $10 AND (p.front OR NOT p.alone)
+    AND (p.front OR NOT bool_or(p.front AND p.alone) OVER (PARTITION BY p.owner)) AS fits FROM placed AS p
 ), given AS MATERIALIZED (
-  SELECT id, owner, pid FROM kept
-  UNION ALL SELECT f.id, s.owner, s.pid FROM fresh AS f JOIN session AS s ON s.nth = f.nth WHERE s.hash IS NULL
+  SELECT id, owner, pid, true AS front FROM kept
+  UNION ALL
+  SELECT id, owner, ($8::integer[])[at], front
+  FROM (SELECT f.*, bool_and(f.fits) OVER (PARTITION BY f.hash ORDER BY f.place) AS goes FROM fit AS f) AS f
+  WHERE goes
+  UNION ALL
+  SELECT id, ($7::text[])[own + nth], ($8::integer[])[own + nth], ($9::boolean[])[own + nth]
+  FROM candidate WHERE own IS NOT NULL AND fits AND NOT paused
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ready AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
-  UPDATE ${qualified} AS t SET state = 'WORK', ready = NULL, take = now(), start = clock_timestamp(),
+  UPDATE ${qualified} AS t SET state = CASE WHEN g.front THEN 'WORK' ELSE 'TAKE' END::${stateType},
+    ready = NULL, take = now(), start = CASE WHEN g.front THEN clock_timestamp() END,
     stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid
   FROM given AS g
-  WHERE t.id = g.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING t.id AS claimed_id, t.owner, t.hash, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
+  WHERE t.id = g.id AND g.id = ANY (ARRAY(SELECT id FROM locked))
+  RETURNING t.id AS claimed_id, t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
     t.atomic, ${takenAt("t")} AS take
 )
-SELECT o.kind, o.id, c.* FROM (
-  SELECT 'claimed' AS kind, claimed_id AS id FROM claimed
-  UNION ALL SELECT 'gone', id FROM candidate WHERE gone
-  UNION ALL SELECT 'more', id FROM fresh WHERE id <> ALL (ARRAY(SELECT id FROM given))
-  UNION ALL SELECT 'locked', id FROM given WHERE id <> ALL (ARRAY(SELECT id FROM locked))
-) AS o LEFT JOIN claimed AS c ON c.claimed_id = o.id`;
+SELECT o.kind, o.id, o.hash, o.max, o.alone, o.paused, c.* FROM (
+  SELECT CASE WHEN c.id = ANY (ARRAY(SELECT claimed_id FROM claimed)) THEN 'claimed'
+      WHEN c.gone THEN 'gone'
+      WHEN c.id = ANY (ARRAY(SELECT id FROM given)) THEN 'locked'
+      WHEN c.startable AND NOT c.paused AND c.id = ANY (ARRAY(SELECT id FROM fresh)) THEN CASE WHEN c.alone THEN 'alone' ELSE 'more' END
+    END AS kind, c.id, c.hash, c.max, c.alone, c.paused
+  FROM candidate AS c
+  UNION ALL
+  (SELECT DISTINCT ON (hash) 'head', id, hash, max, alone, paused
+  FROM candidate WHERE NOT gone AND id <> ALL (ARRAY(SELECT id FROM given)) ORDER BY hash, max DESC, id)
+) AS o LEFT JOIN claimed AS c ON c.claimed_id = o.id AND o.kind = 'claimed'
+WHERE o.kind IS NOT NULL`;
 }

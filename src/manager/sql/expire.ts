@@ -1,12 +1,13 @@
 import type { Client } from "../../shared/database.js";
 import type { Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
+import { beside } from "./head.js";
 import { repeatInsert } from "./repeat.js";
 import { tooLate } from "./tooLate.js";
 
 /**
- * Ends due tasks that are no longer worth running as GONE, at most `limit` of them; those that
- * repeat are planned again.
+ * Ends due tasks that are no longer worth running as GONE: of each of these groups those among its
+ * first `limit` due tasks, at most `limit` in all; those that repeat are planned again.
  *
  * @returns how many.
  */
@@ -14,22 +15,30 @@ export async function expire(
   client: Client,
   table: TaskTable,
   shape: Shape,
+  hashes: readonly number[],
   limit: number,
 ): Promise<number> {
   const { rowCount } = await client.query({
     name: `expire ${shape.name}`,
     text: `
-WITH gone AS (
+WITH late AS MATERIALIZED (
+  SELECT d.id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
+    SELECT id, ${tooLate} AS gone FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash])
+    ORDER BY hash, ${beside} DESC, id LIMIT $2
+  ) AS d WHERE d.gone LIMIT $2
+), locked AS MATERIALIZED (
+  SELECT id FROM ${table.qualified}
+  WHERE id = ANY (ARRAY(SELECT id FROM late)) AND ready AND state::text = 'PLAN' AND ${tooLate}
+  FOR NO KEY UPDATE SKIP LOCKED
+), gone AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(), error = 'ERROR:  task not active'
-  WHERE id = ANY (ARRAY(
-    SELECT id FROM ${table.qualified} WHERE ready AND ${tooLate}
-    LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)) AND state::text = 'PLAN'
+  WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), repeated AS (${repeatInsert(table, shape, "gone")}
 )
 SELECT id FROM gone`,
-    values: [limit],
+    values: [hashes, limit],
   });
   return rowCount ?? 0;
 }

@@ -1,21 +1,30 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import type { DueTask } from "./claim.js";
+import { beside } from "./head.js";
 
-/** Those of `ids` that are due and whose row somebody has locked. */
+/** Of these tasks those that are due, by whether somebody still has their row locked. */
 export async function stillLocked(
   client: Client,
   table: TaskTable,
   ids: readonly string[],
-): Promise<string[]> {
-  const { rows } = await client.query<{ id: string | number }>({
+): Promise<{ readonly locked: string[]; readonly free: readonly DueTask[] }> {
+  const { rows } = await client.query<
+    Omit<DueTask, "id"> & { id: string | number; locked: boolean }
+  >({
     name: "still locked",
     text: `
 WITH free AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id FROM ${table.qualified}
-WHERE id = ANY ($1::bigint[]) AND ready AND id <> ALL (ARRAY(SELECT id FROM free))`,
+SELECT id, hash, ${beside} AS max, id <> ALL (ARRAY(SELECT id FROM free)) AS locked FROM ${table.qualified}
+WHERE id = ANY ($1::bigint[]) AND ready`,
     values: [ids],
   });
-  return rows.map((row) => String(row.id));
+  return {
+    locked: rows.flatMap(({ id, locked }) => (locked ? String(id) : [])),
+    free: rows.flatMap(({ id, hash, max, locked }) =>
+      locked ? [] : { id: String(id), hash, max },
+    ),
+  };
 }

@@ -1,0 +1,333 @@
+import type { Client } from "../shared/database.js";
+import type { Log } from "../shared/log.js";
+import { comesBefore, precedes, type Group, type Groups, type Head } from "./groups.js";
+import type { Ledgers } from "./ledgers.js";
+import type { Outbox } from "./outbox.js";
+import { Places } from "./places.js";
+import type { RunTimes } from "./runTimes.js";
+import type { AssignedRun, OfferedSession, Sessions } from "./sessions.js";
+import {
+  claim,
+  type Claim,
+  type ClaimedGroup,
+  type ClaimRequest,
+  type DueTask,
+  type Place,
+} from "./sql/claim.js";
+import type { TaskTable } from "./table.js";
+
+/** Before every task of a group. */
+const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
+
+export interface Claimed {
+  /** How many tasks were given to sessions. */
+  readonly claimed: number;
+  /** How many more could start had they a session, as far as it was looked. */
+  readonly more: number;
+  /** Groups with tasks that are not worth running any more. */
+  readonly gone: readonly number[];
+  /** How many were passed over since somebody has their row locked. */
+  readonly locked: number;
+  /** Whether it ended at the most that one check may claim. */
+  readonly full: boolean;
+}
+
+/** A claim that is to be sent, and what it is made from. */
+interface Plan extends ClaimRequest {
+  readonly offered: readonly OfferedSession[];
+  readonly chosen: readonly {
+    readonly group: Group;
+    readonly head: Head | null;
+    readonly most: number;
+  }[];
+}
+
+/**
+ * Gives due tasks to sessions. Free sessions first: those get the best tasks, one each. When none is
+ * free and runs are short, more tasks wait in the sessions behind what runs, so that these need not
+ * wait for the manager: those of a group that is at its limit in the sessions that have it already.
+ */
+export class Claiming {
+  readonly #table: TaskTable;
+  readonly #sessions: Sessions;
+  readonly #groups: Groups;
+  readonly #outbox: Outbox;
+  readonly #ledgers: Ledgers;
+  readonly #runTimes: RunTimes;
+  readonly #log: Log;
+  /** Due tasks whose row somebody has locked: not looked at until they are found free. */
+  #locked: string[] = [];
+  /** How many sessions are left to run dry, for tasks that must be alone in theirs. */
+  #reserved = 0;
+
+  constructor(options: {
+    readonly table: TaskTable;
+    readonly sessions: Sessions;
+    readonly groups: Groups;
+    readonly outbox: Outbox;
+    readonly ledgers: Ledgers;
+    readonly runTimes: RunTimes;
+    readonly log: Log;
+  }) {
+    this.#table = options.table;
+    this.#sessions = options.sessions;
+    this.#groups = options.groups;
+    this.#outbox = options.outbox;
+    this.#ledgers = options.ledgers;
+    this.#runTimes = options.runTimes;
+    this.#log = options.log;
+  }
+
+  /** Ids of due tasks that are not looked at. */
+  get locked(): readonly string[] {
+    return this.#locked;
+  }
+
+  set locked(ids: readonly string[]) {
+    this.#locked = [...ids];
+  }
+
+  /**
+   * Claims as long as there are places and tasks for them.
+   *
+   * @param room.start how many more sessions may have something to do.
+   * @param room.lookAhead how many tasks beyond those that find a session are counted.
+   * @param room.fetch most tasks of one statement.
+   * @param room.limit most tasks in all.
+   */
+  async fill(
+    client: Client,
+    room: {
+      readonly start: number;
+      readonly lookAhead: number;
+      readonly fetch: number;
+      readonly limit: number;
+    },
+  ): Promise<Claimed> {
+    const gone = new Set<number>();
+    let [claimed, more, locked, start] = [0, 0, 0, room.start];
+    for (;;) {
+      const most = Math.min(room.fetch, room.limit - claimed);
+      const plan = this.#plan(most, start, room.lookAhead);
+      if (plan === null) break;
+      const busy = this.#sessions.busy;
+      const outcome = await this.#send(client, plan);
+      for (const { hash } of outcome.gone) gone.add(hash);
+      claimed += outcome.claimed.length;
+      locked += outcome.locked.length;
+      start -= Math.max(0, this.#sessions.busy - busy);
+      more = outcome.more;
+      if (outcome.claimed.length === 0 || claimed >= room.limit) break;
+    }
+    more = Math.min(room.lookAhead, more + this.#groups.startable);
+    return { claimed, more, gone: [...gone], locked, full: claimed >= room.limit };
+  }
+
+  #plan(most: number, start: number, lookAhead: number): Plan | null {
+    const offered = this.#sessions.offer(Math.min(most, start));
+    if (offered.length > 0) {
+      const plan = this.#planStarts(offered, lookAhead);
+      if (plan !== null) return plan;
+      this.#sessions.withdraw(offered);
+    }
+    const behind = most > 0 ? this.#planBehind(most) : null;
+    if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
+    return this.#planStarts([], lookAhead);
+  }
+
+  /** One task for each free session. */
+  #planStarts(offered: readonly OfferedSession[], lookAhead: number): Plan | null {
+    const kept = offered.flatMap((session) => session.kept ?? []);
+    const chosen = new Set<Group>();
+    for (const { hash } of kept) {
+      const group = this.#groups.choose(hash);
+      if (group !== null) chosen.add(group);
+    }
+    const ranked: Group[] = [];
+    while (ranked.length < offered.length + lookAhead) {
+      const group = this.#groups.next();
+      if (group === null) break;
+      chosen.add(group);
+      ranked.push(group);
+      // Those that are left are counted without a look.
+      if (ranked.length >= Math.max(1, offered.length) && this.#groups.startable >= lookAhead)
+        break;
+    }
+    if (chosen.size === 0) return null;
+    const look = offered.length + lookAhead;
+    const mosts = mostOfEach([...chosen], look);
+    const places = offered.flatMap(({ owner, pid, kept: stays }) =>
+      stays === null ? { owner, pid, front: true } : [],
+    );
+    return this.#request(offered, places, kept, look, mosts, null);
+  }
+
+  /**
+   * More tasks for busy sessions, best first. One that is expected to be long, or of which nothing is
+   * known, is not put behind others: a session is left to run dry for it, and nothing worse is put
+   * where it could have gone.
+   */
+  #planBehind(most: number): Plan | null {
+    const places = new Places(this.#sessions.roomy(), this.#runTimes);
+    places.reserve(this.#reserved);
+    if (places.none) return null;
+    const own = this.#waitingBehindOwn(places);
+    const mosts = new Map<Group, number>();
+    const ownPlaces = new Map<Group, readonly Place[]>();
+    const shared: Place[] = [];
+    const ranked: Group[] = [];
+    const passed: Group[] = [];
+    let left = most;
+    while (left > 0 && !places.none) {
+      const best = this.#groups.best;
+      const mine = own[0];
+      if (mine !== undefined && (best === null || mine === best || ownPrecedes(mine, best))) {
+        own.shift();
+        const behind = places.behindOwn(mine.hash, left);
+        if (behind.length === 0) continue;
+        this.#groups.choose(mine.hash);
+        mosts.set(mine, behind.length);
+        ownPlaces.set(mine, behind);
+        left -= behind.length;
+        continue;
+      }
+      const group = this.#groups.next();
+      if (group === null) break;
+      if (!places.suits(group.hash)) {
+        passed.push(group);
+        places.reserve(1);
+        continue;
+      }
+      const place = places.behindAny(group.hash);
+      if (place === null) {
+        passed.push(group);
+        break;
+      }
+      shared.push(place);
+      ranked.push(group);
+      left -= 1;
+    }
+    for (const group of passed) this.#groups.release(group);
+    for (const [group, count] of mostOfEach(ranked, shared.length)) mosts.set(group, count);
+    if (mosts.size === 0) return null;
+    return this.#request([], shared, [], shared.length, mosts, ownPlaces);
+  }
+
+  /** Groups of which more may wait in the sessions that have some, best first. */
+  #waitingBehindOwn(places: Places): Group[] {
+    const groups = places.groups.flatMap((hash) => {
+      const group = this.#groups.get(hash);
+      return group !== null && mayWait(group) ? group : [];
+    });
+    return groups.toSorted((a, b) => (precedes(a, b, 0) ? -1 : 1));
+  }
+
+  #request(
+    offered: readonly OfferedSession[],
+    places: ClaimRequest["places"],
+    kept: ClaimRequest["kept"],
+    look: number,
+    mosts: ReadonlyMap<Group, number>,
+    own: ReadonlyMap<Group, ClaimRequest["places"]> | null,
+  ): Plan {
+    const chosen = [...mosts].map(([group, most]) => ({ group, head: group.head, most }));
+    const groups = chosen.map(({ group, head, most }): ClaimedGroup => {
+      const { max, id } = head ?? top;
+      const { hash, running } = group;
+      return { hash, running, max, id, most, places: own?.get(group) ?? null };
+    });
+    return { offered, chosen, groups, places, kept, look, except: this.#locked };
+  }
+
+  async #send(client: Client, plan: Plan): Promise<Claim> {
+    try {
+      const outcome = await claim(client, this.#table, plan);
+      this.#settle(plan, outcome);
+      return outcome;
+    } finally {
+      for (const { group } of plan.chosen) this.#groups.release(group);
+      this.#sessions.withdraw(plan.offered);
+    }
+  }
+
+  #settle(plan: Plan, outcome: Claim): void {
+    this.#locked.push(...outcome.locked.map(({ id }) => id));
+    this.#reserved = outcome.alone;
+    this.#settleHeads(plan, outcome);
+    const fronts = new Set(plan.places.flatMap((place) => (place.front ? place.owner : [])));
+    for (const { owner } of plan.kept) fronts.add(owner);
+    const runs: AssignedRun[] = [];
+    const owners = new Map<string, string>();
+    for (const { owner, ...task } of outcome.claimed) {
+      this.#log.debug({ id: task.id, group: task.group }, "task starts");
+      owners.set(task.id, owner);
+      const session = this.#sessions.numberOf(owner);
+      runs.push({ ...task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
+    }
+    for (const { id, hash, max } of this.#sessions.assign(runs)) {
+      this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
+    }
+    this.#sessions.settle(plan.offered);
+  }
+
+  /** What comes next in the groups it looked at; one of which it has seen all has nothing due. */
+  #settleHeads({ chosen }: Plan, outcome: Claim): void {
+    const heads = new Map(outcome.heads.map((head) => [head.hash, head]));
+    const seen = new Map<number, DueTask[]>();
+    for (const task of [...outcome.claimed, ...outcome.locked, ...outcome.gone]) {
+      const tasks = seen.get(task.hash);
+      if (tasks === undefined) seen.set(task.hash, [task]);
+      else tasks.push(task);
+    }
+    for (const { group, most } of chosen) {
+      const next = heads.get(group.hash);
+      const past = seen.get(group.hash) ?? [];
+      if (next !== undefined) this.#groups.see(group.hash, position(next), next.paused);
+      else this.#groups.see(group.hash, past.length > most ? last(past) : null, false);
+    }
+  }
+}
+
+const position = ({ max, id }: DueTask): Head => ({ max, id: BigInt(id) });
+
+function last(tasks: readonly DueTask[]): Head | null {
+  let latest: Head | null = null;
+  for (const task of tasks) {
+    const at = position(task);
+    if (latest === null || comesBefore(latest, at)) latest = at;
+  }
+  return latest;
+}
+
+/** A task behind one of its own group starts when that has ended, so that one less runs by then. */
+const ownPrecedes = (own: Group, other: Group): boolean => precedes(own, other, 1);
+
+/** Whether more of its tasks may wait in the sessions that have some. */
+function mayWait({ head, running, paused, chosen }: Group): boolean {
+  return head !== null && !paused && !chosen && head.max >= running - 1;
+}
+
+/**
+ * How many of each group may be among the best `count` tasks, given that of each one only the first
+ * is known: others come before its k-th one for certain where their first has a larger max minus
+ * running than it can have.
+ */
+function mostOfEach(groups: readonly Group[], count: number): Map<Group, number> {
+  const priorities = groups.map(({ head, running }) => (head?.max ?? top.max) - running);
+  const sorted = priorities.toSorted((a, b) => b - a);
+  const mosts = new Map<Group, number>();
+  for (const [index, group] of groups.entries()) {
+    const priority = priorities[index] ?? 0;
+    const allowed = Math.min(priority, group.least - group.running) + 1;
+    let most = 1;
+    let before = 0;
+    while (most < allowed) {
+      while (before < sorted.length && (sorted[before] ?? 0) > priority - most) before += 1;
+      // The group's own first is among those before.
+      if (most + Math.max(0, before - 1) >= count) break;
+      most += 1;
+    }
+    mosts.set(group, most);
+  }
+  return mosts;
+}
