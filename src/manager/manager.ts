@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
-import type { Entry } from "../shared/config/types.js";
+import type { Entry, Place } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
@@ -13,6 +13,7 @@ import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
+import { readPlace } from "./place.js";
 import { Pruning } from "./pruning.js";
 import { RemotePids } from "./remotePids.js";
 import { Renewal } from "./renewal.js";
@@ -121,6 +122,7 @@ export class Manager implements LifecycleHooks {
       table: this.#table,
       entry: () => this.#entry,
       settled: (settings) => this.#goBy(settings),
+      placed: (place) => this.#isPlace(place),
       answered: () => this.#send({ type: "reconfigured" }),
       signal: this.#ending.signal,
       log,
@@ -216,6 +218,14 @@ export class Manager implements LifecycleHooks {
     }
   }
 
+  /** Whether the tasks are in its table; if not, it is said that another manager has to have them. */
+  #isPlace(place: Place): boolean {
+    const { schema, table } = this.#table;
+    if (place.schema === schema && place.table === table) return true;
+    this.#send({ type: "moved", place });
+    return false;
+  }
+
   /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
     while (!condition() && !signal.aborted) {
@@ -262,6 +272,10 @@ export class Manager implements LifecycleHooks {
         });
       });
       lost.catch(() => {});
+      if (!this.#isPlace(await readPlace(client, entry, this.#log))) {
+        await this.#until(() => false, this.#ending.signal);
+        return;
+      }
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#superuser = await isSuperuser(client);

@@ -100,7 +100,7 @@ void test("parameters come from the entry, else the file, else the defaults", as
   assert.deepEqual([a?.table, a?.fixed], ["jobs", {}]);
   assert.equal(b?.parameters["pg_task.timeout"], "5 min");
   assert.equal(b?.parameters["pg_task.reset"], "2 hours");
-  assert.deepEqual([b?.table, b?.fixed], ["own", { reset: "2 hours", run: 3 }]);
+  assert.deepEqual([b?.table, b?.fixed], ["own", { reset: "2 hours", run: 3, table: "own" }]);
   assert.equal(b?.parameters["pg_task.table"], "own");
 });
 
