@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
+import { refuseTo } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
@@ -272,7 +273,7 @@ export class Manager implements LifecycleHooks {
         });
       });
       lost.catch(() => {});
-      if (!this.#isPlace(await readPlace(client, entry, this.#log))) {
+      if (!this.#isPlace(await readPlace(client, entry, refuseTo(this.#log)))) {
         await this.#until(() => false, this.#ending.signal);
         return;
       }

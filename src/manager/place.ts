@@ -1,7 +1,6 @@
-import { refuseSetting, settingsMade } from "../shared/config/serverSettings.js";
+import { settingsMade, type RefuseSetting } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
-import type { Log } from "../shared/log.js";
 
 /** Longest name PostgreSQL keeps, in bytes. */
 const longestName = 63;
@@ -15,7 +14,7 @@ const longestName = 63;
 export async function readPlace(
   client: Pick<Client, "query">,
   { fixed, parameters }: Entry,
-  log: Pick<Log, "warn">,
+  refuse: RefuseSetting,
 ): Promise<Place> {
   const names = { schema: "pg_task.schema", table: "pg_task.table" } as const;
   const made = await settingsMade(client, Object.values(names));
@@ -26,7 +25,7 @@ export async function readPlace(
     const setting = made.get(name);
     if (setting === undefined) return parameters[name];
     if (Buffer.byteLength(setting) <= longestName) return setting;
-    refuseSetting(log, name, setting, parameters[name]);
+    refuse(name, setting, parameters[name]);
     return parameters[name];
   };
   return { schema: one("schema"), table: one("table") };

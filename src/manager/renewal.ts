@@ -1,4 +1,5 @@
 import { Backoff, pause } from "../shared/backoff.js";
+import { refuseTo } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
@@ -78,7 +79,7 @@ export class Renewal {
     const entry = this.#options.entry();
     const client = await connectManager(entry);
     try {
-      if (!placed(await readPlace(client, entry, log))) return;
+      if (!placed(await readPlace(client, entry, refuseTo(log)))) return;
       settled(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
     } finally {

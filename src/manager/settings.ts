@@ -1,5 +1,5 @@
 import type { Entry } from "../shared/config/types.js";
-import { refuseSetting, settingNumber, settingsMade } from "../shared/config/serverSettings.js";
+import { refuseTo, settingNumber, settingsMade } from "../shared/config/serverSettings.js";
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 
@@ -63,8 +63,7 @@ export async function readSettings(
 ): Promise<ManagerSettings> {
   const made = await settingsMade(client, [...numeric, idleAlias, "pg_task.reset"]);
   const file = entry.parameters;
-  const refuse = (name: string, value: string, used: unknown): void =>
-    refuseSetting(log, name, value, used);
+  const refuse = refuseTo(log);
   const number = (name: (typeof numeric)[number], alias?: string): number => {
     const asNamed = alias === undefined || made.has(name) ? name : alias;
     const text = made.get(asNamed);

@@ -1,5 +1,10 @@
 import type { Configuration, ConnectionTarget, FileParameters } from "../shared/config/types.js";
-import { refuseSetting, settingNumber, settingsMade } from "../shared/config/serverSettings.js";
+import {
+  refuseTo,
+  settingNumber,
+  settingsMade,
+  type RefuseSetting,
+} from "../shared/config/serverSettings.js";
 import { connect, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 
@@ -16,7 +21,7 @@ export async function fetchControlSettings(
 ): Promise<ControlSettings> {
   const client = await connect(control, { applicationName: "pg_conf", signal });
   try {
-    return await readControlSettings(client, file, log);
+    return await readControlSettings(client, file, refuseTo(log));
   } finally {
     await client.end().catch(() => {});
   }
@@ -26,7 +31,7 @@ export async function fetchControlSettings(
 export async function readControlSettings(
   client: Pick<Client, "query">,
   file: FileParameters,
-  log: Pick<Log, "warn">,
+  refuse: RefuseSetting,
 ): Promise<ControlSettings> {
   const made = await settingsMade(client, names);
   const settings: { -readonly [name in keyof ControlSettings]: ControlSettings[name] } = {};
@@ -34,7 +39,7 @@ export async function readControlSettings(
     const text = made.get(name);
     if (text === undefined) continue;
     const value = settingNumber(name, text);
-    if (value === null) refuseSetting(log, name, text, file[name]);
+    if (value === null) refuse(name, text, file[name]);
     else settings[name] = value;
   }
   return settings;

@@ -49,7 +49,11 @@ async function runs(table: string): Promise<void> {
     (rows) => rows.length > 0,
   );
   await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT 1')`);
-  await eventually(client, `SELECT FROM ${table} WHERE state = 'DONE'`, (rows) => rows.length === 1);
+  await eventually(
+    client,
+    `SELECT FROM ${table} WHERE state = 'DONE'`,
+    (rows) => rows.length === 1,
+  );
   await client.query(`DELETE FROM ${table}`);
 }
 
@@ -153,10 +157,7 @@ it("says when a role's name for the table makes no sense, and uses the file's", 
   const program = await start({ "pg_task.table": "job" });
   await managersAre("public job");
   const line = await program.line("setting of the server makes no sense, file's is used");
-  assert.deepEqual(
-    [line["setting"], line["value"], line["used"]],
-    ["pg_task.table", long, "job"],
-  );
+  assert.deepEqual([line["setting"], line["value"], line["used"]], ["pg_task.table", long, "job"]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
   assert.equal((await program.end()).code, 0);
 });

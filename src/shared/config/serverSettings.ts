@@ -23,12 +23,11 @@ export function settingNumber(name: string, text: string): number | null {
   return value !== null && Number.isInteger(value) && value >= min && value <= max ? value : null;
 }
 
-/** Says that a setting of the server's is passed over, and what is used instead of it. */
-export function refuseSetting(
-  log: Pick<Log, "warn">,
-  setting: string,
-  value: string,
-  used: unknown,
-): void {
-  log.warn({ setting, value, used }, "setting of the server makes no sense, file's is used");
-}
+/** Told of a setting of the server's that makes no sense, and of what is used instead. */
+export type RefuseSetting = (setting: string, value: string, used: unknown) => void;
+
+/** Says so in the log. */
+export const refuseTo =
+  (log: Log): RefuseSetting =>
+  (setting, value, used) =>
+    log.warn({ setting, value, used }, "setting of the server makes no sense, file's is used");
