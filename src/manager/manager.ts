@@ -7,6 +7,7 @@ import { PgTaskError, toReport } from "../shared/errors.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import { hasNewPartitions } from "./adoption/upkeep.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
@@ -305,13 +306,37 @@ export class Manager implements LifecycleHooks {
         this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
         this.#send({ type: "ready" });
       };
-      await Promise.race([service.run(() => this.#finished(), { began, worked: working }), lost]);
+      const lookAtPartitions = this.#partitionsWatch(client);
+      const worked = (): void => {
+        working();
+        lookAtPartitions();
+      };
+      await Promise.race([service.run(() => this.#finished(), { began, worked }), lost]);
     } finally {
       this.#service = null;
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
       await disconnect(client);
+    }
+  }
+
+  /** Every `reset`: partitions that have come since the start get their triggers, as at a reload. */
+  #partitionsWatch(client: Client): () => void {
+    let lookedAt = performance.now();
+    return () => {
+      if (performance.now() - lookedAt < (this.#settings?.resetMs ?? Infinity)) return;
+      lookedAt = performance.now();
+      void this.#lookAtPartitions(client);
+    };
+  }
+
+  async #lookAtPartitions(client: Client): Promise<void> {
+    try {
+      if (await hasNewPartitions(client, this.#table, this.#entry)) this.#renewal.start();
+    } catch (error) {
+      // What the connection or the table comes to is for the turns to tell.
+      this.#log.debug({ reason: toReport(error).message }, "partitions not seen");
     }
   }
 

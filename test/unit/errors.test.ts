@@ -34,7 +34,9 @@ describe("docs/errors.md", () => {
   it("says which family a code is of that does not begin with its family's name", () => {
     const [, sentence = ""] =
       /The family is the code's first\s+word, but (.*?)\. A /s.exec(document) ?? [];
-    const said = sentence.split(";").map((part) => [...part.matchAll(/[A-Z]+(?:_[A-Z]*)*/g)].map(([word]) => word));
+    const said = sentence
+      .split(";")
+      .map((part) => [...part.matchAll(/[A-Z]+(?:_[A-Z]*)*/g)].map(([word]) => word));
     for (const [code, { family }] of Object.entries(errorKinds)) {
       if (code.startsWith(family)) continue;
       const [, ...rest] = said.find((names) => names.includes(code)) ??
