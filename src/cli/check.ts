@@ -56,7 +56,10 @@ export async function check(
     env,
     warn: (message) => warnings.push(message),
   });
-  const control = await inspectControl(explained.configuration.control).catch(asPgTaskError);
+  const { configuration } = explained;
+  const control = await inspectControl(configuration.control, configuration.parameters).catch(
+    asPgTaskError,
+  );
   const inspected = await inspectEntries(explained, control);
   const report = makeReport(explained, control, inspected, warnings);
   write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : reportText(report));

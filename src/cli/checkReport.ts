@@ -19,10 +19,16 @@ export interface CheckReport {
     readonly version: string | null;
     readonly error: ErrorReport | null;
   };
-  readonly parameters: Readonly<Record<string, { value: unknown; from: "file" | "default" }>>;
+  readonly parameters: Readonly<Record<string, ParameterReport>>;
   readonly entries: readonly EntryReport[];
   readonly warnings: readonly string[];
   readonly exitCode: number;
+}
+
+/** A parameter's value and who gives it; "server" is the control database, its role or its server. */
+export interface ParameterReport {
+  readonly value: unknown;
+  readonly from: "file" | "default" | "server";
 }
 
 export interface EntryReport {
@@ -36,13 +42,22 @@ export interface EntryReport {
   readonly password: string | null;
   /** The parameters the entry carries itself. */
   readonly parameters: Partial<FileParameters>;
+  /** Those that its role, database or server has set, as it has them. */
+  readonly settings: Readonly<Record<string, string>>;
   readonly objects: readonly Finding[];
   /** Names of the groups that are paused, null for the whole table. */
   readonly paused: readonly (string | null)[];
   readonly error: ErrorReport | null;
 }
 
-const nothingFound: EntryFindings = { findings: [], paused: [], error: null };
+const nothingFound: EntryFindings = {
+  findings: [],
+  paused: [],
+  place: null,
+  settings: {},
+  warnings: [],
+  error: null,
+};
 
 /** Puts together what is configured and what the servers said. */
 export function makeReport(
@@ -53,6 +68,7 @@ export function makeReport(
 ): CheckReport {
   const { configuration, given } = explained;
   const error = control instanceof Error ? control : null;
+  const found = control instanceof Error ? null : control;
   const target = maskTarget(configuration.control);
   return {
     file: configuration.file,
@@ -61,29 +77,40 @@ export function makeReport(
       url: describeTarget(target),
       password: target.password ?? null,
       sslmode: target.sslmode,
-      version: control instanceof Error ? null : control.version,
+      version: found?.version ?? null,
       error: error === null ? null : toReport(error),
     },
-    parameters: parameterValues(configuration.parameters, given),
+    parameters: parameterValues(configuration.parameters, given, found?.settings),
     entries: configuration.entries.map((entry, index) => {
-      const { findings, paused, error: failure } = inspected[index] ?? nothingFound;
+      const {
+        findings,
+        paused,
+        place,
+        settings,
+        error: failure,
+      } = inspected[index] ?? nothingFound;
       const shown = maskTarget(entry.target);
       return {
         key: entry.key,
         url: describeTarget(shown),
         user: shown.user,
         database: shown.database,
-        schema: entry.schema,
-        table: entry.table,
+        schema: place?.schema ?? entry.schema,
+        table: place?.table ?? entry.table,
         create: entry.create,
         password: shown.password ?? null,
         parameters: explained.entriesGiven[index] ?? {},
+        settings,
         objects: findings,
         paused,
         error: failure === null ? null : toReport(failure),
       };
     }),
-    warnings,
+    warnings: [
+      ...warnings,
+      ...(found?.warnings ?? []),
+      ...inspected.flatMap((entry) => entry.warnings),
+    ],
     exitCode: exitCode(error, inspected),
   };
 }
@@ -92,12 +119,13 @@ export function makeReport(
 export function parameterValues(
   values: FileParameters,
   given: Partial<FileParameters>,
+  made: Partial<FileParameters> = {},
 ): CheckReport["parameters"] {
   return Object.fromEntries(
-    fileParameters().map(({ name }) => [
-      name,
-      { value: values[name], from: given[name] === undefined ? "default" : "file" },
-    ]),
+    fileParameters().map(({ name }) => {
+      if (made[name] !== undefined) return [name, { value: made[name], from: "server" }];
+      return [name, { value: values[name], from: given[name] === undefined ? "default" : "file" }];
+    }),
   );
 }
 
@@ -145,16 +173,21 @@ function entryText(entry: EntryReport): string[] {
     JSON.stringify(value),
     "entry",
   ]);
+  const made = Object.entries(entry.settings).map(([name, value]) => [
+    name,
+    JSON.stringify(value),
+    "server",
+  ]);
   const objects = entry.objects.map(({ what, name, state, why }) => [
     what,
-    name,
+    printable(name),
     why === undefined ? state : `${state}: ${why}`,
   ]);
   const named = [
-    ["user", entry.user, ""],
-    ["database", entry.database, ""],
-    ["schema", entry.schema, ""],
-    ["table", entry.table, ""],
+    ["user", printable(entry.user), ""],
+    ["database", printable(entry.database), ""],
+    ["schema", printable(entry.schema), ""],
+    ["table", printable(entry.table), ""],
   ];
   return [
     `  ${entry.url}${password(entry.password)}`,
@@ -162,9 +195,17 @@ function entryText(entry: EntryReport): string[] {
     ...entry.paused.map((group) =>
       group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
     ),
-    ...table(own).map((line) => `  ${line}`),
+    ...table([...own, ...made]).map((line) => `  ${line}`),
     ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
   ];
+}
+
+/** A name on one line: control characters as JSON writes them. */
+function printable(name: string): string {
+  return name.replaceAll(/\p{Cc}/gu, (character) => {
+    const code = character.codePointAt(0) ?? 0;
+    return `\\u${code.toString(16).padStart(4, "0")}`;
+  });
 }
 
 function password(masked: string | null): string {

@@ -1,7 +1,12 @@
+import { readPlace } from "../manager/place.js";
 import { taskTable } from "../manager/table.js";
-import type { ConnectionTarget, Entry } from "../shared/config/types.js";
+import { serverParameters } from "../shared/config/parameters.js";
+import { settingsMade, type RefuseSetting } from "../shared/config/serverSettings.js";
+import type { ConnectionTarget, Entry, FileParameters, Place } from "../shared/config/types.js";
 import { connect, type Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
+import { readControlSettings, type ControlSettings } from "../supervisor/controlSettings.js";
+import { inspectTable } from "./checkTable.js";
 
 /** How one of the things an entry needs is found on its server. */
 export interface Finding {
@@ -17,14 +22,26 @@ export interface EntryFindings {
   readonly findings: readonly Finding[];
   /** Names of the groups that are paused, null for the whole table. */
   readonly paused: readonly (string | null)[];
+  /** Where the tasks are; null when nobody could be asked. */
+  readonly place: Place | null;
+  /** What its role, database and server have set, as they have it. */
+  readonly settings: Readonly<Record<string, string>>;
+  /** Settings that make no sense and are passed over. */
+  readonly warnings: readonly string[];
   readonly error: PgTaskError | null;
 }
+
+/** What is found of an entry whose server was not asked about its inside. */
+const outside = { paused: [], place: null, settings: {}, warnings: [], error: null } as const;
 
 /** What the control connection tells about its server and itself. */
 export interface ControlFindings {
   readonly version: string;
   readonly mayCreateRoles: boolean;
   readonly mayCreateDatabases: boolean;
+  /** What the control database has set of the supervisor's own parameters. */
+  readonly settings: ControlSettings;
+  readonly warnings: readonly string[];
 }
 
 const applicationName = "pg_task check";
@@ -35,7 +52,10 @@ async function withConnection<T>(
   target: ConnectionTarget,
   work: (client: Client) => Promise<T>,
 ): Promise<T> {
-  const client = await connect(target, { applicationName });
+  const client = await connect(target, {
+    applicationName,
+    settings: { search_path: "pg_catalog" },
+  });
   try {
     return await work(client);
   } finally {
@@ -48,7 +68,10 @@ async function withConnection<T>(
  *
  * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or SCHEMA_UNSUPPORTED_SERVER
  */
-export async function inspectControl(control: ConnectionTarget): Promise<ControlFindings> {
+export async function inspectControl(
+  control: ConnectionTarget,
+  file: FileParameters,
+): Promise<ControlFindings> {
   return await withConnection(control, async (client) => {
     const { rows } = await client.query<{
       version: string;
@@ -70,7 +93,14 @@ export async function inspectControl(control: ConnectionTarget): Promise<Control
         `expected PostgreSQL 12 or later at ${control.host}, port ${control.port}, got ${row.version}`,
       );
     }
-    return { version: row.version, mayCreateRoles: row.roles, mayCreateDatabases: row.databases };
+    const warnings: string[] = [];
+    return {
+      version: row.version,
+      mayCreateRoles: row.roles,
+      mayCreateDatabases: row.databases,
+      settings: await readControlSettings(client, file, gather(warnings)),
+      warnings,
+    };
   });
 }
 
@@ -88,18 +118,37 @@ export async function inspectEntry(
       findings.push(...(await inspectAccount(entry, control.target, control.findings)));
       const absent = findings.filter(({ state }) => state !== "exists");
       if (absent.length > 0)
-        return { findings: [...findings, ...behind(entry, absent)], paused: [], error: null };
+        return { ...outside, findings: [...findings, ...behind(entry, absent)] };
     }
-    const { inside, paused } = await withConnection(entry.target, async (client) => ({
-      inside: await inspectObjects(entry, client),
-      paused: await pausedGroups(entry, client),
-    }));
+    const inside = await withConnection(entry.target, (client) => inspectInside(entry, client));
     if (control === null) findings.push(...present(entry));
-    return { findings: [...findings, ...inside], paused, error: null };
+    return { ...inside, findings: [...findings, ...inside.findings], error: null };
   } catch (error) {
-    return { findings, paused: [], error: asPgTaskError(error) };
+    return { ...outside, findings, error: asPgTaskError(error) };
   }
 }
+
+async function inspectInside(entry: Entry, client: Client): Promise<Omit<EntryFindings, "error">> {
+  const warnings: string[] = [];
+  const place = await readPlace(client, entry, gather(warnings));
+  const placed = { ...entry, ...place };
+  const names = serverParameters().map(({ name }) => name);
+  return {
+    findings: await inspectObjects(placed, client),
+    paused: await pausedGroups(placed, client),
+    place,
+    settings: Object.fromEntries(await settingsMade(client, names)),
+    warnings,
+  };
+}
+
+/** Takes what is said of settings that make no sense. */
+const gather =
+  (warnings: string[]): RefuseSetting =>
+  (setting, value, used) =>
+    warnings.push(
+      `expected ${setting} to make sense, the server has ${JSON.stringify(value)}: ${JSON.stringify(used)} is used`,
+    );
 
 /**
  * What is said of an entry whose server has failed the control connection already: it is not
@@ -108,7 +157,7 @@ export async function inspectEntry(
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
   const account = present(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return { findings: [...account, ...objects(entry, unknown)], paused: [], error: null };
+  return { ...outside, findings: [...account, ...objects(entry, unknown)] };
 }
 
 /** Keeps an error of ours; any other is the connection's that ended under a query. */
@@ -223,16 +272,18 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
   const [row] = rows;
   if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the entry's schema");
   const { user, database } = target;
-  const allowed = (row.schema || row.inDatabase) && row.inSchema;
-  const right = row.schema
-    ? `the user ${user} may not create in the schema ${schema}`
-    : `the user ${user} may not create a schema in the database ${database}`;
-  const inTheWay = row.kind !== null && row.kind !== "r" && row.kind !== "p";
+  const reserved = schema.startsWith("pg_");
+  const allowed = (row.schema || row.inDatabase) && row.inSchema && !reserved;
+  const right = reserved
+    ? 'names that begin with "pg_" are the server\'s own'
+    : row.schema
+      ? `the user ${user} may not create in the schema ${schema}`
+      : `the user ${user} may not create a schema in the database ${database}`;
   return [
     find("schema", schema, row.schema, create, { allowed, right }),
     find("type", "state", row.type, create, { allowed, right }),
-    inTheWay
-      ? { what: "table", name: table, state: "not allowed", why: "what has this name is no table" }
-      : find("table", table, row.kind !== null, create, { allowed, right }),
+    row.kind === null
+      ? find("table", table, false, create, { allowed, right })
+      : await inspectTable(client, entry, row.kind),
   ];
 }

@@ -1,11 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
-import type { Entry } from "../shared/config/types.js";
+import { refuseTo } from "../shared/config/serverSettings.js";
+import type { Entry, Place } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import { hasNewPartitions } from "./adoption/upkeep.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { Claiming } from "./claiming.js";
@@ -17,6 +19,7 @@ import { Lookout } from "./lookout.js";
 import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
 import { Pauses } from "./pauses.js";
+import { readPlace } from "./place.js";
 import { Pruning } from "./pruning.js";
 import { RemotePids } from "./remotePids.js";
 import { Renewal } from "./renewal.js";
@@ -147,6 +150,7 @@ export class Manager implements LifecycleHooks {
       table: this.#table,
       entry: () => this.#entry,
       settled: (settings) => this.#goBy(settings),
+      placed: (place) => this.#isPlace(place),
       answered: () => this.#send({ type: "reconfigured" }),
       signal: this.#ending.signal,
       log,
@@ -243,6 +247,14 @@ export class Manager implements LifecycleHooks {
     }
   }
 
+  /** Whether the tasks are in its table; if not, it is said that another manager has to have them. */
+  #isPlace(place: Place): boolean {
+    const { schema, table } = this.#table;
+    if (place.schema === schema && place.table === table) return true;
+    this.#send({ type: "moved", place });
+    return false;
+  }
+
   /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
     while (!condition() && !signal.aborted) {
@@ -289,6 +301,10 @@ export class Manager implements LifecycleHooks {
         });
       });
       lost.catch(() => {});
+      if (!this.#isPlace(await readPlace(client, entry, refuseTo(this.#log)))) {
+        await this.#until(() => false, this.#ending.signal);
+        return;
+      }
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#superuser = await isSuperuser(client);
@@ -319,13 +335,37 @@ export class Manager implements LifecycleHooks {
         this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
         this.#send({ type: "ready" });
       };
-      await Promise.race([service.run(() => this.#finished(), { began, worked: working }), lost]);
+      const lookAtPartitions = this.#partitionsWatch(client);
+      const worked = (): void => {
+        working();
+        lookAtPartitions();
+      };
+      await Promise.race([service.run(() => this.#finished(), { began, worked }), lost]);
     } finally {
       this.#service = null;
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
       await disconnect(client);
+    }
+  }
+
+  /** Every `reset`: partitions that have come since the start get their triggers, as at a reload. */
+  #partitionsWatch(client: Client): () => void {
+    let lookedAt = performance.now();
+    return () => {
+      if (performance.now() - lookedAt < (this.#settings?.resetMs ?? Infinity)) return;
+      lookedAt = performance.now();
+      void this.#lookAtPartitions(client);
+    };
+  }
+
+  async #lookAtPartitions(client: Client): Promise<void> {
+    try {
+      if (await hasNewPartitions(client, this.#table, this.#entry)) this.#renewal.start();
+    } catch (error) {
+      // What the connection or the table comes to is for the turns to tell.
+      this.#log.debug({ reason: toReport(error).message }, "partitions not seen");
     }
   }
 

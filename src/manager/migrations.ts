@@ -22,6 +22,11 @@ export const latestVersion = migrations.at(-1)?.version ?? 0;
 const ownComment = "pg-task ";
 const versionComment = `${ownComment}migration `;
 
+/** The text of one migration. */
+export function migrationText(version: number): string {
+  return migrations.find((each) => each.version === version)?.text ?? "";
+}
+
 /** Statements of the first migration, with places for the names; those after it build on its result. */
 export const firstMigration: readonly string[] = (migrations[0]?.text ?? "")
   .replaceAll(/^--.*\n/gm, "")

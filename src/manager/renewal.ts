@@ -1,8 +1,10 @@
 import { Backoff, pause } from "../shared/backoff.js";
-import type { Entry } from "../shared/config/types.js";
+import { refuseTo } from "../shared/config/serverSettings.js";
+import type { Entry, Place } from "../shared/config/types.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { connectManager } from "./connection.js";
+import { readPlace } from "./place.js";
 import { ensureTable } from "./schema.js";
 import { readSettings, type ManagerSettings } from "./settings.js";
 import type { TaskTable } from "./table.js";
@@ -13,6 +15,8 @@ export interface RenewalOptions {
   readonly entry: () => Entry;
   /** Gets the settings as soon as they are read. */
   readonly settled: (settings: ManagerSettings) => void;
+  /** Gets where the tasks are by now; false when that is not this table any more. */
+  readonly placed: (place: Place) => boolean;
   /** Called after each try: what was asked for is done, or has to wait. */
   readonly answered: () => void;
   readonly signal: AbortSignal;
@@ -71,10 +75,11 @@ export class Renewal {
   }
 
   async #once(): Promise<void> {
-    const { table, log, settled } = this.#options;
+    const { table, log, settled, placed } = this.#options;
     const entry = this.#options.entry();
     const client = await connectManager(entry);
     try {
+      if (!placed(await readPlace(client, entry, refuseTo(log)))) return;
       settled(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
     } finally {

@@ -7,6 +7,7 @@ import { identifier } from "../shared/sqlText.js";
 import { adopt, nameTaken } from "./adoption/adopt.js";
 import { keepUp } from "./adoption/upkeep.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
+import { prepareKeep } from "./keepColumn.js";
 import { appliedVersion, applyMigrations, foreignFunctions, latestVersion } from "./migrations.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./table.js";
@@ -38,6 +39,9 @@ export async function ensureTable(
     if (await isForeign(client, table)) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
+    if (entry.create && (await isAtFirst(client, table))) {
+      await prepareKeep(client, table, lockTimeoutMs);
+    }
     return await ensureOwn(client, table, entry, log);
   } catch (error) {
     throw explain(error, table);
@@ -51,6 +55,11 @@ async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
     (await tableOid(client, table)) !== null &&
     (await appliedVersion(client, table)) === 0
   );
+}
+
+/** Whether it has rows, perhaps many, that the second migration has not seen. */
+async function isAtFirst(client: Client, table: TaskTable): Promise<boolean> {
+  return (await appliedVersion(client, table)) === 1 && (await tableOid(client, table)) !== null;
 }
 
 async function ensureOwn(

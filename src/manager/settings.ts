@@ -1,6 +1,5 @@
 import type { Entry } from "../shared/config/types.js";
-import { maxInt } from "../shared/config/parameters.js";
-import { parseSize } from "../shared/config/size.js";
+import { refuseTo, settingNumber, settingsMade } from "../shared/config/serverSettings.js";
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 
@@ -44,6 +43,7 @@ const numeric = [
 
 /** Another name of pg_task.idle, below it. */
 const idleAlias = "pg_work.idle";
+
 /** The settings that are others now, each with its new value. */
 export function changedSettings(
   before: ManagerSettings,
@@ -61,19 +61,15 @@ export async function readSettings(
   entry: Entry,
   log: Log,
 ): Promise<ManagerSettings> {
-  const made = await settingsMade(client);
+  const made = await settingsMade(client, [...numeric, idleAlias, "pg_task.reset"]);
   const file = entry.parameters;
-  const refuse = (name: string, value: string, used: unknown): void =>
-    log.warn(
-      { setting: name, value, used },
-      "setting of the server makes no sense, file's is used",
-    );
+  const refuse = refuseTo(log);
   const number = (name: (typeof numeric)[number], alias?: string): number => {
     const asNamed = alias === undefined || made.has(name) ? name : alias;
     const text = made.get(asNamed);
     if (text === undefined) return file[name];
-    const value = name === "pg_task.output" ? parseSize(text) : Number(text);
-    if (value !== null && Number.isInteger(value) && value >= 1 && value <= maxInt) return value;
+    const value = settingNumber(name, text);
+    if (value !== null) return value;
     refuse(asNamed, text, file[name]);
     return file[name];
   };
@@ -99,16 +95,6 @@ export async function readSettings(
     batch: number("pg_work.fetch"),
     restartMs: number("pg_work.restart") * 1000,
   };
-}
-
-/** Settings that somebody made for this role, database or server; an empty one counts as not made. */
-async function settingsMade(client: Client): Promise<Map<string, string>> {
-  const { rows } = await client.query<{ name: string; value: string }>(
-    `SELECT n.name, v.value FROM unnest($1::text[]) AS n(name),
-       LATERAL (SELECT current_setting(n.name, true) AS value) AS v WHERE v.value <> ''`,
-    [[...numeric, idleAlias, "pg_task.reset"]],
-  );
-  return new Map(rows.map((row) => [row.name, row.value]));
 }
 
 /** Null when the server does not take the text for an interval. */

@@ -1,5 +1,5 @@
 import type { MessagePort } from "node:worker_threads";
-import type { ConnectionTarget, Entry } from "./config/types.js";
+import type { ConnectionTarget, Entry, Place } from "./config/types.js";
 import type { ErrorReport } from "./errors.js";
 
 /** Where a payload waits in the shared slots of a channel (see handshake/slots.ts). */
@@ -50,6 +50,8 @@ export type FromManager =
   | { readonly type: "demand"; readonly sessions: number }
   /** It has let go what the grant of that number took from it, and holds no more than this. */
   | { readonly type: "held"; readonly sessions: number; readonly number: number }
+  /** Its role, database or server says that the tasks are there: another has to take its place. */
+  | { readonly type: "moved"; readonly place: Place }
   /** It goes by its new parameters as far as it can now. */
   | { readonly type: "reconfigured" }
   | { readonly type: "log"; readonly line: string }

@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
-import type { Entry } from "../shared/config/types.js";
+import type { Entry, Place } from "../shared/config/types.js";
 import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { HandshakeSender } from "../shared/handshake/sender.js";
 import type { Log } from "../shared/log.js";
@@ -59,6 +59,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   readonly #deaths: Backoff;
   readonly #refusals: Backoff;
   #entry: Entry;
+  /** Where the server says that its tasks are, once a manager has asked. */
+  #place: Place | null = null;
+  /** Its thread is told to end since the tasks are elsewhere. */
+  #moving = false;
   #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
   /** Aborted when the next try need not wait any longer. */
@@ -132,6 +136,11 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
+      if (this.#moving) {
+        this.#moving = false;
+        this.emit("died");
+        continue;
+      }
       // One that works and soon dies again has not recovered.
       if (performance.now() - start > longestPauseMs(this.#entry)) this.#deaths.reset();
       const pauseMs = this.#deaths.next();
@@ -222,7 +231,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
 
   /** Hands the parameters over; a thread that does not take them in time is ended. */
   #hand({ worker, sender, blame }: Child, type: "start" | "reconfigure"): void {
-    const parameters: ManagerParameters = { entry: this.#entry };
+    const parameters: ManagerParameters = { entry: { ...this.#entry, ...this.#place } };
     sender
       .send(
         parameters,
@@ -233,6 +242,16 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         blame(error);
         await worker.terminate();
       });
+  }
+
+  /** Another thread takes over there as soon as this one's tasks have ended, or its grace. */
+  #move(place: Place): void {
+    this.#place = place;
+    if (this.#moving) return;
+    this.#moving = true;
+    const { key, parameters } = this.#entry;
+    this.#log.info({ entry: key, ...place }, "manager moves to where the server says");
+    this.#tell({ type: "stop", graceMs: parameters["pg_conf.grace"] });
   }
 
   #reconfigured(): void {
@@ -253,6 +272,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "held":
         this.emit("held", message.sessions, message.number);
+        break;
+      case "moved":
+        this.#move(message.place);
         break;
       case "reconfigured":
         this.#reconfigured();

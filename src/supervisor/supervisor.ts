@@ -1,10 +1,13 @@
+import { isDeepStrictEqual } from "node:util";
 import { EventEmitter } from "eventemitter3";
 import { compareConfigurations, type ConfigurationChanges } from "../shared/config/changes.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { describeTarget } from "../shared/database.js";
+import { toReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { Accounts } from "./accounts.js";
+import { fetchControlSettings, withSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
 import { Registry } from "./registry.js";
 
@@ -18,6 +21,10 @@ interface SupervisorEvents {
 
 /** One per process: leads the cluster or stands by; as leader it runs a manager for each entry. */
 export class Supervisor extends EventEmitter<SupervisorEvents> implements LifecycleHooks {
+  /** As it stands in the file. */
+  #file: Configuration;
+  /** What the control database says beside it, and both together. */
+  #settings: ControlSettings = {};
   #configuration: Configuration;
   readonly #log: Log;
   readonly #leadership: Leadership;
@@ -26,7 +33,10 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   readonly #lifecycle: Lifecycle;
   /** What leading and standing by ask of the managers, one after the other. */
   #changes: Promise<void> = Promise.resolve();
+  #reading: Promise<void> = Promise.resolve();
   #draining = false;
+  /** Aborted when nothing need be read any more. */
+  readonly #ending = new AbortController();
 
   constructor(
     configuration: Configuration,
@@ -37,6 +47,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     },
   ) {
     super();
+    this.#file = configuration;
     this.#configuration = configuration;
     this.#log = options.log;
     this.#accounts = new Accounts(configuration.control, options.log);
@@ -58,16 +69,45 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   reload(configuration: Configuration): void {
     if (this.#draining) return;
     const name = this.#configuration.parameters["pg_conf.name"];
-    const now: Configuration = {
-      ...configuration,
-      parameters: { ...configuration.parameters, "pg_conf.name": name },
-    };
-    const changes = compareConfigurations(this.#configuration, now);
-    this.#configuration = now;
-    this.#leadership.target = now.control;
-    this.#accounts.target = now.control;
-    this.#registry.apply(now, changes);
+    const parameters = { ...configuration.parameters, "pg_conf.name": name };
+    const changes = compareConfigurations(this.#file, { ...configuration, parameters });
+    this.#file = { ...configuration, parameters };
+    this.#leadership.target = configuration.control;
+    this.#accounts.target = configuration.control;
+    this.#apply();
     this.#sayReloaded(changes);
+    if (this.#registry.running) void this.#readSettings();
+  }
+
+  #apply(): void {
+    const before = this.#configuration;
+    this.#configuration = withSettings(this.#file, this.#settings);
+    this.#registry.apply(this.#configuration, compareConfigurations(before, this.#configuration));
+  }
+
+  /** Those that cannot be read stay as they were. One look after the other, so that the last one counts. */
+  #readSettings(): Promise<void> {
+    this.#reading = this.#reading.then(() => this.#readOnce());
+    return this.#reading;
+  }
+
+  async #readOnce(): Promise<void> {
+    if (this.#draining) return;
+    const { control, parameters } = this.#file;
+    try {
+      const made = await fetchControlSettings(control, parameters, {
+        log: this.#log,
+        signal: this.#ending.signal,
+      });
+      if (this.#draining || isDeepStrictEqual(made, this.#settings)) return;
+      this.#settings = made;
+      this.#log.info({ made }, "settings of the control database changed");
+      this.#apply();
+    } catch (error) {
+      if (this.#draining) return;
+      const { code, message } = toReport(error);
+      this.#log.warn({ code, reason: message }, "settings of the control database not read");
+    }
   }
 
   /** Resolves when it seeks leadership; it does so until it is stopped. */
@@ -92,6 +132,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
 
   async drain(): Promise<void> {
     this.#draining = true;
+    this.#ending.abort();
     await this.#changes;
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
   }
@@ -127,6 +168,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       return;
     }
     this.#log.info({ entries: this.#configuration.entries.length }, "leads");
+    await this.#readSettings();
     await this.#registry.start();
     if (this.#draining) return;
     this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");

@@ -9,12 +9,15 @@ import { readShape } from "../../src/manager/shape.js";
 import type { Client } from "../../src/shared/database.js";
 import { literal } from "../../src/shared/sqlText.js";
 import { claimOf } from "../support/claims.js";
+import { PgTask } from "../support/pgTask.js";
 import { createDatabase } from "../support/database.js";
 import { partitionedById, partitionedByPlan } from "../support/foreignTables.js";
 import { test } from "../support/limitedTest.js";
 import { stubClient } from "../support/stubClient.js";
 import { ensure, openManager } from "../support/taskTables.js";
+import { waitForRow } from "../support/waitFor.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
@@ -73,6 +76,25 @@ describe("a row that goes directly into a partition", () => {
     await ensure(target, { schema: "ranges" });
     assert.equal(await heard("ranges", insertInto('ranges."new one"', "2030-06-01")), 1);
     assert.deepEqual(await ready('ranges."new one"'), [false]);
+  });
+
+  test("does so in a partition that was attached while pg-task runs, from its next pg_task.reset on", async () => {
+    await client.query(partitionedByPlan("running"));
+    await pgTask.start({
+      url: database.url,
+      "pg_task.reset": "200 ms",
+      "pg_task.sleep": 100,
+      "pg_task.schema": "running",
+    });
+    await client.query(
+      `ALTER TABLE running.task DETACH PARTITION running.before;
+       CREATE TABLE running.late PARTITION OF running.task FOR VALUES FROM ('2020-01-01') TO ('2021-01-01')`,
+    );
+    await waitForRow(
+      client,
+      "SELECT FROM pg_trigger WHERE tgrelid = 'running.late'::regclass AND tgname = 'task_wake_up'",
+    );
+    await pgTask.stop();
   });
 
   test("is missed where nothing is to be created", async () => {

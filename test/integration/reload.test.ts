@@ -28,7 +28,7 @@ async function start(config: object): Promise<TestProcess> {
 
 async function insertInto(table: string, input: string): Promise<string> {
   const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO ${table} (input, "group") VALUES ($1, gen_random_uuid()::text) RETURNING id`,
+    `INSERT INTO ${table} (input, "group") VALUES ($1, md5(random()::text)) RETURNING id`,
     [input],
   );
   return rows[0]?.id ?? "";

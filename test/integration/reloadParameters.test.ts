@@ -36,7 +36,7 @@ async function sleeps(ms: number): Promise<void> {
 
 async function insert(input: string, count = 1): Promise<string> {
   const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, "group") SELECT $1, gen_random_uuid()::text
+    `INSERT INTO task (input, "group") SELECT $1, md5(random()::text)
      FROM generate_series(1, $2) RETURNING id`,
     [input, count],
   );

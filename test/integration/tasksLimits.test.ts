@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
@@ -26,9 +27,14 @@ await pgTask.start({
 
 test("no more tasks of a table run at once than pg_task.run of its database", async () => {
   const ids: string[] = [];
+  await client.query("SELECT pg_advisory_lock(1)");
   for (let index = 0; index < 12; index += 1) {
-    ids.push(...(await tasks.insert({ input: "SELECT pg_sleep(0.05)", group: `g${index}` })));
+    const input = "SELECT pg_advisory_lock_shared(1)";
+    ids.push(...(await tasks.insert({ input, group: `g${index}` })));
   }
+  // As many as may wait for the lock; the others wait for them.
+  await until(client, "SELECT FROM task WHERE state = 'WORK'", (working) => working.length === 3);
+  await client.query("SELECT pg_advisory_unlock(1)");
   const rows = await tasks.ended(...ids);
   assert.deepEqual(new Set(rows.map((row) => row.state)), new Set(["DONE"]));
   assert.equal(mostAtOnce(rows), 3);

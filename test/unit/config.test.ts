@@ -100,7 +100,7 @@ void test("parameters come from the entry, else the file, else the defaults", as
   assert.deepEqual([a?.table, a?.fixed], ["jobs", {}]);
   assert.equal(b?.parameters["pg_task.timeout"], "5 min");
   assert.equal(b?.parameters["pg_task.reset"], "2 hours");
-  assert.deepEqual([b?.table, b?.fixed], ["own", { reset: "2 hours", run: 3 }]);
+  assert.deepEqual([b?.table, b?.fixed], ["own", { reset: "2 hours", run: 3, table: "own" }]);
   assert.equal(b?.parameters["pg_task.table"], "own");
 });
 
@@ -203,6 +203,46 @@ void test("every mistake has its line with path, what is allowed and what came",
   assert.equal(lines.length, expected.length + 1);
   assert.match((await refusal([{ sleep: 0 }]))[1] ?? "", /^\[0\]\.sleep: expected/);
   assert.match((await refusal("5"))[1] ?? "", /^expected an object with parameters, or an array/);
+});
+
+void test("a key that stands elsewhere, or without what comes before its dot, is told what it may be", async () => {
+  const hints: readonly [unknown, string][] = [
+    [{ sleep: 100 }, 'sleep: unknown key, expected a known key, perhaps "pg_task.sleep"'],
+    [{ grace: 100 }, 'grace: unknown key, expected a known key, perhaps "pg_conf.grace"'],
+    [
+      [{ timeout: "1 s" }],
+      '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"',
+    ],
+    [
+      [{ "pg_conf.max": 1 }],
+      '[0]["pg_conf.max"]: unknown key, expected "pg_conf.max" beside "pg_task.json", not in an entry',
+    ],
+  ];
+  for (const [content, hint] of hints) {
+    assert.deepEqual(await refusal(content), ["CONFIG_INVALID", hint]);
+  }
+});
+
+void test("keys that JavaScript's objects have by themselves are unknown ones like others", async () => {
+  for (const key of ["__proto__", "constructor", "toString"]) {
+    for (const [content, path] of [
+      [`{"${key}": {"url": "x"}}`, key],
+      [`[{"${key}": {"data": "x"}}]`, `[0].${key}`],
+    ] as const) {
+      const [code, line = "", more] = await refusal(content);
+      assert.deepEqual([code, more], ["CONFIG_INVALID", undefined]);
+      assert.ok(line.startsWith(`${path}: unknown key, expected one of `), line);
+    }
+  }
+});
+
+void test("a file in another encoding than UTF-8 is refused with the line", async () => {
+  await writeFile(file, Buffer.from('[{"data": "a"},\n{"data": "caf\u00e9"}]', "latin1"));
+  const given = { file: "given.json", cwd, env: { HOME: cwd, DATABASE_URL: control } };
+  await assert.rejects(loadConfiguration(given), {
+    code: "CONFIG_SYNTAX",
+    message: `${file}:2: expected text in UTF-8, got bytes that are none: save the file as UTF-8`,
+  });
 });
 
 void test("names are counted in bytes, and a zero byte is no text", async () => {

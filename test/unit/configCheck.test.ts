@@ -61,10 +61,90 @@ void test("what an entry needs is told as there or to be created, and nothing is
     "",
   ]);
   const client = await database.connect();
-  await client.query("CREATE TYPE state AS ENUM (); CREATE TABLE task (); CREATE VIEW v AS SELECT");
+  await client.query(
+    `CREATE TYPE state AS ENUM ();
+     CREATE TABLE task (id bigserial, plan timestamptz, state text DEFAULT 'PLAN', input text)`,
+  );
   assert.deepEqual(await states(entry), [0, { ...expected, type: "exists", table: "exists" }, ""]);
-  const [code, objects] = await states({ ...entry, table: "v" });
-  assert.deepEqual([code, objects["table"]], [4, "not allowed"]);
+  assert.match(
+    (await run([entry])).text,
+    /exists: it was not made by pg-task, it would be adopted/,
+  );
+  const asItIs = await states({ ...entry, create: false });
+  assert.deepEqual([asItIs[0], asItIs[1]["table"]], [4, "missing"]);
+  const { rows } = await client.query(
+    "SELECT FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0",
+  );
+  assert.equal(rows.length, 4);
+});
+
+void test("what has the table's name and cannot be it is told as start would say it", async () => {
+  const client = await database.connect();
+  await client.query(
+    `CREATE VIEW v AS SELECT; CREATE SEQUENCE s; CREATE TABLE lacking ();
+     CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
+     CREATE FOREIGN TABLE far (id bigint) SERVER nowhere`,
+  );
+  for (const [table, why] of [
+    ["v", "what has this name is a view, which is not adopted"],
+    ["s", "what has this name is a sequence, which is not adopted"],
+    ["far", "what has this name is a foreign table, which is not adopted"],
+    ["lacking", '"public"."lacking" exists and was not made by pg-task: it has no column id'],
+  ] as const) {
+    const { exitCode, text } = await run([{ data: name, user: "postgres", table }]);
+    assert.equal(exitCode, 4, text);
+    assert.ok(text.includes(`not allowed: ${why}`), text);
+  }
+});
+
+void test("a schema whose name is the server's own cannot be made", async () => {
+  for (const schema of ["pg_x", "pg_catalog"]) {
+    const { exitCode, text } = await run([{ data: name, user: "postgres", schema }]);
+    assert.equal(exitCode, 4);
+    assert.match(
+      text,
+      /not allowed: missing, and names that begin with "pg_" are the server's own/,
+    );
+  }
+});
+
+void test("what the server has set is shown, where the tasks are included", async () => {
+  const client = await database.connect();
+  for (const setting of [
+    "pg_task.\"table\" = 'elsewhere'",
+    "pg_task.sleep = '77'",
+    "pg_task.max = '3'",
+    "pg_conf.restart = '9'",
+    "pg_conf.close = 'soon'",
+  ]) {
+    await client.query(`ALTER DATABASE ${name} SET ${setting}`);
+  }
+  try {
+    const { exitCode, text } = await run([{ data: name, user: "postgres" }]);
+    assert.equal(exitCode, 0);
+    assert.match(text, /table +elsewhere +would be created/);
+    assert.match(text, /pg_task\.sleep +"77" +server\n/);
+    assert.match(text, /pg_task\.max +"3" +server\n/);
+    assert.match(text, /pg_conf\.restart +9 s +server\n/);
+    assert.match(text, /pg_conf\.close +60000 ms +default\n/);
+    assert.match(
+      text,
+      /warning +expected pg_conf\.close to make sense, the server has "soon": 60000 is used/,
+    );
+    const own = await run([{ data: name, user: "postgres", table: "mine" }], { json: true });
+    const report: CheckReport = JSON.parse(own.text);
+    assert.equal(report.entries[0]?.table, "mine");
+  } finally {
+    await client.query(`ALTER DATABASE ${name} RESET ALL`);
+  }
+});
+
+void test("a name with a line feed stays on its line", async () => {
+  const { text } = await run([
+    { data: name, user: "postgres", schema: "two\nlines", table: "\u001b[31m" },
+  ]);
+  assert.match(text, /schema +two\\u000alines +would be created\n/);
+  assert.match(text, /table +\\u001b\[31m +would be created\n/);
 });
 
 void test("a missing role or database would be created, with what goes into it", async () => {

@@ -30,6 +30,20 @@ describe("docs/errors.md", () => {
       assert.match(document, new RegExp(`\`${family}\`[^0-9]* ${code}`));
     }
   });
+
+  it("says which family a code is of that does not begin with its family's name", () => {
+    const [, sentence = ""] =
+      /The family is the code's first\s+word, but (.*?)\. A /s.exec(document) ?? [];
+    const said = sentence
+      .split(";")
+      .map((part) => [...part.matchAll(/[A-Z]+(?:_[A-Z]*)*/g)].map(([word]) => word));
+    for (const [code, { family }] of Object.entries(errorKinds)) {
+      if (code.startsWith(family)) continue;
+      const [, ...rest] = said.find((names) => names.includes(code)) ??
+        said.find(([start = " "]) => start.endsWith("_") && code.startsWith(start)) ?? [""];
+      assert.equal(rest.at(-1), family, code);
+    }
+  });
 });
 
 describe("an error", () => {

@@ -9,7 +9,7 @@ import { readPartitions, type Layout } from "./layout.js";
 /** Up to this size, in bytes, an index is made at once; above, so that nobody who writes waits for it. */
 const smallTable = 32 * 2 ** 20;
 
-interface Index {
+export interface Index {
   readonly suffix: string;
   /** First key column. */
   readonly column: string;
@@ -27,14 +27,24 @@ export async function ensureIndexes(
   { kind }: Pick<Layout, "kind">,
 ): Promise<void> {
   for (const index of [byId(kind), ...queueIndexes(table)]) {
-    const relations = [{ name: table.table, schema: table.schema, qualified: table.qualified }];
-    if (kind === "p") {
-      const partitions = await readPartitions(client, table);
-      // The parent's own takes over those that its partitions have.
-      relations.unshift(...partitions.filter(({ isLeaf }) => isLeaf));
-    }
-    for (const relation of relations) await ensureIndex(client, relation, index);
+    await ensureIndex(client, table, { kind }, index);
   }
+}
+
+/** On a partitioned table first on each partition: what is large there is built beside who writes. */
+export async function ensureIndex(
+  client: Client,
+  table: TaskTable,
+  { kind }: Pick<Layout, "kind">,
+  index: Index,
+): Promise<void> {
+  const relations = [{ name: table.table, schema: table.schema, qualified: table.qualified }];
+  if (kind === "p") {
+    const partitions = await readPartitions(client, table);
+    // The parent's own takes over those that its partitions have.
+    relations.unshift(...partitions.filter(({ isLeaf }) => isLeaf));
+  }
+  for (const relation of relations) await ensureIndexOn(client, relation, index);
 }
 
 function byId(kind: string): Index {
@@ -54,7 +64,7 @@ function queueIndexes(table: TaskTable): Index[] {
   });
 }
 
-async function ensureIndex(
+async function ensureIndexOn(
   client: Client,
   relation: { readonly name: string; readonly schema: string; readonly qualified: string },
   { suffix, column, predicate, definition, unique }: Index,

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import type { z } from "zod";
 import { PgTaskError } from "../errors.js";
@@ -24,7 +25,7 @@ export const emptyDocument: Document = { values: {}, entries: [], entriesPath: [
  * with one line for each thing that is wrong.
  */
 export async function readDocument(file: string): Promise<Document> {
-  const content = parse(file, await read(file));
+  const content = parse(file, decode(file, await read(file)));
   if (Array.isArray(content)) {
     assertArray(content, file);
     return { values: {}, entries: content, entriesPath: [] };
@@ -46,9 +47,9 @@ function check(schema: z.ZodType, content: unknown, file: string): void {
   if (error) throw invalid(file, describeIssues(error.issues, content));
 }
 
-async function read(file: string): Promise<string> {
+async function read(file: string): Promise<Buffer> {
   try {
-    return await readFile(file, "utf8");
+    return await readFile(file);
   } catch (error) {
     const reason = readErrors[errorCode(error)] ?? String(error);
     throw new PgTaskError(
@@ -65,6 +66,17 @@ const readErrors: Readonly<Record<string, string>> = {
   EISDIR: "it is a folder",
   EACCES: "permission denied",
 };
+
+/** JSON is UTF-8: of another encoding it would silently make other names and passwords. */
+function decode(file: string, bytes: Buffer): string {
+  const text = bytes.toString("utf8");
+  if (isUtf8(bytes)) return text;
+  const line = text.slice(0, text.indexOf("\u{fffd}")).split("\n").length;
+  throw new PgTaskError(
+    "CONFIG_SYNTAX",
+    `${file}:${line}: expected text in UTF-8, got bytes that are none: save the file as UTF-8`,
+  );
+}
 
 function parse(file: string, text: string): unknown {
   try {

@@ -60,9 +60,14 @@ function makeEntry(
   hasOwnPassword: boolean,
   base: FileParameters,
 ): Entry {
-  const given = { ...base, ...givenParameters(raw) };
-  const schema = raw.schema ?? given["pg_task.schema"];
-  const table = raw.table ?? given["pg_task.table"];
+  const own = givenParameters(raw);
+  const given = { ...base, ...own };
+  const ownPlace = present({
+    schema: raw.schema ?? own["pg_task.schema"],
+    table: raw.table ?? own["pg_task.table"],
+  });
+  const schema = ownPlace.schema ?? base["pg_task.schema"];
+  const table = ownPlace.table ?? base["pg_task.table"];
   const { sleep, reset, run } = raw;
   const parameters = {
     ...given,
@@ -79,7 +84,7 @@ function makeEntry(
     table,
     create: raw.create ?? true,
     parameters,
-    fixed: present({ sleep, reset, run }),
+    fixed: present({ sleep, reset, run, ...ownPlace }),
   };
 }
 

@@ -420,3 +420,10 @@ export function entryParameters(): (Parameter & { readonly name: keyof FileParam
     ({ name }) => name.startsWith("pg_task.") && name !== "pg_task.data" && name !== "pg_task.user",
   );
 }
+
+/** The parameters that a server may have set for an entry's role or database. */
+export function serverParameters(): Parameter[] {
+  return (parameters as readonly Parameter[]).filter(
+    ({ name, levels }) => levels.includes("database") && !name.startsWith("pg_conf."),
+  );
+}

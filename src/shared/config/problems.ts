@@ -46,22 +46,28 @@ function unknownKey(path: Path): string {
   const known = where
     ? [...entryKeys.map(({ name }) => name), ...entryParameters().map(({ name }) => name)]
     : ["url", "pg_task.json", ...fileParameters().map(({ name }) => name)];
-  const near = nearest(key, known);
+  const near = known.find((name) => shortName(name) === key) ?? nearest(key, known);
+  const elsewhere = where && key.startsWith("pg_") && findParameter(key) !== undefined;
   const hint =
-    reasons[key] ??
-    (near === undefined
-      ? `expected one of ${known.join(", ")}`
-      : `expected a known key, perhaps "${near}"`);
+    reasons.get(key) ??
+    (elsewhere
+      ? `expected "${key}" beside "pg_task.json", not in an entry`
+      : near === undefined
+        ? `expected one of ${known.join(", ")}`
+        : `expected a known key, perhaps "${near}"`);
   return `${pathText(path)}: unknown key, ${hint}`;
 }
 
+/** A parameter's name as it stands in an entry or names a column. */
+const shortName = (name: string): string => name.replace(/^pg_\w+\./, "");
+
 /** Keys that exist, elsewhere. */
-const reasons: Readonly<Record<string, string>> = {
-  "pg_task.id": "expected it in sessions only: pg_task.id is the running task's id and read only",
-  "pg_task.data": 'expected "data" in an entry, and "pg_task.data" beside "pg_task.json"',
-  "pg_task.user": 'expected "user" in an entry, and "pg_task.user" beside "pg_task.json"',
-  "pg_task.json": 'expected "pg_task.json" at the top of the file only',
-};
+const reasons: ReadonlyMap<string, string> = new Map([
+  ["pg_task.id", "expected it in sessions only: pg_task.id is the running task's id and read only"],
+  ["pg_task.data", 'expected "data" in an entry, and "pg_task.data" beside "pg_task.json"'],
+  ["pg_task.user", 'expected "user" in an entry, and "pg_task.user" beside "pg_task.json"'],
+  ["pg_task.json", 'expected "pg_task.json" at the top of the file only'],
+]);
 
 function allowedAt(path: Path): string {
   const key = path.findLast((step): step is string => typeof step === "string");

@@ -72,6 +72,12 @@ export interface FileParameters {
   readonly "pg_conf.log": "trace" | "debug" | "info" | "warn" | "error" | "fatal" | "silent";
 }
 
+/** Where tasks are in a database: names as they are, unquoted. */
+export interface Place {
+  readonly schema: string;
+  readonly table: string;
+}
+
 /** One entry of `pg_task.json`, resolved: one manager. */
 export interface Entry {
   /** Stable identity of what it manages: server, database, schema and table. */
@@ -84,13 +90,20 @@ export interface Entry {
   readonly ownPassword: boolean;
   /** Whether it has a url of its own: then it is on another server than the control connection. */
   readonly elsewhere: boolean;
+  /** Where its tasks are, as far as the configuration says. */
   readonly schema: string;
   readonly table: string;
   readonly create: boolean;
   /** The file's parameters with the entry's own over them. */
   readonly parameters: FileParameters;
-  /** Those of sleep, reset and run that the entry itself gives: they stand above every other level. */
-  readonly fixed: { readonly sleep?: number; readonly reset?: string; readonly run?: number };
+  /** What the entry itself gives of these stands above every other level. */
+  readonly fixed: {
+    readonly sleep?: number;
+    readonly reset?: string;
+    readonly run?: number;
+    readonly schema?: string;
+    readonly table?: string;
+  };
 }
 
 /** A whole, valid configuration. */

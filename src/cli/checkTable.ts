@@ -1,0 +1,52 @@
+import { refuseUnfit } from "../manager/adoption/obstacles.js";
+import { readLayout } from "../manager/adoption/layout.js";
+import { appliedVersion, latestVersion } from "../manager/migrations.js";
+import { taskTable } from "../manager/table.js";
+import type { Entry } from "../shared/config/types.js";
+import type { Client } from "../shared/database.js";
+import { PgTaskError } from "../shared/errors.js";
+import type { Finding } from "./checkServer.js";
+
+/** What a relation is that is no table, by its kind in pg_class. */
+const kinds: ReadonlyMap<string, string> = new Map([
+  ["v", "a view"],
+  ["m", "a materialized view"],
+  ["f", "a foreign table"],
+  ["i", "an index"],
+  ["I", "an index"],
+  ["S", "a sequence"],
+  ["c", "a composite type"],
+  ["t", "a TOAST table"],
+]);
+
+/**
+ * What becomes of a relation that has the table's name already.
+ *
+ * @param kind as in pg_class
+ */
+export async function inspectTable(
+  client: Client,
+  { schema, table: name, create }: Entry,
+  kind: string,
+): Promise<Finding> {
+  const found = { what: "table", name } as const;
+  const refused = (why: string): Finding => ({ ...found, state: "not allowed", why });
+  if (kind !== "r" && kind !== "p") {
+    return refused(`what has this name is ${kinds.get(kind) ?? "no table"}, which is not adopted`);
+  }
+  const table = taskTable(schema, name);
+  const version = await appliedVersion(client, table);
+  if (version > latestVersion) return refused("it was made by a later pg-task");
+  if (version === latestVersion) return { ...found, state: "exists" };
+  try {
+    if (version === 0) await refuseUnfit(client, table, await readLayout(client, table));
+  } catch (error) {
+    if (!(error instanceof PgTaskError)) throw error;
+    return refused(error.message);
+  }
+  const lacks = version === 0 ? "it was not made by pg-task" : "an earlier pg-task made it";
+  if (!create)
+    return { ...found, state: "missing", why: `${lacks}, the entry says "create": false` };
+  const change = version === 0 ? "adopted" : "brought up to date";
+  return { ...found, state: "exists", why: `${lacks}, it would be ${change}` };
+}

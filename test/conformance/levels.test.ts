@@ -1,0 +1,142 @@
+import assert from "node:assert/strict";
+import { after } from "node:test";
+import { connectManager } from "../../src/manager/connection.js";
+import { readPlace } from "../../src/manager/place.js";
+import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
+import { freePort } from "../../src/embedded/port.js";
+import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameters.js";
+import type { ConnectionTarget } from "../../src/shared/config/types.js";
+import { connect } from "../../src/shared/database.js";
+import { identifier, literal } from "../../src/shared/sqlText.js";
+import { readControlSettings } from "../../src/supervisor/controlSettings.js";
+import { test } from "../support/limitedTest.js";
+import { OwnServer } from "../support/ownServer.js";
+import { connected, ensure, makeEntry, silentLog } from "../support/taskTables.js";
+
+const server = await OwnServer.at(await freePort());
+await server.start();
+const target: ConnectionTarget = {
+  host: "127.0.0.1",
+  port: server.port,
+  user: "postgres",
+  database: "postgres",
+  sslmode: "disable",
+  connectTimeoutMs: 10_000,
+};
+const role = { ...target, user: "worker" };
+const admin = await connect(target, { applicationName: "test" });
+after(() => admin.end());
+await admin.query("CREATE ROLE worker LOGIN; GRANT CREATE ON SCHEMA public TO worker");
+
+/** What the file says, and then the server, the database, the role, and the role in the database. */
+type Values = readonly [string | number | boolean, string, string, string, string];
+
+const numbers: Values = [101, "102", "103", "104", "105"];
+const intervals: Values = ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"];
+const bools: Values = [true, "false", "true", "false", "true"];
+const characters: Values = ["a", "b", "c", "d", "e"];
+
+const valuesOf: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
+  bool: bools,
+  int: numbers,
+  size: numbers,
+  interval: intervals,
+  char: characters,
+  text: characters,
+  name: characters,
+};
+
+/** The fields of a manager's settings, and what of them one of the parameter's is. */
+const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, number]>> = {
+  "pg_task.sleep": ["sleepMs", 1],
+  "pg_task.reset": ["resetMs", 1000],
+  "pg_task.idle": ["idle", 1],
+  "pg_task.limit": ["limit", 1],
+  "pg_task.fetch": ["fetch", 1],
+  "pg_task.run": ["run", 1],
+  "pg_task.output": ["outputLimit", 1],
+  "pg_task.crash": ["crash", 1],
+  "pg_work.close": ["closeMs", 1],
+  "pg_work.fetch": ["batch", 1],
+  "pg_work.restart": ["restartMs", 1000],
+};
+
+const refuse = (): never => assert.fail("a setting was refused");
+
+/** What a new session of the role's gets or goes by, as text. */
+async function effective(name: ParameterName, file: string | number | boolean): Promise<string> {
+  const entry = makeEntry(role, { parameters: { [name]: file } });
+  const short = name.replace(/^pg_\w+\./, "");
+  if (name === "pg_task.schema" || name === "pg_task.table") {
+    const place = await connected(role, (client) => readPlace(client, entry, refuse));
+    return name === "pg_task.schema" ? place.schema : place.table;
+  }
+  if (name.startsWith("pg_conf.")) {
+    const made = await connected(role, (client) =>
+      readControlSettings(client, entry.parameters, refuse),
+    );
+    return String(new Map(Object.entries(made)).get(name) ?? file);
+  }
+  const setting = managers[name];
+  if (setting === undefined) {
+    await ensure(role, { parameters: { [name]: file } });
+    return await connected(role, async (client) => {
+      const { rows } = await client.query<{ value: string }>(
+        `INSERT INTO task (input) VALUES ('') RETURNING ${identifier(short)}::text AS value`,
+      );
+      return rows[0]?.value ?? "";
+    });
+  }
+  const [field, factor] = setting;
+  const manager = await connectManager(entry);
+  const value = (await readSettings(manager, entry, silentLog))[field] / factor;
+  await manager.end();
+  return name === "pg_task.reset" ? `00:00:0${value}` : String(value);
+}
+
+const quoted = (name: string): string => name.split(".").map(identifier).join(".");
+
+/** Older servers take only what the session knows. */
+async function alterSystem(name: string, value: string): Promise<void> {
+  await admin.query(`SET ${quoted(name)} = ${literal(value)}`);
+  await admin.query(`ALTER SYSTEM SET ${quoted(name)} = ${literal(value)}`);
+}
+
+const withServer = parameters.filter(({ levels }) =>
+  (levels as readonly Level[]).includes("database"),
+);
+for (const { name, type } of withServer) {
+  await alterSystem(name, String(valuesOf[type]?.[1]));
+}
+// Until then they are the file's.
+const ofFile = new Map<string, string>();
+for (const { name, type } of withServer) {
+  ofFile.set(name, await effective(name, valuesOf[type]?.[0] ?? ""));
+}
+await admin.query("SELECT pg_reload_conf()");
+while ((await effective("pg_task.sleep", 101)) !== "102") continue;
+
+for (const { name, type } of withServer) {
+  const values = valuesOf[type];
+  assert.ok(values !== undefined, `${name} has no values`);
+  const [file, ofServer, ofDatabase, ofRole, ofBoth] = values;
+  test(`§2 ${name} is the role's in the database, else the role's, the database's, postgresql.conf's, the file's`, async () => {
+    assert.equal(ofFile.get(name), String(file));
+    assert.equal(await effective(name, file), ofServer);
+    for (const [whose, value] of [
+      ["DATABASE postgres", ofDatabase],
+      ["ROLE worker", ofRole],
+      ["ROLE worker IN DATABASE postgres", ofBoth],
+    ] as const) {
+      await admin.query(`ALTER ${whose} SET ${quoted(name)} = ${literal(value)}`);
+      assert.equal(await effective(name, file), value, whose);
+    }
+    // An empty one counts as not made.
+    await admin.query(`ALTER ROLE worker IN DATABASE postgres SET ${quoted(name)} = ''`);
+    assert.equal(await effective(name, file), String(file));
+    for (const whose of ["ROLE worker IN DATABASE postgres", "ROLE worker", "DATABASE postgres"]) {
+      await admin.query(`ALTER ${whose} RESET ALL`);
+    }
+    assert.equal(await effective(name, file), ofServer);
+  });
+}

@@ -1,0 +1,147 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { startProcess, type TestProcess } from "../support/process.js";
+import { failing, type Sabotage } from "../support/saboteur.js";
+import { insertTask, waitForState } from "../support/waitFor.js";
+
+const database = await createDatabase();
+const other = await createDatabase();
+const client = await database.connect();
+const otherClient = await other.connect();
+const onDatabase = `DATABASE ${database.target.database}`;
+const saboteur = new URL("../support/saboteur.js", import.meta.url).href;
+
+async function start(config: object, url = database.url): Promise<TestProcess> {
+  const program = await startProcess({
+    config: { url, ...config },
+    env: { NODE_OPTIONS: `--import ${saboteur}` },
+    forked: true,
+  });
+  await program.line("ready");
+  return program;
+}
+
+async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
+  const already = program.messages.filter((message) => message === failing).length;
+  program.child.send({ sabotage: order });
+  await program.until(
+    () => program.messages.filter((message) => message === failing).length > already,
+    "a thread to fail",
+  );
+}
+
+/** Makes the manager hang, and gives how long its answer was waited for, in ms. */
+async function managersTime(program: TestProcess): Promise<number> {
+  await sabotage(program, { thread: "manager", how: "block" });
+  program.child.kill("SIGHUP");
+  const { reason } = await program.line(/^manager died/);
+  return Number(/within (\d+) ms/.exec(String(reason))?.[1]);
+}
+
+/** The same with an executor. */
+async function executorsTime(program: TestProcess): Promise<number> {
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await sabotage(program, { thread: "executor", how: "block" });
+  const id = await insertTask(client, "SELECT 2");
+  const { reason } = await program.line("executor thread is ended");
+  await waitForState(client, id, "DONE");
+  return Number(/within (\d+) ms/.exec(String(reason))?.[1]);
+}
+
+async function withDatabase(setting: string, work: () => Promise<void>): Promise<void> {
+  await client.query(`ALTER ${onDatabase} SET ${setting}`);
+  try {
+    await work();
+  } finally {
+    await client.query(`ALTER ${onDatabase} RESET ALL`);
+  }
+}
+
+test("§2 pg_conf.close of the file is how long a manager may take to acknowledge its parameters", async () => {
+  const program = await start({ "pg_conf.close": 1234 });
+  assert.equal(await managersTime(program), 1234);
+  await program.line("manager works", 2);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("§2 pg_conf.close of the control database stands above the file's", async () => {
+  await withDatabase("pg_conf.close = 1235", async () => {
+    const program = await start({ "pg_conf.close": 50_000 });
+    assert.equal(await managersTime(program), 1235);
+    await program.line("manager works", 2);
+    assert.equal((await program.end()).code, 0);
+  });
+});
+
+test("§2 pg_work.close of the file is how long an executor may take to acknowledge its parameters", async () => {
+  const program = await start({ "pg_work.close": 2234 });
+  assert.equal(await executorsTime(program), 2234);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("§2 pg_work.close of the database stands above the file's", async () => {
+  await withDatabase("pg_work.close = 2235", async () => {
+    const program = await start({ "pg_work.close": 50_000 });
+    assert.equal(await executorsTime(program), 2235);
+    assert.equal((await program.end()).code, 0);
+  });
+});
+
+for (const [level, file, database_] of [
+  ["the file", 1, null],
+  ["the control database", 3600, 1],
+] as const) {
+  test(`§2 pg_conf.restart of ${level} is the longest pause before a failed manager is started again`, async () => {
+    const setting = `pg_conf.restart = ${database_ === null ? "''" : database_}`;
+    await withDatabase(setting, async () => {
+      const program = await start({ "pg_conf.restart": file });
+      for (let death = 1; death <= 6; death += 1) {
+        await sabotage(program, { thread: "manager", how: "throw" });
+        await program.line("manager works", death + 1);
+      }
+      const pauses = program.said(/^manager died/).map((line) => Number(line["pauseMs"]));
+      // Without it the sixth would be 2.4 seconds at least.
+      assert.ok(
+        pauses.every((ms) => ms <= 1000),
+        String(pauses),
+      );
+      assert.equal((await program.end()).code, 0);
+    });
+  });
+}
+
+test("§2 pg_task.idle is after how many empty checks the executors go", async () => {
+  const program = await start({ "pg_task.sleep": 20, "pg_task.idle": 200, "pg_conf.log": "debug" });
+  const id = await insertTask(client, "SELECT 1");
+  await waitForState(client, id, "DONE");
+  await program.line("executor threads ended");
+  const { rows } = await client.query<{ ms: number }>(
+    "SELECT extract(epoch FROM clock_timestamp() - stop)::float8 * 1000 AS ms FROM task WHERE id = $1",
+    [id],
+  );
+  // The default would come to 1.2 seconds; how much longer it took says nothing.
+  assert.ok((rows[0]?.ms ?? 0) > 3500, String(rows[0]?.ms));
+  assert.equal((await program.end()).code, 0);
+});
+
+test("§2 pg_conf.grace is how long running tasks may finish at a stop", async () => {
+  const [short, long] = [
+    await start({ "pg_conf.grace": 50 }),
+    await start({ "pg_conf.grace": 600_000 }, other.url),
+  ];
+  const input = "SELECT pg_advisory_lock_shared(7)";
+  for (const session of [client, otherClient]) await session.query("SELECT pg_advisory_lock(7)");
+  const id = await insertTask(client, input);
+  const otherId = await insertTask(otherClient, input);
+  await waitForState(client, id, "WORK");
+  await waitForState(otherClient, otherId, "WORK");
+  long.child.kill("SIGTERM");
+  assert.equal((await short.end()).code, 0);
+  await waitForState(client, id, "PLAN");
+  await waitForState(otherClient, otherId, "WORK");
+  for (const session of [client, otherClient]) await session.query("SELECT pg_advisory_unlock(7)");
+  await waitForState(otherClient, otherId, "DONE");
+  assert.deepEqual(await long.exit, { code: 0, signal: null });
+  await client.query("DELETE FROM task");
+});

@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { Executors } from "../../src/manager/executors.js";
+import { Sessions } from "../../src/manager/sessions.js";
+import { Workforce } from "../../src/manager/workforce.js";
+import { silentLog } from "../support/taskTables.js";
+
+/** One whose sessions are never opened, after so many refusals. */
+function refused(times: number, longestPauseMs: number): Workforce {
+  const executors = Object.create(Executors.prototype);
+  const sessions = Object.create(Sessions.prototype);
+  const workforce = new Workforce({
+    sessions,
+    executors,
+    send: () => {},
+    longestPauseMs: () => longestPauseMs,
+    log: silentLog,
+  });
+  for (let count = 0; count < times; count += 1) {
+    const until = performance.now() + (workforce.pauseMs ?? 0);
+    while (performance.now() < until) continue;
+    workforce.refused("no");
+  }
+  return workforce;
+}
+
+it("waits longer and longer before sessions are opened again, but no longer than it may", () => {
+  const pauses = [refused(1, 60_000), refused(4, 60_000), refused(6, 40)].map(
+    ({ pauseMs }) => pauseMs ?? 0,
+  );
+  const [first = 0, fourth = 0, limited = 0] = pauses;
+  assert.ok(first <= 100, String(pauses));
+  assert.ok(fourth > 400, String(pauses));
+  assert.ok(limited <= 40, String(pauses));
+});
