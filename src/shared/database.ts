@@ -88,7 +88,7 @@ async function open(
 }
 
 /** How long the server may take to close a connection after our goodbye, in ms. */
-const goodbyeMs = 5_000;
+const goodbyeMs = 2_000;
 
 /** Ends a connection in order, or by itself where the server does not answer; never rejects. */
 export async function disconnect(client: Client): Promise<void> {

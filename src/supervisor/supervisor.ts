@@ -9,7 +9,7 @@ import { Leadership } from "./leadership.js";
 import { Registry } from "./registry.js";
 
 /** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
-const beyondGraceMs = 20_000;
+const beyondGraceMs = 10_000;
 
 interface SupervisorEvents {
   /** It leads with its managers at work, or stands by. */
@@ -27,6 +27,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   /** What leading and standing by ask of the managers, one after the other. */
   #changes: Promise<void> = Promise.resolve();
   #draining = false;
+  #saidReady = false;
 
   constructor(
     configuration: Configuration,
@@ -129,7 +130,10 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#log.info({ entries: this.#configuration.entries.length }, "leads");
     await this.#registry.start();
     if (this.#draining) return;
-    this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+    if (!this.#saidReady) {
+      this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+    }
+    this.#saidReady = true;
     this.emit("ready");
   }
 
