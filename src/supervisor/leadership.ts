@@ -121,7 +121,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         if (this.#ending.signal.aborted) return;
         await answered(client.query("SELECT 1"), answerMs).catch(() => lost.abort());
       }
-      this.#log.warn("the supervisor's connection ended");
+      if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
       this.#leads = false;
