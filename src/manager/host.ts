@@ -1,6 +1,7 @@
 import type { MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/handshake/receiver.js";
+import { beat } from "../shared/heartbeat.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog } from "../shared/log.js";
 import type {
@@ -14,6 +15,7 @@ import { Manager } from "./manager.js";
 /** Runs one manager for the supervisor at the other end of `port`; the port closes when it ended. */
 export function hostManager(port: MessagePort, data: ManagerThreadData): void {
   const slots = new HandshakeReceiver(data.buffer);
+  beat(data.heart);
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
 

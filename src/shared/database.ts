@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { Client, DatabaseError } from "pg";
 import type { ConnectionTarget } from "./config/types.js";
 import { PgTaskError } from "./errors.js";
@@ -58,6 +59,7 @@ async function open(
   options: Parameters<typeof connect>[1],
   encrypted: boolean,
 ): Promise<Client> {
+  const mark = randomBytes(8).toString("hex");
   const client = new Client({
     host: target.host,
     port: target.port,
@@ -66,9 +68,10 @@ async function open(
     ...(target.password === undefined ? {} : { password: target.password }),
     ssl: encrypted ? await tlsOptions(target) : false,
     application_name: options.applicationName,
-    options: startupOptions(options.settings ?? {}),
+    options: startupOptions({ ...options.settings, [markSetting]: mark }),
     connectionTimeoutMillis: target.connectTimeoutMs,
     keepAlive: true,
+    keepAliveInitialDelayMillis: 5_000,
     ...(options.pipeline ? { pipeline: true } : {}),
   });
   // The reason of a later loss reaches whoever waits for a query, or listens to "end".
@@ -78,17 +81,51 @@ async function open(
   try {
     options.signal?.throwIfAborted();
     await client.connect();
+    await expectServer(client, target, mark);
   } catch (error) {
     void client.end().catch(() => {});
-    throw refusal(target, error);
+    throw error instanceof PgTaskError ? error : refusal(target, error);
   } finally {
     options.signal?.removeEventListener("abort", giveUp);
   }
   return client;
 }
 
+/** A setting of our own, by which a connection is known to be the one that was asked for. */
+const markSetting = "pgtask.connection";
+
+/**
+ * A pooler's server process outlives us, and is somebody else's before and after: no lock of ours
+ * and no death could be seen by it. Some announce another process than the one that answers (all
+ * modes of PgBouncer), others hand on one that was started by another connection's settings.
+ */
+async function expectServer(client: Client, target: ConnectionTarget, mark: string): Promise<void> {
+  const { rows } = await client.query<{ pid: number; mark: string | null }>({
+    text: `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`,
+    ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
+  });
+  const [row] = rows;
+  // Some poolers announce none.
+  const announced =
+    "processID" in client && typeof client.processID === "number" ? client.processID : null;
+  if (row?.pid !== announced) {
+    throw pooled(target, `announced process ${announced ?? "none"}, was answered by ${row?.pid}`);
+  }
+  if (row?.mark !== mark) throw pooled(target, "did not get the settings it asked for");
+}
+
+function pooled(target: ConnectionTarget, what: string, cause?: unknown): PgTaskError {
+  return new PgTaskError(
+    "CONNECTION_POOLED",
+    `expected the server itself at ${describeTarget(target)}, but a pooler such as PgBouncer is there ` +
+      `(the connection ${what}): give the server's own address to pg-task; who inserts tasks may go ` +
+      "on using the pooler",
+    { cause },
+  );
+}
+
 /** How long the server may take to close a connection after our goodbye, in ms. */
-const goodbyeMs = 5_000;
+const goodbyeMs = 2_000;
 
 /** Ends a connection in order, or by itself where the server does not answer; never rejects. */
 export async function disconnect(client: Client): Promise<void> {
@@ -128,6 +165,10 @@ function serverHasNoTls(error: unknown): boolean {
 function refusal(target: ConnectionTarget, error: unknown): PgTaskError {
   const where = describeTarget(target);
   if (error instanceof DatabaseError) {
+    // PostgreSQL itself has no such words: it names a parameter that it does not know.
+    if (/unsupported (?:options )?startup parameter/i.test(error.message)) {
+      return pooled(target, `was refused with "${error.message}"`, error);
+    }
     return new PgTaskError(
       "CONNECTION_REJECTED",
       `the server refused the connection ${where}: ${error.message} (SQLSTATE ${error.code})`,

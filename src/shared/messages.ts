@@ -23,6 +23,8 @@ export interface BackendIdentity {
 export interface ManagerThreadData {
   /** Memory of the handshake. */
   readonly buffer: SharedArrayBuffer;
+  /** Where it beats (see heartbeat.ts). */
+  readonly heart: SharedArrayBuffer;
 }
 
 /** Payload of the slots with which a manager starts and is reconfigured. */

@@ -2,12 +2,19 @@ import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
+import { PgTaskError, toReport } from "../shared/errors.js";
 import { lockClasses } from "../shared/locks.js";
-import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
+import { identifier } from "../shared/sqlText.js";
 
-/** How often a standby tries the lock, in ms. */
+/** How often a standby tries the lock when it hears nothing, in ms. */
 const lockTryMs = 500;
+/** How often a leader sees whether its connection still is one, in ms. */
+const checkMs = 5_000;
+/** How long the server may take to answer, in ms. */
+const answerMs = 10_000;
+/** How long it may take to pass the lock on, in ms. */
+const handOverMs = 1_000;
 const longestPauseMs = 10_000;
 
 interface LeadershipEvents {
@@ -18,10 +25,12 @@ interface LeadershipEvents {
 /**
  * Who leads the cluster: whoever's connection holds the lock.
  *
- *   connecting ──lock free──▶ leader
+ *   connecting ──lock free──▶ leader ──stop──▶ (frees the lock and tells the standbys)
  *    ▲   │                     │
- *    │   └──lock held──▶ standby (tries again and again)
+ *    │   └──lock held──▶ standby (tries again when it is told, and now and then)
  *    └────────connection lost───┘
+ *
+ * A leader that was killed can tell nobody: its lock is found free at the next try.
  */
 export class Leadership extends EventEmitter<LeadershipEvents> {
   /** Where the next connection goes. */
@@ -29,7 +38,10 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   readonly #name: string;
   readonly #log: Log;
   readonly #ending = new AbortController();
+  /** Aborted when there is no reason to wait any longer. */
+  #waiting = new AbortController();
   #client: Client | null = null;
+  #leads = false;
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: {
@@ -48,9 +60,12 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#work = this.#seekForEver();
   }
 
-  /** Gives the lock up, if it is held, by ending the connection. */
+  /** Gives the lock up, if it is held, tells the standbys so, and ends the connection. */
   async stop(): Promise<void> {
+    // Before anything ends the connection.
+    if (this.#client !== null && this.#leads) await this.#handOver(this.#client);
     this.#ending.abort();
+    this.#waiting.abort();
     if (this.#client !== null) await disconnect(this.#client);
     await this.#work;
   }
@@ -78,35 +93,100 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #seek(connected: () => void): Promise<void> {
     const client = await connect(this.target, {
       applicationName: "pg_conf",
-      settings: { tcp_keepalives_idle: 5, tcp_keepalives_interval: 2, tcp_keepalives_count: 3 },
+      settings: {
+        search_path: "pg_catalog",
+        statement_timeout: 0,
+        tcp_keepalives_idle: 5,
+        tcp_keepalives_interval: 2,
+        tcp_keepalives_count: 3,
+      },
       signal: this.#ending.signal,
     });
     this.#client = client;
-    const lost = new Promise<void>((resolve) => client.once("end", resolve));
+    const lost = new AbortController();
+    client.once("end", () => {
+      lost.abort();
+      this.#waiting.abort();
+    });
+    client.on("notification", () => this.#waiting.abort());
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;
       connected();
-      if (!(await this.#tryLock(client))) {
-        this.emit("standby");
-        do {
-          if (!(await pause(lockTryMs, this.#ending.signal))) return;
-        } while (!(await this.#tryLock(client)));
-      }
+      if (!(await this.#standBy(client))) return;
+      this.#leads = true;
       this.emit("leader");
-      await lost;
+      while (!lost.signal.aborted) {
+        await this.#wait(checkMs);
+        if (this.#ending.signal.aborted) return;
+        await answered(client.query("SELECT 1"), answerMs).catch(() => lost.abort());
+      }
       if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
+      this.#leads = false;
       await disconnect(client);
     }
   }
 
+  /** Resolves when it has the lock; false when it was told to stop before. */
+  async #standBy(client: Client): Promise<boolean> {
+    // Heard from before the first try, so that no word of the lock being free goes unheard.
+    const channel = await answered(this.#channel(client), answerMs);
+    await answered(client.query(`LISTEN ${identifier(channel)}`), answerMs);
+    for (let tries = 0; !(await answered(this.#tryLock(client), answerMs)); tries += 1) {
+      if (tries === 0) this.emit("standby");
+      await this.#wait(lockTryMs);
+      if (this.#ending.signal.aborted) return false;
+    }
+    return true;
+  }
+
+  /** Until that time has passed, or it is told something, or the connection ends. */
+  async #wait(ms: number): Promise<void> {
+    if (!this.#ending.signal.aborted) await pause(ms, this.#waiting.signal);
+    this.#waiting = new AbortController();
+  }
+
   async #tryLock(client: Client): Promise<boolean> {
     const { rows } = await client.query<{ locked: boolean }>(
-      "SELECT pg_catalog.pg_try_advisory_lock($1, pg_catalog.hashtext($2)) AS locked",
+      "SELECT pg_try_advisory_lock($1, hashtext($2)) AS locked",
       [lockClasses.supervisor, this.#name],
     );
     return rows[0]?.locked === true;
+  }
+
+  /** What standbys of this cluster listen to. */
+  async #channel(client: Client): Promise<string> {
+    const { rows } = await client.query<{ channel: string }>(
+      "SELECT concat('pg_conf_', hashtext($1)) AS channel",
+      [this.#name],
+    );
+    return rows[0]?.channel ?? "";
+  }
+
+  /** The word goes out when the statement has ended, so the lock is free by then. */
+  async #handOver(client: Client): Promise<void> {
+    const statement = client.query(
+      `SELECT pg_advisory_unlock($1, hashtext($2)), pg_notify(concat('pg_conf_', hashtext($2)), '')`,
+      [lockClasses.supervisor, this.#name],
+    );
+    // Where that fails, the end of the connection frees the lock.
+    await answered(statement, handOverMs).catch(() => {});
+  }
+}
+
+/** @throws PgTaskError CONNECTION_LOST when the server has not answered within `ms`. */
+async function answered<T>(query: Promise<T>, ms: number): Promise<T> {
+  const over = new AbortController();
+  const late = pause(ms, over.signal).then((whole) => {
+    if (!whole) return query;
+    query.catch(() => {});
+    throw new PgTaskError("CONNECTION_LOST", `expected an answer of the server within ${ms} ms`);
+  });
+  try {
+    return await Promise.race([query, late]);
+  } finally {
+    over.abort();
   }
 }

@@ -4,6 +4,7 @@ import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { HandshakeSender } from "../shared/handshake/sender.js";
+import { createHeart, watchHeart } from "../shared/heartbeat.js";
 import type { Log } from "../shared/log.js";
 import type {
   FromManager,
@@ -19,7 +20,7 @@ const entryFile = new URL("../manager/thread.js", import.meta.url);
 const accountMissing = new Set(["3D000", "28000", "28P01"]);
 
 /** How long a manager that was told to stop may take beyond its grace, in ms. */
-const beyondGraceMs = 15_000;
+const beyondGraceMs = 4_000;
 
 interface ManagerThreadEvents {
   /** It serves its table. */
@@ -200,7 +201,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** From the thread's start to its end, for whatever reason. */
   async #live(): Promise<PgTaskError> {
     const sender = new HandshakeSender();
-    const data: ManagerThreadData = { buffer: sender.buffer };
+    const heart = createHeart();
+    const data: ManagerThreadData = { buffer: sender.buffer, heart };
     const worker = new Worker(entryFile, { workerData: data, name: this.#entry.key });
     let reason: PgTaskError | null = null;
     const blame = (error: unknown): void => {
@@ -222,7 +224,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const child: Child = { worker, sender, blame };
     this.#child = child;
     this.#hand(child, "start");
+    const forget = this.#watch(child, heart);
     const code = await exited;
+    forget();
     this.#child = null;
     sender.fail(new PgTaskError("THREAD_DIED", "the thread ended"));
     this.#reconfigured();
@@ -252,6 +256,15 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const { key, parameters } = this.#entry;
     this.#log.info({ entry: key, ...place }, "manager moves to where the server says");
     this.#tell({ type: "stop", graceMs: parameters["pg_conf.grace"] });
+  }
+
+  /** Ends a thread whose event loop stands still; returns what ends the watch. */
+  #watch({ worker, blame }: Child, heart: SharedArrayBuffer): () => void {
+    const limitMs = this.#entry.parameters["pg_conf.close"];
+    return watchHeart(heart, limitMs, () => {
+      blame(new PgTaskError("THREAD_DIED", `the thread gave no sign of life for ${limitMs} ms`));
+      void worker.terminate();
+    });
   }
 
   #reconfigured(): void {

@@ -12,7 +12,7 @@ import { Leadership } from "./leadership.js";
 import { Registry } from "./registry.js";
 
 /** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
-const beyondGraceMs = 20_000;
+const beyondGraceMs = 10_000;
 
 interface SupervisorEvents {
   /** It leads with its managers at work, or stands by. */
@@ -37,6 +37,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   #draining = false;
   /** Aborted when nothing need be read any more. */
   readonly #ending = new AbortController();
+  #saidReady = false;
 
   constructor(
     configuration: Configuration,
@@ -171,7 +172,10 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#readSettings();
     await this.#registry.start();
     if (this.#draining) return;
-    this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+    if (!this.#saidReady) {
+      this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+    }
+    this.#saidReady = true;
     this.emit("ready");
   }
 

@@ -38,8 +38,8 @@ function examples(file: string): string[] {
 const files = [
   "README.md",
   ...readdirSync(new URL("docs/", root))
-    // That of adoption.md is about tables of the extension, which the tests of adoption have.
-    .filter((file) => file.endsWith(".md") && file !== "adoption.md")
+    // Those are about tables of the extension, and about several roles, and have tests of their own.
+    .filter((file) => file.endsWith(".md") && !["adoption.md", "security.md"].includes(file))
     .map((file) => `docs/${file}`),
 ];
 const documented = files.flatMap((file) => examples(file).map((sql) => ({ file, sql })));

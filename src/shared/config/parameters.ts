@@ -314,7 +314,8 @@ export const parameters = [
     ...positive,
     unit: "ms",
     levels: stored,
-    meaning: "how long a started manager may take to acknowledge its parameters",
+    meaning:
+      "how long a started manager may take to acknowledge its parameters, and a running one to give a sign of life",
   },
   {
     name: "pg_work.close",
