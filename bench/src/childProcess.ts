@@ -36,3 +36,12 @@ export async function end(child: ChildProcess): Promise<void> {
   await ended;
   clearTimeout(timer);
 }
+
+/** Whatever ends this process ends the other as well: nobody else would. */
+export function endWithUs(child: ChildProcess): void {
+  const kill = (): void => {
+    child.kill("SIGKILL");
+  };
+  process.once("exit", kill);
+  child.once("exit", () => process.off("exit", kill));
+}

@@ -73,6 +73,9 @@ async function measure(options: Options): Promise<void> {
   if (whole) await writePage();
 }
 
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.once(signal, () => process.exit(1));
+}
 try {
   const options = readOptions(process.argv.slice(2));
   await (options.page ? writePage() : measure(options));

@@ -2,7 +2,7 @@ import { fork } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { end, message } from "./childProcess.js";
+import { end, endWithUs, message } from "./childProcess.js";
 import { files } from "./folders.js";
 
 /** pg-task as it is started by its users: the built program with a configuration file. */
@@ -33,6 +33,7 @@ export async function startPgTask(options: {
     env: { PATH: process.env["PATH"] },
     stdio: ["ignore", "pipe", "pipe", "ipc"],
   });
+  endWithUs(child);
   let said = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {

@@ -11,7 +11,7 @@ export interface Bench {
   /** Those that were asked for. */
   readonly subjects: readonly Subject[];
   /** Shows how far it is. */
-  say(line: string): void;
+  readonly say: (line: string) => void;
 }
 
 export interface Section {

@@ -1,9 +1,9 @@
 import { throughputPlot } from "../report/plot.js";
 import { subjects as allSubjects } from "../subjects/all.js";
-import type { Subject, Timing } from "../subjects/subject.js";
-import { works, type Work } from "../work.js";
+import { works } from "../work.js";
 import type { Bench, Measure } from "./measure.js";
 import { comparedWith, medianRate, rateOf, ratio, type Run, type Throughput } from "./ratios.js";
+import { runOnce } from "./runOnce.js";
 
 /** Everybody in turn, round after round, each run in a new database. */
 async function runAll(bench: Bench): Promise<Throughput> {
@@ -21,18 +21,6 @@ async function runAll(bench: Bench): Promise<Throughput> {
     }
   }
   return { runs };
-}
-
-async function runOnce(bench: Bench, subject: Subject, work: Work): Promise<Timing> {
-  const database = await bench.databases.make();
-  try {
-    const tasks = Math.max(1, Math.round(bench.options.tasks * work.share * subject.share));
-    return await subject.run({ database, node: bench.node }, work, tasks);
-  } catch (error) {
-    throw new Error(`${subject.name}, ${work.name}: ${String(error)}`, { cause: error });
-  } finally {
-    await database.drop();
-  }
 }
 
 export const throughput: Measure<Throughput> = {

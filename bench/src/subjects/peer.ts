@@ -1,5 +1,5 @@
 import { fork, type ChildProcess } from "node:child_process";
-import { end, message } from "../childProcess.js";
+import { end, endWithUs, message } from "../childProcess.js";
 import { one, type Database } from "../database.js";
 import { folders } from "../folders.js";
 import { isFromPeer, type FromPeer, type PeerArguments, type ToPeer } from "../peers/protocol.js";
@@ -13,7 +13,7 @@ export interface Peer {
   /** Its file in `peers`. */
   readonly file: "graphileWorker" | "pgBoss";
   readonly pool: number;
-  setting(work: Work): PeerArguments["setting"];
+  setting(work: Pick<Work, "groups">): PeerArguments["setting"];
   /** Counts its jobs that are left, and those it keeps as completed (null when it keeps none). */
   readonly counts: string;
 }
@@ -51,12 +51,14 @@ export function startPeer(
 ): ChildProcess {
   const { node, url, setting } = options;
   const given: PeerArguments = { url, setting, pool };
-  return fork(`${folders.peers}${file}.js`, [JSON.stringify(given)], {
+  const child = fork(`${folders.peers}${file}.js`, [JSON.stringify(given)], {
     execPath: node,
     execArgv: [],
     env: { PATH: process.env["PATH"], NO_LOG_SUCCESS: "1" },
     stdio: ["ignore", "ignore", "inherit", "ipc"],
   });
+  endWithUs(child);
+  return child;
 }
 
 export async function hear<Type extends FromPeer["type"]>(
