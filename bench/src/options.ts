@@ -24,7 +24,7 @@ export interface Options {
 }
 
 const full = { tasks: 20_000, rounds: 3, rows: 1_000_000, idle: 120, samples: 500, seconds: 5 };
-const small = { tasks: 2000, rounds: 1, rows: 5000, idle: 3, samples: 20, seconds: 1 };
+const small = { tasks: 2000, rounds: 1, rows: 5000, idle: 3, samples: 20, seconds: 2 };
 
 export const usage = `npm run bench -- [MEASURE…] [--only SUBJECT,…] [--quick] [--tasks N] [--rounds N]
                   [--rows N] [--idle SECONDS] [--samples N] [--seconds N] [--page]`;

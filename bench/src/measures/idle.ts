@@ -18,7 +18,9 @@ export interface Idle {
 }
 
 const managers = [1, 100] as const;
+/** Until all of them are asleep. */
 const settleMs = 5000;
+const settleMsEach = 150;
 
 async function run(bench: Bench): Promise<Idle> {
   const rows = [];
@@ -40,7 +42,7 @@ async function watch({ databases, node, options }: Bench, many: number): Promise
   const configuration = { "pg_task.idle": 1, "pg_task.sleep": 100, "pg_task.json": entries };
   const program = await startPgTask({ node, url, configuration });
   try {
-    await pause(settleMs);
+    await pause(settleMs + many * settleMsEach);
     const [before, start] = [await coreMs(program.pid), performance.now()];
     await pause(options.idle * 1000);
     const spent = (await coreMs(program.pid)) - before;
