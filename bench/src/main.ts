@@ -11,6 +11,7 @@ import { startServer } from "./server.js";
 import { subjects as allSubjects } from "./subjects/all.js";
 import { pgbenchProgram } from "./subjects/pgbench.js";
 import type { Subject } from "./subjects/subject.js";
+import { works } from "./work.js";
 
 const say = (line: string): void => {
   process.stderr.write(`${line}\n`);
@@ -28,6 +29,11 @@ function chosen(options: Options): { wanted: readonly Measure[]; subjects: reado
   if (subjects.length === 0) {
     const names = allSubjects.map(({ name }) => name).join(", ");
     throw new RangeError(`--only: expected the beginning of one of ${names}`);
+  }
+  const unknownWork = options.work.find((name) => !works.some((it) => it.name === name));
+  if (unknownWork !== undefined) {
+    const names = works.map(({ name }) => name).join(", ");
+    throw new RangeError(`--work: expected one of ${names}, got ${unknownWork}`);
   }
   const wanted = measures.filter(
     ({ name, optional }) =>
@@ -51,7 +57,7 @@ async function prepare(
 async function measure(options: Options): Promise<void> {
   const { wanted, subjects } = chosen(options);
   const { node } = await prepare(wanted, subjects);
-  const whole = !options.quick && options.only.length === 0;
+  const whole = !options.quick && options.only.length + options.work.length === 0;
   const server = await startServer();
   try {
     for (const each of wanted) {

@@ -6,6 +6,8 @@ export interface Options {
   readonly measures: readonly string[];
   /** Only subjects whose name begins with one of these; all of them when empty. */
   readonly only: readonly string[];
+  /** Only these kinds of work; all of them when empty. */
+  readonly work: readonly string[];
   /** Small numbers, for seeing that all of it works: the figures mean nothing. */
   readonly quick: boolean;
   /** Tasks of one throughput run. */
@@ -26,7 +28,7 @@ export interface Options {
 const full = { tasks: 20_000, rounds: 3, rows: 1_000_000, idle: 120, samples: 500, seconds: 5 };
 const small = { tasks: 2000, rounds: 1, rows: 5000, idle: 3, samples: 20, seconds: 2 };
 
-export const usage = `npm run bench -- [MEASURE…] [--only SUBJECT,…] [--quick] [--tasks N] [--rounds N]
+export const usage = `npm run bench -- [MEASURE…] [--only SUBJECT,…] [--work WORK,…] [--quick] [--tasks N] [--rounds N]
                   [--rows N] [--idle SECONDS] [--samples N] [--seconds N] [--page]`;
 
 /** @throws TypeError of node:util for what it does not know, RangeError for what is no number. */
@@ -36,6 +38,7 @@ export function readOptions(args: readonly string[]): Options {
     allowPositionals: true,
     options: {
       only: { type: "string", multiple: true, default: [] },
+      work: { type: "string", multiple: true, default: [] },
       quick: { type: "boolean", default: false },
       page: { type: "boolean", default: false },
       tasks: { type: "string" },
@@ -57,6 +60,7 @@ export function readOptions(args: readonly string[]): Options {
   return {
     measures: positionals,
     only: values.only.flatMap((names) => names.split(",")),
+    work: values.work.flatMap((names) => names.split(",")),
     quick: values.quick,
     page: values.page,
     tasks: number("tasks"),

@@ -8,8 +8,9 @@ import { runOnce } from "./runOnce.js";
 /** Everybody in turn, round after round, each run in a new database. */
 async function runAll(bench: Bench): Promise<Throughput> {
   const runs: Run[] = [];
-  const { rounds } = bench.options;
-  for (const work of works) {
+  const { rounds, work: asked } = bench.options;
+  const wanted = works.filter(({ name }) => asked.length === 0 || asked.includes(name));
+  for (const work of wanted) {
     for (let round = 1; round <= rounds; round += 1) {
       for (const subject of bench.subjects) {
         if (!subject.does(work)) continue;
