@@ -13,6 +13,9 @@ export interface PgTaskProcess {
 
 export type Configuration = Readonly<Record<string, unknown>>;
 
+/** Folder for CPU profiles of each thread, written when it ends. */
+const profileInto = process.env["BENCH_PROFILE"];
+
 /** What pg-task says last is shown when it ends by itself. */
 const lastWords = 2000;
 
@@ -28,7 +31,7 @@ export async function startPgTask(options: {
   await writeFile(file, JSON.stringify({ url: options.url, ...options.configuration }));
   const child = fork(files.program, ["start", "--config", file], {
     execPath: options.node,
-    execArgv: [],
+    execArgv: profileInto === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileInto}`],
     cwd: folder,
     env: { PATH: process.env["PATH"] },
     stdio: ["ignore", "pipe", "pipe", "ipc"],

@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 
 /** Resident memory of a process, in kB. Linux only. */
 export async function residentKb(pid: number): Promise<number> {
@@ -12,6 +12,26 @@ export async function residentKb(pid: number): Promise<number> {
 export async function coreMsOfThread(pid: number): Promise<number> {
   const spent = (await readFile(`/proc/${pid}/schedstat`, "utf8")).split(" ")[0];
   return Number(spent) / 1e6;
+}
+
+export interface ThreadUsage {
+  /** As the system has it: Node 24 and later name their threads, to 15 bytes. */
+  readonly name: string;
+  readonly coreMs: number;
+}
+
+/** The same of each thread of a process, by thread id; the main one's is the process's. */
+export async function coreMsOfThreads(pid: number): Promise<Map<number, ThreadUsage>> {
+  const threads = (await readdir(`/proc/${pid}/task`)).map(Number);
+  const used = await Promise.all(
+    threads.map(async (thread) => ({
+      name: (await readFile(`/proc/${pid}/task/${thread}/comm`, "utf8")).trim(),
+      coreMs: await coreMsOfThread(thread),
+    })),
+  );
+  return new Map(
+    threads.flatMap((thread, i) => (used[i] === undefined ? [] : [[thread, used[i]]])),
+  );
 }
 
 /** Time that all threads of a process have spent on cores, in ms, by ticks of 10 ms. Linux only. */

@@ -1,3 +1,4 @@
+import { cost } from "./cost.js";
 import { flat } from "./flat.js";
 import { idle } from "./idle.js";
 import { latency } from "./latency.js";
@@ -12,6 +13,7 @@ import { tune } from "./tune.js";
 /** In the order of the page. */
 export const measures: readonly Measure[] = [
   throughput,
+  cost,
   latency,
   producers,
   flat,

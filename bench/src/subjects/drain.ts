@@ -1,9 +1,11 @@
 import { one, type Database } from "../database.js";
 import type { Work } from "../work.js";
-import type { Timing } from "./subject.js";
+import type { Surroundings, Timing } from "./subject.js";
 
 /** A queue at work on an empty database. */
 export interface Queue {
+  /** Of the process that works it off. */
+  readonly pid: number;
   /** Adds the tasks with these numbers, in one transaction. */
   add(work: Work, first: number, last: number): Promise<void>;
   /** Resolves when all that were added, this many, are seen as done. */
@@ -26,7 +28,7 @@ export async function makeSink({ client }: Database): Promise<void> {
  */
 export async function drain(
   queue: Queue,
-  database: Database,
+  { database, meter }: Surroundings,
   work: Work,
   tasks: number,
 ): Promise<Timing> {
@@ -36,9 +38,11 @@ export async function drain(
     await queue.done(warmUp);
     const all = warmUp + tasks;
     await queue.add(work, warmUp + 1, all);
+    await meter?.begin(queue.pid, database);
     const start = performance.now();
     await queue.done(all);
     const ms = performance.now() - start;
+    await meter?.end();
     await queue.check(all);
     if (work.writes) await checkSink(database, all);
     return { tasks, ms };

@@ -32,11 +32,12 @@ export function peerSubject(
     share,
     needs: "peers",
     does,
-    run: async ({ database, node }, work, tasks) => {
+    run: async (surroundings, work, tasks) => {
+      const { database, node } = surroundings;
       await makeSink(database);
       const child = startPeer(peer, { node, url: database.url, setting: peer.setting(work) });
       await hear(child, "ready");
-      return await drain(queueOf(child, peer, database), database, work, tasks);
+      return await drain(queueOf(child, peer, database), surroundings, work, tasks);
     },
   };
 }
@@ -80,6 +81,7 @@ function queueOf(child: ChildProcess, peer: Peer, { client }: Database): Queue {
   const counts = async (): Promise<{ left: number; completed: number | null }> =>
     await one(client, peer.counts);
   return {
+    pid: child.pid ?? 0,
     add: async (work, first, last) => {
       const added = hear(child, "added");
       const group = groupExpression(work);

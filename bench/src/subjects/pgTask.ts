@@ -32,7 +32,7 @@ export function pgTask(
     does,
     run: async (surroundings, work, tasks) => {
       const queue = await startQueue(surroundings, configuration);
-      return await drain(queue, surroundings.database, work, tasks);
+      return await drain(queue, surroundings, work, tasks);
     },
   };
 }
@@ -45,6 +45,7 @@ async function startQueue(
   await makeSink(database);
   const program = await startPgTask({ node, url, configuration });
   return {
+    pid: program.pid,
     add: async (work, first, last) => await addTasks(client, work, first, last),
     done: async (tasks) => await tasksDone(client, tasks),
     check: async (tasks) => await checkTasks(client, tasks),

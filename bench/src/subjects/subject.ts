@@ -5,6 +5,13 @@ export interface Surroundings {
   readonly database: Database;
   /** Path of the Node that runs all subjects written for it. */
   readonly node: string;
+  /** Told when what is measured begins and ends. */
+  readonly meter?: Meter;
+}
+
+export interface Meter {
+  begin(pid: number, database: Database): Promise<void>;
+  end(): Promise<void>;
 }
 
 export interface Timing {
