@@ -1,0 +1,47 @@
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+
+const patienceMs = 60_000;
+
+/** Resolves with the first message that `wanted` takes; fails when the child ends before. */
+export function message<Message>(
+  child: ChildProcess,
+  wanted: (message: unknown) => message is Message,
+): Promise<Message> {
+  return new Promise((resolve, reject) => {
+    const listen = (received: unknown): void => {
+      if (!wanted(received)) return;
+      leave();
+      resolve(received);
+    };
+    const fail = (code: number | null, signal: string | null): void => {
+      leave();
+      reject(new Error(`the process under measurement ended with ${code ?? signal}`));
+    };
+    const leave = (): void => {
+      child.off("message", listen);
+      child.off("exit", fail);
+    };
+    child.on("message", listen);
+    child.once("exit", fail);
+  });
+}
+
+/** Asks it to end and waits until it has; kills it when it does not. */
+export async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill("SIGTERM");
+  const timer = setTimeout(() => child.kill("SIGKILL"), patienceMs);
+  await ended;
+  clearTimeout(timer);
+}
+
+/** Whatever ends this process ends the other as well: nobody else would. */
+export function endWithUs(child: ChildProcess): void {
+  const kill = (): void => {
+    child.kill("SIGKILL");
+  };
+  process.once("exit", kill);
+  child.once("exit", () => process.off("exit", kill));
+}

@@ -1,0 +1,68 @@
+import { Client, type QueryResultRow } from "pg";
+
+/** A database of one run's own, on the server that all runs share. */
+export interface Database {
+  readonly name: string;
+  readonly url: string;
+  /** A connection to it, for the harness. */
+  readonly client: Client;
+  /** Ends the connection and drops the database. */
+  drop(): Promise<void>;
+}
+
+/** Makes databases, each with a name of its own. */
+export class Databases {
+  readonly #serverUrl: string;
+  #made = 0;
+
+  constructor(serverUrl: string) {
+    this.#serverUrl = serverUrl;
+  }
+
+  async make(): Promise<Database> {
+    this.#made += 1;
+    const name = `bench_${this.#made}`;
+    await this.#onServer(`CREATE DATABASE ${name}`);
+    // What the run before left to be written must not be written in the next one's time.
+    await this.#onServer("CHECKPOINT");
+    const url = new URL(this.#serverUrl);
+    url.pathname = `/${name}`;
+    const client = await connect(url.href);
+    return {
+      name,
+      url: url.href,
+      client,
+      drop: async () => {
+        await client.end();
+        await this.#onServer(`DROP DATABASE ${name} WITH (FORCE)`);
+      },
+    };
+  }
+
+  async #onServer(statement: string): Promise<void> {
+    const client = await connect(this.#serverUrl);
+    try {
+      await client.query(statement);
+    } finally {
+      await client.end();
+    }
+  }
+}
+
+export async function connect(url: string): Promise<Client> {
+  const client = new Client({ connectionString: url, application_name: "bench" });
+  await client.connect();
+  return client;
+}
+
+/** The first row of a statement that has one. */
+export async function one<Row extends QueryResultRow>(
+  client: Client,
+  statement: string,
+  values: readonly unknown[] = [],
+): Promise<Row> {
+  const { rows } = await client.query<Row>(statement, [...values]);
+  const [row] = rows;
+  if (row === undefined) throw new Error(`expected a row of ${statement}, got none`);
+  return row;
+}

@@ -1,0 +1,18 @@
+import { fileURLToPath } from "node:url";
+
+/** Absolute paths; this file lies in `bench/dist` when it runs. */
+const within = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+
+export const folders = {
+  root: within("../../"),
+  bench: within("../"),
+  results: within("../results/"),
+  quickResults: within("../results/quick/"),
+  peers: within("./peers/"),
+  images: within("../../docs/img/"),
+} as const;
+
+export const files = {
+  program: within("../../dist/src/cli/bin.js"),
+  page: within("../../docs/performance.md"),
+} as const;

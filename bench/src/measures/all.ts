@@ -1,0 +1,25 @@
+import { cost } from "./cost.js";
+import { flat } from "./flat.js";
+import { idle } from "./idle.js";
+import { latency } from "./latency.js";
+import { longTasks } from "./longTasks.js";
+import type { Measure } from "./measure.js";
+import { million } from "./million.js";
+import { producers } from "./producers.js";
+import { threads } from "./threads.js";
+import { throughput } from "./throughput.js";
+import { tune } from "./tune.js";
+
+/** In the order of the page. */
+export const measures: readonly Measure[] = [
+  throughput,
+  cost,
+  latency,
+  producers,
+  flat,
+  million,
+  idle,
+  longTasks,
+  threads,
+  tune,
+];

@@ -1,0 +1,255 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { Client } from "pg";
+import { now } from "../clock.js";
+import { connect, one, type Database } from "../database.js";
+import { startPgTask } from "../pgTaskProcess.js";
+import { coreMsOfThread } from "../processUsage.js";
+import { bestConfiguration, tasksDone } from "../subjects/pgTask.js";
+import type { Bench, Measure } from "./measure.js";
+
+interface Window {
+  readonly situation: string;
+  readonly round: number;
+  readonly tasks: number;
+  readonly ms: number;
+  /** Time that the server process of the manager's connection was on a core, in ms. */
+  readonly coreMs: number;
+}
+
+export interface Flat {
+  readonly windows: readonly Window[];
+}
+
+interface Sizes {
+  /** Tasks that are due in any case. */
+  readonly tasks: number;
+  /** What a large table has. */
+  readonly rows: number;
+}
+
+interface Situation {
+  readonly name: string;
+  readonly title: string;
+  /** The small case that it is compared with. */
+  readonly beside: string;
+  /** Tasks that are there before pg-task starts. */
+  readonly fill: (sizes: Sizes) => readonly string[];
+  /** Tasks that run while a snapshot is held open, before anything is measured. */
+  readonly churn?: (sizes: Sizes) => string;
+  /** Added when it runs. */
+  readonly due?: (sizes: Sizes) => string;
+}
+
+const numbers = (many: number): string => `generate_series(1, ${many}) AS n`;
+const many = 1_000_000_000;
+const oneGroup = (tasks: number): string =>
+  `INSERT INTO task (input, max) SELECT 'SELECT 1', ${many} FROM ${numbers(tasks)}`;
+const groups = (tasks: number, of: number): string =>
+  `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'group ' || n % ${of} FROM ${numbers(tasks)}`;
+
+const situations: readonly Situation[] = [
+  {
+    name: "small",
+    title: "a few due in one group",
+    beside: "small",
+    fill: ({ tasks }) => [oneGroup(tasks)],
+  },
+  {
+    name: "due",
+    title: "(a) many due in one group",
+    beside: "small",
+    fill: ({ rows }) => [oneGroup(rows)],
+  },
+  {
+    name: "later",
+    title: "(c) many planned for next year, inserted first, same group",
+    beside: "small",
+    fill: ({ tasks, rows }) => [
+      `INSERT INTO task (input, max, plan) SELECT 'SELECT 1', ${many}, now() + interval '1 year' FROM ${numbers(rows)}`,
+      oneGroup(tasks),
+    ],
+  },
+  {
+    name: "finished",
+    title: "(e) ten times as many finished",
+    beside: "small",
+    fill: ({ tasks, rows }) => [
+      `INSERT INTO task (input, max, state, take, start, stop, output) SELECT 'SELECT 1', ${many}, 'DONE', d, d, d, '1' FROM ${numbers(rows * 10)}, (SELECT now() - interval '1 day') AS t(d)`,
+      oneGroup(tasks),
+    ],
+  },
+  {
+    name: "snapshot",
+    title: "(f) a snapshot held open while a tenth as many ran",
+    beside: "small",
+    fill: () => [],
+    churn: ({ rows }) => oneGroup(Math.ceil(rows / 10)),
+    due: ({ tasks }) => oneGroup(tasks),
+  },
+  {
+    name: "max",
+    title: "(g) many due in one group, each with another `max`",
+    beside: "small",
+    fill: ({ rows }) => [
+      `INSERT INTO task (input, max) SELECT 'SELECT 1', 1000000 + n FROM ${numbers(rows)}`,
+    ],
+  },
+  {
+    name: "small-groups",
+    title: "a few due in 1,000 groups",
+    beside: "small-groups",
+    fill: ({ tasks }) => [groups(tasks, 1000)],
+  },
+  {
+    name: "groups",
+    title: "(b) many due, ten in a group",
+    beside: "small-groups",
+    fill: ({ rows }) => [groups(rows, Math.ceil(rows / 10))],
+  },
+  {
+    name: "blocked",
+    title: "(d) many behind a group at its limit, a few due in 1,000 groups",
+    beside: "small-groups",
+    fill: ({ tasks, rows }) => [
+      `INSERT INTO task (input, "group") VALUES ('SELECT pg_sleep(86400)', 'blocked')`,
+      `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'blocked' FROM ${numbers(rows)}`,
+      groups(tasks, 1000),
+    ],
+  },
+];
+
+async function run(bench: Bench): Promise<Flat> {
+  const windows: Window[] = [];
+  for (let round = 1; round <= bench.options.rounds; round += 1) {
+    for (const situation of situations) {
+      const database = await bench.databases.make();
+      try {
+        const window = await runOnce(bench, database, situation);
+        windows.push({ situation: situation.name, round, ...window });
+        const rate = Math.round((window.tasks * 1000) / window.ms);
+        const per = ((window.coreMs * 100) / window.tasks).toFixed(2);
+        bench.say(`round ${round}, ${situation.name}: ${rate}/s, ${per} ms of core per 100`);
+      } finally {
+        await database.drop();
+      }
+    }
+  }
+  return { windows };
+}
+
+async function runOnce(
+  { node, options }: Bench,
+  { client, url }: Database,
+  situation: Situation,
+): Promise<Omit<Window, "situation" | "round">> {
+  const configuration = { ...bestConfiguration, "pg_conf.grace": 0 };
+  await (await startPgTask({ node, url, configuration })).stop();
+  for (const statement of situation.fill(options)) await client.query(statement);
+  // What a bulk insert leaves to be written comes before, not in between.
+  await client.query("CHECKPOINT");
+  const program = await startPgTask({ node, url, configuration });
+  try {
+    const held = await churn(client, url, situation, options);
+    const begin = now();
+    const due = situation.due?.(options);
+    if (due !== undefined) await client.query(due);
+    const samples = await watchManager(client, options.seconds * 1000);
+    await held?.end();
+    return await middle(client, begin, samples);
+  } finally {
+    await program.stop();
+  }
+}
+
+/** @returns the connection that holds the snapshot, null when there is none. */
+async function churn(
+  client: Client,
+  url: string,
+  situation: Situation,
+  sizes: Sizes,
+): Promise<Client | null> {
+  if (situation.churn === undefined) return null;
+  const holder = await connect(url);
+  await holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM task");
+  await client.query(situation.churn(sizes));
+  await tasksDone(client, sizes.rows);
+  return holder;
+}
+
+interface Sample {
+  readonly at: number;
+  readonly coreMs: number;
+}
+
+/** Only reads what the system says of the process: nothing is asked of the server meanwhile. */
+async function watchManager(client: Client, ms: number): Promise<readonly Sample[]> {
+  const { pid } = await one<{ pid: number }>(
+    client,
+    `SELECT pid FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE 'pg\\_work %' LIMIT 1`,
+  );
+  const samples: Sample[] = [];
+  const start = now();
+  while (now() - start < ms) {
+    samples.push({ at: now(), coreMs: await coreMsOfThread(pid) });
+    await pause(20);
+  }
+  return samples;
+}
+
+/** Rate and cost between the first and the last tenth of the tasks that were done. */
+async function middle(
+  client: Client,
+  begin: number,
+  samples: readonly Sample[],
+): Promise<Omit<Window, "situation" | "round">> {
+  const { rows } = await client.query<{ at: number }>(
+    `SELECT (extract(epoch FROM stop) * 1000)::float8 AS at FROM task
+     WHERE stop BETWEEN to_timestamp($1 / 1000.0) AND to_timestamp($2 / 1000.0) ORDER BY stop`,
+    [begin, samples.at(-1)?.at ?? begin],
+  );
+  const first = rows[Math.floor(rows.length * 0.1)];
+  const last = rows[Math.floor(rows.length * 0.9)];
+  if (first === undefined || last === undefined || rows.length < 20) {
+    throw new Error(`expected 20 tasks at least to be done, got ${rows.length}`);
+  }
+  return {
+    tasks: Math.floor(rows.length * 0.9) - Math.floor(rows.length * 0.1),
+    ms: last.at - first.at,
+    coreMs: coreAt(samples, last.at) - coreAt(samples, first.at),
+  };
+}
+
+function coreAt(samples: readonly Sample[], at: number): number {
+  const after = samples.find((sample) => sample.at >= at) ?? samples.at(-1);
+  const before = samples.findLast((sample) => sample.at < at) ?? samples[0];
+  if (before === undefined || after === undefined) return 0;
+  const part = after.at === before.at ? 0 : (at - before.at) / (after.at - before.at);
+  return before.coreMs + part * (after.coreMs - before.coreMs);
+}
+
+export const flat: Measure<Flat> = {
+  name: "flat",
+  concerns: ({ name }) => name === "pg-task",
+  run,
+  report: ({ windows }) => {
+    const of = (name: string) => windows.filter(({ situation }) => situation === name);
+    const ratio = (name: string, beside: string, value: (window: Window) => number): string => {
+      const mean = (list: readonly Window[]): number =>
+        list.reduce((sum, window) => sum + value(window), 0) / list.length;
+      return (mean(of(name)) / mean(of(beside))).toFixed(2);
+    };
+    return {
+      title: "With a large table",
+      head: ["", "tasks/s beside the small case", "manager's server time per task beside it"],
+      rows: situations
+        .filter(({ name, beside }) => name !== beside)
+        .map(({ name, title, beside }) => [
+          title,
+          ratio(name, beside, ({ tasks, ms }) => tasks / ms),
+          ratio(name, beside, ({ tasks, coreMs }) => coreMs / tasks),
+        ]),
+      note: "Many is a million unless --rows says otherwise. The manager's server time is what the server process of its connection spent on a core, for claims and completions.",
+    };
+  },
+};

@@ -1,0 +1,71 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { Client } from "pg";
+import { one } from "../database.js";
+import { startPgTask } from "../pgTaskProcess.js";
+import { residentKb } from "../processUsage.js";
+import { until } from "../until.js";
+import type { Bench, Measure } from "./measure.js";
+
+export interface LongTasks {
+  readonly samples: readonly { readonly running: number; readonly residentKb: number }[];
+}
+
+const counts = [1, 200] as const;
+const settleMs = 5000;
+
+async function run({ databases, node, say }: Bench): Promise<LongTasks> {
+  const database = await databases.make();
+  const { client, url } = database;
+  const most = Math.max(...counts);
+  const configuration = { "pg_conf.max": most, "pg_conf.grace": 0 };
+  const program = await startPgTask({ node, url, configuration });
+  const samples = [];
+  try {
+    let there = 0;
+    for (const running of counts) {
+      await client.query(
+        `INSERT INTO task (input, max) SELECT 'SELECT pg_sleep(3600)', ${most} FROM generate_series(1, ${running - there})`,
+      );
+      there = running;
+      await allRun(client, running);
+      await pause(settleMs);
+      samples.push({ running, residentKb: await residentKb(program.pid) });
+      say(`${running} running: ${samples.at(-1)?.residentKb} kB`);
+    }
+  } finally {
+    await program.stop();
+    await database.drop();
+  }
+  return { samples };
+}
+
+async function allRun(client: Client, wanted: number): Promise<void> {
+  const isSo = async (): Promise<boolean> => {
+    const { running } = await one<{ running: number }>(
+      client,
+      `SELECT count(*)::integer AS running FROM pg_stat_activity
+       WHERE datname = current_database() AND wait_event = 'PgSleep'`,
+    );
+    return running === wanted;
+  };
+  await until(isSo, { everyMs: 100, limitMs: 120_000, what: `${wanted} tasks run` });
+}
+
+export const longTasks: Measure<LongTasks> = {
+  name: "long",
+  concerns: ({ name }) => name === "pg-task",
+  run,
+  report: ({ samples }) => {
+    const [few, many] = samples;
+    const each =
+      few === undefined || many === undefined
+        ? Number.NaN
+        : (many.residentKb - few.residentKb) / (many.running - few.running);
+    return {
+      title: "Long tasks at once",
+      head: ["running", "memory, MB"],
+      rows: samples.map(({ running, residentKb: kb }) => [String(running), (kb / 1024).toFixed(0)]),
+      note: `${each.toFixed(0)} kB for each more, on pg-task's side.`,
+    };
+  },
+};

@@ -1,0 +1,94 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { Client } from "pg";
+import { now } from "../clock.js";
+import { one } from "../database.js";
+import { startPgTask } from "../pgTaskProcess.js";
+import { residentKb } from "../processUsage.js";
+import { median } from "../statistics.js";
+import { addTasks, bestConfiguration, checkTasks, tasksDone } from "../subjects/pgTask.js";
+import { works } from "../work.js";
+import type { Bench, Measure } from "./measure.js";
+
+export interface Million {
+  readonly tasks: number;
+  /** When each tenth began and ended, in ms since 1970. */
+  readonly tenths: readonly {
+    readonly from: number;
+    readonly to: number;
+    readonly tasks: number;
+  }[];
+  /** Of the table with what belongs to it, in bytes: all waiting, and all done. */
+  readonly size: { readonly before: number; readonly after: number };
+  /** Resident memory of pg-task, in kB, every second. */
+  readonly memory: readonly { readonly at: number; readonly kb: number }[];
+}
+
+async function run({ databases, node, options, say }: Bench): Promise<Million> {
+  const database = await databases.make();
+  const { client, url } = database;
+  const program = await startPgTask({ node, url, configuration: bestConfiguration });
+  const memory: { at: number; kb: number }[] = [];
+  const watching = new AbortController();
+  const watch = async (): Promise<void> => {
+    while (!watching.signal.aborted) {
+      memory.push({ at: now(), kb: await residentKb(program.pid) });
+      await pause(1000);
+    }
+  };
+  try {
+    const [select] = works;
+    if (select === undefined) throw new Error("expected a kind of work, got none");
+    await addTasks(client, select, 1, options.rows);
+    const before = await tableSize(client);
+    say(`${options.rows} tasks inserted`);
+    const watched = watch();
+    await tasksDone(client, options.rows);
+    watching.abort();
+    await watched;
+    await checkTasks(client, options.rows);
+    const after = await tableSize(client);
+    const tenths = await client.query<{ from: number; to: number; tasks: number }>(
+      `SELECT (extract(epoch FROM min(stop)) * 1000)::float8 AS "from",
+         (extract(epoch FROM max(stop)) * 1000)::float8 AS "to", count(*)::integer AS tasks
+       FROM (SELECT stop, ntile(10) OVER (ORDER BY stop) AS tenth FROM task) AS t
+       GROUP BY tenth ORDER BY tenth`,
+    );
+    return { tasks: options.rows, tenths: tenths.rows, size: { before, after }, memory };
+  } finally {
+    watching.abort();
+    await program.stop();
+    await database.drop();
+  }
+}
+
+async function tableSize(client: Client): Promise<number> {
+  const { bytes } = await one<{ bytes: string }>(
+    client,
+    "SELECT pg_total_relation_size('task') AS bytes",
+  );
+  return Number(bytes);
+}
+
+export const million: Measure<Million> = {
+  name: "million",
+  concerns: ({ name }) => name === "pg-task",
+  run,
+  report: ({ tasks, tenths, size, memory }) => {
+    const rates = tenths.map((tenth) => (tenth.tasks * 1000) / (tenth.to - tenth.from));
+    const middle = median(rates);
+    const during = (tenth: number): number => {
+      const { from = 0, to = Infinity } = tenths[tenth] ?? {};
+      const within = memory.filter(({ at }) => at >= from && at <= to).map(({ kb }) => kb);
+      return within.length === 0 ? Number.NaN : median(within);
+    };
+    return {
+      title: `${tasks.toLocaleString("en")} tasks in one go`,
+      head: ["tenth", ...tenths.map((_, i) => String(i + 1))],
+      rows: [
+        ["rate beside the median", ...rates.map((rate) => (rate / middle).toFixed(2))],
+        ["memory, MB", ...tenths.map((_, i) => (during(i) / 1024).toFixed(0))],
+      ],
+      note: `All done the table had ${(size.after / size.before).toFixed(2)} times its size with all waiting, autovacuum as it comes. Memory is pg-task's, resident.`,
+    };
+  },
+};

@@ -1,0 +1,92 @@
+import { handling, tell } from "./handling.js";
+import type { Addition, Payload } from "./protocol.js";
+
+interface Job {
+  readonly id: string;
+  readonly data: Payload;
+}
+
+/** As much of pg-boss as is used here: it is installed only when it is measured. */
+interface PgBoss {
+  start(): Promise<unknown>;
+  stop(options: object): Promise<void>;
+  on(event: "error", listener: (error: unknown) => void): unknown;
+  createQueue(name: string): Promise<void>;
+  work(
+    name: string,
+    options: object,
+    handler: (jobs: readonly Job[]) => Promise<unknown>,
+  ): Promise<string>;
+  insert(name: string, jobs: readonly object[]): Promise<unknown>;
+  notifyWorker(id: string): void;
+  fetch(name: string, options: object): Promise<readonly Job[]>;
+  complete(name: string, id: string, data: object): Promise<unknown>;
+}
+
+const name = "pg-boss";
+const queue = "run";
+const module: { PgBoss: new (options: object) => PgBoss } = await import(name);
+const { given, pool, handle } = handling({ wake, add });
+const { loops, ...options }: { readonly loops?: number } = given.setting;
+const boss = new module.PgBoss({ connectionString: given.url, max: given.pool });
+const ended = new AbortController();
+const asleep: (() => void)[] = [];
+let workers: string[] = [];
+
+function wake(): void {
+  for (const go of asleep.splice(0)) go();
+  for (const id of workers) boss.notifyWorker(id);
+}
+
+async function add({ first, last, input, group }: Addition): Promise<void> {
+  const { rows } = await pool.query<{ data: Payload; group: string | null }>(
+    `SELECT json_build_object('n', n, 'sql', ${input}) AS data, ${group ?? "NULL"} AS "group"
+     FROM generate_series(${first}::integer, ${last}) AS n`,
+  );
+  await boss.insert(
+    queue,
+    rows.map(({ data, group: id }) => (id === null ? { data } : { data, group: { id } })),
+  );
+}
+
+/**
+ * One job after another by `fetch` and `complete`: a worker of batch size 1 pauses half a second at
+ * least after each.
+ */
+async function loop(): Promise<void> {
+  while (!ended.signal.aborted) {
+    const [job] = await boss.fetch(queue, { batchSize: 1, ...options });
+    if (job === undefined) await new Promise<void>((resolve) => asleep.push(resolve));
+    else await boss.complete(queue, job.id, { rows: await handle(job.data) });
+  }
+}
+
+boss.on("error", (error) => {
+  process.stderr.write(`pg-boss: ${String(error)}\n`);
+});
+await boss.start();
+await boss.createQueue(queue);
+if (loops === undefined) {
+  const id = await boss.work(queue, options, async (jobs) => {
+    const results = await Promise.all(
+      jobs.map(async ({ id: job, data }) => ({
+        id: job,
+        status: "completed",
+        output: { rows: await handle(data) },
+      })),
+    );
+    return results;
+  });
+  workers = [id];
+} else {
+  for (let i = 0; i < loops; i += 1) void loop();
+}
+process.once("SIGTERM", () => {
+  ended.abort();
+  void (async () => {
+    await boss.stop({ graceful: false });
+    await pool.end();
+    process.exit(0);
+  })();
+});
+tell({ type: "ready" });

@@ -1,0 +1,43 @@
+import { readdir, readFile } from "node:fs/promises";
+
+/** Resident memory of a process, in kB. Linux only. */
+export async function residentKb(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, "utf8");
+  const found = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];
+  if (found === undefined) throw new Error(`expected VmRSS of process ${pid}, got ${status}`);
+  return Number(found);
+}
+
+/** Time that a process with one thread has spent on a core, in ms. Linux only. */
+export async function coreMsOfThread(pid: number): Promise<number> {
+  const spent = (await readFile(`/proc/${pid}/schedstat`, "utf8")).split(" ")[0];
+  return Number(spent) / 1e6;
+}
+
+export interface ThreadUsage {
+  /** As the system has it: Node 24 and later name their threads, to 15 bytes. */
+  readonly name: string;
+  readonly coreMs: number;
+}
+
+/** The same of each thread of a process, by thread id; the main one's is the process's. */
+export async function coreMsOfThreads(pid: number): Promise<Map<number, ThreadUsage>> {
+  const threads = (await readdir(`/proc/${pid}/task`)).map(Number);
+  const used = await Promise.all(
+    threads.map(async (thread) => ({
+      name: (await readFile(`/proc/${pid}/task/${thread}/comm`, "utf8")).trim(),
+      coreMs: await coreMsOfThread(thread),
+    })),
+  );
+  return new Map(
+    threads.flatMap((thread, i) => (used[i] === undefined ? [] : [[thread, used[i]]])),
+  );
+}
+
+/** Time that all threads of a process have spent on cores, in ms, by ticks of 10 ms. Linux only. */
+export async function coreMs(pid: number): Promise<number> {
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8");
+  // What comes before may hold spaces; user and system time are the 14th and 15th field.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}

@@ -1,0 +1,37 @@
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { folders } from "./folders.js";
+import type { Recorded } from "./machine.js";
+
+/** What is kept of one measurement: all figures as they came. */
+export interface Result {
+  readonly measure: string;
+  readonly recorded: Recorded;
+  readonly raw: unknown;
+}
+
+/**
+ * Quick and partial results are kept apart: they are not what the page shows.
+ *
+ * @returns the file.
+ */
+export async function keep(result: Result, { whole }: { whole: boolean }): Promise<string> {
+  const folder = whole ? folders.results : folders.quickResults;
+  await mkdir(folder, { recursive: true });
+  const file = `${folder}${result.measure}.json`;
+  await writeFile(file, `${JSON.stringify(result, null, 2)}\n`);
+  return file;
+}
+
+/** Those that the page is made of, by measure. */
+export async function kept(): Promise<Map<string, Result>> {
+  const files = (await readdir(folders.results).catch(() => []))
+    .filter((file) => file.endsWith(".json"))
+    .toSorted();
+  const results = await Promise.all(
+    files.map(async (file) => {
+      const result: Result = JSON.parse(await readFile(`${folders.results}${file}`, "utf8"));
+      return result;
+    }),
+  );
+  return new Map(results.map((result) => [result.measure, result]));
+}

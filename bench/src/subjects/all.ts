@@ -1,0 +1,34 @@
+import { bossBest, bossSingle, graphileBest, graphileDefault } from "./peers.js";
+import { peerSubject } from "./peer.js";
+import { pgbenchCycle, pgbenchSelect } from "./pgbench.js";
+import { bestConfiguration, pgTask } from "./pgTask.js";
+import type { Subject } from "./subject.js";
+
+/** What all others are compared with. */
+export const reference = "graphile-worker-best";
+
+/** In the order in which a round runs them. */
+export const subjects: readonly Subject[] = [
+  pgTask("pg-task", "pg-task, best setting", bestConfiguration),
+  peerSubject(reference, "graphile-worker, best setting", graphileBest),
+  pgTask("pg-task-default", "pg-task, default settings", {}, { share: 0.5 }),
+  peerSubject("graphile-worker-default", "graphile-worker, default settings", graphileDefault, {
+    share: 0.25,
+  }),
+  pgTask(
+    "pg-task-unwrapped",
+    "pg-task, best setting, `atomic` off",
+    { ...bestConfiguration, "pg_task.atomic": false },
+    { does: (work) => work.name === "select" || work.writes },
+  ),
+  peerSubject("pg-boss-best", "pg-boss, batches of 1,000", bossBest, {
+    does: (work) => !work.serial,
+  }),
+  peerSubject("pg-boss-single", "pg-boss, one by one", bossSingle, {
+    does: (work) => work.groups === 1 && !work.serial,
+    share: 0.1,
+  }),
+  pgbenchSelect("pgbench-select", "pgbench, bare `SELECT 1`", "simple"),
+  pgbenchSelect("pgbench-prepared", "pgbench, bare `SELECT 1`, prepared", "prepared"),
+  pgbenchCycle,
+];

@@ -1,0 +1,63 @@
+import { one, type Database } from "../database.js";
+import type { Work } from "../work.js";
+import type { Surroundings, Timing } from "./subject.js";
+
+/** A queue at work on an empty database. */
+export interface Queue {
+  /** Of the process that works it off. */
+  readonly pid: number;
+  /** Adds the tasks with these numbers, in one transaction. */
+  add(work: Work, first: number, last: number): Promise<void>;
+  /** Resolves when all that were added, this many, are seen as done. */
+  done(tasks: number): Promise<void>;
+  /** @throws Error when not every task was done exactly once. */
+  check(tasks: number): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const mostWarmUp = 500;
+
+/** The sink belongs to the work, not to the queue. */
+export async function makeSink({ client }: Database): Promise<void> {
+  await client.query("CREATE TABLE sink (n integer NOT NULL)");
+}
+
+/**
+ * Lets the queue do some tasks so that it is warm, and then measures how long it takes for the
+ * others. Nothing is running while they are added.
+ */
+export async function drain(
+  queue: Queue,
+  { database, meter }: Surroundings,
+  work: Work,
+  tasks: number,
+): Promise<Timing> {
+  try {
+    const warmUp = Math.min(mostWarmUp, tasks);
+    await queue.add(work, 1, warmUp);
+    await queue.done(warmUp);
+    const all = warmUp + tasks;
+    await queue.add(work, warmUp + 1, all);
+    await meter?.begin(queue.pid, database);
+    const start = performance.now();
+    await queue.done(all);
+    const ms = performance.now() - start;
+    await meter?.end();
+    await queue.check(all);
+    if (work.writes) await checkSink(database, all);
+    return { tasks, ms };
+  } finally {
+    await queue.stop();
+  }
+}
+
+async function checkSink({ client }: Database, tasks: number): Promise<void> {
+  const { rows, distinct } = await one<{ rows: number; distinct: number }>(
+    client,
+    "SELECT count(*)::integer AS rows, count(DISTINCT n)::integer AS distinct FROM sink",
+  );
+  if (rows === tasks && distinct === tasks) return;
+  throw new Error(
+    `expected ${tasks} rows in the sink, each once, got ${rows}, ${distinct} different`,
+  );
+}

@@ -1,0 +1,111 @@
+import { fork, type ChildProcess } from "node:child_process";
+import { end, endWithUs, message } from "../childProcess.js";
+import { one, type Database } from "../database.js";
+import { folders } from "../folders.js";
+import { isFromPeer, type FromPeer, type PeerArguments, type ToPeer } from "../peers/protocol.js";
+import { until } from "../until.js";
+import { groupExpression, type Work } from "../work.js";
+import { drain, makeSink, type Queue } from "./drain.js";
+import type { Subject } from "./subject.js";
+
+/** A library for Node, run in a process of its own. */
+export interface Peer {
+  /** Its file in `peers`. */
+  readonly file: "graphileWorker" | "pgBoss";
+  readonly pool: number;
+  setting(work: Pick<Work, "groups">): PeerArguments["setting"];
+  /** Counts its jobs that are left, and those it keeps as completed (null when it keeps none). */
+  readonly counts: string;
+}
+
+const limitMs = 30 * 60_000;
+
+export function peerSubject(
+  name: string,
+  title: string,
+  peer: Peer,
+  { does = () => true, share = 1 }: { does?: (work: Work) => boolean; share?: number } = {},
+): Subject {
+  return {
+    name,
+    title,
+    share,
+    needs: "peers",
+    does,
+    run: async (surroundings, work, tasks) => {
+      const { database, node } = surroundings;
+      await makeSink(database);
+      const child = startPeer(peer, { node, url: database.url, setting: peer.setting(work) });
+      await hear(child, "ready");
+      return await drain(queueOf(child, peer, database), surroundings, work, tasks);
+    },
+  };
+}
+
+export function startPeer(
+  { file, pool }: Pick<Peer, "file" | "pool">,
+  options: {
+    readonly node: string;
+    readonly url: string;
+    readonly setting: PeerArguments["setting"];
+  },
+): ChildProcess {
+  const { node, url, setting } = options;
+  const given: PeerArguments = { url, setting, pool };
+  const child = fork(`${folders.peers}${file}.js`, [JSON.stringify(given)], {
+    execPath: node,
+    execArgv: [],
+    env: { PATH: process.env["PATH"], NO_LOG_SUCCESS: "1" },
+    stdio: ["ignore", "ignore", "inherit", "ipc"],
+  });
+  endWithUs(child);
+  return child;
+}
+
+export async function hear<Type extends FromPeer["type"]>(
+  child: ChildProcess,
+  type: Type,
+): Promise<Extract<FromPeer, { type: Type }>> {
+  return await message(
+    child,
+    (received): received is Extract<FromPeer, { type: Type }> =>
+      isFromPeer(received) && received.type === type,
+  );
+}
+
+export function tellPeer(child: ChildProcess, told: ToPeer): void {
+  child.send(told);
+}
+
+function queueOf(child: ChildProcess, peer: Peer, { client }: Database): Queue {
+  const counts = async (): Promise<{ left: number; completed: number | null }> =>
+    await one(client, peer.counts);
+  return {
+    pid: child.pid ?? 0,
+    add: async (work, first, last) => {
+      const added = hear(child, "added");
+      const group = groupExpression(work);
+      tellPeer(child, { type: "add", first, last, input: work.input, group });
+      await added;
+      tellPeer(child, { type: "wake" });
+    },
+    done: async (tasks) => {
+      const reached = hear(child, "reached");
+      tellPeer(child, { type: "expect", tasks });
+      await reached;
+      const what = `${tasks} jobs are completed`;
+      await until(async () => (await counts()).left === 0, { everyMs: 5, limitMs, what });
+    },
+    check: async (tasks) => {
+      const heard = hear(child, "counts");
+      tellPeer(child, { type: "check" });
+      const { handled, repeated } = await heard;
+      const { completed } = await counts();
+      if (handled === tasks && repeated === 0 && (completed ?? tasks) === tasks) return;
+      throw new Error(
+        `expected ${tasks} jobs, each once, got ${handled} handled, ${repeated} of them repeatedly, ${completed ?? "all"} completed`,
+      );
+    },
+    stop: async () => await end(child),
+  };
+}

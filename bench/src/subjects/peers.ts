@@ -1,0 +1,44 @@
+import type { Peer } from "./peer.js";
+
+const graphile = {
+  file: "graphileWorker",
+  counts: `SELECT count(*)::integer AS left, NULL AS completed FROM graphile_worker._private_jobs`,
+} as const;
+
+export const graphileDefault: Peer = { ...graphile, pool: 10, setting: () => ({}) };
+
+/** As its own page on performance has it, with the number of jobs at once that is best here. */
+export const graphileBestSetting = {
+  concurrentJobs: 16,
+  maxPoolSize: 17,
+  localQueue: { size: 500 },
+  completeJobBatchDelay: 0,
+  failJobBatchDelay: 0,
+} as const;
+
+export const graphileBest: Peer = { ...graphile, pool: 16, setting: () => graphileBestSetting };
+
+const boss = {
+  file: "pgBoss",
+  counts: `SELECT count(*) FILTER (WHERE state < 'completed')::integer AS left,
+    count(*) FILTER (WHERE state = 'completed')::integer AS completed FROM pgboss.job WHERE name = 'run'`,
+} as const;
+
+/** Jobs one by one, in as many loops as are best here. */
+export const bossSingle: Peer = {
+  ...boss,
+  pool: 16,
+  setting: ({ groups }) => ({ loops: 16, ...(groups === 1 ? {} : { groupConcurrency: 1 }) }),
+};
+
+export const bossBest: Peer = {
+  ...boss,
+  pool: 16,
+  setting: ({ groups }) => ({
+    batchSize: 1000,
+    perJobResults: true,
+    pollingIntervalSeconds: 0.5,
+    burstWhenBatchFull: true,
+    ...(groups === 1 ? {} : { groupConcurrency: 1 }),
+  }),
+};

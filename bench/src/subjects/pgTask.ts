@@ -1,0 +1,98 @@
+import type pg from "pg";
+import { one } from "../database.js";
+import { startPgTask, type Configuration } from "../pgTaskProcess.js";
+import { until } from "../until.js";
+import { groupExpression, type Work } from "../work.js";
+import { drain, makeSink, type Queue } from "./drain.js";
+import type { Subject, Surroundings } from "./subject.js";
+
+/** What is best for many short tasks on a small machine: as `--only pg-task tune` finds it. */
+export const bestConfiguration: Configuration = {
+  "pg_conf.max": 8,
+  "pg_conf.threads": 1,
+  "pg_task.fetch": 1000,
+};
+
+const unlimited = 1_000_000;
+/** So many tasks at the end are looked at before all are. */
+const tail = 64;
+const limitMs = 30 * 60_000;
+
+export function pgTask(
+  name: string,
+  title: string,
+  configuration: Configuration,
+  { does = () => true, share = 1 }: { does?: (work: Work) => boolean; share?: number } = {},
+): Subject {
+  return {
+    name,
+    title,
+    share,
+    needs: "nothing",
+    does,
+    run: async (surroundings, work, tasks) => {
+      const queue = await startQueue(surroundings, configuration);
+      return await drain(queue, surroundings, work, tasks);
+    },
+  };
+}
+
+async function startQueue(
+  { database, node }: Surroundings,
+  configuration: Configuration,
+): Promise<Queue> {
+  const { client, url } = database;
+  await makeSink(database);
+  const program = await startPgTask({ node, url, configuration });
+  return {
+    pid: program.pid,
+    add: async (work, first, last) => await addTasks(client, work, first, last),
+    done: async (tasks) => await tasksDone(client, tasks),
+    check: async (tasks) => await checkTasks(client, tasks),
+    stop: async () => await program.stop(),
+  };
+}
+
+export async function addTasks(
+  client: pg.Client,
+  work: Work,
+  first: number,
+  last: number,
+): Promise<void> {
+  const group = groupExpression(work);
+  // As a producer writes it: what is not given has its default.
+  await client.query(
+    group === null
+      ? `INSERT INTO task (input, max) SELECT ${work.input}, ${unlimited} FROM generate_series(${first}, ${last}) AS n`
+      : `INSERT INTO task (input, "group") SELECT ${work.input}, ${group} FROM generate_series(${first}, ${last}) AS n`,
+  );
+}
+
+/** Looks at the last tasks only, until those are done: looking must not slow down what is measured. */
+export async function tasksDone(client: pg.Client, tasks: number): Promise<void> {
+  const { last } = await one<{ last: string }>(client, "SELECT max(id) AS last FROM task");
+  const open = "state IN ('PLAN', 'TAKE', 'WORK')";
+  const openInTail = {
+    name: "tail",
+    text: `SELECT EXISTS (SELECT FROM task WHERE id > $1 AND ${open}) AS open`,
+    values: [Number(last) - tail],
+  };
+  const openAtAll = `SELECT EXISTS (SELECT FROM task WHERE ${open}) AS open`;
+  const what = `${tasks} tasks are done`;
+  const gone = async (query: pg.QueryConfig | string): Promise<boolean> =>
+    (await client.query<{ open: boolean }>(query)).rows[0]?.open === false;
+  await until(async () => await gone(openInTail), { everyMs: 5, limitMs, what });
+  await until(async () => await gone(openAtAll), { everyMs: 10, limitMs, what });
+}
+
+/** @throws Error unless there are this many, all of them DONE with an output and never crashed. */
+export async function checkTasks(client: pg.Client, tasks: number): Promise<void> {
+  const { rows, done } = await one<{ rows: number; done: number }>(
+    client,
+    `SELECT count(*)::integer AS rows, count(*) FILTER (
+       WHERE state = 'DONE' AND output IS NOT NULL AND error IS NULL AND crash = 0
+     )::integer AS done FROM task`,
+  );
+  if (rows === tasks && done === tasks) return;
+  throw new Error(`expected ${tasks} tasks, all DONE, got ${rows}, ${done} DONE`);
+}

@@ -1,0 +1,55 @@
+/** A kind of task, and what keeps those tasks apart. */
+export interface Work {
+  readonly name: string;
+  readonly title: string;
+  /** SQL expression of the task's SQL, of the task's number `n`. */
+  readonly input: string;
+  /** One: all may run at once, unless `serial`. More: a group's tasks run one after another. */
+  readonly groups: number;
+  /** One group whose tasks run strictly one after another. */
+  readonly serial: boolean;
+  /** Whether each task writes its number into the table `sink`. */
+  readonly writes: boolean;
+  /** Part of the usual number of tasks that is enough. */
+  readonly share: number;
+}
+
+const inputs = {
+  select: { title: "`SELECT 1`", input: "'SELECT 1'", writes: false },
+  insert: {
+    title: "one-row `INSERT`",
+    input: "format('INSERT INTO sink (n) VALUES (%s)', n)",
+    writes: true,
+  },
+  output: { title: "1 KB output", input: "'SELECT repeat(''x'', 1024)'", writes: false },
+} as const;
+
+const many = 1000;
+
+export const works: readonly Work[] = [
+  ...Object.entries(inputs).flatMap(([name, input]) => [
+    { ...input, name, title: `${input.title}, one group`, groups: 1, serial: false, share: 1 },
+    {
+      ...input,
+      name: `${name}-groups`,
+      title: `${input.title}, 1,000 groups`,
+      groups: many,
+      serial: false,
+      share: 1,
+    },
+  ]),
+  {
+    ...inputs.select,
+    name: "serial",
+    title: "`SELECT 1`, one after another",
+    groups: 1,
+    serial: true,
+    share: 0.25,
+  },
+];
+
+/** SQL expression of the group's name, of the task's number `n`; null when nothing binds tasks. */
+export function groupExpression(work: Work): string | null {
+  if (work.serial) return "'serial'";
+  return work.groups === 1 ? null : `'group ' || n % ${work.groups}`;
+}
