@@ -68,6 +68,7 @@ export class Output {
       case "emptyQuery":
       case "error":
       case "ready":
+      case "skipped":
         break;
     }
   }
