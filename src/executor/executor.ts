@@ -123,7 +123,9 @@ export class Executor {
 
   #result(result: RunResult): void {
     this.#results.push(result);
-    if (this.#results.length === 1) setImmediate(() => this.#flush());
+    // Copies of large ones are made one after another, not all at once.
+    if (isLarge(result)) this.#flush();
+    else if (this.#results.length === 1) setImmediate(() => this.#flush());
   }
 
   #flush(): void {
@@ -138,4 +140,11 @@ export class Executor {
     this.#flush();
     this.#send(message);
   }
+}
+
+/** From so much output on, in characters, a result is sent by itself. */
+const largeOutput = 1 << 20;
+
+function isLarge(result: RunResult): boolean {
+  return result.outcome === "ended" && (result.output?.length ?? 0) >= largeOutput;
 }

@@ -4,8 +4,9 @@ import type { Execution, RunOutcome } from "./run.js";
 import { resetSql, stopSql } from "./sessionSql.js";
 import { queryCanceled } from "./verdict.js";
 
-/** How many runs are on the wire at once. */
+/** How many runs are on the wire at once; when only so few are left, it is filled up again. */
 const mostOnWire = 4;
+const fewOnWire = 2;
 
 /** How often what a stray cancel, of whomever, has hit is sent again. */
 const mostResets = 10;
@@ -42,6 +43,7 @@ export class Lane {
   #mending: Promise<void> | null = null;
   /** Whether the last on the wire ends with a guard. */
   #guarded = false;
+  #filling = false;
   #lost = false;
 
   constructor(wire: Wire, events: LaneEvents) {
@@ -61,9 +63,9 @@ export class Lane {
   takes(execution: Execution): boolean {
     if (this.#lost) return false;
     if (this.#onWire.length === 0) return this.idle;
-    return (
-      this.#guarded && this.#onWire.length < mostOnWire && execution.chainable && !this.#endangered
-    );
+    // So that several leave in one write.
+    this.#filling = this.#onWire.length <= (this.#filling ? mostOnWire - 1 : fewOnWire);
+    return this.#filling && this.#guarded && execution.chainable && !this.#endangered;
   }
 
   /** Whether what is sent might be hit by a cancel, or would be before what has to be mended. */
@@ -187,10 +189,12 @@ export function runAlone(execution: Execution, wire: Wire): Promise<RunOutcome> 
       changed() {},
     });
     lane.send(execution, null);
-    void wire.ended.then(async (reason) => {
+    const lose = async (): Promise<void> => {
+      const reason = await wire.ended;
       await lane.lose(reason);
       reject(reason);
-    });
+    };
+    void lose();
   });
 }
 

@@ -4,7 +4,10 @@ import type { Column, WireEvent } from "./wireMessages.js";
 /** bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
 const plainTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
 
-/** Lines are joined to pieces of about this many characters, so that many short ones stay cheap. */
+/**
+ * Lines are joined to pieces of about this many characters, so that many short ones stay cheap; the
+ * pieces are kept as UTF-8, which is outside of the thread's heap and its collections.
+ */
 const pieceLength = 1 << 16;
 
 /** Makes a task's output of what the server answers, in memory bounded by the limit. */
@@ -12,7 +15,7 @@ export class Output {
   readonly #format: OutputFormat;
   readonly #limit: number;
   readonly #onFailure: () => void;
-  readonly #pieces: string[] = [];
+  #pieces: Buffer[] = [];
   #piece = "";
   #bytes = 0;
   #empty = true;
@@ -40,7 +43,14 @@ export class Output {
 
   /** All that was kept; null when there was nothing at all. */
   get text(): string | null {
-    return this.#empty ? null : this.#pieces.join("") + this.#piece;
+    if (this.#empty) return null;
+    if (this.#pieces.length > 0) {
+      // One copy is left, for those who ask again.
+      this.#keepPiece();
+      this.#pieces = [Buffer.concat(this.#pieces, this.#bytes)];
+      return this.#pieces[0]?.toString() ?? "";
+    }
+    return this.#piece;
   }
 
   receive(event: WireEvent): void {
@@ -68,6 +78,7 @@ export class Output {
       case "emptyQuery":
       case "error":
       case "ready":
+      case "skipped":
         break;
     }
   }
@@ -122,8 +133,11 @@ export class Output {
     this.#empty = false;
     this.#bytes = bytes;
     this.#piece += addition;
-    if (this.#piece.length < pieceLength) return;
-    this.#pieces.push(this.#piece);
+    if (this.#piece.length >= pieceLength) this.#keepPiece();
+  }
+
+  #keepPiece(): void {
+    this.#pieces.push(Buffer.from(this.#piece));
     this.#piece = "";
   }
 

@@ -26,6 +26,13 @@ const startedMs = 50;
 
 type Work = Execution | RemoteExecution;
 
+/** What is under way and has waited, and since when. */
+interface Late {
+  readonly id: string;
+  readonly start: string;
+  readonly sinceMs: number;
+}
+
 /**
  * One connection that runs what it is given, one after another.
  *
@@ -46,8 +53,7 @@ export class Session {
   #lane: Lane | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
   readonly #waited = new WeakSet<Work>();
-  /** What is under way and has waited, and since when. */
-  #late: { readonly id: string; readonly start: string; readonly sinceMs: number } | null = null;
+  #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
   #end: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
@@ -232,7 +238,14 @@ export class Session {
     }
     const { target: own, superuser, resetMs } = this.#parameters;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
-      ...{ home, own, superuser, schema, table, outputLimit, resetMs, log: this.#log },
+      home,
+      own,
+      superuser,
+      schema,
+      table,
+      outputLimit,
+      resetMs,
+      log: this.#log,
       begun: (start) => this.#begun(work, start),
       runsIn: (pid) => this.#events.remote(run.id, pid),
     });
@@ -251,15 +264,22 @@ export class Session {
 
   #lookForLate(): void {
     this.#lateTimer = undefined;
-    if (this.#late === null) return;
-    const { id, start, sinceMs } = this.#late;
-    const leftMs = sinceMs + startedMs - performance.now();
+    const late = this.#late;
+    if (late === null) return;
+    const leftMs = late.sinceMs + startedMs - performance.now();
     if (leftMs > 0) {
       this.#lateTimer = setTimeout(() => this.#lookForLate(), Math.ceil(leftMs));
     } else {
-      this.#late = null;
-      this.#events.started(id, start);
+      // Its end may have come, and only not have been read yet.
+      setImmediate(() => this.#tellLate(late));
     }
+  }
+
+  #tellLate(late: Late): void {
+    if (this.#late === late) {
+      this.#late = null;
+      this.#events.started(late.id, late.start);
+    } else if (this.#late !== null) this.#lookForLate();
   }
 
   #out(work: Work, result: RunResult): void {

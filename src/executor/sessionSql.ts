@@ -20,7 +20,7 @@ export function applicationName({ schema, table }: TaskTable): string {
   return `pg_task ${schema} ${table}`;
 }
 
-/** Tells the session what it runs; the last column of its row is the start. */
+/** Tells the session what it runs; its one value is the start. */
 export function settingsSql(
   table: TaskTable & { readonly name?: string },
   run: Pick<Run, "id" | "group" | "timeoutMs">,
@@ -36,15 +36,15 @@ export function settingsSql(
     const timeoutMs = Math.min(Math.ceil(run.timeoutMs), maxStatementTimeoutMs);
     settings.push(["statement_timeout", String(timeoutMs)]);
   }
-  return `SELECT ${settings.map(([name, value]) => setConfig(name, value)).join(", ")}, ${nowSql}`;
+  return `SELECT ${nowSql} WHERE ${settings.map(([name, value]) => setConfig(name, value)).join(" AND ")}`;
 }
 
-/** Reads the stop, the last column of its row, and ends a timeout, so that it spares the reset. */
+/** Reads the stop, its one value, and ends a timeout, so that it spares the reset. */
 export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
   const keepTimeout = run.save && run.timeoutMs === 0;
   return keepTimeout
     ? `SELECT ${nowSql}`
-    : `SELECT ${setConfig("statement_timeout", "0")}, ${nowSql}`;
+    : `SELECT ${nowSql} WHERE ${setConfig("statement_timeout", "0")}`;
 }
 
 /**
@@ -85,7 +85,8 @@ export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
   return ["RESET client_encoding", ...timeout];
 }
 
+/** A condition that is true, and sets something. */
 function setConfig(name: string, value: string): string {
   // A backslash makes it E'…', which means the same whatever standard_conforming_strings is.
-  return `pg_catalog.set_config('${name}', ${escapeLiteral(value)}, false)`;
+  return `pg_catalog.set_config('${name}', ${escapeLiteral(value)}, false) IS NOT NULL`;
 }

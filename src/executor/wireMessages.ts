@@ -138,10 +138,18 @@ export const sync = Buffer.from([0x53, 0, 0, 0, 4]);
 
 function writeText(code: number, text: string, into: Buffer, offset: number): number {
   const end = offset + 5 + into.write(text, offset + 5);
-  into.writeUInt8(code, offset);
-  into.writeInt32BE(end - offset, offset + 1);
-  into.writeUInt8(0, end);
+  into[offset] = code;
+  writeLength(end - offset, into, offset + 1);
+  into[end] = 0;
   return end + 1;
+}
+
+/** Without the checks of Buffer's own. */
+function writeLength(length: number, into: Buffer, offset: number): void {
+  into[offset] = length >>> 24;
+  into[offset + 1] = length >>> 16;
+  into[offset + 2] = length >>> 8;
+  into[offset + 3] = length;
 }
 
 const ready = {

@@ -162,13 +162,14 @@ test("a run that waited and takes long is told of with its start, others are not
 });
 
 test("a cancel that is meant for one run, whenever it comes, costs no other its effect", async () => {
-  driver.onCancel = async (session, id) => {
+  const cancelOften = async (session: number, id: string): Promise<void> => {
     const { pid } = driver.backend(session);
     for (let again = 0; again < 4; again++) {
       await admin.query("SELECT pg_cancel_backend($1)", [pid]);
     }
     driver.executor.cancelled(session, id);
   };
+  driver.onCancel = (session, id) => void cancelOften(session, id);
   for (let round = 0; round < 25; round++) {
     const [victim, ...others] = await claim(
       `${insert}; SELECT pg_sleep(0.001)`,
@@ -250,6 +251,6 @@ test("the session that dies in the middle of a chain returns what was not on the
   await admin.query("SELECT pg_advisory_unlock(55)");
   assert.deepEqual(
     own.driver.results().map(({ id, outcome }) => [id, outcome]),
-    [[chain[0]?.id, "ended"], ...chain.slice(5).map(({ id }) => [id, "returned"])],
+    [[chain[0]?.id, "ended"], ...chain.slice(4).map(({ id }) => [id, "returned"])],
   );
 });
