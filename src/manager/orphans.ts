@@ -140,7 +140,7 @@ export class Orphans {
     }
     for (const { id, verdict, crash } of rescued) {
       if (verdict !== "failed") continue;
-      this.#log.error({ id, crash }, "task took its own session down too often, it is FAIL");
+      this.#log.warn({ id, crash }, "task took its own session down too often, it is FAIL");
     }
   }
 
