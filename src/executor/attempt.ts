@@ -5,19 +5,17 @@ import {
   finishEncodingSql,
   finishSql,
   resetSql,
-  settingsSql,
   stopSql,
   type FinishPlace,
-  type TaskTable,
+  type SettingsText,
 } from "./sessionSql.js";
 import type { Receive, Wire } from "./wire.js";
 import type { ServerError, TransactionStatus } from "./wireMessages.js";
 
 /** Where an attempt takes place. */
-export interface AttemptPlace extends TaskTable {
+export interface AttemptPlace {
   readonly wire: Wire;
-  /** What the session is called while it runs this; by default as `applicationName` has it. */
-  readonly name?: string;
+  readonly settings: SettingsText;
 }
 
 /** How an attempt is made. */
@@ -111,7 +109,7 @@ export class Attempt {
     const { wire } = this.#place;
     const { whole, begin } = this.form;
     if (whole && begin) wire.guard("BEGIN", ignore);
-    wire.send(settingsSql(this.#place, this.#run), this.#onSettings);
+    wire.send(this.#place.settings.sql(this.#run), this.#onSettings);
     if (!whole && begin) wire.guard("BEGIN", ignore);
     wire.send(this.#run.input, this.#onInput);
     if (!whole) return;

@@ -8,7 +8,7 @@ import {
 import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
-import { applicationName, resetSql, settingsSql } from "./sessionSql.js";
+import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
 import { Wire, type Answer, type Link } from "./wire.js";
 
 /** A connection that can run tasks. */
@@ -119,7 +119,7 @@ export class Connector {
   /** Tries what every run needs, so that no run fails for it. */
   async #rehearse(wire: Wire): Promise<void> {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
-    const queries = [settingsSql(this.#parameters, trial), ...resetSql(trial)];
+    const queries = [new SettingsText(this.#parameters).sql(trial), ...resetSql(trial)];
     const answers = await Promise.all(queries.map((text) => wire.ask(text)));
     for (const answer of answers) this.#expectSuccess(answer);
   }

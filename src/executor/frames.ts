@@ -47,8 +47,8 @@ export class Frames {
 
   /** Starts the message whose header is at `headerOffset` and whose body begins at `offset`. */
   #begin(header: Buffer, headerOffset: number, offset: number, chunk: Buffer): number {
-    const code = header.readUInt8(headerOffset);
-    const length = header.readUInt32BE(headerOffset + 1) - 4;
+    const code = header[headerOffset] ?? 0;
+    const length = readLength(header, headerOffset + 1) - 4;
     if (length < 0) throw new Error(`message of type ${code} with a length below 4`);
     const end = offset + length;
     const limit = this.#limit();
@@ -74,4 +74,10 @@ export class Frames {
     }
     return end;
   }
+}
+
+/** Without the checks of Buffer's own. */
+function readLength(bytes: Buffer, offset: number): number {
+  const high = ((bytes[offset] ?? 0) << 24) | ((bytes[offset + 1] ?? 0) << 16);
+  return (high | ((bytes[offset + 2] ?? 0) << 8) | (bytes[offset + 3] ?? 0)) >>> 0;
 }

@@ -5,6 +5,7 @@ import type { Connector, OpenConnection } from "./connection.js";
 import { Lane } from "./lane.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
 import { Execution } from "./run.js";
+import { SettingsText } from "./sessionSql.js";
 
 /** What a session tells its executor; `unopened`, `lost` or `closed` is the last. */
 export interface SessionEvents {
@@ -52,6 +53,7 @@ export class Session {
   #connection: OpenConnection | null = null;
   #lane: Lane | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
+  readonly #settings: SettingsText;
   readonly #waited = new WeakSet<Work>();
   #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
@@ -69,6 +71,7 @@ export class Session {
     this.#log = log;
     this.#id = id;
     this.#parameters = parameters;
+    this.#settings = new SettingsText(parameters);
     this.#events = events;
     this.#ended = this.#live(connector);
   }
@@ -234,7 +237,7 @@ export class Session {
     if (run.remote === null) {
       const cancel = () => this.#events.cancel(run.id);
       const proof = { finish, owner: backend.owner };
-      return new Execution(run, { wire, schema, table, outputLimit, proof, cancel });
+      return new Execution(run, { wire, settings: this.#settings, outputLimit, proof, cancel });
     }
     const { target: own, superuser, resetMs } = this.#parameters;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {

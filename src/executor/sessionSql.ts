@@ -20,23 +20,37 @@ export function applicationName({ schema, table }: TaskTable): string {
   return `pg_task ${schema} ${table}`;
 }
 
-/** Tells the session what it runs; its one value is the start. */
-export function settingsSql(
-  table: TaskTable & { readonly name?: string },
-  run: Pick<Run, "id" | "group" | "timeoutMs">,
-): string {
-  const settings: [string, string][] = [
-    ["application_name", table.name ?? `${applicationName(table)} ${run.group}`],
-    ["pg_task.id", run.id],
-    ["pg_task.schema", table.schema],
-    ["pg_task.table", table.table],
-    ["pg_task.group", run.group],
-  ];
-  if (run.timeoutMs > 0) {
-    const timeoutMs = Math.min(Math.ceil(run.timeoutMs), maxStatementTimeoutMs);
-    settings.push(["statement_timeout", String(timeoutMs)]);
+/** What tells a session what it runs; made for one session, whose runs are mostly of one group. */
+export class SettingsText {
+  readonly #table: TaskTable & { readonly name?: string };
+  #group: string | null = null;
+  #beginning = "";
+
+  constructor(table: TaskTable & { readonly name?: string }) {
+    this.#table = table;
   }
-  return `SELECT ${nowSql} WHERE ${settings.map(([name, value]) => setConfig(name, value)).join(" AND ")}`;
+
+  /** Its one value is the start. */
+  sql({ id, group, timeoutMs }: Pick<Run, "id" | "group" | "timeoutMs">): string {
+    if (this.#group !== group) {
+      this.#group = group;
+      this.#beginning = beginning(this.#table, group);
+    }
+    const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}`;
+    if (timeoutMs === 0) return settings;
+    const limitMs = Math.min(Math.ceil(timeoutMs), maxStatementTimeoutMs);
+    return `${settings} AND ${setConfig("statement_timeout", String(limitMs))}`;
+  }
+}
+
+function beginning(table: TaskTable & { readonly name?: string }, group: string): string {
+  const settings = [
+    setConfig("application_name", table.name ?? `${applicationName(table)} ${group}`),
+    setConfig("pg_task.schema", table.schema),
+    setConfig("pg_task.table", table.table),
+    setConfig("pg_task.group", group),
+  ];
+  return `SELECT ${nowSql} WHERE ${settings.join(" AND ")}`;
 }
 
 /** Reads the stop, its one value, and ends a timeout, so that it spares the reset. */

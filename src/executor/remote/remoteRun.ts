@@ -8,7 +8,7 @@ import { formatError } from "../error.js";
 import { startTimer } from "../longTimer.js";
 import { runAlone } from "../lane.js";
 import { cancelMessage, Execution, timeoutMessage, type RunOutcome } from "../run.js";
-import { applicationName, resetSql, settingsSql, stopSql, type TaskTable } from "../sessionSql.js";
+import { applicationName, resetSql, SettingsText, stopSql, type TaskTable } from "../sessionSql.js";
 import { firstError, lastValue, type Wire } from "../wire.js";
 import { connectRemote, type RemoteConnection } from "./connect.js";
 import { RemoteProblem } from "./problem.js";
@@ -83,7 +83,9 @@ export class RemoteExecution {
   async execute(): Promise<RunOutcome> {
     const { wire } = this.#place.home;
     const begun = performance.now();
-    const settings = await wire.ask(settingsSql(this.#place, { ...this.#run, timeoutMs: 0 }));
+    const settings = await wire.ask(
+      new SettingsText(this.#place).sql({ ...this.#run, timeoutMs: 0 }),
+    );
     const start = lastValue(settings);
     if (start === null) throw lost(`its settings were refused: ${settings.error?.message ?? ""}`);
     this.#place.begun(start);
@@ -154,12 +156,14 @@ export class RemoteExecution {
       { ...this.#run, timeoutMs },
       {
         wire,
-        schema,
-        table,
+        settings: new SettingsText({
+          schema,
+          table,
+          ...(target.applicationName === null ? {} : { name: target.applicationName }),
+        }),
         outputLimit,
         proof: null,
         cancel: () => void this.#cancel(connection, execution),
-        ...(target.applicationName === null ? {} : { name: target.applicationName }),
       },
     );
     this.#execution = execution;

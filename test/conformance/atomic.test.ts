@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await client.query("CREATE TABLE effect (what text)");
+await client.query("CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)");
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+async function effects(what: string): Promise<number> {
+  const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
+  return rowCount ?? 0;
+}
+
+const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
+
+for (const [sentence, before, after] of [
+  ["a plain input", "", ""],
+  ["a role without rights", "", "; SET ROLE pg_monitor"],
+  ["a search_path without anything", "", "; SET search_path = ''"],
+  ["a transaction left open", "BEGIN; ", ""],
+  ["savepoints", "SAVEPOINT a; ", "; SAVEPOINT b"],
+  ["a lock of the task table", "LOCK TABLE task; ", ""],
+  ["all advisory locks given up", "SELECT pg_advisory_unlock_all(); ", ""],
+  ["a COMMIT of its own", "", "; COMMIT"],
+  ["a ROLLBACK at the beginning", "ROLLBACK; ", ""],
+  ["what becomes read-only", "", "; SET TRANSACTION READ ONLY"],
+] as const) {
+  test(`${sentence}: DONE, and the effect once`, async () => {
+    const row = await tasks.run(`${before}${insert(sentence)}${after}`, { delete: false });
+    assert.deepEqual([row.state, row.error, await effects(sentence)], ["DONE", null, 1]);
+  });
+}
+
+test("what fails at COMMIT is FAIL, without effect", async () => {
+  const row = await tasks.run(`${insert("late")}; INSERT INTO late VALUES (1), (1)`);
+  assert.deepEqual([row.state, await effects("late")], ["FAIL", 0]);
+  assert.match(row.error ?? "", /duplicate key value/);
+});
+
+test("a task stopped while it runs stays STOP, without effect", async () => {
+  const [id = ""] = await tasks.insert({ input: `${insert("stopped")}; SELECT pg_sleep(60)` });
+  await tasks.underway(id);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
+  const row = only(await tasks.until([id], ({ stop }) => stop !== null));
+  assert.deepEqual([row.state, await effects("stopped")], ["STOP", 0]);
+});
+
+test("a task that is not atomic has its effect as well", async () => {
+  const row = await tasks.run(insert("bare"), { atomic: false, delete: false });
+  assert.deepEqual([row.state, await effects("bare")], ["DONE", 1]);
+});
+
+test("a thousand tasks of one group have their effects in order, each once", async () => {
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, "delete") SELECT 'INSERT INTO effect SELECT ''many''', false
+     FROM generate_series(1, 1000) RETURNING id`,
+  );
+  const ended = await tasks.ended(...rows.map(({ id }) => id));
+  assert.ok(ended.every(({ state }) => state === "DONE"));
+  assert.equal(await effects("many"), 1000);
+  const starts = ended.map(({ start }) => start ?? "");
+  assert.deepEqual(starts.toSorted(), starts);
+});
