@@ -66,6 +66,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "close":
           executor?.close(message.sessions);
           break;
+        case "drop":
+          executor?.drop(message.sessions);
+          break;
         case "abort":
           executor?.abort();
           break;

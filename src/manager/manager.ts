@@ -3,11 +3,13 @@ import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
+import { Heartbeat } from "../shared/heartbeat.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
+import { CutOff } from "./cutOff.js";
 import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
@@ -262,6 +264,7 @@ export class Manager implements LifecycleHooks {
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
+    let heartbeat: Heartbeat | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
@@ -270,6 +273,7 @@ export class Manager implements LifecycleHooks {
         });
       });
       lost.catch(() => {});
+      heartbeat = new Heartbeat(client, entry.target, "pg_work heartbeat");
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#superuser = await isSuperuser(client);
@@ -287,6 +291,12 @@ export class Manager implements LifecycleHooks {
         pruning: this.#pruning,
         ledgers: this.#ledgers,
         wakeUps: new WakeUps(client, oid),
+        cutOff: new CutOff({
+          table: this.#table,
+          sessions: this.#sessions,
+          excuse: (owner) => this.#orphans.excuse(owner),
+          log: this.#log,
+        }),
       });
       client.on("notification", () => service.hear());
       await listen(client, this.#table);
@@ -306,6 +316,7 @@ export class Manager implements LifecycleHooks {
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
+      heartbeat?.stop();
       await disconnect(client);
     }
   }

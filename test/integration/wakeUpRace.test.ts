@@ -3,6 +3,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../src/embedded/port.js";
 import { Bell } from "../../src/manager/bell.js";
 import { listen } from "../../src/manager/connection.js";
+import { CutOff } from "../../src/manager/cutOff.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
@@ -132,6 +133,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       }),
       pruning: new Pruning({ table, log }),
       wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
+      cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
     },
   );
   manager.on("notification", () => service.hear());
