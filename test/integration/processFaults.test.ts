@@ -58,7 +58,7 @@ async function rescued(
   await gate.end();
 }
 
-async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
+function sabotage(program: TestProcess, order: Sabotage): void {
   program.child.send({ sabotage: order });
 }
 
@@ -69,7 +69,7 @@ for (const how of ["throw", "exit", "fill its memory"] as const) {
       await program.line("ready");
       const held = await hold();
       const since = performance.now();
-      await sabotage(program, { thread, how });
+      sabotage(program, { thread, how });
       await rescued(t, held, `${thread} thread, ${how}`, since, thread === "executor");
       await program.line("orphaned tasks rescued");
       const said = program.said("orphaned tasks rescued")[0];
@@ -166,9 +166,10 @@ test("a task that ends its session each time is FAIL and says so, and draws in n
   await program.line("ready");
   const client = await connectTo(server.url);
   const poison = await insertTask(client, "SELECT pg_terminate_backend(pg_backend_pid())");
-  const others = await Promise.all(
-    Array.from({ length: 20 }, (_, index) => insertTask(client, "SELECT 1", `g ${index % 3}`)),
-  );
+  const others: string[] = [];
+  for (let each = 0; each < 20; each += 1) {
+    others.push(await insertTask(client, "SELECT 1", `g ${each % 3}`));
+  }
   await waitForState(client, poison, "FAIL");
   for (const id of others) assert.equal((await waitForState(client, id, "DONE")).crash, 0);
   const { rows } = await client.query("SELECT error, crash FROM task WHERE id = $1", [poison]);
