@@ -70,6 +70,11 @@ export class Executor {
     for (const session of sessions) this.#sessions.get(session)?.close();
   }
 
+  /** Ends sessions at once; each answers `lost` or `closed`. */
+  drop(sessions: readonly number[]): void {
+    for (const session of sessions) void this.#sessions.get(session)?.stop();
+  }
+
   /** Makes every run that has not ended come out, by a cancel where it is under way. */
   abort(): void {
     for (const session of this.#sessions.values()) session.abort();

@@ -72,6 +72,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "recall":
           executor?.recall(message.sessions);
           break;
+        case "drop":
+          executor?.drop(message.sessions);
+          break;
         case "abort":
           executor?.abort();
           break;

@@ -1,7 +1,7 @@
 import type { MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/handshake/receiver.js";
-import { beat } from "../shared/heartbeat.js";
+import { beat } from "../shared/heart.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog } from "../shared/log.js";
 import type {

@@ -4,6 +4,7 @@ import { refuseTo } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
+import { Heartbeat } from "../shared/heartbeat.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
@@ -11,6 +12,7 @@ import { hasNewPartitions } from "./adoption/upkeep.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { Claiming } from "./claiming.js";
+import { CutOff } from "./cutOff.js";
 import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
@@ -293,6 +295,7 @@ export class Manager implements LifecycleHooks {
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
+    let heartbeat: Heartbeat | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
@@ -305,6 +308,7 @@ export class Manager implements LifecycleHooks {
         await this.#until(() => false, this.#ending.signal);
         return;
       }
+      heartbeat = new Heartbeat(client, entry.target, "pg_work heartbeat");
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#superuser = await isSuperuser(client);
@@ -322,6 +326,12 @@ export class Manager implements LifecycleHooks {
         pruning: this.#pruning,
         ledgers: this.#ledgers,
         wakeUps: new WakeUps(client, oid),
+        cutOff: new CutOff({
+          table: this.#table,
+          sessions: this.#sessions,
+          excuse: (owner) => this.#orphans.excuse(owner),
+          log: this.#log,
+        }),
       });
       client.on("notification", () => service.hear());
       await listen(client, this.#table);
@@ -346,6 +356,7 @@ export class Manager implements LifecycleHooks {
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
+      heartbeat?.stop();
       await disconnect(client);
     }
   }

@@ -42,6 +42,8 @@ export class Orphans {
   readonly #pauses: Pauses;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
+  /** Owners of sessions that the network took. */
+  readonly #excused = new Set<string>();
   /** Whether sessions that are lost now go the way of the manager's own connection. */
   #forgiving = false;
 
@@ -73,7 +75,16 @@ export class Orphans {
   lost(run: OwnedRow, ran = true): void {
     // Rescued, started and lost again before the next check: its group still counts the first time.
     this.#forget(run.id);
-    this.#orphans.set(run.id, { ...run, blame: ran && !this.#forgiving, ours: true });
+    this.#orphans.set(run.id, {
+      ...run,
+      blame: ran && !this.#forgiving && !this.#excused.has(run.owner),
+      ours: true,
+    });
+  }
+
+  /** Whatever this session of ours runs is not the reason of its end, of which is heard later. */
+  excuse(owner: string): void {
+    this.#excused.add(owner);
   }
 
   /** The server or the network went, not the sessions by their own doing, until the next scan. */
@@ -90,6 +101,7 @@ export class Orphans {
       this.#groups.begin(row.hash);
     }
     this.#forgiving = false;
+    this.#excused.clear();
   }
 
   /** Rescues those whose server process is gone and forgets those that came out by themselves. */

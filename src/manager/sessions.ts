@@ -281,6 +281,14 @@ export class Sessions {
     this.#executors.tell(session.thread, { type: "cancel", session: session.number, id });
   }
 
+  /** Ends sessions at once, by their owners' texts: what they run is lost. */
+  drop(owners: readonly string[]): void {
+    for (const { number, thread, backend } of this.#sessions.values()) {
+      if (backend === null || !owners.includes(backend.owner)) continue;
+      this.#executors.tell(thread, { type: "drop", sessions: [number] });
+    }
+  }
+
   /** Cancels everything that runs, on our own account. */
   abort(): void {
     for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "abort" });
@@ -316,7 +324,11 @@ export class Sessions {
         break;
       case "lost":
         this.#log.warn(
-          { session: message.session, reason: message.reason.message },
+          {
+            session: message.session,
+            id: this.#sessions.get(message.session)?.queue.front?.id,
+            reason: message.reason.message,
+          },
           "session lost",
         );
         this.#gone(message.session);

@@ -146,6 +146,8 @@ export type ToExecutor =
   | { readonly type: "recall"; readonly sessions: readonly number[] }
   /** Ends sessions, each once the runs dispatched to it have come out. */
   | { readonly type: "close"; readonly sessions: readonly number[] }
+  /** Ends sessions at once, in the middle of a run too: their server says nothing any more. */
+  | { readonly type: "drop"; readonly sessions: readonly number[] }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
   /** Ends all sessions, then the thread's work. */

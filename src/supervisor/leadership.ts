@@ -3,14 +3,13 @@ import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
+import { Heartbeat } from "../shared/heartbeat.js";
 import { lockClasses } from "../shared/locks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
 
 /** How often a standby tries the lock when it hears nothing, in ms. */
 const lockTryMs = 500;
-/** How often a leader sees whether its connection still is one, in ms. */
-const checkMs = 5_000;
 /** How long the server may take to answer, in ms. */
 const answerMs = 10_000;
 /** How long it may take to pass the lock on, in ms. */
@@ -103,12 +102,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       signal: this.#ending.signal,
     });
     this.#client = client;
-    const lost = new AbortController();
-    client.once("end", () => {
-      lost.abort();
-      this.#waiting.abort();
-    });
-    client.on("notification", () => this.#waiting.abort());
+    const lost = new Promise<void>((resolve) => client.once("end", resolve));
+    for (const event of ["end", "notification"] as const) {
+      client.on(event, () => this.#waiting.abort());
+    }
+    const heartbeat = new Heartbeat(client, this.target, "pg_conf heartbeat");
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;
@@ -116,15 +114,12 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       if (!(await this.#standBy(client))) return;
       this.#leads = true;
       this.emit("leader");
-      while (!lost.signal.aborted) {
-        await this.#wait(checkMs);
-        if (this.#ending.signal.aborted) return;
-        await answered(client.query("SELECT 1"), answerMs).catch(() => lost.abort());
-      }
+      await lost;
       if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
       this.#leads = false;
+      heartbeat.stop();
       await disconnect(client);
     }
   }

@@ -4,7 +4,7 @@ import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { HandshakeSender } from "../shared/handshake/sender.js";
-import { createHeart, watchHeart } from "../shared/heartbeat.js";
+import { createHeart, watchHeart } from "../shared/heart.js";
 import type { Log } from "../shared/log.js";
 import type {
   FromManager,

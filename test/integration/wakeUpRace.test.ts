@@ -7,6 +7,7 @@ import { Claiming } from "../../src/manager/claiming.js";
 import { Lookout } from "../../src/manager/lookout.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
 import { Starts } from "../../src/manager/starts.js";
+import { CutOff } from "../../src/manager/cutOff.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
@@ -144,6 +145,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       }),
       pruning: new Pruning({ table, log }),
       wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
+      cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
     },
   );
   manager.on("notification", () => service.hear());

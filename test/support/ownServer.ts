@@ -60,10 +60,10 @@ export class OwnServer {
     this.#frozen.push(...pids);
   }
 
-  /** Immediate: as after a crash. */
-  async crash(): Promise<void> {
+  /** Immediate: as after a crash; or killed, its own processes finding out by themselves. */
+  async crash(signal: "SIGQUIT" | "SIGKILL" = "SIGQUIT"): Promise<void> {
     if (this.#server === null) return;
-    process.kill(this.#server.pid, "SIGQUIT");
+    process.kill(this.#server.pid, signal);
     await this.#server.ended;
   }
 }

@@ -7,7 +7,7 @@ import { BroadcastChannel, isMainThread, threadId, workerData } from "node:worke
 export interface Sabotage {
   /** What it does, or its number: they count from 1 in the order of their start. */
   readonly thread: "manager" | "executor" | number;
-  readonly how: "throw" | "exit" | "block";
+  readonly how: "throw" | "exit" | "block" | "fill its memory";
 }
 
 /** What a thread says before it fails. */
@@ -45,5 +45,9 @@ function payload(
 
 function fail(how: Sabotage["how"]): void {
   if (how === "exit") process.exit(3);
-  for (;;) if (how === "throw") throw new Error("sabotage");
+  const filling: string[][] = [];
+  for (;;) {
+    if (how === "throw") throw new Error("sabotage");
+    if (how === "fill its memory") filling.push(Array.from({ length: 1e6 }, String));
+  }
 }

@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { connectTo } from "../support/connectTo.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { startProcess } from "../support/process.js";
+import { TcpProxy } from "../support/tcpProxy.js";
+import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const proxy = await TcpProxy.to(database.target.port, database.target.host);
+const url = `postgresql://${database.target.user}@127.0.0.1:${proxy.port}/${database.target.database}`;
+
+async function runOne(group: string): Promise<void> {
+  await waitForState(client, await insertTask(client, "SELECT 1", group), "DONE");
+}
+
+test("a cut connection of the manager is noticed, though nothing ends it, and another takes its place", async (t) => {
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  await runOne("before");
+  const before = performance.now();
+  assert.equal(proxy.freeze("pg_work"), 1);
+  const id = await insertTask(client, "SELECT 'after'");
+  assert.equal((await waitForState(client, id, "DONE")).output, "after");
+  t.diagnostic(`the manager's connection cut: ${Math.round(performance.now() - before)} ms`);
+  await program.line("manager works", 2);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a cut connection of the supervisor is noticed, and it leads again", async (t) => {
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  const before = performance.now();
+  assert.equal(proxy.freeze("pg_conf"), 1);
+  await program.line("leads again");
+  t.diagnostic(`the supervisor's connection cut: ${Math.round(performance.now() - before)} ms`);
+  await runOne("supervisor");
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a task whose session is cut off, and that has run behind the cut, comes to its end without blame", async (t) => {
+  const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
+  await program.line("ready");
+  await client.query("CREATE TABLE effect (id int)");
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(1)");
+  const id = await insertTask(
+    client,
+    "SELECT pg_advisory_xact_lock_shared(1); INSERT INTO effect VALUES (1)",
+  );
+  const first = await waitForState(client, id, "WORK");
+  await waitForRow(
+    client,
+    "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'",
+    [first.pid],
+  );
+  const before = performance.now();
+  assert.equal(proxy.freeze("pg_task"), 1);
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  const row = await waitForState(client, id, "DONE");
+  t.diagnostic(`a session's connection cut: ${Math.round(performance.now() - before)} ms`);
+  assert.equal(row.crash, 0);
+  assert.equal(program.said("session is cut off from its server").length, 1);
+  await runOne("session");
+  assert.equal((await program.end()).code, 0);
+  await gate.end();
+});
+
+test("with every connection cut at once it goes on when it gets through again", async (t) => {
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(2)");
+  const id = await insertTask(client, "SELECT pg_advisory_xact_lock_shared(2)", "all");
+  await waitForState(client, id, "WORK");
+  const before = performance.now();
+  assert.ok(proxy.freeze("pg_") >= 3);
+  await gate.query("SELECT pg_advisory_unlock(2)");
+  assert.equal((await waitForState(client, id, "DONE")).crash, 0);
+  t.diagnostic(`all connections cut: ${Math.round(performance.now() - before)} ms`);
+  await runOne("all");
+  assert.equal((await program.end()).code, 0);
+  await gate.end();
+});

@@ -1,0 +1,75 @@
+import { once } from "node:events";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import { after } from "node:test";
+
+interface Link {
+  /** Application name that the client gave when it came. */
+  name: string;
+  frozen: boolean;
+  readonly client: Socket;
+  readonly server: Socket;
+}
+
+/**
+ * Stands between pg-task and a server. A connection may be frozen: from then on nothing passes, nor
+ * does either side hear of the other's end, as when a cable is cut.
+ */
+export class TcpProxy {
+  readonly #server: Server;
+  readonly #links = new Set<Link>();
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  static async to(port: number, host = "127.0.0.1"): Promise<TcpProxy> {
+    const server = createServer((client) => proxy.#connect(client, connect(port, host)));
+    const proxy = new TcpProxy(server);
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    after(() => {
+      for (const { client, server: other } of proxy.#links) {
+        client.destroy();
+        other.destroy();
+      }
+      server.close();
+    });
+    return proxy;
+  }
+
+  get port(): number {
+    const address = this.#server.address();
+    if (address === null || typeof address === "string") throw new Error("the proxy is closed");
+    return address.port;
+  }
+
+  /** Freezes the connections whose application name begins like this; how many. */
+  freeze(name: string): number {
+    const links = [...this.#links].filter((link) => !link.frozen && link.name.startsWith(name));
+    for (const link of links) link.frozen = true;
+    return links.length;
+  }
+
+  #connect(client: Socket, server: Socket): void {
+    const link: Link = { name: "", frozen: false, client, server };
+    this.#links.add(link);
+    client.once("data", (first) => {
+      const [, name = ""] = /application_name\0([^\0]*)\0/.exec(first.toString("latin1")) ?? [];
+      link.name = name;
+    });
+    for (const [from, to] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      from.on("data", (data) => {
+        if (!link.frozen) to.write(data);
+      });
+      from.on("error", () => {});
+      from.on("close", () => {
+        if (link.frozen) return;
+        to.destroy();
+        this.#links.delete(link);
+      });
+    }
+  }
+}
