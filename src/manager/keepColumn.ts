@@ -6,7 +6,7 @@ import { migrationText, render } from "./migrations.js";
 import type { TaskTable } from "./table.js";
 
 const [, columnDefinition = "", check = ""] =
-  /ADD COLUMN IF NOT EXISTS (keep .*?) CHECK (\(.*\));/s.exec(migrationText(2)) ?? [];
+  /ADD COLUMN (keep .*?) CHECK (\(keep [^)]*\));/s.exec(migrationText(2)) ?? [];
 const [, indexDefinition = ""] = /CREATE INDEX .*? (\(id\) WHERE .*);/.exec(migrationText(2)) ?? [];
 
 const index: Index = {

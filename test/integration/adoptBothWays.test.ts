@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { latestVersion, recordAdoption } from "../../src/manager/migrations.js";
 import { createDatabase } from "../support/database.js";
-import { extensionTable } from "../support/foreignTables.js";
+import { extensionTable, extensionTableOfRoles } from "../support/foreignTables.js";
 import { test } from "../support/limitedTest.js";
 import { ensure } from "../support/taskTables.js";
 import { firstMigration, render } from "../../src/manager/migrations.js";
@@ -56,6 +56,22 @@ test("an adopted table is at the latest migration as well", async () => {
   assert.deepEqual(rows, [{ comment: `pg-task migration ${latestVersion}` }]);
 });
 
+test("what docs/adoption.md says of rights and of triggers is enough", async () => {
+  const docs = readFileSync(join(import.meta.dirname, "../../../docs/adoption.md"), "utf8");
+  const role = `owner_${target.database}`;
+  await client.query(`CREATE ROLE ${role} LOGIN; ${extensionTableOfRoles("handed_over")}`);
+  const [rights = "", triggers = ""] = [...docs.matchAll(/```sql\n([\s\S]*?)```/g)].map(
+    ([, sql = ""]) => sql.replaceAll("public", "handed_over").replaceAll("worker", role),
+  );
+  const given = { schema: "handed_over" };
+  await assert.rejects(ensure({ ...target, user: role }, given));
+  await client.query(rights);
+  await assert.rejects(ensure({ ...target, user: role }, given), { code: "SCHEMA_INCOMPATIBLE" });
+  await client.query(triggers);
+  await ensure({ ...target, user: role }, given);
+  await client.query(`DROP OWNED BY ${role} CASCADE; DROP ROLE ${role}`);
+});
+
 test("what docs/adoption.md says for the way back leaves what the extension knows", async () => {
   const docs = readFileSync(join(import.meta.dirname, "../../../docs/adoption.md"), "utf8");
   const back = /## Going back[\s\S]*?```sql\n([\s\S]*?)```/.exec(docs)?.[1] ?? "";
@@ -70,6 +86,12 @@ test("what docs/adoption.md says for the way back leaves what the extension know
     "SELECT attname FROM pg_attribute WHERE attrelid = 'public_like.task'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
   );
   assert.deepEqual(after.rows, before.rows);
+  const left = await client.query(
+    `SELECT relname AS name FROM pg_class
+     WHERE relnamespace = 'public_like'::regnamespace AND relkind = 'r' AND relname <> 'task'
+     UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public_like'::regnamespace`,
+  );
+  assert.deepEqual(left.rows, []);
   // And it can be adopted once more.
   await ensure(target, { schema: "public_like" });
 });

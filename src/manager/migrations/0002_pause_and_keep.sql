@@ -19,8 +19,14 @@ CREATE TRIGGER :"pauseWakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE ON :"
 
 -- The default in one step with the column gives it to the rows that are there without touching them.
 -- A table of the user's may have such a column, with a default of its own.
-ALTER TABLE :"schema".:"table" ADD COLUMN IF NOT EXISTS keep interval NOT NULL
-  DEFAULT COALESCE(NULLIF(current_setting('pg_task.keep', true), ''), '0 sec')::interval CHECK (keep >= interval '0');
+-- PostgreSQL 12 would add the check of IF NOT EXISTS to a column that is there.
+DO $function$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute
+      WHERE attrelid = :'qualified'::pg_catalog.regclass AND attname = 'keep' AND NOT attisdropped) THEN
+    ALTER TABLE :"schema".:"table" ADD COLUMN keep interval NOT NULL
+      DEFAULT COALESCE(NULLIF(current_setting('pg_task.keep', true), ''), '0 sec')::interval CHECK (keep >= interval '0');
+  END IF;
+END $function$;
 
 COMMENT ON COLUMN :"schema".:"table".keep IS 'How long the row is kept after its stop, 0 is for ever';
 

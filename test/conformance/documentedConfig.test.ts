@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { check } from "../../src/cli/check.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { startProcess, temporaryFolder } from "../support/process.js";
+
+const root = new URL("../../../", import.meta.url);
+const database = await createDatabase("empty");
+const files = [
+  "README.md",
+  ...readdirSync(new URL("docs/", root))
+    .filter((file) => file.endsWith(".md"))
+    .map((file) => `docs/${file}`),
+];
+
+/** The fenced blocks of a language, with the file they are from. */
+function blocks(language: string): { file: string; text: string }[] {
+  const fence = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms");
+  return files.flatMap((file) =>
+    [...readFileSync(new URL(file, root), "utf8").matchAll(fence)].map(([, text = ""]) => ({
+      file,
+      text,
+    })),
+  );
+}
+
+/** A configuration as it is documented, but on the server of the tests. */
+function here(text: string): object {
+  const parsed: object = JSON.parse(text);
+  return Array.isArray(parsed) ? parsed : { ...parsed, url: database.url };
+}
+
+const configurations = blocks("json");
+
+test("there are examples of configurations", () => {
+  assert.ok(configurations.some(({ file }) => file === "README.md"));
+  assert.ok(configurations.length >= 4);
+});
+
+for (const [index, { file, text }] of configurations.entries()) {
+  test(`configuration ${index + 1}, of ${file}, is valid, and check says what it means`, async () => {
+    const cwd = await temporaryFolder();
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(here(text)));
+    let output = "";
+    const env = { HOME: cwd, DATABASE_URL: database.url, DATABASE1_PASSWORD: "secret" };
+    const write = (more: string): void => void (output += more);
+    assert.equal(await check({}, { cwd, env, write }), 0, output);
+    assert.match(output, /^entries$/m);
+    assert.doesNotMatch(output, /secret/);
+  });
+}
+
+const commands = blocks("sh").flatMap(({ file, text }) =>
+  text
+    .split("\n")
+    .flatMap((line) => line.replace(/#.*$/, "").split("&&"))
+    .map((command) => ({ file, command: command.trim() }))
+    .filter(({ command }) => command !== ""),
+);
+
+for (const { file, command } of commands) {
+  test(`\`${command}\` of ${file} is a command that there is`, async () => {
+    const [program, what = "", ...rest] = command.split(/\s+/);
+    const { scripts }: { scripts: Record<string, string> } = JSON.parse(
+      readFileSync(new URL("package.json", root), "utf8"),
+    );
+    if (program === "npx") {
+      assert.equal(what, "pg-task");
+      const help = await startProcess({ args: [rest[0] ?? "", "--help"] });
+      assert.deepEqual(await help.exit, { code: 0, signal: null });
+      assert.match(help.output.stdout, new RegExp(`^Usage: pg-task ${rest[0]}`));
+    } else if (program === "bash") {
+      assert.ok(existsSync(new URL(what, root)));
+    } else {
+      assert.equal(program, "npm");
+      const script = what === "run" ? rest[0] : what;
+      assert.ok(script === "ci" || scripts[script ?? ""] !== undefined, command);
+    }
+  });
+}
+
+test("the README's configuration starts, where its databases are this one", async () => {
+  const { text = "" } = configurations.find(({ file }) => file === "README.md") ?? {};
+  const shop = text.replaceAll(
+    '"data": "shop"',
+    `"data": "${database.target.database}", "user": "${database.target.user}"`,
+  );
+  const program = await startProcess({ config: here(shop) });
+  await program.line("ready");
+  await program.line("manager works", 2);
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+});
