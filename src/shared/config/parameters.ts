@@ -314,8 +314,7 @@ export const parameters = [
     ...positive,
     unit: "ms",
     levels: stored,
-    meaning:
-      "how long a started manager may take to acknowledge its parameters, and a running one to give a sign of life",
+    meaning: "how long a manager may take to acknowledge its parameters, or give no sign of life",
   },
   {
     name: "pg_work.close",
