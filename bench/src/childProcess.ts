@@ -1,5 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { rmSync } from "node:fs";
 
 const patienceMs = 60_000;
 
@@ -37,10 +38,15 @@ export async function end(child: ChildProcess): Promise<void> {
   clearTimeout(timer);
 }
 
-/** Whatever ends this process ends the other as well: nobody else would. */
-export function endWithUs(child: ChildProcess): void {
+/**
+ * Whatever ends this process ends the other as well: nobody else would.
+ *
+ * @param folder is removed then.
+ */
+export function endWithUs(child: ChildProcess, folder?: string): void {
   const kill = (): void => {
     child.kill("SIGKILL");
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   };
   process.once("exit", kill);
   child.once("exit", () => process.off("exit", kill));

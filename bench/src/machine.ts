@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
-import { availableParallelism, cpus, release, totalmem, type } from "node:os";
+import { availableParallelism, cpus, loadavg, release, totalmem, type } from "node:os";
 import { promisify } from "node:util";
 import { folders } from "./folders.js";
 import type { Options } from "./options.js";
@@ -13,6 +13,8 @@ export interface Recorded {
   readonly at: string;
   readonly commit: string;
   readonly machine: { cpu: string; cores: number; memoryGb: number; system: string };
+  /** How many wanted a core in the minute before. */
+  readonly load: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly server: Readonly<Record<string, unknown>>;
   readonly options: Options;
@@ -28,6 +30,7 @@ export async function record(options: Options, node: string): Promise<Recorded> 
       memoryGb: Math.round(totalmem() / 1024 ** 3),
       system: `${type()} ${release()}`,
     },
+    load: Number((loadavg()[0] ?? 0).toFixed(2)),
     versions: {
       node: (await run(node, ["--version"])).stdout.trim().slice(1),
       "pg-task": await versionOf(folders.root),

@@ -59,6 +59,11 @@ async function measure(options: Options): Promise<void> {
   const { node } = await prepare(wanted, subjects);
   const whole = !options.quick && options.only.length + options.work.length === 0;
   const server = await startServer();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    process.once(signal, () => {
+      void server.stop().finally(() => process.exit(1));
+    });
+  }
   try {
     for (const each of wanted) {
       const recorded = await record(options, node);
@@ -79,9 +84,6 @@ async function measure(options: Options): Promise<void> {
   if (whole) await writePage();
 }
 
-for (const signal of ["SIGINT", "SIGTERM"] as const) {
-  process.once(signal, () => process.exit(1));
-}
 try {
   const options = readOptions(process.argv.slice(2));
   await (options.page ? writePage() : measure(options));

@@ -36,7 +36,7 @@ export async function startPgTask(options: {
     env: { PATH: process.env["PATH"] },
     stdio: ["ignore", "pipe", "pipe", "ipc"],
   });
-  endWithUs(child);
+  endWithUs(child, folder);
   let said = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {

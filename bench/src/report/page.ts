@@ -42,13 +42,13 @@ async function drawn(results: ReadonlyMap<string, Result>): Promise<string> {
     }
     parts.push(markdownTable(table), note, origin(result.recorded));
   }
-  return parts.join("\n\n");
+  return parts.length === 0 ? "None yet: `npm run bench` writes them." : parts.join("\n\n");
 }
 
-function origin({ at, commit, machine, versions }: Recorded): string {
+function origin({ at, commit, machine, load, versions }: Recorded): string {
   const { cpu, cores, memoryGb, system } = machine;
   const used = Object.entries(versions)
     .filter(([, version]) => version !== "not installed")
     .map(([name, version]) => `${name} ${version}`);
-  return `Measured ${at.slice(0, 10)} on ${commit}: ${cores} cores (${cpu}), ${memoryGb} GB, ${system}; ${used.join(", ")}.`;
+  return `Measured ${at.slice(0, 10)} on ${commit}: ${cores} cores (${cpu}), ${memoryGb} GB, ${system}, load before ${load}; ${used.join(", ")}.`;
 }

@@ -2,8 +2,8 @@ import { comparedWith, ratio, type Throughput } from "../measures/ratios.js";
 import { subjects } from "../subjects/all.js";
 import { works } from "../work.js";
 
-const left = 250;
-const width = 860;
+const left = 285;
+const width = 900;
 const bar = 16;
 const gap = 34;
 const right = 60;

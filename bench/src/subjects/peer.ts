@@ -18,7 +18,7 @@ export interface Peer {
   readonly counts: string;
 }
 
-const limitMs = 30 * 60_000;
+const limitMs = 2 * 3_600_000;
 
 export function peerSubject(
   name: string,

@@ -16,7 +16,7 @@ export const bestConfiguration: Configuration = {
 const unlimited = 1_000_000;
 /** So many tasks at the end are looked at before all are. */
 const tail = 64;
-const limitMs = 30 * 60_000;
+const limitMs = 2 * 3_600_000;
 
 export function pgTask(
   name: string,
