@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { describeTarget, disconnect } from "../shared/database.js";
-import { errorKinds, PgTaskError, toReport } from "../shared/errors.js";
+import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { exitCode } from "./exitCode.js";
 import { fail, ok, type Check } from "./doctor/check.js";
 import { checkServer, pooler } from "./doctor/server.js";
@@ -77,9 +77,10 @@ async function entrySection(configuration: Configuration, entry: Entry): Promise
 }
 
 function refused(name: string, error: unknown): Check {
-  if (!(error instanceof PgTaskError)) throw error;
-  const { message } = toReport(error);
-  return fail(name, message, errorKinds[error.code].remedy, error.exitCode);
+  const { code, message } = toReport(error);
+  if (code === "INTERNAL") throw error;
+  const { family, remedy } = errorKinds[code];
+  return fail(name, message, remedy, exitCodes[family]);
 }
 
 const colours: Readonly<Record<Check["level"], Colour>> = {

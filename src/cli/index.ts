@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { Command, InvalidArgumentError } from "commander";
-import { exitCodes, PgTaskError } from "../shared/errors.js";
+import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { check, type CheckOptions } from "./check.js";
 import { declareAdd } from "./add.js";
 import { declareDelete, declareRetry, declareRunNow, declareStop } from "./changing.js";
@@ -109,9 +109,10 @@ function version(): string {
 function report(error: unknown): number {
   // Commander has said it already; asking for help or version is no error.
   if (isCommanderError(error)) return error.exitCode === 0 ? 0 : usageError;
-  if (error instanceof PgTaskError && error.code !== "INTERNAL") {
-    process.stderr.write(`pg-task: ${printableText(error.message)}\n`);
-    return error.exitCode;
+  const { code, message } = toReport(error);
+  if (code !== "INTERNAL") {
+    process.stderr.write(`pg-task: ${printableText(message)}\n`);
+    return exitCodes[errorKinds[code].family];
   }
   process.stderr.write(
     `pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`,

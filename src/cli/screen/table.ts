@@ -15,7 +15,7 @@ export interface Column<Row> {
 }
 
 const gap = 2;
-const narrowest = 8;
+const narrowest = 4;
 
 /**
  * Rows for a reader, when this is a terminal: under titles, each on one line as wide as the terminal.
@@ -87,5 +87,15 @@ function fit(
     widths[index] = Math.min(wanted, share);
     room -= widths[index] ?? 0;
   }
-  return widths;
+  return within(widths, total);
+}
+
+/** What a very narrow terminal has no room for is left out from the right. */
+function within(widths: readonly number[], total: number): number[] {
+  let left = total;
+  return widths.map((wanted) => {
+    const given = Math.max(0, Math.min(wanted, left));
+    left -= given + gap;
+    return given;
+  });
 }
