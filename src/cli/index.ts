@@ -1,8 +1,44 @@
 import { readFileSync } from "node:fs";
-import { Command, InvalidArgumentError, Option } from "commander";
-import { exitCodes, PgTaskError } from "../shared/errors.js";
+import { Command, InvalidArgumentError } from "commander";
+import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { check, type CheckOptions } from "./check.js";
+import { declareAdd } from "./add.js";
+import { declareDelete, declareRetry, declareRunNow, declareStop } from "./changing.js";
+import { declareDoctor } from "./doctor.js";
+import { declareExplainPlan } from "./explainPlan.js";
+import { declareGroups } from "./groups.js";
+import { declareInit } from "./init.js";
+import { declareList } from "./list.js";
+import { configOption } from "./options.js";
+import { declarePause, declareResume } from "./pausing.js";
+import { declarePrune } from "./prune.js";
+import { processTerminal } from "./screen/terminal.js";
+import { printableText } from "./screen/printable.js";
+import { declareShow } from "./show.js";
 import { start, type StartOptions } from "./start.js";
+import { declareStatus } from "./status.js";
+import { declareWatch } from "./watch.js";
+import type { Run } from "./run.js";
+
+/** The commands that look at tasks and steer them, in the order in which help lists them. */
+const declarations: readonly ((program: Command, run: Run) => void)[] = [
+  declareInit,
+  declareStatus,
+  declareList,
+  declareShow,
+  declareAdd,
+  declareStop,
+  declareRetry,
+  declareRunNow,
+  declareDelete,
+  declarePause,
+  declareResume,
+  declarePrune,
+  declareGroups,
+  declareWatch,
+  declareExplainPlan,
+  declareDoctor,
+];
 
 /** Exit code for a command line that makes no sense. */
 const usageError = exitCodes.CONFIG;
@@ -17,6 +53,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   const program = new Command("pg-task")
     .description("SQL that runs later, in any PostgreSQL")
     .version(version())
+    .configureOutput({ writeErr: (text) => void process.stderr.write(printableText(text)) })
     .exitOverride();
   program
     .command("start")
@@ -36,6 +73,11 @@ export async function main(argv: readonly string[]): Promise<number> {
     .action(async (options: CheckOptions) => {
       code = await check(options);
     });
+  const run: Run = async (work) => {
+    endWithReader();
+    code = await work(processTerminal());
+  };
+  for (const declare of declarations) declare(program, run);
   try {
     await program.parseAsync(argv);
     return code;
@@ -44,8 +86,13 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-const configOption = (): Option =>
-  new Option("-c, --config <file>", "configuration file (default: ./pg_task.json if present)");
+/** Who reads the output may stop, as head does: there is nobody left to tell anything. */
+function endWithReader(): void {
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code !== "EPIPE") throw error;
+    process.exit(0);
+  });
+}
 
 function port(text: string): number {
   const value = Number(text);
@@ -62,9 +109,10 @@ function version(): string {
 function report(error: unknown): number {
   // Commander has said it already; asking for help or version is no error.
   if (isCommanderError(error)) return error.exitCode === 0 ? 0 : usageError;
-  if (error instanceof PgTaskError && error.code !== "INTERNAL") {
-    process.stderr.write(`pg-task: ${error.message}\n`);
-    return error.exitCode;
+  const { code, message } = toReport(error);
+  if (code !== "INTERNAL") {
+    process.stderr.write(`pg-task: ${printableText(message)}\n`);
+    return exitCodes[errorKinds[code].family];
   }
   process.stderr.write(
     `pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`,

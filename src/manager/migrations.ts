@@ -62,7 +62,19 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
        AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)
        AND NOT (p.proname = $4 AND p.prorettype = 'trigger'::pg_catalog.regtype
          AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
-    [table.schema, [table.readyFunction, table.wakeUp, table.fill], ownComment, table.wakeUp],
+    [
+      table.schema,
+      [
+        table.readyFunction,
+        table.wakeUp,
+        table.fill,
+        table.statsRows,
+        table.errorsRows,
+        table.groupsRows,
+      ],
+      ownComment,
+      table.wakeUp,
+    ],
   );
   return rows.map((row) => row.name);
 }

@@ -38,6 +38,13 @@ export interface TaskTable {
   readonly finish: string;
   /** The same, quoted, for statements. */
   readonly qualifiedFinish: string;
+  /** Views for users, and the functions that they read. */
+  readonly statsView: string;
+  readonly statsRows: string;
+  readonly errorsView: string;
+  readonly errorsRows: string;
+  readonly groupsView: string;
+  readonly groupsRows: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -64,6 +71,12 @@ export function taskTable(schema: string, table: string): TaskTable {
     qualifiedLedger2: `${identifier(schema)}.${identifier(objectName(table, "ledger_2"))}`,
     finish: objectName(table, "finish"),
     qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
+    statsView: objectName(table, "stats"),
+    statsRows: objectName(table, "stats_rows"),
+    errorsView: objectName(table, "errors"),
+    errorsRows: objectName(table, "errors_rows"),
+    groupsView: objectName(table, "groups"),
+    groupsRows: objectName(table, "groups_rows"),
   };
 }
 

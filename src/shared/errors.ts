@@ -55,6 +55,18 @@ export const errorKinds = {
     "see docs/configuration.md for what is allowed",
   ),
   CONFIG_CONFLICT: kind("CONFIG", false, "two settings exclude each other", "keep one of the two"),
+  CONFIG_MISSING: kind(
+    "CONFIG",
+    false,
+    "nothing says which server a command means, and no embedded one runs for the working folder",
+    "give --config, DATABASE_URL or PG* variables, or start one with pg-task start",
+  ),
+  USAGE: kind(
+    "CONFIG",
+    false,
+    "an argument or option of a command makes no sense",
+    "see the command's --help",
+  ),
   EMBEDDED_UNAVAILABLE: kind(
     "CONFIG",
     false,

@@ -24,10 +24,12 @@ const escapes: Readonly<Record<string, string>> = {
 
 const numberPattern = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const wordPattern = /[\p{L}\p{N}_$.+-]+/uy;
+/** Blanks, and comments from two slashes to the end of the line. */
+const blankPattern = /(?:[ \t\r\n]|\/\/[^\r\n]*)*/y;
 const deepest = 100;
 
 /**
- * Reads JSON as JSON.parse does, a leading byte order mark aside. Own code, since what JSON.parse
+ * Reads JSON as JSON.parse does, a leading byte order mark and comments (`// …`) aside. Own code, since what JSON.parse
  * says about a mistake differs from one Node to the next, and it takes the last of equal keys
  * where here the second one is a mistake.
  *
@@ -54,7 +56,8 @@ export function parseJson(text: string): unknown {
   const expected = (what: string): never => fail(`expected ${what}, got ${found()}`);
 
   const blanks = (): void => {
-    while (/[ \t\r\n]/.test(text[at] ?? "")) at += 1;
+    blankPattern.lastIndex = at;
+    at += blankPattern.exec(text)?.[0].length ?? 0;
   };
 
   const take = (char: string): boolean => {

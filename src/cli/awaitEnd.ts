@@ -1,0 +1,94 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { taskOutcome } from "../tasks/addTask.js";
+import { exitCode } from "./exitCode.js";
+import { findReasons } from "./explainPlan.js";
+import type { OpenTable } from "./openTable.js";
+import { printableText } from "./screen/printable.js";
+import type { Terminal } from "./screen/terminal.js";
+import { cutText } from "./show.js";
+
+/** How often the row is looked at, at first and later, in ms. */
+const firstLookMs = 20;
+const longestLookMs = 500;
+/** After so long, somebody who looks on is told what keeps the task. */
+const explainAfterMs = 3000;
+
+const codes: Readonly<Record<string, number>> = {
+  DONE: exitCode.done,
+  FAIL: exitCode.fail,
+  GONE: exitCode.gone,
+  STOP: exitCode.stop,
+};
+
+/**
+ * Waits for a task's end and prints its output, and its error on standard error. Ctrl-C leaves the
+ * task alone.
+ *
+ * @returns the exit code for its state.
+ */
+export async function awaitEnd(
+  terminal: Terminal,
+  opened: OpenTable,
+  id: string,
+  json: boolean,
+): Promise<number> {
+  const interrupt = new AbortController();
+  const stop = (): void => interrupt.abort();
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", stop);
+  try {
+    const outcome = await poll(terminal, opened, id, interrupt.signal);
+    if (outcome === "interrupted") {
+      terminal.note(`pg-task: task ${id} goes on; pg-task stop ${id} would end it\n`);
+      return exitCode.interrupted;
+    }
+    if (outcome === null) {
+      terminal.note(`pg-task: the row of task ${id} was deleted while it was waited for\n`);
+      return exitCode.deleted;
+    }
+    print(terminal, id, outcome, json);
+    return codes[outcome.state] ?? exitCode.notAll;
+  } finally {
+    process.off("SIGINT", stop);
+    process.off("SIGTERM", stop);
+    terminal.progress(null);
+  }
+}
+
+type Outcome = NonNullable<Awaited<ReturnType<typeof taskOutcome>>>;
+
+async function poll(
+  terminal: Terminal,
+  opened: OpenTable,
+  id: string,
+  signal: AbortSignal,
+): Promise<Outcome | null | "interrupted"> {
+  const begin = performance.now();
+  let explained = false;
+  for (let wait = firstLookMs; !signal.aborted; wait = Math.min(longestLookMs, wait * 1.5)) {
+    const outcome = await taskOutcome(opened.client, opened.table, id);
+    if (outcome === null) return null;
+    if (!outcome.held && outcome.state in codes) return outcome;
+    if (!explained && outcome.state === "PLAN" && performance.now() - begin > explainAfterMs) {
+      explained = true;
+      const [reason] = (await findReasons(opened, id)) ?? [];
+      if (reason !== undefined) terminal.note(`pg-task: task ${id} waits: ${reason.text}\n`);
+    }
+    await pause(wait, undefined, { signal }).catch(() => {});
+  }
+  return "interrupted";
+}
+
+function print(terminal: Terminal, id: string, outcome: Outcome, json: boolean): void {
+  const { state, output, error } = outcome;
+  if (json) {
+    terminal.write(`${JSON.stringify({ id, state, output, error }, null, 2)}\n`);
+    return;
+  }
+  if (output !== null && output !== "") {
+    const shown = terminal.isTerminal ? cutText(printableText(output), false).join("\n") : output;
+    terminal.write(shown.endsWith("\n") ? shown : `${shown}\n`);
+  }
+  if (error !== null) terminal.note(`${printableText(error)}\n`);
+  else if (state !== "DONE") terminal.note(`pg-task: task ${id} ended as ${state}\n`);
+}

@@ -1,0 +1,151 @@
+import type { Configuration } from "../../shared/config/types.js";
+import type { Client } from "../../shared/database.js";
+import { readCluster, readConnections } from "../../tasks/processes.js";
+import { fail, ok, warn, type Check } from "./check.js";
+
+const oldest = 120_000;
+/** A difference of the clocks above this confuses who reads logs and rows side by side, in ms. */
+const clockWarnMs = 2000;
+const leftToOthers = 10;
+
+/** What is looked at on the control connection. */
+export async function checkServer(
+  client: Client,
+  { parameters, entries }: Configuration,
+): Promise<Check[]> {
+  return [
+    await version(client),
+    await pooler(client),
+    await standby(client),
+    await clock(client),
+    await room(client, parameters["pg_conf.max"], entries.length),
+    await leader(client, parameters["pg_conf.name"]),
+    ...(await serverSettings(client)),
+  ];
+}
+
+async function version(client: Client): Promise<Check> {
+  const { rows } = await client.query<{ number: number; text: string }>(
+    `SELECT current_setting('server_version_num')::integer AS number, current_setting('server_version') AS text`,
+  );
+  const { number = 0, text = "" } = rows[0] ?? {};
+  if (number >= oldest) return ok("version", `PostgreSQL ${text}`);
+  return fail("version", `PostgreSQL ${text}`, "use PostgreSQL 12 or later");
+}
+
+/** Through a pooler the server process is another one than the connection's key says. */
+export async function pooler(client: Client): Promise<Check> {
+  const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+  const known = "processID" in client ? Number(client.processID) : 0;
+  if (rows[0]?.pid === known) return ok("connection", "goes straight to the server");
+  return fail(
+    "connection",
+    "goes through a pooler, behind which pg-task could not tell which of its sessions live",
+    "give pg-task the server's own address; producers may go on using the pooler",
+    3,
+  );
+}
+
+async function standby(client: Client): Promise<Check> {
+  const { rows } = await client.query<{ standby: boolean }>(
+    "SELECT pg_is_in_recovery() AS standby",
+  );
+  if (rows[0]?.standby !== true) return ok("primary", "the server takes writes");
+  return fail(
+    "primary",
+    "the server is a standby, which takes no writes",
+    "give the primary's address",
+    3,
+  );
+}
+
+async function clock(client: Client): Promise<Check> {
+  const sent = Date.now();
+  const { rows } = await client.query<{ now: number }>(
+    "SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now",
+  );
+  const received = Date.now();
+  const now = rows[0]?.now ?? 0;
+  const off = now < sent ? now - sent : Math.max(0, now - received);
+  const text = `the server's is ${Math.round(Math.abs(off))} ms ${off < 0 ? "behind" : "ahead of"} this machine's`;
+  if (Math.abs(off) < clockWarnMs) return ok("clock", text);
+  return warn(
+    "clock",
+    text,
+    "tasks go by the server's clock, log lines by this machine's: let both follow the same time server",
+  );
+}
+
+async function room(client: Client, most: number, entries: number): Promise<Check> {
+  const { most: all, taken } = await readConnections(client);
+  const left = all - leftToOthers - taken;
+  const text = `${taken} of ${all} taken; pg-task would use up to ${most + entries + 1}, and leaves ${leftToOthers} to others`;
+  if (left >= most) return ok("connections", text);
+  return warn(
+    "connections",
+    text,
+    left > 0
+      ? `it works with fewer sessions; raise max_connections, or lower pg_conf.max to ${left}`
+      : "there is none left for sessions: raise max_connections, or end connections that nobody uses",
+  );
+}
+
+async function leader(client: Client, name: string): Promise<Check> {
+  const { leader: found, standbys } = await readCluster(client, name);
+  if (found === null)
+    return warn("leader", `none of the cluster ${name}`, "start one: pg-task start");
+  return ok("leader", `server process ${found.pid}, standbys: ${standbys.length}`);
+}
+
+/** Settings of the server that hurt, and why. */
+const hurtful: readonly {
+  readonly name: string;
+  readonly hurts: (value: string) => boolean;
+  readonly why: string;
+  readonly remedy: string;
+}[] = [
+  {
+    name: "fsync",
+    hurts: (value) => value === "off",
+    why: "a crash of the machine may lose tasks that were committed, or the whole database",
+    remedy: "turn it on wherever data matters",
+  },
+  {
+    name: "full_page_writes",
+    hurts: (value) => value === "off",
+    why: "a crash of the machine may damage the table",
+    remedy: "turn it on",
+  },
+  {
+    name: "autovacuum",
+    hurts: (value) => value === "off",
+    why: "the queue's indexes grow with every task, and claims get slower",
+    remedy: "turn it on, or VACUUM the task table often",
+  },
+  {
+    name: "track_activities",
+    hurts: (value) => value === "off",
+    why: "what sessions do cannot be seen",
+    remedy: "turn it on",
+  },
+  {
+    name: "shared_preload_libraries",
+    hurts: (value) => /(^|[,\s/])pg_task\b/.test(value),
+    why: "the extension runs as well, and both would run the tasks of a table they share",
+    remedy: "take pg_task out of it and restart the server",
+  },
+];
+
+async function serverSettings(client: Client): Promise<Check[]> {
+  const { rows } = await client.query<{ name: string; value: string }>(
+    // What this role may not see is left out.
+    "SELECT name, setting AS value FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])",
+    [hurtful.map(({ name }) => name)],
+  );
+  const values = new Map(rows.map(({ name, value }) => [name, value]));
+  const found = hurtful.flatMap(({ name, hurts, why, remedy }) => {
+    const value = values.get(name) ?? "";
+    return hurts(value) ? [warn("settings", `${name} is ${value}: ${why}`, remedy)] : [];
+  });
+  return found.length > 0 ? found : [ok("settings", "none of the server's hurts")];
+}

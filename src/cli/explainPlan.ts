@@ -1,0 +1,84 @@
+import type { Command } from "commander";
+import { disconnect } from "../shared/database.js";
+import { readPauses } from "../tasks/pauses.js";
+import { readCluster, readConnections, readManager } from "../tasks/processes.js";
+import { readRowLock, readSituation } from "../tasks/situation.js";
+import { whyNot, type Reason } from "../tasks/whyNot.js";
+import { exitCode } from "./exitCode.js";
+import { connectFor, onTable, type OpenTable } from "./openTable.js";
+import { parseId, withTableOptions, type CommandOptions } from "./options.js";
+import type { Run } from "./run.js";
+import { field, printableLine } from "./screen/printable.js";
+import { coloured, type Terminal } from "./screen/terminal.js";
+
+/** Connections that pg-task leaves to others. */
+const leftToOthers = 10;
+
+export function declareExplainPlan(program: Command, run: Run): void {
+  const command = program
+    .command("explain-plan")
+    .description("tell why a task does not run now")
+    .argument("<id>", "the task's id", parseId);
+  withTableOptions(command).action((id: string, options: CommandOptions) =>
+    run((terminal) => explainPlan(terminal, id, options)),
+  );
+}
+
+async function explainPlan(
+  terminal: Terminal,
+  id: string,
+  options: CommandOptions,
+): Promise<number> {
+  const reasons = await onTable(options, "explain-plan", (opened) => findReasons(opened, id));
+  if (reasons === null) {
+    terminal.note(`pg-task: there is no task ${id}\n`);
+    return exitCode.notAll;
+  }
+  if (options.json === true) {
+    terminal.write(`${JSON.stringify({ id, reasons }, null, 2)}\n`);
+  } else if (terminal.isTerminal) {
+    for (const { text, remedy } of reasons) {
+      terminal.write(`${printableLine(text)}\n`);
+      if (remedy !== undefined)
+        terminal.write(`  ${coloured(terminal, "grey", printableLine(remedy))}\n`);
+    }
+  } else {
+    for (const { code, text, remedy } of reasons) {
+      terminal.write(`${[code, text, remedy ?? null].map(field).join("\t")}\n`);
+    }
+  }
+  return 0;
+}
+
+/** Null when there is no such task. */
+export async function findReasons(opened: OpenTable, id: string): Promise<Reason[] | null> {
+  const { client, table, configuration, entry } = opened;
+  const situation = await readSituation(client, table, id);
+  if (situation === null) return null;
+  const { most, taken } = await readConnections(client);
+  const manager = await readManager(client, table);
+  return whyNot(situation, {
+    pauses: await readPauses(client, table),
+    locked: situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
+    manager: manager !== null,
+    leader: manager === null ? await hasLeader(opened) : true,
+    mostRuns: entry.parameters["pg_task.run"],
+    mostSessions: configuration.parameters["pg_conf.max"],
+    room: most - leftToOthers - taken,
+  });
+}
+
+/** Null when the control connection cannot be asked. */
+async function hasLeader({ configuration }: OpenTable): Promise<boolean | null> {
+  const { control, parameters } = configuration;
+  try {
+    const client = await connectFor(control, "explain-plan");
+    try {
+      return (await readCluster(client, parameters["pg_conf.name"])).leader !== null;
+    } finally {
+      await disconnect(client);
+    }
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,135 @@
+import type { Command } from "commander";
+import {
+  ancestors,
+  children,
+  readTask,
+  type ColumnValue,
+  type WholeTask,
+} from "../tasks/readTask.js";
+import type { TaskSummary } from "../tasks/summary.js";
+import { exitCode } from "./exitCode.js";
+import { taskColumns } from "./list.js";
+import { onTable } from "./openTable.js";
+import type { Run } from "./run.js";
+import { parseId, withTableOptions, type CommandOptions } from "./options.js";
+import { field, printableLine, printableText } from "./screen/printable.js";
+import { table } from "./screen/table.js";
+import { coloured, stateColour, type Terminal } from "./screen/terminal.js";
+import { counted, shownTime } from "./screen/words.js";
+
+interface ShowOptions extends CommandOptions {
+  readonly full?: true;
+}
+
+/** Lines and characters of a value that a terminal gets, unless all is asked for. */
+const shownLines = 20;
+const shownCharacters = 4000;
+/** How many children are shown at most. */
+const mostChildren = 20;
+
+export function declareShow(program: Command, run: Run): void {
+  const command = program
+    .command("show")
+    .description("show all of a task, with the tasks it came from and those that came from it")
+    .argument("<id>", "the task's id", parseId)
+    .option("--full", "long texts in full also on a terminal");
+  withTableOptions(command).action((id: string, options: ShowOptions) =>
+    run((terminal) => show(terminal, id, options)),
+  );
+}
+
+async function show(terminal: Terminal, id: string, options: ShowOptions): Promise<number> {
+  const found = await onTable(options, "show", async ({ client, table: names }) => {
+    const task = await readTask(client, names, id);
+    if (task === null) return null;
+    return {
+      task,
+      parents: await ancestors(client, names, id),
+      children: await children(client, names, id, mostChildren + 1),
+    };
+  });
+  if (found === null) {
+    terminal.note(`pg-task: there is no task ${id}\n`);
+    return exitCode.notAll;
+  }
+  const { task, parents } = found;
+  const followers = found.children.slice(0, mostChildren);
+  const more = found.children.length > mostChildren;
+  if (options.json === true) {
+    const object = {
+      task: Object.fromEntries(task),
+      parents,
+      children: followers,
+      moreChildren: more,
+    };
+    terminal.write(`${JSON.stringify(object, null, 2)}\n`);
+    return 0;
+  }
+  if (!terminal.isTerminal) {
+    const lines = [...task].map(([name, value]) => `${field(name)}\t${field(valueText(value))}\n`);
+    terminal.write(lines.join(""));
+    return 0;
+  }
+  terminal.write(`${wholeTask(terminal, task, options.full === true).join("\n")}\n`);
+  terminal.write(family(terminal, "came from", parents, false));
+  terminal.write(family(terminal, "led to", followers, more));
+  return 0;
+}
+
+const valueText = (value: ColumnValue): string | null => {
+  if (value === null) return null;
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+};
+
+const times = new Set(["plan", "take", "start", "stop"]);
+const longTexts = new Set(["input", "output", "error"]);
+
+/** Short values first, one to a line, then the long texts under their names. */
+function wholeTask(terminal: Terminal, task: WholeTask, full: boolean): string[] {
+  const lines: string[] = [];
+  const widest = Math.max(...[...task.keys()].map((name) => name.length));
+  for (const [name, value] of task) {
+    const text = valueText(value);
+    if (text === null || longTexts.has(name)) continue;
+    const shown = times.has(name) ? shownTime(text) : text;
+    const label = coloured(terminal, "grey", printableText(name).padEnd(widest));
+    const [first = "", ...rest] = cutText(
+      name === "data" ? printableText(shown) : printableLine(shown),
+      full,
+    );
+    const painted = name === "state" ? coloured(terminal, stateColour(first), first) : first;
+    lines.push(`${label}  ${painted}`, ...rest.map((line) => `${" ".repeat(widest)}  ${line}`));
+  }
+  for (const name of longTexts) {
+    const text = valueText(task.get(name) ?? null);
+    if (text === null) continue;
+    lines.push(
+      "",
+      coloured(terminal, "grey", name),
+      ...cutText(printableText(text), full).map((line) => `  ${line}`),
+    );
+  }
+  return lines;
+}
+
+/** The lines of a text, no more than a reader takes in. */
+export function cutText(text: string, full: boolean): string[] {
+  const all = text.split("\n");
+  if (full) return all;
+  const lines = text.slice(0, shownCharacters).split("\n").slice(0, shownLines);
+  const kept = lines.join("\n").length;
+  if (kept === text.length) return all;
+  const left = text.length - kept;
+  return [...lines, `… ${counted(left, "more character")} (--full shows them)`];
+}
+
+function family(
+  terminal: Terminal,
+  title: string,
+  tasks: readonly TaskSummary[],
+  more: boolean,
+): string {
+  if (tasks.length === 0) return "";
+  const lines = table(terminal, taskColumns, tasks);
+  return `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n${more ? "…\n" : ""}`;
+}

@@ -1,0 +1,115 @@
+import type { Command } from "commander";
+import type { Configuration, Entry } from "../shared/config/types.js";
+import { PgTaskError, toReport } from "../shared/errors.js";
+import { pause } from "../shared/backoff.js";
+import { readBacklog, readRecent } from "../tasks/backlog.js";
+import { readGroups } from "../tasks/groups.js";
+import { listTasks } from "../tasks/listTasks.js";
+import { readPauses } from "../tasks/pauses.js";
+import { countSessions, readManager } from "../tasks/processes.js";
+import { groupColumns } from "./groups.js";
+import { taskColumns } from "./list.js";
+import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "./openTable.js";
+import { wholeNumber, withTableOptions, type CommandOptions } from "./options.js";
+import type { Run } from "./run.js";
+import { FullScreen } from "./screen/fullScreen.js";
+import { printableLine } from "./screen/printable.js";
+import { table } from "./screen/table.js";
+import { coloured, type Terminal } from "./screen/terminal.js";
+import { cut } from "./screen/width.js";
+import { shownTime } from "./screen/words.js";
+import { tableLines } from "./statusText.js";
+
+interface WatchOptions extends CommandOptions {
+  readonly interval: number;
+}
+
+/** Groups that are shown at most, and rows that rates are counted in. */
+const mostGroups = 8;
+const newestRows = 20_000;
+
+export function declareWatch(program: Command, run: Run): void {
+  const command = program
+    .command("watch")
+    .description("watch a table live on the terminal; q ends it")
+    .option("--interval <s>", "seconds between two looks", wholeNumber(1, 3600), 1);
+  withTableOptions(command).action((options: WatchOptions) =>
+    run((terminal) => watch(terminal, options)),
+  );
+}
+
+async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
+  if (!terminal.canAsk || options.json === true) {
+    throw new PgTaskError(
+      "USAGE",
+      "expected a terminal to watch on: scripts use pg-task status --json",
+    );
+  }
+  const configuration = await loadForCommand(options);
+  const entry = chooseEntry(configuration, options);
+  const screen = new FullScreen();
+  screen.open();
+  try {
+    await follow(terminal, screen, configuration, entry, options.interval * 1000);
+  } finally {
+    screen.close();
+  }
+  return 0;
+}
+
+/** Draws until the screen is left; connects again when the connection is lost. */
+async function follow(
+  terminal: Terminal,
+  screen: FullScreen,
+  configuration: Configuration,
+  entry: Entry,
+  intervalMs: number,
+): Promise<void> {
+  const { signal } = screen;
+  while (!signal.aborted) {
+    try {
+      await onEntry(configuration, entry, "watch", async (opened) => {
+        do {
+          screen.draw(await frame(terminal, opened));
+        } while (await pause(intervalMs, signal));
+      });
+    } catch (error) {
+      const { message } = toReport(error);
+      screen.draw([title(terminal, entry), "", ...printableLine(message).split("\n")]);
+      await pause(intervalMs, signal);
+    }
+  }
+}
+
+function title(terminal: Terminal, { target, schema, table: name }: Entry): string {
+  const left = `${target.database}  ${schema}.${name}`;
+  const right = `${shownTime(new Date().toISOString())}  q ends`;
+  return coloured(terminal, "bold", cut(printableLine(`${left}  ${right}`), terminal.columns));
+}
+
+async function frame(
+  terminal: Terminal,
+  { client, table: names, entry }: OpenTable,
+): Promise<string[]> {
+  const status = {
+    database: entry.target.database,
+    schema: entry.schema,
+    table: entry.table,
+    error: null,
+    manager: await readManager(client, names),
+    sessions: await countSessions(client, names),
+    backlog: await readBacklog(client, names),
+    recent: await readRecent(client, names, newestRows),
+    pauses: await readPauses(client, names),
+  };
+  const groups = await readGroups(client, names, mostGroups);
+  const head = [
+    title(terminal, entry),
+    ...tableLines(status, newestRows).map((line) => cut(printableLine(line), terminal.columns)),
+    "",
+    ...(groups.length === 0 ? [] : [...table(terminal, groupColumns, groups), ""]),
+  ];
+  const room = Math.max(1, terminal.rows - head.length - 1);
+  const tasks = await listTasks(client, names, { filter: {}, limit: room });
+  return [...head, ...table(terminal, taskColumns, tasks)];
+}

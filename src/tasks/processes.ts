@@ -1,0 +1,100 @@
+import type { TaskTable } from "../manager/table.js";
+import type { Client } from "../shared/database.js";
+import { lockClasses } from "../shared/locks.js";
+import { isoTime } from "./time.js";
+
+/** A server process of pg-task's. What the server does not show to this role is null. */
+export interface Process {
+  readonly pid: number;
+  /** Address of its client, null for a Unix socket as well. */
+  readonly address: string | null;
+  readonly since: string | null;
+  readonly user: string | null;
+  readonly name: string | null;
+}
+
+const processColumns = `a.pid, host(a.client_addr) AS address, ${isoTime("a.backend_start")} AS since,
+  a.usename AS "user", a.application_name AS name`;
+
+/** Who leads the cluster of that name, and who stands by; on the control connection. */
+export async function readCluster(
+  control: Client,
+  name: string,
+): Promise<{ leader: Process | null; standbys: Process[] }> {
+  const { rows } = await control.query<Process & { leads: boolean; other: boolean }>(
+    `WITH led AS (
+       SELECT pid, objid = hashtext($2)::bigint & 4294967295 AS ours FROM pg_catalog.pg_locks
+       WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = $1::bigint::oid
+         AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+     )
+     SELECT ${processColumns}, coalesce(l.ours, false) AS leads, coalesce(NOT l.ours, false) AS other
+     FROM pg_catalog.pg_stat_activity AS a LEFT JOIN led AS l ON l.pid = a.pid
+     WHERE (a.application_name = 'pg_conf' OR l.ours) AND a.datname = current_database()
+     ORDER BY a.backend_start, a.pid`,
+    [lockClasses.supervisor, name],
+  );
+  const plain = ({ pid, address, since, user, name: called }: Process): Process => ({
+    pid,
+    address,
+    since,
+    user,
+    name: called,
+  });
+  const leader = rows.find(({ leads }) => leads);
+  return {
+    leader: leader === undefined ? null : plain(leader),
+    standbys: rows.filter(({ leads, other }) => !leads && !other).map(plain),
+  };
+}
+
+/** The manager that works on the table, null when none has its lock. */
+export async function readManager(
+  client: Client,
+  { qualified }: TaskTable,
+): Promise<Process | null> {
+  const { rows } = await client.query<Process>(
+    `SELECT l.pid, host(a.client_addr) AS address, ${isoTime("a.backend_start")} AS since,
+       a.usename AS "user", a.application_name AS name
+     FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
+       AND l.objid = to_regclass($2)::oid
+       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`,
+    [lockClasses.manager, qualified],
+  );
+  return rows[0] ?? null;
+}
+
+/** Longest application_name that the server shows, in bytes. */
+const longestName = 63;
+
+/** A table's executor sessions, and those of them that run something; null where that is not shown. */
+export async function countSessions(
+  client: Client,
+  { schema, table }: TaskTable,
+): Promise<{ sessions: number; active: number | null }> {
+  // The server replaces what it does not show in such a name, so it is asked for its own version.
+  const { rows: named } = await client.query<{ prefix: string }>(
+    "SELECT set_config('application_name', $1, true) AS prefix",
+    [`pg_task ${schema} ${table} `],
+  );
+  const { rows } = await client.query<{ sessions: number; active: number; hidden: number }>(
+    `SELECT count(*)::integer AS sessions, (count(*) FILTER (WHERE state = 'active'))::integer AS active,
+       (count(*) FILTER (WHERE state IS NULL))::integer AS hidden
+     FROM pg_catalog.pg_stat_activity
+     WHERE datname = current_database() AND starts_with(application_name, $1)`,
+    [(named[0]?.prefix ?? "").slice(0, longestName)],
+  );
+  const { sessions = 0, active = 0, hidden = 0 } = rows[0] ?? {};
+  return { sessions, active: hidden === 0 ? active : null };
+}
+
+/** How many connections the server has, and how many of them are taken. */
+export async function readConnections(
+  client: Client,
+): Promise<{ readonly most: number; readonly taken: number }> {
+  const { rows } = await client.query<{ most: number; taken: number }>(
+    `SELECT current_setting('max_connections')::integer AS most,
+       (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend') AS taken`,
+  );
+  return rows[0] ?? { most: 0, taken: 0 };
+}

@@ -1,0 +1,104 @@
+import type { TaskTable } from "../manager/table.js";
+import type { Client } from "../shared/database.js";
+import { isoTime, milliseconds } from "./time.js";
+
+/** Everything about one task that decides whether it runs now. */
+export interface Situation {
+  readonly id: string;
+  readonly state: string;
+  readonly group: string | null;
+  readonly max: number;
+  readonly plan: string | null;
+  /** Until its plan, in ms, below 0 when that has come; null when it never comes. */
+  readonly waitMs: number | null;
+  readonly ready: boolean | null;
+  /** `plan + active` has passed. */
+  readonly tooLate: boolean;
+  readonly start: string | null;
+  readonly stop: string | null;
+  readonly pid: number | null;
+  /** The session that has it: pid and start of its server process; null when none has. */
+  readonly owner: string | null;
+  /** Whether that server process is there, as far as this role may see. */
+  readonly ownerLives: boolean;
+  /** Sessions of its group that run something. */
+  readonly groupRuns: number;
+  /** Ids of their tasks, at most ten. */
+  readonly heldBy: readonly string[];
+  /** Due tasks of its group that start before it. */
+  readonly ahead: number;
+  /** Sessions of the whole table that run something. */
+  readonly tableRuns: number;
+}
+
+/** As the manager has it: a pause runs however late, and longer than dates reach is for ever. */
+const tooLate = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
+  THEN it.plan + it.active <= now() ELSE false END`;
+
+/** Null when there is no such task. Reads the whole table, since no index knows what runs. */
+export async function readSituation(
+  client: Client,
+  { qualified }: TaskTable,
+  id: string,
+): Promise<Situation | null> {
+  const { rows } = await client.query<Situation>(
+    `WITH it AS MATERIALIZED (
+       SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
+     ), held AS MATERIALIZED (
+       SELECT id, owner, hash FROM ${qualified} WHERE owner IS NOT NULL
+     )
+     SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
+       ${isoTime("it.plan")} AS plan,
+       CASE WHEN isfinite(it.plan::timestamptz) THEN ${milliseconds("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
+       it.ready, ${tooLate} AS "tooLate",
+       ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid, it.owner::text AS owner,
+       EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
+       (SELECT count(DISTINCT h.owner) FROM held AS h WHERE h.hash = it.hash)::float8 AS "groupRuns",
+       ARRAY(SELECT h.id::text FROM held AS h WHERE h.hash = it.hash ORDER BY h.id LIMIT 10) AS "heldBy",
+       (SELECT count(*) FROM ${qualified} AS o WHERE o.ready AND o.hash = it.hash
+         AND (greatest(o.max, 0), -o.id::numeric) > (greatest(it.max, 0), -it.id::numeric))::float8 AS ahead,
+       (SELECT count(DISTINCT h.owner) FROM held AS h)::float8 AS "tableRuns"
+     FROM it`,
+    [id],
+  );
+  return rows[0] ?? null;
+}
+
+/** Somebody whose open transaction holds a row. */
+export interface Locker {
+  readonly pid: number;
+  readonly user: string | null;
+  readonly name: string | null;
+  /** How long its transaction has been open, in ms. */
+  readonly openMs: number | null;
+}
+
+/** Who has a row locked: null when nobody has; without `by` when the server does not tell. */
+export async function readRowLock(
+  client: Client,
+  { qualified }: TaskTable,
+  id: string,
+): Promise<{ readonly by: Locker | null } | null> {
+  await client.query("BEGIN");
+  try {
+    const { rowCount: free } = await client.query(
+      `SELECT FROM ${qualified} WHERE id = $1::bigint FOR NO KEY UPDATE SKIP LOCKED`,
+      [id],
+    );
+    if (free !== 0) return null;
+    const { rows } = await client.query<Locker>(
+      `SELECT a.pid, a.usename AS "user", a.application_name AS name,
+         ${milliseconds("clock_timestamp() - a.xact_start")} AS "openMs"
+       FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
+         ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
+       LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+       WHERE t.id = $1::bigint LIMIT 1`,
+      [id],
+    );
+    const [row] = rows;
+    if (row === undefined) return null;
+    return { by: row.pid === null ? null : row };
+  } finally {
+    await client.query("ROLLBACK");
+  }
+}

@@ -1,0 +1,265 @@
+import assert from "node:assert/strict";
+import { readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe } from "node:test";
+import { fileParameters } from "../../src/shared/config/parameters.js";
+import { createDatabase } from "../support/database.js";
+import { cli, cliOnTerminal, emptyFolder } from "../support/cli.js";
+import { test } from "../support/limitedTest.js";
+import { createRole } from "../support/taskTables.js";
+
+const database = await createDatabase();
+const { target } = database;
+const client = await database.connect();
+const env = { DATABASE_URL: database.url };
+
+interface Line {
+  readonly level: string;
+  readonly name: string;
+  readonly text: string;
+  readonly remedy: string;
+}
+
+/** What the doctor says, and with which exit code. */
+async function doctor(given = env): Promise<{ code: number | null; lines: Line[] }> {
+  const { code, stdout, stderr } = await cli(["doctor"], { env: given });
+  assert.equal(stderr, "");
+  const lines = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => line.split("\t"))
+    .map(([level = "", , name = "", text = "", remedy = ""]) => ({ level, name, text, remedy }));
+  return { code, lines };
+}
+
+/** The one line about this, made so by `statement`, which `back` undoes. */
+async function diagnose(
+  name: string,
+  statement: string,
+  back: string,
+  given = env,
+): Promise<Line & { code: number | null }> {
+  await client.query(statement);
+  try {
+    const { code, lines } = await doctor(given);
+    const line = lines.findLast((each) => each.name === name);
+    assert.ok(line, `no line about ${name}`);
+    return { ...line, code };
+  } finally {
+    await client.query(back);
+  }
+}
+
+const markValid = (valid: boolean): string =>
+  `UPDATE pg_index SET indisvalid = ${valid} WHERE indexrelid = 'task_due_idx'::regclass`;
+
+const commented = (text: string): string => `COMMENT ON FUNCTION task_ready() IS '${text}'`;
+
+describe("pg-task doctor", () => {
+  test("finds nothing that fails with a table as pg-task makes it, and says who is missing", async () => {
+    const { code, lines } = await doctor();
+    assert.equal(code, 0);
+    assert.deepEqual(
+      lines.filter(({ level }) => level === "fail"),
+      [],
+    );
+    const warned = lines.filter(({ level }) => level === "warn").map(({ name }) => name);
+    assert.ok(warned.includes("leader") && warned.includes("manager"), warned.join());
+    for (const { level, remedy } of lines) assert.equal(remedy === String.raw`\N`, level === "ok");
+    const names = new Set(lines.map(({ name }) => name));
+    for (const name of [
+      "version",
+      "connection",
+      "primary",
+      "clock",
+      "connections",
+      "rights",
+      "triggers",
+      "indexes",
+      "views",
+      "bloat",
+      "transactions",
+    ]) {
+      assert.ok(names.has(name), name);
+    }
+  });
+
+  test("tells a trigger that is off, with the statement that turns it on", async () => {
+    const { code, level, text, remedy } = await diagnose(
+      "triggers",
+      "ALTER TABLE task DISABLE TRIGGER task_wake_up",
+      "ALTER TABLE task ENABLE TRIGGER task_wake_up",
+    );
+    assert.deepEqual([code, level], [4, "fail"]);
+    assert.match(text, /^task_wake_up on task is off/);
+    await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
+    await client.query(remedy);
+    assert.equal((await doctor()).code, 0);
+  });
+
+  test("tells an index that is missing", async () => {
+    const definition = "CREATE INDEX task_plan_idx ON task (plan) WHERE NOT ready";
+    const { code, level, text } = await diagnose("indexes", "DROP INDEX task_plan_idx", definition);
+    assert.deepEqual([code, level], [0, "warn"]);
+    assert.match(text, /^none for planned tasks/);
+  });
+
+  test("tells an index that is not valid", async () => {
+    const { code, level, text } = await diagnose("indexes", markValid(false), markValid(true));
+    assert.deepEqual([code, level, text], [4, "fail", "not valid: task_due_idx"]);
+  });
+
+  test("tells what is paused, and what has been due for long", async () => {
+    const paused = await diagnose(
+      "pauses",
+      `INSERT INTO task_pause ("group") VALUES ('mail')`,
+      "DELETE FROM task_pause",
+    );
+    assert.deepEqual([paused.level, paused.text], ["warn", 'paused: "mail"']);
+    const late = await diagnose(
+      "backlog",
+      "INSERT INTO task (input, plan) VALUES ('', now() - interval '2 hours')",
+      "DELETE FROM task",
+    );
+    assert.equal(late.level, "warn");
+    assert.match(late.text, /^1 due, the oldest for 2 h/);
+  });
+
+  test("tells that autovacuum is off for the table", async () => {
+    const { level, remedy } = await diagnose(
+      "bloat",
+      "ALTER TABLE task SET (autovacuum_enabled = false)",
+      "ALTER TABLE task RESET (autovacuum_enabled)",
+    );
+    assert.deepEqual(
+      [level, remedy],
+      ["warn", 'ALTER TABLE "public"."task" RESET (autovacuum_enabled)'],
+    );
+  });
+
+  test("tells a view that is not there", async () => {
+    const { level, text } = await diagnose(
+      "views",
+      "ALTER VIEW task_stats RENAME TO other",
+      "ALTER VIEW other RENAME TO task_stats",
+    );
+    assert.deepEqual([level, text], ["warn", "not there: task_stats"]);
+  });
+
+  test("tells a table that an earlier version made", async () => {
+    const { rows } = await client.query("SELECT obj_description('task_ready'::regproc) AS comment");
+    const { level, text } = await diagnose(
+      "table",
+      commented("pg-task migration 2"),
+      commented(rows[0].comment),
+    );
+    assert.equal(level, "warn");
+    assert.match(text, /is at migration 2, this pg-task knows \d+/);
+  });
+
+  test("tells a role's rights, settings and hidden rows, with what mends them", async () => {
+    const role = await createRole(client, `doctor_${target.database}`);
+    const given = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
+    await client.query(`GRANT SELECT ON task, task_pause TO ${role}`);
+    const rights = await diagnose("rights", "SELECT", "SELECT", given);
+    assert.deepEqual([rights.code, rights.level], [4, "fail"]);
+    assert.match(rights.text, /lacks INSERT, UPDATE, DELETE on "public"."task"/);
+    await client.query(rights.remedy);
+    const sequence = await diagnose("rights", "SELECT", "SELECT", given);
+    assert.match(sequence.text, /lacks USAGE on public.task_id_seq/);
+    await client.query(sequence.remedy);
+    const owner = await diagnose("rights", "SELECT", "SELECT", given);
+    assert.deepEqual([owner.code, owner.level], [0, "warn"]);
+    const hidden = await diagnose(
+      "row security",
+      "ALTER TABLE task ENABLE ROW LEVEL SECURITY; CREATE POLICY all_rows ON task USING (true)",
+      "DROP POLICY all_rows ON task; ALTER TABLE task DISABLE ROW LEVEL SECURITY",
+      given,
+    );
+    assert.deepEqual([hidden.code, hidden.level], [4, "fail"]);
+    for (const [name, value] of [
+      ["default_transaction_read_only", "on"],
+      ["statement_timeout", "5s"],
+    ]) {
+      const { level, text } = await diagnose(
+        "role settings",
+        `ALTER ROLE ${role} SET ${name} = '${value}'`,
+        `ALTER ROLE ${role} RESET ${name}`,
+        given,
+      );
+      assert.equal(level, "warn");
+      assert.ok(text.startsWith(`${name} is ${value}: `), text);
+    }
+  });
+
+  test("ends with the code of what failed first: the server, or a table that is not there", async () => {
+    const unreached = await doctor({ DATABASE_URL: "postgresql://x@127.0.0.1:1/x" });
+    assert.equal(unreached.code, 3);
+    assert.deepEqual(
+      unreached.lines.map(({ level, name }) => `${level} ${name}`),
+      ["ok configuration", "fail reached", "fail table"],
+    );
+    const empty = await createDatabase("empty");
+    const missing = await doctor({ DATABASE_URL: empty.url });
+    assert.equal(missing.code, 4);
+    assert.match(missing.lines.at(-1)?.text ?? "", /there is no table/);
+  });
+
+  test("gives JSON, and on a terminal a line each with what to do below", async () => {
+    const { stdout } = await cli(["doctor", "--json"], { env });
+    const { sections, exitCode } = JSON.parse(stdout);
+    assert.deepEqual([exitCode, sections.length], [0, 2]);
+    const { shown } = await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } });
+    assert.match(
+      shown,
+      /\n {2}warn {2}leader: none of the cluster pg_task\n {8}do: start one: pg-task start\n/,
+    );
+  });
+});
+
+describe("pg-task init", () => {
+  test("writes a file that is valid and says the same as none", async () => {
+    const cwd = await emptyFolder();
+    const file = join(cwd, "pg_task.json");
+    const { code, stdout } = await cli(["init"], { cwd });
+    assert.deepEqual(
+      [code, stdout],
+      [0, `wrote ${file}: change what you need, then pg-task check\n`],
+    );
+    assert.equal((await stat(file)).mode & 0o777, 0o600);
+    const without = JSON.parse((await cli(["check", "--json"], { env })).stdout);
+    const withFile = JSON.parse((await cli(["check", "--json"], { env, cwd })).stdout);
+    assert.deepEqual({ ...withFile, file: null }, without);
+  });
+
+  test("explains every parameter, and what is uncommented is valid", async () => {
+    const cwd = await emptyFolder();
+    const file = join(cwd, "mine.json");
+    await cli(["init", "--config", "mine.json"], { cwd });
+    const text = await readFile(file, "utf8");
+    for (const { name } of fileParameters()) assert.ok(text.includes(`  // "${name}": `), name);
+    const uncommented = text
+      .replaceAll(/^ {2}\/\/ ("(?:pg_task|pg_conf|pg_work)\.\w+": .*)$/gm, "  $1")
+      .replaceAll(/^ {4}\/\/ (\{ .* \},?)$/gm, "    $1");
+    assert.equal(
+      uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length,
+      fileParameters().length + 1,
+    );
+    await writeFile(file, uncommented);
+    const { stdout, stderr } = await cli(["check", "--json", "-c", "mine.json"], { env, cwd });
+    assert.equal(stderr, "");
+    assert.equal(JSON.parse(stdout).entries.length, 2);
+  });
+
+  test("never overwrites", async () => {
+    const cwd = await emptyFolder();
+    await writeFile(join(cwd, "pg_task.json"), "[]");
+    const { code, stderr } = await cli(["init"], { cwd });
+    assert.equal(code, 2);
+    assert.match(stderr, /it is there: it stays as it is/);
+    assert.equal(await readFile(join(cwd, "pg_task.json"), "utf8"), "[]");
+    const nowhere = await cli(["init", "-c", "no/such/folder.json"], { cwd });
+    assert.equal(nowhere.code, 2);
+    assert.match(nowhere.stderr, /ENOENT/);
+  });
+});

@@ -1,0 +1,448 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe } from "node:test";
+import { fileURLToPath } from "node:url";
+import { createDatabase } from "../support/database.js";
+import { cli, cliOnTerminal, emptyFolder, OnTerminal } from "../support/cli.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { startProcess } from "../support/process.js";
+import { only, Tasks } from "../support/tasks.js";
+import { until } from "../support/embedded.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+const env = { DATABASE_URL: database.url };
+await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+const bin = fileURLToPath(new URL("../../src/cli/bin.js", import.meta.url));
+
+const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
+
+async function count(): Promise<unknown> {
+  return (await client.query("SELECT count(*) FROM task")).rows[0];
+}
+
+describe("pg-task add", () => {
+  test("adds a task with every column that it is given, and prints its id", async () => {
+    await client.query("ALTER TABLE task ADD COLUMN mine text");
+    const result = await cli(
+      [
+        "add",
+        "SELECT 7",
+        "--plan",
+        "2999-01-01 00:00+00",
+        "--group",
+        "gruppe",
+        "--max",
+        "-5",
+        "--active",
+        "2 hours",
+        "--timeout",
+        "3 s",
+        "--repeat",
+        "1 day",
+        "--live",
+        "4 s",
+        "--count",
+        "6",
+        "--keep",
+        "7 days",
+        "--delimiter",
+        ";",
+        "--escape",
+        "\\",
+        "--quote",
+        "'",
+        "--null",
+        "nil",
+        "--data",
+        "d",
+        "--remote",
+        "host=h",
+        "--parent",
+        "12",
+        "--no-delete",
+        "--drift",
+        "--no-header",
+        "--no-string",
+        "--save",
+        "--no-atomic",
+        "--set",
+        "mine=a=b",
+        "--set",
+        "crash=2",
+      ],
+      { env },
+    );
+    assert.deepEqual([result.code, result.stderr], [0, ""]);
+    const { stdout } = await cli(["show", idOf(result), "--json"], { env });
+    const { task } = JSON.parse(stdout);
+    const own = ["id", "hash", "take", "start", "stop", "pid", "ready", "owner", "error", "output"];
+    const given = Object.fromEntries(Object.entries(task).filter(([name]) => !own.includes(name)));
+    assert.deepEqual(given, {
+      parent: "12",
+      plan: "2999-01-01T00:00:00+00:00",
+      active: "02:00:00",
+      live: "00:00:04",
+      repeat: "1 day",
+      timeout: "00:00:03",
+      count: 6,
+      max: -5,
+      crash: 2,
+      state: "PLAN",
+      delete: false,
+      drift: true,
+      header: false,
+      save: true,
+      string: false,
+      atomic: false,
+      delimiter: ";",
+      escape: "\\",
+      quote: "'",
+      data: "d",
+      group: "gruppe",
+      input: "SELECT 7",
+      null: "nil",
+      remote: "host=h",
+      keep: "7 days",
+      mine: "a=b",
+    });
+  });
+
+  test("takes an interval from now instead of a time", async () => {
+    const id = idOf(await cli(["add", "SELECT 1", "--in", "100 years"], { env }));
+    const { rows } = await client.query(
+      "SELECT plan > now() + interval '99 years' AS late FROM task WHERE id = $1",
+      [id],
+    );
+    assert.deepEqual(rows, [{ late: true }]);
+  });
+
+  test("waits with --wait, prints the output and exits with 0", async () => {
+    assert.deepEqual(await cli(["add", "--wait", "SELECT 1 AS a, 'ü' AS b"], { env }), {
+      code: 0,
+      stdout: "a\tb\n1\tü\n",
+      stderr: "",
+    });
+    assert.deepEqual(await cli(["add", "-w", "SELECT WHERE false"], { env }), {
+      code: 0,
+      stdout: "",
+      stderr: "",
+    });
+  });
+
+  test("exits with 10 for one that fails, what came before on standard output", async () => {
+    assert.deepEqual(await cli(["add", "--wait", "SELECT 'before'; SELECT 1/0"], { env }), {
+      code: 10,
+      stdout: "before\n",
+      stderr: "ERROR:  division by zero\nSTATEMENT:  SELECT 'before'; SELECT 1/0\n",
+    });
+  });
+
+  test("exits with 11 for one that is gone, and 12 for one that is stopped", async () => {
+    const gone = await cli(["add", "-w", "SELECT 1", "--plan", "2000-01-01"], { env });
+    assert.deepEqual([gone.code, gone.stderr], [11, "ERROR:  task not active\n"]);
+    const stopped = await cli(["add", "-w", "SELECT 1", "--set", "state=STOP"], { env });
+    assert.equal(stopped.code, 12);
+  });
+
+  test("exits with 13 when the row is deleted meanwhile", async () => {
+    const { code, stderr } = await cli(["add", "-w", "SELECT WHERE false", "--delete"], { env });
+    assert.equal(code, 13);
+    assert.match(stderr, /was deleted while it was waited for/);
+  });
+
+  test("gives the outcome as JSON", async () => {
+    const { code, stdout } = await cli(["add", "-w", "--json", "SELECT 5"], { env });
+    const { id, ...rest } = JSON.parse(stdout);
+    assert.match(id, /^\d+$/);
+    assert.deepEqual([code, rest], [0, { state: "DONE", output: "5", error: null }]);
+  });
+
+  test("reads the SQL from standard input, or a file", async () => {
+    const file = join(await emptyFolder(), "task.sql");
+    await writeFile(file, "SELECT 'from a file'");
+    const input = "SELECT 'from input'";
+    for (const [args, said] of [
+      [[], "from input\n"],
+      [["-"], "from input\n"],
+      [["--file", "-"], "from input\n"],
+      [["-f", file], "from a file\n"],
+    ] as const) {
+      assert.equal((await cli(["add", "-w", ...args], { env, input })).stdout, said);
+    }
+  });
+
+  for (const [what, args, input, said] of [
+    [
+      "no SQL at all",
+      [],
+      "",
+      /expected SQL: as an argument, by --file, or on standard input; got nothing/,
+    ],
+    ["blanks", ["  "], "", /expected SQL/],
+    [
+      "an argument and a file",
+      ["SELECT 1", "-f", "x"],
+      "",
+      /expected the SQL as an argument or by --file, got both/,
+    ],
+    ["a file that is not there", ["-f", "/nonexistent.sql"], "", /ENOENT/],
+    [
+      "bytes that are no UTF-8",
+      [],
+      Buffer.from([0xff, 0xfe]),
+      /standard input: expected SQL in UTF-8/,
+    ],
+    ["a zero byte", [], "a\0b", /zero bytes/],
+    ["two plans", ["SELECT 1", "--plan", "now", "--in", "1 s"], "", /one of --plan and --in/],
+    [
+      "a column that is not there",
+      ["SELECT 1", "--set", "nosuch=1"],
+      "",
+      /column "nosuch".*does not exist/,
+    ],
+    [
+      "a value of another type",
+      ["SELECT 1", "--max", "many"],
+      "",
+      /invalid input syntax for type integer: "many"/,
+    ],
+    [
+      "a value that a check forbids",
+      ["SELECT 1", "--active", "0"],
+      "",
+      /violates check constraint/,
+    ],
+    [
+      "half a --set",
+      ["SELECT 1", "--set", "crash"],
+      "",
+      /expected --set column=value, got "crash"/,
+    ],
+  ] as const) {
+    test(`refuses ${what} and adds nothing`, async () => {
+      const before = await count();
+      const { code, stdout, stderr } = await cli(["add", ...args], { env, input });
+      assert.deepEqual([code, stdout], [2, ""]);
+      assert.match(stderr, said);
+      assert.doesNotMatch(stderr, /\n\s+at /);
+      assert.deepEqual(await count(), before);
+    });
+  }
+
+  test("leaves the task alone when its waiting is interrupted", async () => {
+    const child = spawn(
+      process.execPath,
+      [bin, "add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted"],
+      {
+        env: { PATH: process.env["PATH"], ...env },
+        stdio: ["ignore", "ignore", "pipe"],
+      },
+    );
+    let said = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+    let id = "";
+    await until("the task runs", async () => {
+      const { rows } = await client.query(
+        "SELECT id FROM task WHERE data = 'interrupted' AND state = 'WORK'",
+      );
+      id = rows[0]?.id ?? "";
+      return rows.length === 1;
+    });
+    child.kill("SIGINT");
+    await once(child, "close");
+    assert.equal(child.exitCode, 130);
+    assert.equal(said, `pg-task: task ${id} goes on; pg-task stop ${id} would end it\n`);
+    assert.equal((await tasks.row(id)).state, "WORK");
+    assert.equal((await cli(["stop", id], { env })).code, 0);
+    const row = only(await tasks.until([id], ({ owner }) => owner === null));
+    assert.equal(row.state, "STOP");
+  });
+
+  test("cuts a long output and makes it harmless on a terminal", async () => {
+    const { code, shown } = await cliOnTerminal(
+      ["add", "-w", "SELECT E'\\x1b[2J' || i FROM generate_series(1, 1000) AS i"],
+      { env },
+    );
+    assert.equal(code, 0);
+    assert.ok(shown.startsWith(String.raw`\x1b[2J1`), shown);
+    assert.match(shown, /… [\d,]+ more characters/);
+  });
+});
+
+/** The codes of the reasons that explain-plan gives. */
+async function reasons(id: string): Promise<string[]> {
+  const { stdout } = await cli(["explain-plan", id, "--json"], { env });
+  return JSON.parse(stdout).reasons.map(({ code }: { code: string }) => code);
+}
+
+describe("pg-task explain-plan", () => {
+  test("says when a task is not due, never due, or has ended", async () => {
+    const [later = "", never = "", done = ""] = await tasks.insert(
+      { input: "", plan: "2999-01-01" },
+      { input: "", plan: "infinity" },
+      { input: "", state: "STOP" },
+    );
+    assert.deepEqual(
+      [await reasons(later), await reasons(never), await reasons(done)],
+      [["not-due"], ["never-due"], ["ended"]],
+    );
+  });
+
+  test("names the tasks that hold its group, and those before it", async () => {
+    const [first = "", second = "", third = ""] = await tasks.insert(
+      { input: "SELECT pg_sleep(60)", group: "one" },
+      { input: "SELECT 2", group: "one" },
+      { input: "SELECT 3", group: "one" },
+    );
+    await tasks.underway(first);
+    assert.deepEqual(await reasons(first), ["running"]);
+    assert.deepEqual(await reasons(third), ["group-limit", "behind-others"]);
+    const { code, stdout } = await cli(["explain-plan", second], { env });
+    assert.equal(code, 0);
+    assert.match(
+      stdout,
+      new RegExp(
+        `^group-limit\\tits group "one" runs 1 \\(${first}\\), and it starts beside 0 at most\\t`,
+      ),
+    );
+    await cli(["stop", first], { env });
+    await tasks.ended(second, third);
+    assert.deepEqual(await reasons(second), ["ended"]);
+  });
+
+  test("says what is paused, since when and why", async () => {
+    await cli(["pause", "-g", "halted", "--reason", "because"], { env });
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" });
+    assert.deepEqual(await reasons(id), ["group-paused"]);
+    const { stdout } = await cli(["explain-plan", id], { env });
+    assert.match(stdout, /its group "halted" has been paused since [-\dT:.+]+: because/);
+    await cli(["resume", "-g", "halted"], { env });
+    await tasks.ended(id);
+  });
+
+  test("names who has its row locked", async () => {
+    const other = await database.connect();
+    const { rows } = await other.query("SELECT pg_backend_pid() AS pid");
+    await cli(["pause", "-g", "locked"], { env });
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "locked" });
+    await other.query("BEGIN");
+    await other.query("UPDATE task SET data = 'mine' WHERE id = $1", [id]);
+    assert.deepEqual(await reasons(id), ["group-paused", "row-locked"]);
+    const { stdout } = await cli(["explain-plan", id], { env });
+    assert.match(
+      stdout,
+      new RegExp(`its row is locked by the open transaction of server process ${rows[0].pid} `),
+    );
+    await other.query("ROLLBACK");
+    await cli(["resume", "-g", "locked"], { env });
+    await tasks.ended(id);
+  });
+
+  test("says of an id that is not there", async () => {
+    assert.deepEqual(await cli(["explain-plan", "404404"], { env }), {
+      code: 1,
+      stdout: "",
+      stderr: "pg-task: there is no task 404404\n",
+    });
+  });
+});
+
+describe("pg-task status", () => {
+  test("tells leader, standbys, manager, sessions and pauses", async () => {
+    const standby = await startProcess({ config: { url: database.url } });
+    await standby.line("standby");
+    const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)" });
+    await tasks.underway(id);
+    await cli(["pause", "-g", "some", "--reason", "why"], { env });
+    const { code, stdout } = await cli(["status", "--json"], { env });
+    assert.equal(code, 0);
+    const { cluster, tables } = JSON.parse(stdout);
+    const { rows } = await client.query<{ pid: number; name: string }>(
+      "SELECT pid, application_name AS name FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'pg\\_%'",
+    );
+    const conf = rows.filter(({ name }) => name === "pg_conf").map(({ pid }) => pid);
+    assert.deepEqual(new Set([cluster.leader.pid, cluster.standbys[0]?.pid]), new Set(conf));
+    const [table] = tables;
+    assert.equal(table.manager.pid, rows.find(({ name }) => name.startsWith("pg_work"))?.pid);
+    assert.ok(table.sessions.sessions >= 1 && table.sessions.active >= 1, stdout);
+    assert.deepEqual(
+      table.pauses.map(({ group }: { group: string }) => group),
+      ["some"],
+    );
+    assert.ok(table.recent.lastMinute.ended >= 1);
+    await cli(["resume", "-g", "some"], { env });
+    await cli(["stop", id], { env });
+    await standby.end();
+  });
+});
+
+describe("pg-task watch", () => {
+  test("shows the table live, and gives the terminal back as it was", async () => {
+    const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
+    await program.until("q ends");
+    const [id = ""] = await tasks.insert({ input: "SELECT 'seen by watch'", group: "watched" });
+    await program.until(new RegExp(`${id} {2}DONE {3}watched`));
+    program.type("q");
+    assert.equal(await program.end(), 0);
+    assert.ok(
+      program.shown.startsWith("\x1b[?1049h\x1b[?25l"),
+      "the second screen is not opened first",
+    );
+    assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"), "the first screen is not back");
+  });
+
+  for (const [what, keys] of [
+    ["Ctrl-C", "\x03"],
+    ["Escape", "\x1b"],
+  ] as const) {
+    test(`is left by ${what} as well`, async () => {
+      const program = new OnTerminal(["watch"], { env });
+      await program.until("q ends");
+      program.type(keys);
+      assert.equal(await program.end(), 0);
+      assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"));
+    });
+  }
+
+  test("says that it needs a terminal", async () => {
+    const { code, stdout, stderr } = await cli(["watch"], { env });
+    assert.deepEqual([code, stdout], [2, ""]);
+    assert.match(stderr, /expected a terminal to watch on: scripts use pg-task status --json/);
+  });
+});
+
+describe("without configuration", () => {
+  test("a command finds the embedded server that runs for the folder", async () => {
+    const cwd = await emptyFolder();
+    const child = spawn(process.execPath, [bin, "start"], {
+      cwd,
+      env: { PATH: process.env["PATH"], HOME: process.env["HOME"] },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    try {
+      let log = "";
+      await new Promise<void>((resolve, reject) => {
+        child.once("exit", () => reject(new Error(log)));
+        child.stdout.setEncoding("utf8").on("data", (text: string) => {
+          log += text;
+          if (log.includes('"msg":"ready"')) resolve();
+        });
+      });
+      const { code, stdout } = await cli(["add", "-w", "SELECT 'embedded'"], { cwd });
+      assert.deepEqual([code, stdout], [0, "embedded\n"]);
+    } finally {
+      child.kill("SIGTERM");
+      await once(child, "close");
+    }
+    const { code, stderr } = await cli(["list"], { cwd });
+    assert.equal(code, 2);
+    assert.match(stderr, /no embedded server runs for this folder/);
+  });
+});

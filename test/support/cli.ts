@@ -1,0 +1,126 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const bin = fileURLToPath(new URL("../../src/cli/bin.js", import.meta.url));
+
+export interface CliResult {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface CliOptions {
+  /** Beside PATH and HOME nothing else is in its environment. */
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  /** What it reads from standard input; nothing unless given. */
+  readonly input?: string | Buffer;
+}
+
+/** A folder without any configuration, gone when the file has run. */
+export async function emptyFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "pg-task-cli-"));
+  after(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+const environment = (more: CliOptions["env"]): NodeJS.ProcessEnv => ({
+  PATH: process.env["PATH"],
+  HOME: process.env["HOME"],
+  TZ: "UTC",
+  ...more,
+});
+
+/** Runs the built program to its end, its output into pipes. */
+export async function cli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
+  const child = spawn(process.execPath, [bin, ...args], {
+    cwd: options.cwd ?? tmpdir(),
+    env: environment(options.env),
+    stdio: ["pipe", "pipe", "pipe"],
+  });
+  child.stdin.on("error", () => {});
+  child.stdin.end(options.input ?? "");
+  const output = { stdout: "", stderr: "" };
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (output.stdout += text));
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (output.stderr += text));
+  await once(child, "close");
+  return { code: child.exitCode, ...output };
+}
+
+/** A program on a terminal of its own, made by `script`. */
+export class OnTerminal {
+  readonly #child: ChildProcess;
+  readonly #exit: Promise<number | null>;
+  #shown = "";
+  #over = false;
+  readonly #watchers = new Set<() => void>();
+
+  constructor(args: readonly string[], options: CliOptions & { columns?: number; rows?: number }) {
+    const { columns = 100, rows = 30 } = options;
+    const words = [process.execPath, bin, ...args].map(shellWord).join(" ");
+    const command = `stty cols ${columns} rows ${rows} && exec ${words}`;
+    this.#child = spawn("script", ["-qec", command, "/dev/null"], {
+      cwd: options.cwd ?? tmpdir(),
+      env: { ...environment(options.env), TERM: "xterm", SHELL: "/bin/sh" },
+      stdio: ["pipe", "pipe", "inherit"],
+    });
+    this.#child.stdin?.on("error", () => {});
+    this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      this.#shown += text;
+      for (const look of this.#watchers) look();
+    });
+    this.#exit = once(this.#child, "close").then(([code]) => {
+      this.#over = true;
+      for (const look of this.#watchers) look();
+      return code;
+    });
+  }
+
+  /** Everything that was written to the terminal, as it was. */
+  get shown(): string {
+    return this.#shown;
+  }
+
+  /** Resolves when this was shown, at or behind place `from`. */
+  async until(what: RegExp | string, from = 0): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      const look = (): void => {
+        const text = this.#shown.slice(from);
+        const found = typeof what === "string" ? text.includes(what) : what.test(text);
+        if (!found && !this.#over) return;
+        this.#watchers.delete(look);
+        if (found) resolve();
+        else reject(new Error(`it ended without ${String(what)}: ${this.#shown}`));
+      };
+      this.#watchers.add(look);
+      look();
+    });
+  }
+
+  /** Somebody presses these keys. */
+  type(keys: string): void {
+    this.#child.stdin?.write(keys);
+  }
+
+  /** Its exit code, when it has ended. */
+  async end(): Promise<number | null> {
+    return await this.#exit;
+  }
+}
+
+/** Runs the program to its end on a terminal; its lines end as they do there, without the carriage return. */
+export async function cliOnTerminal(
+  args: readonly string[],
+  options: CliOptions & { columns?: number; rows?: number } = {},
+): Promise<{ readonly code: number | null; readonly shown: string }> {
+  const program = new OnTerminal(args, options);
+  const code = await program.end();
+  return { code, shown: program.shown.replaceAll("\r\n", "\n") };
+}
+
+const shellWord = (word: string): string => `'${word.replaceAll("'", `'\\''`)}'`;
