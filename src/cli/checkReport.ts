@@ -1,5 +1,5 @@
 import { fileParameters } from "../shared/config/parameters.js";
-import { maskTarget } from "../shared/config/mask.js";
+import { maskParameters, maskTarget } from "../shared/config/mask.js";
 import type { ExplainedConfiguration } from "../shared/config/load.js";
 import type { FileParameters } from "../shared/config/types.js";
 import { describeTarget } from "../shared/database.js";
@@ -90,9 +90,10 @@ export function makeReport(
 
 /** Each parameter's value and where it is from. */
 export function parameterValues(
-  values: FileParameters,
+  all: FileParameters,
   given: Partial<FileParameters>,
 ): CheckReport["parameters"] {
+  const values = maskParameters(all);
   return Object.fromEntries(
     fileParameters().map(({ name }) => [
       name,
