@@ -1,7 +1,7 @@
-import { readFileSync } from "node:fs";
 import { Command, InvalidArgumentError, Option } from "commander";
 import { exitCodes, PgTaskError } from "../shared/errors.js";
 import { check, type CheckOptions } from "./check.js";
+import { version } from "./version.js";
 import { start, type StartOptions } from "./start.js";
 
 /** Exit code for a command line that makes no sense. */
@@ -51,12 +51,6 @@ function port(text: string): number {
   const value = Number(text);
   if (Number.isInteger(value) && value >= 1 && value <= 65_535) return value;
   throw new InvalidArgumentError("expected a port from 1 to 65535");
-}
-
-function version(): string {
-  const file = new URL("../../../package.json", import.meta.url);
-  const { version: text }: { version: string } = JSON.parse(readFileSync(file, "utf8"));
-  return text;
 }
 
 function report(error: unknown): number {

@@ -20,6 +20,7 @@ import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
 import { Sessions, type SessionEvents } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
+import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
 import { Turn } from "./turn.js";
 import { Workforce } from "./workforce.js";
@@ -51,6 +52,7 @@ export class Manager implements LifecycleHooks {
   readonly #workforce: Workforce;
   readonly #turn: Turn;
   readonly #pruning: Pruning;
+  readonly #statistics: Statistics;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -107,6 +109,10 @@ export class Manager implements LifecycleHooks {
       longestPauseMs: () =>
         this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
       log,
+    });
+    this.#statistics = new Statistics({
+      send: options.send,
+      now: () => ({ running: this.#sessions.busy, sessions: this.#sessions.size }),
     });
     this.#pruning = new Pruning({ table: this.#table, log });
     this.#turn = new Turn({
@@ -167,6 +173,7 @@ export class Manager implements LifecycleHooks {
     this.#ending.abort();
     this.#bell.ring();
     await this.#work;
+    this.#statistics.report();
   }
 
   #sessionEvents(): SessionEvents {
@@ -174,11 +181,13 @@ export class Manager implements LifecycleHooks {
       changed: () => {
         for (const each of this.#whenChanged.splice(0)) each();
         this.#workforce.letGo();
+        this.#statistics.touch();
         this.#bell.ring();
       },
       result: (result, owner, hash) => {
         this.#groups.end(hash);
         this.#outbox.add(result, owner);
+        this.#statistics.ended(result);
       },
       remote: (place) => this.#remotePids.add(place),
       lost: (run, owner) => this.#orphans.lost({ ...run, owner }),
@@ -264,6 +273,7 @@ export class Manager implements LifecycleHooks {
       lost.catch(() => {});
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
+      this.#statistics.connected();
       this.#superuser = await isSuperuser(client);
       await setApplicationName(client, entry, settings.sleepMs);
       const oid = await ensureTable(client, this.#table, entry, this.#log);
@@ -277,6 +287,7 @@ export class Manager implements LifecycleHooks {
         turn: this.#turn,
         workforce: this.#workforce,
         pruning: this.#pruning,
+        statistics: this.#statistics,
       });
       client.on("notification", () => service.wake());
       await listen(client, this.#table);

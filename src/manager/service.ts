@@ -8,6 +8,7 @@ import type { Pruning } from "./pruning.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
+import type { Statistics } from "./statistics.js";
 import type { Turn, TurnOutcome } from "./turn.js";
 import type { Workforce } from "./workforce.js";
 
@@ -25,6 +26,7 @@ export interface ServiceParts {
   readonly turn: Turn;
   readonly workforce: Workforce;
   readonly pruning: Pruning;
+  readonly statistics: Statistics;
 }
 
 /**
@@ -95,9 +97,11 @@ export class Service {
         await bell.wait(this.#settings.sleepMs);
         continue;
       }
+      const since = performance.now();
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
       begin();
       told.worked();
+      this.#parts.statistics.turned(outcome, since);
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       const pruning = await this.#prune();
@@ -143,10 +147,11 @@ export class Service {
       this.#scannedAt = performance.now();
     }
     if (orphans.size === 0) return;
-    await orphans.check(this.#client, {
+    const rescued = await orphans.check(this.#client, {
       crashes: this.#settings.crash,
       batch: this.#settings.batch,
     });
+    this.#parts.statistics.rescued(rescued);
   }
 
   /** A claim whose answer was lost with the connection left tasks with sessions of ours: not run. */

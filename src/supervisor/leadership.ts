@@ -13,6 +13,8 @@ const longestPauseMs = 10_000;
 interface LeadershipEvents {
   leader: [];
   standby: [];
+  /** The connection is gone: who leads is open. */
+  lost: [];
 }
 
 /**
@@ -98,6 +100,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
+      if (!this.#ending.signal.aborted) this.emit("lost");
       await disconnect(client);
     }
   }

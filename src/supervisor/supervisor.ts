@@ -6,6 +6,7 @@ import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { Accounts } from "./accounts.js";
 import { Leadership } from "./leadership.js";
+import { ManagerBoard } from "./managerBoard.js";
 import { Registry } from "./registry.js";
 
 /** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
@@ -24,6 +25,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   readonly #accounts: Accounts;
   readonly #registry: Registry;
   readonly #lifecycle: Lifecycle;
+  /** What is known of the managers, and of our role. */
+  readonly board = new ManagerBoard();
   /** What leading and standing by ask of the managers, one after the other. */
   #changes: Promise<void> = Promise.resolve();
   #draining = false;
@@ -40,13 +43,18 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#configuration = configuration;
     this.#log = options.log;
     this.#accounts = new Accounts(configuration.control, options.log);
-    this.#registry = new Registry(configuration, { ...options, accounts: this.#accounts });
+    this.#registry = new Registry(configuration, {
+      ...options,
+      accounts: this.#accounts,
+      board: this.board,
+    });
     this.#leadership = new Leadership({
       target: configuration.control,
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
+    this.#leadership.on("lost", () => this.board.play("seeking"));
     this.#leadership.on("leader", () => this.#change(() => this.#lead()));
     this.#leadership.on("standby", () => this.#change(() => this.#standBy()));
   }
@@ -92,6 +100,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
 
   async drain(): Promise<void> {
     this.#draining = true;
+    this.board.play("stopping");
     await this.#changes;
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
   }
@@ -122,6 +131,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
 
   async #lead(): Promise<void> {
     if (this.#draining) return;
+    this.board.play("leader", { ready: this.#registry.running });
     if (this.#registry.running) {
       this.#log.info("leads again");
       return;
@@ -129,6 +139,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#log.info({ entries: this.#configuration.entries.length }, "leads");
     await this.#registry.start();
     if (this.#draining) return;
+    this.board.play("leader", { ready: true });
     this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
     this.emit("ready");
   }
@@ -136,6 +147,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   /** Another process leads, perhaps since our connection was lost for a while. */
   async #standBy(): Promise<void> {
     if (this.#draining) return;
+    this.board.play("standby", { ready: true });
     this.#log.info("standby");
     this.emit("ready");
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);

@@ -2,7 +2,7 @@ import { PgTaskError } from "../errors.js";
 import { resolveTarget, type ConnectionContext } from "./connection.js";
 import { emptyDocument, invalid, readDocument, type Document } from "./document.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./entry.js";
-import { isLoopback, parseListen } from "./listen.js";
+import { isLoopback, listenAnywhere, parseListen } from "./listen.js";
 import { pathText } from "./problems.js";
 import { secretText } from "./secret.js";
 import { findSource, type SourceOptions } from "./source.js";
@@ -65,7 +65,11 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   if (aliases.length > 0) throw invalid(file, aliases);
 
   const given = resolveSecrets(givenParameters(document.values), file, options.env);
-  const parameters = { ...defaultParameters(), ...given };
+  const parameters = {
+    ...defaultParameters(),
+    ...(options.control === undefined ? {} : embeddedParameters),
+    ...given,
+  };
   refuseOpenDoor(parameters, file);
   const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
   const chosen = await chooseControl(options, document, file);
@@ -94,6 +98,9 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
     })),
   };
 }
+
+/** Who starts the embedded server wants to see something. */
+const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };
 
 /** The token may stand in an environment variable. */
 function resolveSecrets(

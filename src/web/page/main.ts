@@ -1,0 +1,2 @@
+/// <reference lib="dom" />
+document.title = "pg-task";
