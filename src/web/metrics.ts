@@ -14,14 +14,23 @@ const tableLabels = ["server", "database", "schema", "table"] as const;
 
 /** A histogram whose buckets somebody else has counted. */
 class CountedHistogram extends Histogram {
+  readonly #name: string;
+  readonly #help: string;
   #counted: { labels: Record<string, string>; durations: Durations }[] = [];
+
+  constructor(options: { name: string; help: string; registers: Registry[] }) {
+    super({ ...options, buckets: [...durationBounds] });
+    this.#name = options.name;
+    this.#help = options.help;
+  }
 
   /** Each set of labels has these counts now. */
   replace(counted: { labels: Record<string, string>; durations: Durations }[]): void {
     this.#counted = counted;
   }
 
-  override async get(): ReturnType<Histogram["get"]> {
+  /** What the registry asks for when it makes its text. */
+  async getForPromString(): Promise<object> {
     const values = this.#counted.flatMap(({ labels, durations: { counts, sum } }) => {
       let below = 0;
       const buckets = counts.map((count, bucket) => {
@@ -35,14 +44,7 @@ class CountedHistogram extends Histogram {
         { value: below, labels, metricName: `${this.#name}_count` },
       ];
     });
-    return { ...(await super.get()), values };
-  }
-
-  readonly #name: string;
-
-  constructor(options: { name: string; help: string; registers: Registry[] }) {
-    super({ ...options, buckets: [...durationBounds] });
-    this.#name = options.name;
+    return { name: this.#name, help: this.#help, type: "histogram", values };
   }
 }
 
