@@ -71,6 +71,7 @@ function addPage(app: Hono): void {
   const assets = readAssets();
   app.get("/", page);
   app.get("/tables/:table", page);
+  app.get("/tables/:table/tasks", page);
   app.get("/tables/:table/tasks/:id", page);
   for (const [path, { body, type, etag }] of assets) {
     app.get(path, (context) => {

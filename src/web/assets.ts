@@ -52,9 +52,8 @@ export const pageHtml = `<!doctype html>
 <link rel="icon" href="/page/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/lib/uplot.css">
 <link rel="stylesheet" href="/page/style.css">
-<script src="/page/theme.js"></script>
 <script type="importmap">${importMap}</script>
-<script type="module" src="/page/main.js"></script>
+<script type="module" src="/page/main.js" blocking="render"></script>
 </head>
 <body><noscript>This page needs JavaScript.</noscript></body>
 </html>

@@ -159,6 +159,10 @@ const briefShape = {
   remote: z.boolean(),
   input: z.string().meta({ description: "at most its first 300 characters" }),
   error: z.string().nullable().meta({ description: "at most its first 300 characters" }),
+  output: z
+    .string()
+    .nullable()
+    .meta({ description: "at most its first 300 characters; null also when it is long" }),
   outputBytes: z.number().nullable(),
 };
 

@@ -156,9 +156,12 @@ it("does nothing to the database while nobody looks, and closes what it opened f
   let heard = "";
   const hear = async (what: RegExp): Promise<void> => {
     while (!what.test(heard)) {
-      const { value, done } = (await reader?.read()) ?? { done: true, value: undefined };
+      const { value: heardNow, done } = (await reader?.read()) ?? {
+        done: true,
+        value: undefined,
+      };
       if (done) throw new Error(`the stream ended after ${heard}`);
-      heard += new TextDecoder().decode(value);
+      heard += new TextDecoder().decode(heardNow);
     }
   };
   await hear(/event: changed/);

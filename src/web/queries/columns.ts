@@ -1,6 +1,9 @@
 /** Most characters of a text in a list. */
 const briefLength = 300;
 
+/** Of a longer output not even the beginning is read: some servers unpack the whole for it. */
+const longestTouched = 1_000_000;
+
 /** A time as ISO 8601 with its offset, or `infinity`; of whatever type the column is. */
 export const isoTime = (column: string): string =>
   `to_jsonb(${column}::timestamptz) #>> '{}' AS ${column}`;
@@ -13,4 +16,5 @@ export const briefColumns = `
     THEN extract(epoch FROM stop::timestamptz - start::timestamptz)::float8 * 1000 END AS "runMs",
   ready, pid::int AS pid, remote IS NOT NULL AS remote,
   substr(input::text, 1, ${briefLength}) AS input, substr(error::text, 1, ${briefLength}) AS error,
-  octet_length(output::text) AS "outputBytes"`;
+  octet_length(output::text) AS "outputBytes",
+  CASE WHEN octet_length(output::text) <= ${longestTouched} THEN substr(output::text, 1, ${briefLength}) END AS output`;
