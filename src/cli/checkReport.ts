@@ -1,5 +1,5 @@
 import { fileParameters } from "../shared/config/parameters.js";
-import { maskTarget } from "../shared/config/mask.js";
+import { maskParameters, maskTarget } from "../shared/config/mask.js";
 import type { ExplainedConfiguration } from "../shared/config/load.js";
 import type { FileParameters } from "../shared/config/types.js";
 import { describeTarget } from "../shared/database.js";
@@ -117,10 +117,11 @@ export function makeReport(
 
 /** Each parameter's value and where it is from. */
 export function parameterValues(
-  values: FileParameters,
+  all: FileParameters,
   given: Partial<FileParameters>,
   made: Partial<FileParameters> = {},
 ): CheckReport["parameters"] {
+  const values = maskParameters(all);
   return Object.fromEntries(
     fileParameters().map(({ name }) => {
       if (made[name] !== undefined) return [name, { value: made[name], from: "server" }];

@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import { Command, InvalidArgumentError } from "commander";
 import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { check, type CheckOptions } from "./check.js";
@@ -15,6 +14,7 @@ import { declarePrune } from "./prune.js";
 import { processTerminal } from "./screen/terminal.js";
 import { printableText } from "./screen/printable.js";
 import { declareShow } from "./show.js";
+import { version } from "./version.js";
 import { start, type StartOptions } from "./start.js";
 import { declareStatus } from "./status.js";
 import { declareWatch } from "./watch.js";
@@ -98,12 +98,6 @@ function port(text: string): number {
   const value = Number(text);
   if (Number.isInteger(value) && value >= 1 && value <= 65_535) return value;
   throw new InvalidArgumentError("expected a port from 1 to 65535");
-}
-
-function version(): string {
-  const file = new URL("../../../package.json", import.meta.url);
-  const { version: text }: { version: string } = JSON.parse(readFileSync(file, "utf8"));
-  return text;
 }
 
 function report(error: unknown): number {

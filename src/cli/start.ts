@@ -8,11 +8,13 @@ import {
 import { findSource } from "../shared/config/source.js";
 import { PgTaskError } from "../shared/errors.js";
 import { Supervisor } from "../supervisor/supervisor.js";
+import { WebServer } from "../web/server.js";
 import { FileWatch } from "./fileWatch.js";
 import { openLog, type OpenLog } from "./output.js";
 import { Reloading } from "./reloading.js";
 import { ReloadRequest } from "./reloadRequest.js";
 import { StopRequest } from "./stopRequest.js";
+import { version } from "./version.js";
 
 export interface StartOptions {
   readonly config?: string;
@@ -124,6 +126,12 @@ async function supervise(
   own?: { readonly embedded: EmbeddedServer; readonly url: string },
 ): Promise<number> {
   const supervisor = new Supervisor(explained.configuration, { log, writeLine });
+  const web = new WebServer(explained.configuration, {
+    cluster: supervisor.board,
+    log,
+    version: version(),
+  });
+  void web.run().catch(() => {});
   supervisor.once("ready", () => process.send?.("ready"));
   let failure: Error | null = null;
   void own?.embedded.ended.then((how) => {
@@ -134,7 +142,12 @@ async function supervise(
   requests.stop.passOn(supervisor);
   const reloading = new Reloading(explained, {
     read: (inUse) => read(own?.url, inUse),
-    to: supervisor,
+    to: {
+      reload: (configuration) => {
+        supervisor.reload(configuration);
+        web.reload(configuration);
+      },
+    },
     log,
   });
   requests.reload.passOn(() => reloading.asked());
@@ -142,6 +155,7 @@ async function supervise(
   void watch?.follow(() => reloading.fileChanged(), ended.signal);
   const reason = (await supervisor.stopped) ?? failure;
   ended.abort();
+  await web.end();
   if (reason !== null) throw reason;
   log.info("stopped");
   return 0;

@@ -31,6 +31,7 @@ import { Service } from "./service.js";
 import { Sessions, type SessionEvents } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
 import { Starts } from "./starts.js";
+import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
 import { Turn } from "./turn.js";
 import { WakeUps } from "./wakeUps.js";
@@ -65,6 +66,7 @@ export class Manager implements LifecycleHooks {
   readonly #workforce: Workforce;
   readonly #turn: Turn;
   readonly #pruning: Pruning;
+  readonly #statistics: Statistics;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -126,6 +128,10 @@ export class Manager implements LifecycleHooks {
       longestPauseMs: () =>
         this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
       log,
+    });
+    this.#statistics = new Statistics({
+      send: options.send,
+      now: () => ({ running: this.#sessions.busy, sessions: this.#sessions.size }),
     });
     this.#pruning = new Pruning({ table: this.#table, log });
     this.#turn = new Turn({
@@ -199,6 +205,7 @@ export class Manager implements LifecycleHooks {
     this.#ending.abort();
     this.#bell.ring();
     await this.#work;
+    this.#statistics.report();
   }
 
   #sessionEvents(): SessionEvents {
@@ -206,9 +213,13 @@ export class Manager implements LifecycleHooks {
       changed: () => {
         for (const each of this.#whenChanged.splice(0)) each();
         this.#workforce.letGo();
+        this.#statistics.touch();
         this.#bell.ring();
       },
-      result: (result, owner, { hash, max }) => this.#outbox.add(result, owner, { hash, max }),
+      result: (result, owner, { hash, max }) => {
+        this.#outbox.add(result, owner, { hash, max });
+        this.#statistics.ended(result);
+      },
       started: (task) => this.#starts.add(task),
       remote: (place) => this.#remotePids.add(place),
       lost: (task, owner, front) => {
@@ -311,6 +322,7 @@ export class Manager implements LifecycleHooks {
       heartbeat = new Heartbeat(client, entry.target, "pg_work heartbeat");
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
+      this.#statistics.connected();
       this.#superuser = await isSuperuser(client);
       await setApplicationName(client, entry, settings.sleepMs);
       const oid = await ensureTable(client, this.#table, entry, this.#log);
@@ -332,6 +344,7 @@ export class Manager implements LifecycleHooks {
           excuse: (owner) => this.#orphans.excuse(owner),
           log: this.#log,
         }),
+        statistics: this.#statistics,
       });
       client.on("notification", () => service.hear());
       await listen(client, this.#table);

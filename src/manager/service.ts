@@ -10,6 +10,7 @@ import type { Pruning } from "./pruning.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
+import type { Statistics } from "./statistics.js";
 import type { Turn, TurnOutcome } from "./turn.js";
 import type { WakeUps } from "./wakeUps.js";
 import type { Workforce } from "./workforce.js";
@@ -33,6 +34,7 @@ export interface ServiceParts {
   readonly ledgers: Ledgers;
   readonly wakeUps: WakeUps;
   readonly cutOff: CutOff;
+  readonly statistics: Statistics;
 }
 
 /**
@@ -112,9 +114,11 @@ export class Service {
         await bell.wait(this.#settings.sleepMs);
         continue;
       }
+      const since = performance.now();
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
       begin();
       told.worked();
+      this.#parts.statistics.turned(outcome, since);
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       await ledgers.tend(this.#client);
@@ -163,10 +167,11 @@ export class Service {
       this.#scannedAt = performance.now();
     }
     if (orphans.size === 0) return;
-    await orphans.check(this.#client, {
+    const rescued = await orphans.check(this.#client, {
       crashes: this.#settings.crash,
       batch: this.#settings.batch,
     });
+    this.#parts.statistics.rescued(rescued);
   }
 
   /** A claim whose answer was lost with the connection left tasks with sessions of ours: not run. */

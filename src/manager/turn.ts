@@ -26,6 +26,8 @@ export interface TurnOutcome {
   readonly claimed: number;
   /** How many more could start had they a session. */
   readonly more: number;
+  /** How many were not active any more. */
+  readonly gone: number;
   /** Whether another turn has something to do right away. */
   readonly again: boolean;
   /** Time until the next task becomes due, in ms, null when none is planned. */
@@ -152,6 +154,7 @@ export class Turn {
     return {
       claimed: claimed.claimed,
       more: claimed.more,
+      gone,
       again:
         gone > 0 ||
         // Behind a locked task there may be one of its group that can start.

@@ -1,6 +1,7 @@
 import type { MessagePort } from "node:worker_threads";
 import type { ConnectionTarget, Entry, Place } from "./config/types.js";
 import type { ErrorReport } from "./errors.js";
+import type { ManagerStatistics } from "./statistics.js";
 
 /** Where a payload waits in the shared slots of a channel (see handshake/slots.ts). */
 export interface SlotReference {
@@ -56,6 +57,8 @@ export type FromManager =
   | { readonly type: "moved"; readonly place: Place }
   /** It goes by its new parameters as far as it can now. */
   | { readonly type: "reconfigured" }
+  /** What it did since the last one; none while nothing happens. */
+  | ({ readonly type: "statistics" } & ManagerStatistics)
   | { readonly type: "log"; readonly line: string }
   /** It ended; without a reason because it was told to. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };

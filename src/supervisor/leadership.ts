@@ -19,6 +19,8 @@ const longestPauseMs = 10_000;
 interface LeadershipEvents {
   leader: [];
   standby: [];
+  /** The connection is gone: who leads is open. */
+  lost: [];
 }
 
 /**
@@ -120,6 +122,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       this.#client = null;
       this.#leads = false;
       heartbeat.stop();
+      if (!this.#ending.signal.aborted) this.emit("lost");
       await disconnect(client);
     }
   }

@@ -12,6 +12,7 @@ import type {
   ManagerThreadData,
   ToManager,
 } from "../shared/messages.js";
+import type { ManagerStatistics } from "../shared/statistics.js";
 import type { Accounts } from "./accounts.js";
 
 const entryFile = new URL("../manager/thread.js", import.meta.url);
@@ -30,6 +31,8 @@ interface ManagerThreadEvents {
   demand: [sessions: number];
   /** Its answer to the grant of that number. */
   held: [sessions: number, number: number];
+  /** What it did since the last time. */
+  statistics: [statistics: ManagerStatistics];
   /** Its thread ended, and all its sessions with it. */
   died: [];
 }
@@ -291,6 +294,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "reconfigured":
         this.#reconfigured();
+        break;
+      case "statistics":
+        this.emit("statistics", message);
         break;
       case "log":
         this.#options.writeLine(message.line);

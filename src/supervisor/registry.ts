@@ -2,11 +2,12 @@ import type { ConfigurationChanges } from "../shared/config/changes.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { SessionShares } from "./grants.js";
 import { Limiter } from "./limiter.js";
+import type { ManagerBoard } from "./managerBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
 
 /** The managers of the leader: one for each entry, and the sessions they share. */
 export class Registry {
-  readonly #options: ManagerThreadOptions;
+  readonly #options: ManagerThreadOptions & { readonly board: ManagerBoard };
   readonly #shares: SessionShares<ManagerThread>;
   /** Of those that connect at the same moment. */
   readonly #atOnce: Limiter;
@@ -18,7 +19,10 @@ export class Registry {
   #configuration: Configuration;
   #short = false;
 
-  constructor(configuration: Configuration, options: ManagerThreadOptions) {
+  constructor(
+    configuration: Configuration,
+    options: ManagerThreadOptions & { readonly board: ManagerBoard },
+  ) {
     this.#configuration = configuration;
     this.#options = options;
     this.#shares = new SessionShares(
@@ -81,6 +85,7 @@ export class Registry {
     await manager.stop(graceMs);
     this.#leaving.delete(manager);
     this.#shares.leave(manager);
+    this.#options.board.forget(manager);
     await before;
   }
 
@@ -88,6 +93,7 @@ export class Registry {
     const manager = new ManagerThread(entry, this.#options);
     this.#managers.set(entry.key, manager);
     this.#shares.join(manager);
+    this.#options.board.follow(entry, manager);
     manager.on("demand", (sessions) => {
       this.#shares.demand(manager, sessions);
       this.#sayShortage();

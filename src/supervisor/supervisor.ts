@@ -9,6 +9,7 @@ import type { Log } from "../shared/log.js";
 import { Accounts } from "./accounts.js";
 import { fetchControlSettings, withSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
+import { ManagerBoard } from "./managerBoard.js";
 import { Registry } from "./registry.js";
 
 /** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
@@ -31,6 +32,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   readonly #accounts: Accounts;
   readonly #registry: Registry;
   readonly #lifecycle: Lifecycle;
+  /** What is known of the managers, and of our role. */
+  readonly board = new ManagerBoard();
   /** What leading and standing by ask of the managers, one after the other. */
   #changes: Promise<void> = Promise.resolve();
   #reading: Promise<void> = Promise.resolve();
@@ -52,13 +55,18 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#configuration = configuration;
     this.#log = options.log;
     this.#accounts = new Accounts(configuration.control, options.log);
-    this.#registry = new Registry(configuration, { ...options, accounts: this.#accounts });
+    this.#registry = new Registry(configuration, {
+      ...options,
+      accounts: this.#accounts,
+      board: this.board,
+    });
     this.#leadership = new Leadership({
       target: configuration.control,
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
+    this.#leadership.on("lost", () => this.board.play("seeking"));
     this.#leadership.on("leader", () => this.#change(() => this.#lead()));
     this.#leadership.on("standby", () => this.#change(() => this.#standBy()));
   }
@@ -134,6 +142,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   async drain(): Promise<void> {
     this.#draining = true;
     this.#ending.abort();
+    this.board.play("stopping");
     await this.#changes;
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
   }
@@ -164,6 +173,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
 
   async #lead(): Promise<void> {
     if (this.#draining) return;
+    this.board.play("leader", { ready: this.#registry.running });
     if (this.#registry.running) {
       this.#log.info("leads again");
       return;
@@ -172,6 +182,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#readSettings();
     await this.#registry.start();
     if (this.#draining) return;
+    this.board.play("leader", { ready: true });
     if (!this.#saidReady) {
       this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
     }
@@ -182,6 +193,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   /** Another process leads, perhaps since our connection was lost for a while. */
   async #standBy(): Promise<void> {
     if (this.#draining) return;
+    this.board.play("standby", { ready: true });
     this.#log.info("standby");
     this.emit("ready");
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);

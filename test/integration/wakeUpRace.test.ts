@@ -6,6 +6,7 @@ import { listen } from "../../src/manager/connection.js";
 import { Claiming } from "../../src/manager/claiming.js";
 import { Lookout } from "../../src/manager/lookout.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
+import { Statistics } from "../../src/manager/statistics.js";
 import { Starts } from "../../src/manager/starts.js";
 import { CutOff } from "../../src/manager/cutOff.js";
 import { Executors } from "../../src/manager/executors.js";
@@ -59,7 +60,7 @@ class FindingTurn extends Turn {
       seen.get(data)?.();
       seen.delete(data);
     }
-    return { claimed: rows.length, more: 0, again: false, nearestMs: null, putOff: false };
+    return { claimed: rows.length, more: 0, gone: 0, again: false, nearestMs: null, putOff: false };
   }
 }
 
@@ -144,6 +145,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
         log,
       }),
       pruning: new Pruning({ table, log }),
+      statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
       wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
       cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
     },

@@ -163,7 +163,9 @@ void test("every mistake has its line with path, what is allowed and what came",
     "pg_task.delete": "yes",
     "pg_conf.log": "loud",
     "pg_task.id": 1,
-    "pg_http.listen": ":80",
+    "pg_http.listen": "80",
+    "pg_http.token": { env: 1 },
+    "pg_nothing.at_all": 1,
     "pg_task.json": [
       { data: "a", slepe: 1 },
       { data: "", sleep: 0, reset: "soon", create: 1, run: 1.5 },
@@ -181,7 +183,9 @@ void test("every mistake has its line with path, what is allowed and what came",
     /^pg_task\.delete: expected true or false, got "yes"$/,
     /^pg_conf\.log: expected one of "trace", .*, got "loud"$/,
     /^pg_task\.id: unknown key, expected it in sessions only/,
-    /^pg_http\.listen: unknown key, expected one of url, pg_task\.json, /,
+    /^pg_http\.listen: expected a text "HOST:PORT" or ":PORT", .*, got "80"$/,
+    /^pg_http\.token: expected a text, or \{"env": "NAME"\} .*, got an object$/,
+    /^pg_nothing\.at_all: unknown key, expected one of url, pg_task\.json, /,
     /^pg_task\.json\[0\]\.slepe: unknown key, expected a known key, perhaps "sleep"$/,
     /^pg_task\.json\[1\]\.data: expected a name of 1 to 63 bytes, got ""$/,
     /^pg_task\.json\[1\]\.sleep: expected a whole number of ms from 1 to 2147483647, got 0$/,
@@ -387,4 +391,42 @@ void test("a masked configuration has no password left, and is otherwise the sam
       .replace('"password":"***"', '"password":"hunter2"'),
   ) as unknown;
   assert.deepEqual(restored, JSON.parse(JSON.stringify(configuration)));
+});
+
+void test("the token may be in an environment variable, and reaches no manager and no output", async () => {
+  const configuration = await load(
+    { "pg_http.listen": ":0", "pg_http.token": { env: "TOKEN" } },
+    { TOKEN: "open sesame" },
+  );
+  assert.equal(configuration.parameters["pg_http.token"], "open sesame");
+  assert.doesNotMatch(JSON.stringify(configuration.entries), /sesame/);
+  assert.doesNotMatch(JSON.stringify(maskConfiguration(configuration)), /sesame/);
+  assert.deepEqual(await refusal({ "pg_http.token": { env: "TOKEN" } }), [
+    "CONFIG_INVALID",
+    "pg_http.token: expected the environment variable TOKEN to hold the token, got none of that name",
+  ]);
+});
+
+void test("who listens beyond loopback has to give a token", async () => {
+  for (const listen of [
+    ":80",
+    "0.0.0.0:80",
+    "[::]:80",
+    "db.example.com:80",
+    "127.0.0.1.nip.io:80",
+  ]) {
+    const [code, line = ""] = await refusal({ "pg_http.listen": listen });
+    assert.equal(code, "CONFIG_INVALID");
+    assert.match(line, /^pg_http\.token: expected one, since pg_http\.listen is /, listen);
+    await load({ "pg_http.listen": listen, "pg_http.token": "t" });
+  }
+  for (const listen of ["", "127.0.0.1:80", "127.3.2.1:0", "localhost:65535", "[::1]:80"]) {
+    await load({ "pg_http.listen": listen });
+  }
+  for (const listen of ["80", ":65536", "::1:80", "a b:80", "http://a:80"]) {
+    assert.match(
+      (await refusal({ "pg_http.listen": listen }))[1] ?? "",
+      /^pg_http\.listen: expected/,
+    );
+  }
 });

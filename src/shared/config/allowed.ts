@@ -27,6 +27,10 @@ export function allowedValues(parameter: Parameter): string {
       return `a whole number of bytes from ${parameter.min ?? 0} to ${parameter.max ?? maxInt}, or a text with kB, MB or GB such as "64MB"`;
     case "level":
       return `one of ${logLevels.map((level) => `"${level}"`).join(", ")}`;
+    case "listen":
+      return 'a text "HOST:PORT" or ":PORT", port 0 for a free one, or an empty text for off';
+    case "secret":
+      return 'a text, or {"env": "NAME"} for the value of an environment variable';
     case "json":
       return "an array of entries";
     default:

@@ -23,6 +23,8 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_conf.name",
   "pg_task.data",
   "pg_task.user",
+  "pg_http.listen",
+  "pg_http.token",
 ]);
 
 export function compareConfigurations(

@@ -2,6 +2,7 @@ import { present } from "./present.js";
 import { resolveTarget, type ConnectionContext } from "./connection.js";
 import type { RawEntry } from "./schema.js";
 import type { ConnectionTarget, Entry, FileParameters } from "./types.js";
+import { secretText } from "./secret.js";
 import { parseConnectionUrl, PartProblem, type ConnectionParts } from "./url.js";
 import { aliasProblems, givenParameters } from "./values.js";
 
@@ -71,6 +72,8 @@ function makeEntry(
   const { sleep, reset, run } = raw;
   const parameters = {
     ...given,
+    // No manager's business: it stays where it is needed.
+    "pg_http.token": "",
     "pg_task.schema": schema,
     "pg_task.table": table,
     ...present({ "pg_task.sleep": sleep, "pg_task.reset": reset, "pg_task.run": run }),
@@ -117,13 +120,7 @@ function nameBoth(
 }
 
 function ownPassword(raw: RawEntry, env: NodeJS.ProcessEnv): string | undefined {
-  if (typeof raw.password !== "object") return raw.password;
-  const name = raw.password.env;
-  const value = env[name];
-  if (value) return value;
-  throw new PartProblem(
-    `expected the environment variable ${name} to hold the password, got ${value === "" ? "an empty one" : "none of that name"}`,
-  );
+  return raw.password === undefined ? undefined : secretText(raw.password, env, "password");
 }
 
 /** Keys that mean one thing under two names. */

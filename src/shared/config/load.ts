@@ -2,7 +2,9 @@ import { PgTaskError } from "../errors.js";
 import { resolveTarget, type ConnectionContext } from "./connection.js";
 import { emptyDocument, invalid, readDocument, type Document } from "./document.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./entry.js";
+import { isLoopback, listenAnywhere, parseListen } from "./listen.js";
 import { pathText } from "./problems.js";
+import { secretText } from "./secret.js";
 import { findSource, type SourceOptions } from "./source.js";
 import type { Configuration, ConnectionTarget, Entry, FileParameters } from "./types.js";
 import { parseConnectionUrl, PartProblem, type ConnectionParts } from "./url.js";
@@ -62,8 +64,13 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   const aliases = aliasProblems(document.values);
   if (aliases.length > 0) throw invalid(file, aliases);
 
-  const given = givenParameters(document.values);
-  const parameters = { ...defaultParameters(), ...given };
+  const given = resolveSecrets(givenParameters(document.values), file, options.env);
+  const parameters = {
+    ...defaultParameters(),
+    ...(options.control === undefined ? {} : embeddedParameters),
+    ...given,
+  };
+  refuseOpenDoor(parameters, file);
   const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
   const chosen = await chooseControl(options, document, file);
   const named = await resolveControl(chosen, file, context);
@@ -90,6 +97,35 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
       ...shortNames(entry),
     })),
   };
+}
+
+/** Who starts the embedded server wants to see something. */
+const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };
+
+/** The token may stand in an environment variable. */
+function resolveSecrets(
+  given: Partial<FileParameters>,
+  file: string | null,
+  env: NodeJS.ProcessEnv,
+): Partial<FileParameters> {
+  const token: unknown = given["pg_http.token"];
+  if (token === undefined) return given;
+  try {
+    return { ...given, "pg_http.token": secretText(token, env, "token") };
+  } catch (error) {
+    if (!(error instanceof PartProblem)) throw error;
+    throw invalid(file, [`pg_http.token: ${error.message}`]);
+  }
+}
+
+/** Who may reach the page from elsewhere has to show that they may see the tasks. */
+function refuseOpenDoor(parameters: FileParameters, file: string | null): void {
+  const { "pg_http.listen": listen, "pg_http.token": token } = parameters;
+  const address = parseListen(listen);
+  if (address === null || isLoopback(address.host) || token !== "") return;
+  throw invalid(file, [
+    `pg_http.token: expected one, since pg_http.listen is ${JSON.stringify(listen)}, which others than this machine can reach, got none: give one, or listen on 127.0.0.1`,
+  ]);
 }
 
 function shortNames({ fixed }: Entry): Partial<FileParameters> {

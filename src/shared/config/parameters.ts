@@ -16,6 +16,8 @@ export type ParameterType =
   | "expression"
   | "size"
   | "level"
+  | "listen"
+  | "secret"
   | "json";
 
 export interface Parameter {
@@ -393,6 +395,22 @@ export const parameters = [
     default: "info",
     levels: file,
     meaning: "least level of the lines that are logged",
+  },
+  {
+    name: "pg_http.listen",
+    type: "listen",
+    default: "",
+    defaultText: "off; with the embedded server 127.0.0.1:8765, or a free port",
+    levels: file,
+    meaning: "where the page, the metrics and the health checks are",
+  },
+  {
+    name: "pg_http.token",
+    type: "secret",
+    default: "",
+    defaultText: "a random one at each start, on loopback only",
+    levels: file,
+    meaning: "what the page and its API ask for",
   },
 ] as const satisfies readonly Parameter[];
 

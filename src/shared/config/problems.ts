@@ -77,7 +77,7 @@ function allowedAt(path: Path): string {
       : "an object with parameters, or an array of entries";
   }
   if (typeof path.at(-1) === "number") return 'an entry, an object such as {"data": "name"}';
-  const name = path.includes("password") ? "password" : key;
+  const name = ["password", "pg_http.token"].find((secret) => path.includes(secret)) ?? key;
   const own = entryKeys.find((entryKey) => entryKey.name === name);
   if (own !== undefined) return own.allowed;
   const parameter = findParameter(name);
@@ -98,7 +98,8 @@ function valueText(value: unknown, path: Path): string {
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object") return "an object";
-  if (path.includes("password")) return value === "" ? "an empty text" : `a ${typeof value} (***)`;
+  if (path.includes("password") || path.includes("pg_http.token"))
+    return value === "" ? "an empty text" : `a ${typeof value} (***)`;
   if (typeof value !== "string") return JSON.stringify(value);
   // Whatever it is, it is likely to have a password in it.
   if (path.at(-1) === "url") return value === "" ? "an empty text" : "another text (***)";

@@ -3,6 +3,7 @@ import { allowedValues, entryKeys } from "./allowed.js";
 import { roughSeconds } from "./interval.js";
 import { entryParameters, fileParameters, findParameter, logLevels } from "./parameters.js";
 import type { Parameter } from "./parameters.js";
+import { listenPattern } from "./listen.js";
 import { parseSize, sizePattern } from "./size.js";
 
 /** An entry as it stands in the file. */
@@ -35,6 +36,11 @@ const nameText = z
   .max(63)
   .regex(withoutZero)
   .refine((text) => Buffer.byteLength(text) <= 63);
+
+const secret = z.union([
+  z.string().min(1).regex(withoutZero),
+  z.strictObject({ env: z.string().min(1) }),
+]);
 
 function interval(parameter: Parameter): z.ZodType {
   return z.string().refine((text) => {
@@ -84,6 +90,10 @@ function schemaOf(parameter: Parameter): z.ZodType {
       return size(parameter);
     case "level":
       return z.enum(logLevels);
+    case "listen":
+      return z.string().regex(listenPattern);
+    case "secret":
+      return secret;
     case "json":
       return z.array(entrySchema);
     default:
@@ -111,10 +121,7 @@ function shapeOf(list: readonly Parameter[]): Record<string, z.ZodType> {
 
 const ownSchemas: Readonly<Record<string, z.ZodType>> = {
   create: z.boolean(),
-  password: z.union([
-    z.string().min(1).regex(withoutZero),
-    z.strictObject({ env: z.string().min(1) }),
-  ]),
+  password: secret,
   url: z.string().regex(/^postgres(ql)?:\/\//),
 };
 

@@ -70,6 +70,10 @@ export interface FileParameters {
   readonly "pg_conf.threads": number;
   readonly "pg_conf.name": string;
   readonly "pg_conf.log": "trace" | "debug" | "info" | "warn" | "error" | "fatal" | "silent";
+  /** `HOST:PORT` or `:PORT`; empty is off; `auto`, which no file has, is the embedded server's. */
+  readonly "pg_http.listen": string;
+  /** Secret; empty is none. Only the file's own parameters have it, no entry's. */
+  readonly "pg_http.token": string;
 }
 
 /** Where tasks are in a database: names as they are, unquoted. */

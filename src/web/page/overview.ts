@@ -1,0 +1,240 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
+import { count, distance, duration, number, rate } from "./format.js";
+import { Plot } from "./plot.js";
+import { useResource } from "./resource.js";
+
+const order: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
+const spans = [
+  { words: "10 min", seconds: 600 },
+  { words: "1 hour", seconds: 3600 },
+] as const;
+
+/** How a table is doing. */
+export function Overview({
+  id,
+  table,
+  now,
+}: {
+  id: string;
+  table: Table | null;
+  now: number;
+}): VNode {
+  const history = useResource<History>(`/tables/${id}/history`, {
+    table: id,
+    leastMs: 2_000,
+    everyMs: 5_000,
+  });
+  const groups = useResource<Groups>(`/tables/${id}/groups`, { table: id, leastMs: 2_000 });
+  const [seconds, setSeconds] = useState<number>(spans[0].seconds);
+  const points = history.value?.points ?? [];
+  const span = history.value?.spanSeconds ?? 5;
+  // The last one is not over yet.
+  const shown = points.slice(-seconds / span - 1, -1);
+  return html`<main class="overview">
+    <h1 class="hidden">Overview</h1>
+    ${
+      table?.manager?.state === "waiting" &&
+      html`<p class="notice bad">The manager waits: ${table.manager.reason}</p>`
+    }
+    ${
+      table !== null &&
+      table.manager === null &&
+      html`<p class="notice">
+        No manager works here: rates and times over time are the leader's to tell. What the table
+        itself says is shown.
+      </p>`
+    }
+    ${(table?.error ?? null) !== null && html`<p class="notice bad" role="alert">${table?.error}</p>`}
+    ${table?.summary?.paused.map(
+      ({ group, since, reason }) =>
+        html`<p class="notice" key=${group}>
+          ${group === null ? "The whole table" : html`Group <b>${group}</b>`} is paused since
+          ${distance(since, now)}${reason === null ? "" : `: ${reason}`}
+        </p>`,
+    )}
+    ${tiles(table, points, span)}
+    ${(table?.summary ?? null) !== null && html`<${States} id=${id} summary=${table?.summary} />`}
+    <div class="row">
+      <h2>Over time</h2>
+      <span class="choice" role="group" aria-label="Time span">
+        ${spans.map(
+          ({ words, seconds: each }) =>
+            html`<button
+              key=${words}
+              aria-pressed=${each === seconds}
+              onClick=${() => setSeconds(each)}
+            >
+              ${words}
+            </button>`,
+        )}
+      </span>
+    </div>
+    ${plots(shown, span)}
+    <h2>Groups</h2>
+    ${groups.problem !== null && html`<p class="notice bad">${groups.problem}</p>`}
+    ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} />`}
+  </main>`;
+}
+
+function tiles(table: Table | null, points: readonly Point[], span: number): VNode {
+  const summary = table?.summary ?? null;
+  const manager = table?.manager ?? null;
+  const minute = points.slice(-60 / span - 1, -1);
+  const perSecond = (name: "done" | "failed"): number | null =>
+    manager === null || minute.length === 0
+      ? null
+      : minute.reduce((sum, point) => sum + point[name], 0) / (minute.length * span);
+  const tile = (title: string, value: string | null, more: string, kind = ""): VNode =>
+    html`<div class=${`tile ${kind}`} key=${title}>
+      <dt>${title}</dt>
+      <dd>${value ?? "–"}<small>${more}</small></dd>
+    </div>`;
+  const [done, failed] = [perSecond("done"), perSecond("failed")];
+  const latency = (value: Summary["runMs"]): string | null =>
+    value === null ? null : duration(value.p50);
+  const p95 = (value: Summary["runMs"]): string =>
+    value === null ? "" : `median; 95 % in ${duration(value.p95)}`;
+  const running = manager?.running ?? summary?.states.WORK.value ?? null;
+  return html`<dl class="tiles">
+    ${tile("Due", summary === null ? null : count(summary.due), summary?.oldestDueMs == null ? "nothing waits" : `oldest ${duration(summary.oldestDueMs)}`)}
+    ${tile("Running", running === null ? null : number(running), manager === null ? "" : manager.sessions === 1 ? "1 session" : `${manager.sessions} sessions`)}
+    ${tile("Finished", done === null ? null : `${rate(done)}/s`, "last minute")}
+    ${tile("Failed", failed === null ? null : `${rate(failed)}/s`, "last minute", failed !== null && failed > 0 ? "alarm" : "")}
+    ${tile("Wait", latency(summary?.waitMs ?? null), p95(summary?.waitMs ?? null))}
+    ${tile("Run time", latency(summary?.runMs ?? null), p95(summary?.runMs ?? null))}
+  </dl>`;
+}
+
+function States({ id, summary }: { id: string; summary: Summary }): VNode {
+  const total = Math.max(
+    1,
+    order.reduce((sum, state) => sum + summary.states[state].value, 0),
+  );
+  return html`<section class="panel states" aria-label="Tasks by state">
+    <svg
+      class="share"
+      width="100%"
+      height="10"
+      role="presentation"
+      preserveAspectRatio="none"
+      viewBox="0 0 1000 10"
+    >
+      ${order.map((state, index) => {
+        const before = order
+          .slice(0, index)
+          .reduce((sum, each) => sum + summary.states[each].value, 0);
+        const width = (summary.states[state].value / total) * 1000;
+        return html`<rect
+          key=${state}
+          class=${`f-${state}`}
+          x=${(before / total) * 1000}
+          width=${width}
+          height="10"
+        />`;
+      })}
+    </svg>
+    <ul>
+      ${order.map(
+        (state) =>
+          html`<li key=${state}>
+            <a href=${`/tables/${id}/tasks?state=${state}`}>
+              <span class=${`state s-${state}`}>${state}</span> ${count(summary.states[state])}
+            </a>
+          </li>`,
+      )}
+      <li class="total">${count(summary.rows)} rows</li>
+    </ul>
+  </section>`;
+}
+
+function plots(points: readonly Point[], span: number): VNode {
+  const at = points.map((point) => point.at);
+  const values = (take: (point: Point) => number | null): (number | null)[] => points.map(take);
+  const ms = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
+  return html`<div class="plots">
+    <${Plot}
+      title="Finished per second"
+      least=${4}
+      at=${at}
+      show=${rate}
+      lines=${[
+        { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
+        { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
+      ]}
+    />
+    <${Plot}
+      title="Due tasks"
+      least=${4}
+      at=${at}
+      show=${number}
+      lines=${[{ label: "due", color: "--plan", filled: true, values: values((p) => p.due) }]}
+    />
+    <${Plot}
+      title="Run time"
+      least=${10}
+      at=${at}
+      show=${duration}
+      lines=${[
+        { label: "median", color: "--work", dots: true, values: values((p) => ms(p.runP50)) },
+        { label: "95 %", color: "--take", dots: true, values: values((p) => ms(p.runP95)) },
+      ]}
+    />
+    <${Plot}
+      title="At work"
+      least=${4}
+      at=${at}
+      show=${number}
+      lines=${[
+        { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
+        { label: "sessions", color: "--faint", values: values((p) => p.sessions) },
+      ]}
+    />
+  </div>`;
+}
+
+function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
+  const { groups: list, rows, complete } = groups;
+  if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
+  return html`<div class="panel scroll">
+      <table class="groups">
+        <caption class="hidden">
+          Groups of the newest rows
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">Group</th>
+            <th scope="col">Running</th>
+            <th scope="col">Waiting</th>
+            <th scope="col">Oldest due</th>
+            <th scope="col">Done</th>
+            <th scope="col">Failed</th>
+            <th scope="col">Other</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${list.map(
+            (group) =>
+              html`<tr key=${group.group}>
+                <th scope="row">
+                  <a href=${`/tables/${id}/tasks?group=${encodeURIComponent(group.group)}`}
+                    >${group.group === "" ? "(empty)" : group.group}</a
+                  >
+                </th>
+                <td class=${group.running > 0 ? "t-WORK" : "zero"}>${number(group.running)}</td>
+                <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>${number(group.waiting)}</td>
+                <td>
+                  ${group.oldestDueMs === null ? "" : duration(Math.max(0, group.oldestDueMs))}
+                </td>
+                <td class=${group.done > 0 ? "" : "zero"}>${number(group.done)}</td>
+                <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${number(group.failed)}</td>
+                <td class=${group.other > 0 ? "" : "zero"}>${number(group.other)}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    ${!complete && html`<p class="note">Of the newest ${number(rows)} rows.</p>`}`;
+}

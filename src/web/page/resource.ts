@@ -1,0 +1,99 @@
+import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { changes, clusterChanges } from "./live.js";
+import { gate, read, Refusal } from "./session.js";
+
+export interface Resource<T> {
+  /** The last answer; null before the first. */
+  readonly value: T | null;
+  readonly problem: string | null;
+  /** Asks again at once. */
+  readonly refresh: () => void;
+}
+
+/**
+ * What the API answers at `path`, asked again when the table changed (any table without one), when
+ * `everyMs` have passed, and at most once in `leastMs`.
+ */
+export function useResource<T>(
+  path: string,
+  { table, leastMs = 400, everyMs }: { table?: string; leastMs?: number; everyMs?: number } = {},
+): Resource<T> {
+  const state: Signal<{ path: string; value: T | null; problem: string | null }> = useSignal({
+    path,
+    value: null,
+    problem: null,
+  });
+  const poller = useRef<Poller | null>(null);
+  useEffect(() => {
+    const own = new Poller(async (signal) => {
+      try {
+        state.value = { path, value: await read<T>(path, signal), problem: null };
+      } catch (error) {
+        if (signal.aborted) return;
+        const problem = error instanceof Refusal ? error.message : String(error);
+        const known = state.peek();
+        state.value = { path, value: known.path === path ? known.value : null, problem };
+      }
+    }, leastMs);
+    poller.current = own;
+    own.ask();
+    const timer = everyMs === undefined ? null : setInterval(() => own.ask(), everyMs);
+    return () => {
+      if (timer !== null) clearInterval(timer);
+      own.end();
+    };
+  }, [path]);
+  const seen = useRef<unknown>(null);
+  useSignalEffect(() => {
+    const all = [...changes.value.values()].reduce((sum, count) => sum + count, 0);
+    const news = table === undefined ? all : (changes.value.get(table) ?? 0);
+    const now = `${news} ${clusterChanges.value} ${gate.value ?? ""}`;
+    if (seen.current !== null && seen.current !== now) poller.current?.ask();
+    seen.current = now;
+  });
+  const { value, problem } = state.value;
+  return { value, problem, refresh: () => poller.current?.ask(true) };
+}
+
+/** One question at a time, and a pause between two. */
+class Poller {
+  readonly #work: (signal: AbortSignal) => Promise<void>;
+  readonly #leastMs: number;
+  readonly #ending = new AbortController();
+  #asking = false;
+  #again = false;
+  #askedAt = -Infinity;
+  #timer: number | undefined;
+
+  constructor(work: (signal: AbortSignal) => Promise<void>, leastMs: number) {
+    this.#work = work;
+    this.#leastMs = leastMs;
+  }
+
+  ask(now = false): void {
+    if (this.#ending.signal.aborted || document.visibilityState === "hidden") return;
+    if (this.#asking) {
+      this.#again = true;
+      return;
+    }
+    const pauseMs = now ? 0 : this.#askedAt + this.#leastMs - performance.now();
+    window.clearTimeout(this.#timer);
+    if (pauseMs <= 0) void this.#ask();
+    else this.#timer = window.setTimeout(() => void this.#ask(), pauseMs);
+  }
+
+  end(): void {
+    window.clearTimeout(this.#timer);
+    this.#ending.abort();
+  }
+
+  async #ask(): Promise<void> {
+    this.#asking = true;
+    this.#again = false;
+    this.#askedAt = performance.now();
+    await this.#work(this.#ending.signal);
+    this.#asking = false;
+    if (this.#again) this.ask();
+  }
+}

@@ -1,0 +1,51 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import type { Cluster } from "../schemas.js";
+import { count, duration, number } from "./format.js";
+import { managerState } from "./header.js";
+
+/** All tables at a glance. */
+export function Tables({ cluster }: { cluster: Cluster }): VNode {
+  return html`<main>
+    <h1>Tables</h1>
+    <div class="panel scroll">
+      <table class="overall">
+        <thead>
+          <tr>
+            <th scope="col">Table</th>
+            <th scope="col">Manager</th>
+            <th scope="col">Due</th>
+            <th scope="col">Oldest</th>
+            <th scope="col">Running</th>
+            <th scope="col">Done</th>
+            <th scope="col">Failed</th>
+            <th scope="col">Rows</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${cluster.tables.map((table) => {
+            const { summary, manager } = table;
+            return html`<tr key=${table.id}>
+              <th scope="row">
+                <a href=${`/tables/${table.id}`}>${table.schema}.${table.table}</a>
+                <small>${table.database} · ${table.server}</small>
+              </th>
+              <td>
+                <span class=${`dot ${managerState(table)}`}></span
+                >${table.error ?? manager?.reason ?? manager?.state ?? "not here"}
+              </td>
+              <td>${summary === null ? "" : count(summary.due)}</td>
+              <td>${summary?.oldestDueMs == null ? "" : duration(summary.oldestDueMs)}</td>
+              <td>${manager === null ? "" : number(manager.running)}</td>
+              <td>${summary === null ? "" : count(summary.states.DONE)}</td>
+              <td class=${(summary?.states.FAIL.value ?? 0) > 0 ? "t-FAIL" : ""}>
+                ${summary === null ? "" : count(summary.states.FAIL)}
+              </td>
+              <td>${summary === null ? "" : count(summary.rows)}</td>
+            </tr>`;
+          })}
+        </tbody>
+      </table>
+    </div>
+  </main>`;
+}

@@ -1,0 +1,267 @@
+import { z } from "zod";
+
+/** Every shape of the API's answers by its name, for the OpenAPI document. */
+export const models = z.registry<{ id: string }>();
+
+function model<T extends z.ZodType>(id: string, schema: T): T {
+  models.add(schema, { id });
+  return schema;
+}
+
+export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
+
+const time = z.string().meta({ description: "ISO 8601, or infinity" });
+const taskId = z
+  .string()
+  .regex(/^-?\d{1,19}$/)
+  .meta({ description: "a bigint, as text" });
+
+export const countSchema = model(
+  "Count",
+  z.object({
+    value: z.number().min(0),
+    exact: z.boolean().meta({ description: "false: an estimate of the server's planner" }),
+  }),
+);
+
+export const managerSchema = model(
+  "Manager",
+  z.object({
+    state: z.enum(["starting", "working", "waiting"]),
+    since: time,
+    reason: z.string().nullable().meta({ description: "why it waits" }),
+    running: z.int(),
+    sessions: z.int(),
+  }),
+);
+
+const names = {
+  id: z.string().meta({ description: "names the table in paths; stays the same" }),
+  server: z.string().meta({ description: "host:port, or a socket's folder" }),
+  database: z.string(),
+  schema: z.string(),
+  table: z.string(),
+};
+
+export const healthSchema = model(
+  "Health",
+  z.object({
+    status: z.enum(["ready", "not ready"]),
+    role: z.enum(["seeking", "leader", "standby", "stopping"]),
+    since: time,
+    pid: z.int(),
+    version: z.string(),
+    managers: z.array(z.object({ ...names, manager: managerSchema.nullable() }).omit({ id: true })),
+  }),
+);
+
+export const summarySchema = model(
+  "Summary",
+  z.object({
+    rows: countSchema,
+    states: z.record(z.enum(states), countSchema),
+    due: countSchema.meta({ description: "tasks in PLAN whose plan has come" }),
+    oldestDueMs: z.number().nullable().meta({ description: "how long the longest due one waits" }),
+    waitMs: z
+      .object({ p50: z.number(), p95: z.number() })
+      .nullable()
+      .meta({ description: "from plan to start, of the latest thousand rows" }),
+    runMs: z
+      .object({ p50: z.number(), p95: z.number() })
+      .nullable()
+      .meta({ description: "from start to stop, of the latest thousand rows" }),
+    paused: z.array(
+      z.object({ group: z.string().nullable(), since: time, reason: z.string().nullable() }),
+    ),
+  }),
+);
+
+export const tableSchema = model(
+  "Table",
+  z.object({
+    ...names,
+    manager: managerSchema.nullable(),
+    summary: summarySchema.nullable(),
+    error: z.string().nullable().meta({ description: "why there is no summary" }),
+  }),
+);
+
+export const clusterSchema = model(
+  "Cluster",
+  z.object({
+    role: healthSchema.shape.role,
+    ready: z.boolean(),
+    since: time,
+    version: z.string(),
+    now: time,
+    sessions: z.object({ most: z.int() }),
+    tables: z.array(tableSchema),
+  }),
+);
+
+export const pointSchema = model(
+  "Point",
+  z.object({
+    at: z.number().meta({ description: "start of the span, seconds since 1970" }),
+    started: z.number(),
+    done: z.number(),
+    failed: z.number(),
+    gone: z.number(),
+    running: z.number(),
+    sessions: z.number(),
+    runP50: z.number().nullable().meta({ description: "seconds" }),
+    runP95: z.number().nullable().meta({ description: "seconds" }),
+    due: z.number().nullable().meta({ description: "null while nobody looked" }),
+  }),
+);
+
+export const historySchema = model(
+  "History",
+  z.object({
+    spanSeconds: z.number(),
+    points: z.array(pointSchema).meta({ description: "oldest first, one for each span" }),
+  }),
+);
+
+export const groupSchema = model(
+  "Group",
+  z.object({
+    group: z.string(),
+    waiting: z.int(),
+    running: z.int(),
+    done: z.int(),
+    failed: z.int(),
+    other: z.int(),
+    oldestDueMs: z.number().nullable(),
+  }),
+);
+
+export const groupsSchema = model(
+  "Groups",
+  z.object({
+    groups: z.array(groupSchema),
+    rows: z.int().meta({ description: "how many of the newest rows these numbers are of" }),
+    complete: z.boolean().meta({ description: "whether those are all rows" }),
+  }),
+);
+
+const briefShape = {
+  id: taskId,
+  parent: taskId.nullable(),
+  state: z.string(),
+  group: z.string(),
+  plan: time,
+  start: time.nullable(),
+  stop: time.nullable(),
+  runMs: z.number().nullable(),
+  ready: z.boolean().nullable().meta({ description: "due, not due yet, or null: does not wait" }),
+  pid: z.int().nullable(),
+  remote: z.boolean(),
+  input: z.string().meta({ description: "at most its first 300 characters" }),
+  error: z.string().nullable().meta({ description: "at most its first 300 characters" }),
+  output: z
+    .string()
+    .nullable()
+    .meta({ description: "at most its first 300 characters; null also when it is long" }),
+  outputBytes: z.number().nullable(),
+};
+
+export const briefTaskSchema = model("BriefTask", z.object(briefShape));
+
+export const tasksSchema = model(
+  "Tasks",
+  z.object({
+    tasks: z.array(briefTaskSchema).meta({ description: "newest first" }),
+    next: taskId.nullable().meta({ description: "give it as `before` to go on; null at the end" }),
+    looked: z.int().meta({ description: "how many rows were looked through" }),
+  }),
+);
+
+const longText = z.object({
+  text: z.string().meta({ description: "at most its first 256 K characters" }),
+  bytes: z.number().meta({ description: "of the whole" }),
+});
+
+export const taskSchema = model(
+  "Task",
+  z.object({
+    ...briefShape,
+    take: time.nullable(),
+    active: z.string(),
+    live: z.string(),
+    repeat: z.string(),
+    timeout: z.string(),
+    keep: z.string(),
+    count: z.int(),
+    max: z.int(),
+    crash: z.int(),
+    atomic: z.boolean(),
+    delete: z.boolean(),
+    drift: z.boolean(),
+    save: z.boolean(),
+    data: longText.nullable(),
+    input: longText,
+    output: longText.nullable(),
+    error: longText.nullable(),
+    remote: z.string().nullable().meta({ description: "where it runs, without secrets" }),
+  }),
+);
+
+export const taskPageSchema = model(
+  "TaskPage",
+  z.object({
+    task: taskSchema,
+    parents: z.array(briefTaskSchema).meta({ description: "nearest first, at most 20" }),
+    children: z.array(briefTaskSchema).meta({ description: "oldest first, at most 50" }),
+    childrenComplete: z
+      .boolean()
+      .meta({ description: "false: only the rows soon after the task were looked through" }),
+  }),
+);
+
+export const changedTaskSchema = model(
+  "ChangedTask",
+  z.object({ id: taskId, state: z.string().meta({ description: "the one it has now" }) }),
+);
+
+export const problemSchema = model(
+  "Problem",
+  z.object({ error: z.object({ code: z.string(), message: z.string() }) }),
+);
+
+export const tablePathSchema = z.strictObject({ table: z.string() });
+export const taskPathSchema = tablePathSchema.extend({ id: taskId });
+
+const moment = z.iso.datetime({ offset: true });
+
+export const taskFilterSchema = z.strictObject({
+  state: z
+    .string()
+    .regex(/^[A-Z]+(,[A-Z]+)*$/)
+    .optional()
+    .meta({ description: "one or several states, with commas between" }),
+  group: z.string().optional(),
+  text: z.string().min(1).max(200).optional().meta({ description: "part of input or error" }),
+  from: moment.optional().meta({ description: "plan not before" }),
+  to: moment.optional().meta({ description: "plan before" }),
+  before: taskId.optional().meta({ description: "only tasks with a smaller id" }),
+  limit: z.coerce.number().int().min(1).max(200).default(50),
+});
+
+export type Count = z.infer<typeof countSchema>;
+export type Manager = z.infer<typeof managerSchema>;
+export type Health = z.infer<typeof healthSchema>;
+export type Summary = z.infer<typeof summarySchema>;
+export type Table = z.infer<typeof tableSchema>;
+export type Cluster = z.infer<typeof clusterSchema>;
+export type Point = z.infer<typeof pointSchema>;
+export type History = z.infer<typeof historySchema>;
+export type Group = z.infer<typeof groupSchema>;
+export type Groups = z.infer<typeof groupsSchema>;
+export type BriefTask = z.infer<typeof briefTaskSchema>;
+export type Tasks = z.infer<typeof tasksSchema>;
+export type Task = z.infer<typeof taskSchema>;
+export type TaskPage = z.infer<typeof taskPageSchema>;
+export type TaskFilter = z.infer<typeof taskFilterSchema>;
+export type ChangedTask = z.infer<typeof changedTaskSchema>;
+export type TaskState = (typeof states)[number];

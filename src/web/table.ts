@@ -1,0 +1,82 @@
+import { createHash } from "node:crypto";
+import { taskTable, type TaskTable } from "../manager/table.js";
+import type { Entry } from "../shared/config/types.js";
+import { Connections } from "./connections.js";
+import { History } from "./history.js";
+import { latencies } from "./queries/latencies.js";
+import { pauses } from "./queries/pauses.js";
+import { stateCounts } from "./queries/stateCounts.js";
+import { waiting } from "./queries/waiting.js";
+import type { Summary } from "./schemas.js";
+import { Watch } from "./watch.js";
+
+/** A summary is asked for so often at most, however many look, in ms. */
+const freshMs = 1_000;
+
+/** A task table as the web sees it. */
+export class WebTable {
+  /** Names it in paths: the same for the same entry, whatever else is configured. */
+  readonly id: string;
+  readonly key: string;
+  readonly entry: Entry;
+  readonly names: {
+    readonly server: string;
+    readonly database: string;
+    readonly schema: string;
+    readonly table: string;
+  };
+  readonly table: TaskTable;
+  readonly connections: Connections;
+  readonly watch: Watch;
+  readonly history: History;
+  #summary: { readonly at: number; readonly value: Promise<Summary> } | null = null;
+
+  constructor(entry: Entry, history = new History()) {
+    const { target, schema, table } = entry;
+    this.id = createHash("sha256").update(entry.key).digest("hex").slice(0, 8);
+    this.key = entry.key;
+    this.entry = entry;
+    this.names = {
+      server: target.host.startsWith("/") ? target.host : `${target.host}:${target.port}`,
+      database: target.database,
+      schema,
+      table,
+    };
+    this.table = taskTable(schema, table);
+    this.connections = new Connections(target);
+    this.watch = new Watch(target, this.table);
+    this.history = history;
+  }
+
+  /** @throws WebProblem, and what the server says */
+  async summary(): Promise<Summary> {
+    const now = performance.now();
+    if (this.#summary === null || now - this.#summary.at > freshMs) {
+      this.#summary = { at: now, value: this.#ask() };
+    }
+    return await this.#summary.value;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.connections.close(), this.watch.close()]);
+  }
+
+  async #ask(): Promise<Summary> {
+    return await this.connections.read(async (client) => {
+      const { rows, states } = await stateCounts(client, this.table);
+      const { due, later, oldestDueMs } = await waiting(client, this.table);
+      const latency = await latencies(client, this.table);
+      const paused = await pauses(client, this.table);
+      this.history.sample(due.value);
+      const PLAN = { value: due.value + later.value, exact: due.exact && later.exact };
+      return {
+        rows,
+        states: rows.exact ? states : { ...states, PLAN },
+        due,
+        oldestDueMs,
+        ...latency,
+        paused,
+      };
+    });
+  }
+}

@@ -1,0 +1,49 @@
+import { isDeepStrictEqual } from "node:util";
+import type { Entry } from "../shared/config/types.js";
+import { WebProblem } from "./problem.js";
+import { WebTable } from "./table.js";
+
+/** The tables of the configuration, as it is now. */
+export class WebTables {
+  #tables: readonly WebTable[] = [];
+  readonly #closing = new Set<Promise<void>>();
+
+  get all(): readonly WebTable[] {
+    return this.#tables;
+  }
+
+  /** Goes by these entries from now on; connections of others are closed. */
+  use(entries: readonly Entry[]): void {
+    const before = new Map(this.#tables.map((table) => [table.key, table]));
+    this.#tables = entries.map((entry) => {
+      const known = before.get(entry.key);
+      if (known !== undefined && isDeepStrictEqual(known.entry.target, entry.target)) {
+        before.delete(entry.key);
+        return known;
+      }
+      return new WebTable(entry, known?.history);
+    });
+    for (const table of before.values()) this.#close(table);
+  }
+
+  /** @throws WebProblem NOT_FOUND */
+  byId(id: string): WebTable {
+    const table = this.#tables.find((each) => each.id === id);
+    if (table === undefined) throw new WebProblem("NOT_FOUND", "there is no table of that id");
+    return table;
+  }
+
+  byKey(key: string): WebTable | null {
+    return this.#tables.find((each) => each.key === key) ?? null;
+  }
+
+  async close(): Promise<void> {
+    for (const table of this.#tables) this.#close(table);
+    await Promise.all(this.#closing);
+  }
+
+  #close(table: WebTable): void {
+    const closing = table.close().finally(() => this.#closing.delete(closing));
+    this.#closing.add(closing);
+  }
+}

@@ -1,0 +1,301 @@
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeEach, describe, it } from "node:test";
+import type { BrowserContextOptions, Page } from "playwright-core";
+import { browser, noBrowser } from "../support/browser.js";
+import { createDatabase } from "../support/database.js";
+import { startProcess, temporaryFolder } from "../support/process.js";
+import { insertTask, waitForState } from "../support/waitFor.js";
+import { token, Web } from "../support/web.js";
+
+/** How long the page may take to show something before a test counts as hanging, in ms. */
+const patienceMs = 60_000;
+/** Named, the screenshots are left there. */
+const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
+
+const database = await createDatabase();
+const client = await database.connect();
+
+beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
+
+async function start(): Promise<{ web: Web; table: string; end: () => Promise<void> }> {
+  const program = await startProcess({
+    config: {
+      url: database.url,
+      "pg_http.listen": "127.0.0.1:0",
+      "pg_http.token": token,
+      "pg_task.sleep": 100,
+    },
+  });
+  const web = await Web.of(program);
+  await program.line("ready");
+  return {
+    web,
+    table: await web.tableId(),
+    end: async () => assert.equal((await program.end()).code, 0),
+  };
+}
+
+/** A page of a browser's own that has the token, and fails the test for whatever goes wrong in it. */
+async function open(
+  web: Web,
+  path: string,
+  options: BrowserContextOptions & { readonly token?: string | null } = {},
+): Promise<{ page: Page; mistakes: string[] }> {
+  const context = await (await browser()).newContext(options);
+  context.setDefaultTimeout(patienceMs);
+  const page = await context.newPage();
+  const mistakes: string[] = [];
+  page.on("pageerror", (error) => mistakes.push(error.message));
+  page.on("console", (message) => {
+    // A refused request is said there as well.
+    if (message.type() === "error" && !/status of 4\d\d/.test(message.text())) {
+      mistakes.push(message.text());
+    }
+  });
+  const given = options.token === undefined ? web.token : options.token;
+  if (given !== null) await page.goto(`${web.url}/#token=${given}`);
+  await page.goto(`${web.url}${path}`);
+  return { page, mistakes };
+}
+
+const row = (id: string): string => `tr[data-id="${id}"]`;
+const inState = (id: string, state: string): string => `${row(id)} .state.s-${state}`;
+
+describe("the page", { skip: noBrowser }, () => {
+  it("shows a task that SQL inserts as planned, at work and done, without a reload", async () => {
+    const { web, table, end } = await start();
+    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    await page.getByText("No tasks yet").waitFor();
+    await page.evaluate("window.notReloaded = true");
+
+    await client.query("SELECT pg_advisory_lock(1)");
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO task (input, plan) VALUES
+       ('SELECT ''so it ends'' FROM pg_advisory_lock_shared(1)', now() + interval '1 day') RETURNING id`,
+    );
+    const id = rows[0]?.id ?? "";
+    await page.locator(inState(id, "PLAN")).waitFor();
+    await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+    await page.locator(inState(id, "WORK")).waitFor();
+    await client.query("SELECT pg_advisory_unlock(1)");
+    await page.locator(inState(id, "DONE")).waitFor();
+    await page.locator(row(id)).getByText("so it ends", { exact: true }).waitFor();
+    assert.equal(await page.evaluate("window.notReloaded"), true);
+
+    await client.query("DELETE FROM task");
+    await page.getByText("No tasks yet").waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("stops a running task, runs it again, and runs a planned one now", async () => {
+    const { web, table, end } = await start();
+    const id = await insertTask(client, "SELECT pg_sleep(3600)");
+    await waitForState(client, id, "WORK");
+    const { page, mistakes } = await open(web, `/tables/${table}/tasks/${id}`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    assert.equal((await waitForState(client, id, "WORK")).crash, 0, "it asks before it stops");
+    await page.getByRole("button", { name: "Stop it?" }).click();
+    await waitForState(client, id, "STOP");
+    await page.locator("main .state.s-STOP").first().waitFor();
+    await page.locator("pre", { hasText: "canceling statement" }).waitFor();
+
+    await client.query("UPDATE task SET input = 'SELECT 42' WHERE id = $1", [id]);
+    await page.getByRole("button", { name: "Retry" }).click();
+    await page.locator("pre", { hasText: "42" }).last().waitFor();
+    assert.equal((await waitForState(client, id, "DONE")).output, "42");
+
+    const { rows } = await client.query<{ id: string }>(
+      "INSERT INTO task (input, plan) VALUES ('SELECT 43', now() + interval '1 day') RETURNING id",
+    );
+    const later = rows[0]?.id ?? "";
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    await page.locator(row(later)).getByRole("button", { name: "Run now" }).click();
+    await page.locator(inState(later, "DONE")).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("asks for the token where there is none, and says when it is wrong", async () => {
+    const { web, end } = await start();
+    const { page } = await open(web, "/", { token: null });
+    await page.getByLabel("Token").waitFor();
+    assert.equal(await page.locator("table, .tile").count(), 0);
+    await page.getByLabel("Token").fill("not-it");
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.getByText("That token is not the right one").waitFor();
+    await page.getByLabel("Token").fill(token);
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.locator(".tile").first().waitFor();
+    assert.doesNotMatch(page.url(), new RegExp(token));
+    await page.context().close();
+
+    const { page: linked } = await open(web, "/", { token: "stale" });
+    await linked.getByText("That token is not the right one").waitFor();
+    await linked.context().close();
+    await end();
+  });
+
+  it("shows markup and script in a task's texts as text", async () => {
+    const { web, table, end } = await start();
+    const evil = `<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">`;
+    const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0 AS "${evil}"`, evil);
+    await waitForState(client, id, "FAIL");
+    await client.query(`UPDATE task SET data = $1, error = $1 || error WHERE id = $2`, [evil, id]);
+    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    for (const path of ["/tasks", `/tasks/${id}`, ""]) {
+      await page.goto(`${web.url}/tables/${table}${path}`);
+      await page.getByText(evil).first().waitFor();
+      assert.equal(await page.locator("main script, main img").count(), 0, path);
+    }
+    await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
+    for (const title of ["Input", "Error", "Output", "Data"]) {
+      await page.getByLabel(title, { exact: true }).filter({ hasText: evil }).waitFor();
+    }
+    assert.equal(await page.evaluate("window.hacked"), undefined);
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("pages through a hundred thousand tasks, and finds the few among them", async () => {
+    await client.query(
+      `INSERT INTO task (input, state, start, stop, output, "group", plan)
+       SELECT 'SELECT ' || i, 'DONE', now(), now(), i, 'group ' || i % 7, now()
+       FROM generate_series(1, 100000) AS i`,
+    );
+    await client.query(
+      "UPDATE task SET state = 'FAIL', error = 'ERROR:  needle', output = '' WHERE id IN (77, 50000)",
+    );
+    await client.query("ANALYZE task");
+    const { web, table, end } = await start();
+    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    const ids = async (): Promise<string[]> =>
+      await page.locator("tr[data-id] th").allTextContents();
+    const range = (from: number, to: number): string[] =>
+      Array.from({ length: from - to + 1 }, (_, index) => String(from - index));
+    await page.locator(row("100000")).waitFor();
+    assert.deepEqual(await ids(), range(100_000, 99_951));
+    await page.getByRole("button", { name: "Older" }).click();
+    await page.locator(row("99950")).waitFor();
+    assert.deepEqual(await ids(), range(99_950, 99_901));
+    await page.getByRole("button", { name: "Newest" }).click();
+    await page.locator(row("100000")).waitFor();
+
+    const text = page.getByLabel("Text in input or error");
+    await text.fill("needle");
+    const found = async (id: string): Promise<void> => {
+      // It stops looking when that takes long, and says so.
+      await page.locator(row("100000")).waitFor({ state: "detached" });
+      const further = page.getByRole("button", { name: /Older|Look further/ });
+      while ((await page.locator(row(id)).count()) === 0) {
+        await page.locator(row(id)).or(further).first().waitFor();
+        if ((await page.locator(row(id)).count()) === 0) await further.click();
+      }
+    };
+    await found("50000");
+    await found("77");
+    await page.goto(`${web.url}/tables/${table}`);
+    await page.getByText(/≈ \S+ rows/).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("can be used by keyboard alone, and on a phone without scrolling sideways", async () => {
+    const { web, table, end } = await start();
+    const id = await insertTask(client, `SELECT '${"long ".repeat(100)}'`);
+    await waitForState(client, id, "DONE");
+    const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
+    const { page, mistakes } = await open(web, `/tables/${table}/tasks`, phone);
+    for (const path of ["/tasks", `/tasks/${id}`, ""]) {
+      await page.goto(`${web.url}/tables/${table}${path}`);
+      await page.locator("main .panel").first().waitFor();
+      const wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+      assert.equal(wide, 0, path);
+    }
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    const link = page.locator(`${row(id)} a`);
+    await link.waitFor();
+    await link.focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: `Task ${id}` }).waitFor();
+    await page.goBack();
+    await link.waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  for (const colorScheme of ["light", "dark"] as const) {
+    it(`is drawn ${colorScheme} where the system is, and the other way after a switch`, async () => {
+      const { web, table, end } = await start();
+      const task = await furnish();
+      const viewport = { width: 1180, height: 760 };
+      const { page, mistakes } = await open(web, `/tables/${table}`, { colorScheme, viewport });
+      await mkdir(images, { recursive: true });
+      const shoot = async (name: string): Promise<void> => {
+        await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });
+      };
+      await page.locator("canvas").nth(3).waitFor();
+      await page.locator("table.groups tbody tr").nth(4).waitFor();
+      await shoot("overview");
+      await page.goto(`${web.url}/tables/${table}/tasks`);
+      await page.locator("tr[data-id]").nth(10).waitFor();
+      await shoot("tasks");
+      await page.goto(`${web.url}/tables/${table}/tasks/${task}`);
+      await page.locator(".chain .child").first().waitFor();
+      await shoot("task");
+      const background = (): Promise<unknown> =>
+        page.evaluate("getComputedStyle(document.body).backgroundColor");
+      const before = await background();
+      await page.getByRole("button", { name: /^Switch to/ }).click();
+      assert.notEqual(await background(), before);
+      await page.reload();
+      await page.locator(".chain .child").first().waitFor();
+      assert.notEqual(await background(), before, "it is remembered");
+      assert.deepEqual(mistakes, []);
+      await page.setViewportSize({ width: 390, height: 780 });
+      await page.getByRole("button", { name: /^Switch to/ }).click();
+      await page.goto(`${web.url}/tables/${table}/tasks`);
+      await page.locator("tr[data-id]").nth(5).waitFor();
+      await shoot("phone");
+      await page.context().close();
+      await end();
+    });
+  }
+});
+
+/** Tasks of every kind; the id of one that has a child. */
+async function furnish(): Promise<string> {
+  const groups = ["mail", "reports", "import", "billing", "cleanup"];
+  await client.query(
+    `INSERT INTO task ("group", max, input)
+     SELECT ($1::text[])[1 + i % 5], 3, CASE
+       WHEN i % 23 = 0 THEN 'SELECT total / 0 FROM orders_of(' || i || ')'
+       ELSE 'SELECT pg_sleep(' || round((i % 7) / 40.0, 3) || '), ''order ' || i || ' sent''' END
+     FROM generate_series(1, 180) AS i`,
+    [groups],
+  );
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task ("group", input) VALUES ('import', $1) RETURNING id`,
+    [
+      `-- one task for each file\nINSERT INTO task ("group", input)\nSELECT 'import', format('SELECT %L AS file, %s AS lines', name, lines)\nFROM (VALUES ('a.csv', 1240), ('b.csv', 87)) AS f(name, lines)`,
+    ],
+  );
+  const id = rows[0]?.id ?? "";
+  await waitForState(client, id, "DONE");
+  await client.query(
+    `INSERT INTO task ("group", input, plan) VALUES
+     ('reports', 'CALL refresh_report(7)', now() + interval '8 hours'),
+     ('mail', 'SELECT send_digest()', now() + interval '20 minutes')`,
+  );
+  const running = await insertTask(client, "SELECT pg_sleep(3600)", "reports");
+  await insertTask(client, "VACUUM ANALYZE orders", "reports");
+  await waitForState(client, running, "WORK");
+  return id;
+}
