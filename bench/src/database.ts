@@ -51,6 +51,8 @@ export class Databases {
 
 export async function connect(url: string): Promise<Client> {
   const client = new Client({ connectionString: url, application_name: "bench" });
+  // Its queries fail as well when it is lost.
+  client.on("error", () => {});
   await client.connect();
   return client;
 }
