@@ -24,15 +24,17 @@ await pgTask.start({
   ],
 });
 
+/** What a new row of a table gets. */
+async function inserted(table: string): Promise<unknown> {
+  const { rows } = await client.query(
+    `INSERT INTO ${table} (input) VALUES ('SELECT 1') RETURNING timeout::text, max`,
+  );
+  return rows[0];
+}
+
 test("§2 an entry's pg_task. parameter is the default of its table, and of no other", async () => {
-  const of = async (table: string): Promise<unknown> => {
-    const { rows } = await client.query(
-      `INSERT INTO ${table} (input) VALUES ('SELECT 1') RETURNING timeout::text, max`,
-    );
-    return rows[0];
-  };
-  assert.deepEqual(await of("plain"), { timeout: "00:01:00", max: 0 });
-  assert.deepEqual(await of("special"), { timeout: "00:02:00", max: 5 });
+  assert.deepEqual(await inserted("plain"), { timeout: "00:01:00", max: 0 });
+  assert.deepEqual(await inserted("special"), { timeout: "00:02:00", max: 5 });
 });
 
 test("§2 ALTER DATABASE and ALTER ROLE of the settings need a superuser, or its grant from 15 on", async () => {
