@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
-import { it, mock } from "node:test";
+import { once } from "node:events";
+import { connect, createServer, type Socket } from "node:net";
+import { after, it, mock } from "node:test";
 import { createLog } from "../../src/shared/log.js";
 import { Leadership } from "../../src/supervisor/leadership.js";
 import { createDatabase } from "../support/database.js";
@@ -7,12 +9,15 @@ import { createDatabase } from "../support/database.js";
 const database = await createDatabase("empty");
 const log = createLog({ level: "silent", name: "test", write: () => {} });
 
-function seek(name: string): {
+function seek(
+  name: string,
+  port = database.target.port,
+): {
   readonly leadership: Leadership;
   readonly leads: Promise<unknown>;
   readonly standsBy: Promise<unknown>;
 } {
-  const leadership = new Leadership({ target: database.target, name, log });
+  const leadership = new Leadership({ target: { ...database.target, port }, name, log });
   const leads = new Promise<void>((resolve) => leadership.once("leader", resolve));
   const standsBy = new Promise<void>((resolve) => leadership.once("standby", resolve));
   leadership.start();
@@ -68,4 +73,56 @@ it("leads beside a cluster of another name", async () => {
   const other = seek("other");
   await Promise.all([one.leads, other.leads]);
   await Promise.all([one.leadership.stop(), other.leadership.stop()]);
+});
+
+/** A way to the server on which nothing comes through any more once it is cut, and nobody is told. */
+async function startCable(): Promise<{ readonly port: number; readonly cut: () => void }> {
+  const sockets: Socket[] = [];
+  let whole = true;
+  const server = createServer((socket) => {
+    const onward = connect(database.target.port, database.target.host);
+    for (const [from, to] of [
+      [socket, onward],
+      [onward, socket],
+    ] as const) {
+      sockets.push(from);
+      from.on("error", () => {});
+      from.on("data", (data) => (whole || !early.has(socket)) && to.write(data));
+      from.on("end", () => (whole || !early.has(socket)) && to.end());
+    }
+    if (whole) early.add(socket);
+  });
+  const early = new Set<Socket>();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const address = server.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  return { port, cut: () => (whole = false) };
+}
+
+it("gives up a connection on which nothing is answered any more, and seeks anew", async () => {
+  const cable = await startCable();
+  const client = await database.connect();
+  mock.timers.enable({ apis: ["setTimeout"] });
+  try {
+    const { leadership, leads } = seek("cut", cable.port);
+    await leads;
+    cable.cut();
+    const seeks = new AbortController();
+    // The server has not noticed that the connection is gone, so the lock is still held.
+    leadership.once("standby", () => seeks.abort());
+    while (!seeks.signal.aborted) {
+      mock.timers.tick(1000);
+      await client.query("SELECT pg_sleep(0.05)");
+    }
+    const stopped = leadership.stop();
+    mock.timers.tick(2000);
+    await stopped;
+  } finally {
+    mock.timers.reset();
+  }
 });

@@ -79,7 +79,9 @@ it("takes over from a leader that stops, after that one's last task", async () =
 it("leads nobody into running managers twice, whoever loses the connection", async () => {
   const { leader, standby } = await startPair();
   const { rows } = await client.query<{ pid: number }>(
-    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid",
+    // Those of other databases are other tests'.
+    `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid
+     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
     [0x70677401],
   );
   await client.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
