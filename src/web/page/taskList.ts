@@ -6,13 +6,11 @@ import { Actions } from "./actions.js";
 import { goTo, setQuery } from "./address.js";
 import { bytes, distance, duration, firstLine, moment, number } from "./format.js";
 import { useResource } from "./resource.js";
+import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
-/** How long typing is left to rest before it is looked for, in ms. */
-const typingMs = 250;
-
 /** The tasks of a table, newest first, as they are now. */
 export function TaskList({
   id,
@@ -86,7 +84,6 @@ function Filters(props: {
   change: (name: string, to: string) => void;
 }): VNode {
   const { query, change } = props;
-  const timer = useRef<number | undefined>(undefined);
   const chosen = (query.get("state") ?? "").split(",").filter((state) => state !== "");
   const toggle = (state: string): void => {
     const next = chosen.includes(state)
@@ -94,13 +91,6 @@ function Filters(props: {
       : [...chosen, state];
     change("state", next.join(","));
   };
-  const typed = (name: string) => (event: Event) => {
-    const { target } = event;
-    if (!(target instanceof HTMLInputElement)) return;
-    window.clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => change(name, target.value), typingMs);
-  };
-  useEffect(() => () => window.clearTimeout(timer.current), []);
   return html`<div class="filters" role="search">
     <span class="choice" role="group" aria-label="States">
       ${states.map(
@@ -115,20 +105,18 @@ function Filters(props: {
           </button>`,
       )}
     </span>
-    <input
-      type="search"
-      placeholder="Group"
-      aria-label="Group, as a whole"
-      value=${query.get("group") ?? ""}
-      onInput=${typed("group")}
+    <${SearchBox}
+      words="Group"
+      label="Group, as a whole"
+      text=${query.get("group") ?? ""}
+      find=${(text: string) => change("group", text)}
     />
-    <input
-      type="search"
-      class="wide"
-      placeholder="Text in input or error"
-      aria-label="Text in input or error"
-      value=${query.get("text") ?? ""}
-      onInput=${typed("text")}
+    <${SearchBox}
+      wide=${true}
+      words="Text in input or error"
+      label="Text in input or error"
+      text=${query.get("text") ?? ""}
+      find=${(text: string) => change("text", text)}
     />
   </div>`;
 }

@@ -1,0 +1,37 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+/** How long typing is left to rest before it is looked for, in ms. */
+const typingMs = 250;
+
+/** A text to look for; `find` is called with it when typing rests. */
+export function SearchBox(props: {
+  words: string;
+  label: string;
+  text: string;
+  wide?: boolean;
+  find: (text: string) => void;
+}): VNode {
+  const { words, label, text, wide = false } = props;
+  const [typed, setTyped] = useState(text);
+  const find = useRef(props.find);
+  find.current = props.find;
+  useEffect(() => setTyped(text), [text]);
+  useEffect(() => {
+    if (typed === text) return undefined;
+    const timer = setTimeout(() => find.current(typed), typingMs);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  const input = (event: Event): void => {
+    if (event.target instanceof HTMLInputElement) setTyped(event.target.value);
+  };
+  return html`<input
+    type="search"
+    class=${wide ? "wide" : ""}
+    placeholder=${words}
+    aria-label=${label}
+    value=${typed}
+    onInput=${input}
+  />`;
+}
