@@ -63,9 +63,6 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "cancelled":
           executor?.cancelled(message.session, message.id);
           break;
-        case "recall":
-          executor?.recall(message.sessions);
-          break;
         case "close":
           executor?.close(message.sessions);
           break;

@@ -410,7 +410,8 @@ export class Sessions {
 
   /** While anything waits behind a front, or has come to be one without its row saying so. */
   #watchFronts(): void {
-    this.#watch ??= setTimeout(() => {
+    if (this.#watch !== null) return;
+    this.#watch = setTimeout(() => {
       this.#watch = null;
       this.#lookAtFronts();
     }, slowMs / 2);
