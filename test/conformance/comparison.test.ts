@@ -92,6 +92,8 @@ test("docs/pg_task.md has every parameter that the extension has as well", () =>
     "pg_conf.threads",
     "pg_conf.name",
     "pg_conf.log",
+    "pg_http.listen",
+    "pg_http.token",
   ]);
   const named = new Set([...text.matchAll(/`(?:pg_task\.)?([a-z_.]+)`/g)].map(([, name]) => name));
   const missing = parameters

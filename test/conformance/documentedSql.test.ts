@@ -31,7 +31,7 @@ function examples(file: string): string[] {
   return [...text.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
     sql
       .replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`)
-      .replaceAll(/\bTO producer\b/g, `TO ${producer}`),
+      .replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`),
   );
 }
 
