@@ -73,8 +73,8 @@ export class Ledgers {
   async #empty(client: Client): Promise<boolean> {
     const idle = other(this.#inUse);
     try {
-      await emptyLedger(client, this.#table, idle);
-      this.#log.debug({ ledger: idle }, "ledger emptied");
+      if (await emptyLedger(client, this.#table, idle))
+        this.#log.debug({ ledger: idle }, "ledger emptied");
       this.#said = false;
       return true;
     } catch (error) {

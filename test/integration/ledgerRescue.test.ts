@@ -214,6 +214,7 @@ test("a ledger is not emptied, nor anybody held up, while a run is entered or th
   const first = ledgers.next();
   assert.equal(first, 1);
   const id = await orphan();
+  await user.query("INSERT INTO task_ledger_2 VALUES ($1, 0, true)", [id]);
   await user.query("BEGIN");
   await user.query("INSERT INTO task_ledger_2 VALUES ($1, 1, true)", [id]);
   await ledgers.tend(manager);
@@ -223,7 +224,8 @@ test("a ledger is not emptied, nor anybody held up, while a run is entered or th
   await user.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   await assert.rejects(emptyLedger(manager, table, 2), { code: "55P03" });
   await user.query("ROLLBACK");
-  await emptyLedger(manager, table, 2);
+  assert.equal(await emptyLedger(manager, table, 2), true);
+  assert.equal(await emptyLedger(manager, table, 2), false);
 });
 
 test("ledgers take turns as runs come, each emptied before it is used again", async () => {

@@ -219,11 +219,12 @@ test("the task table has its primary key and its three partial indexes", async (
   );
 });
 
-test("the task table has its three triggers", async () => {
+test("the task table has its four triggers", async () => {
   const { rows } = await client.query<{ name: string; function: string }>(
     "SELECT tgname AS name, tgfoid::regproc::text AS function FROM pg_trigger WHERE tgrelid = 'task'::regclass ORDER BY 1",
   );
   assert.deepEqual(rows, [
+    { name: "task_own_delete", function: "task_wake_up" },
     { name: "task_ready_insert", function: "task_ready" },
     { name: "task_ready_update", function: "task_ready" },
     { name: "task_wake_up", function: "task_wake_up" },
