@@ -183,8 +183,7 @@ export class Session {
 
   #returnQueue(wanted: (run: Run) => boolean = () => true): void {
     for (const run of this.#queue.splice(0)) {
-      if (wanted(run))
-        this.#events.result({ outcome: "returned", session: this.#id, id: run.id });
+      if (wanted(run)) this.#events.result({ outcome: "returned", session: this.#id, id: run.id });
       else this.#queue.push(run);
     }
   }

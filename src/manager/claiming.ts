@@ -34,7 +34,11 @@ export interface Claimed {
 /** A claim that is to be sent, and what it is made from. */
 interface Plan extends ClaimRequest {
   readonly offered: readonly OfferedSession[];
-  readonly chosen: readonly { readonly group: Group; readonly head: Head | null; readonly most: number }[];
+  readonly chosen: readonly {
+    readonly group: Group;
+    readonly head: Head | null;
+    readonly most: number;
+  }[];
 }
 
 /**

@@ -84,7 +84,11 @@ export class Lookout {
    */
   async look(
     client: Client,
-    request: { readonly pressed: boolean; readonly watch: boolean; readonly except: readonly string[] },
+    request: {
+      readonly pressed: boolean;
+      readonly watch: boolean;
+      readonly except: readonly string[];
+    },
   ): Promise<Looked> {
     this.#changed ||= request.watch;
     const now = performance.now();

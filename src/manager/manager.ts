@@ -28,6 +28,9 @@ import { taskTable, type TaskTable } from "./table.js";
 import { Turn } from "./turn.js";
 import { Workforce } from "./workforce.js";
 
+/** How long results may gather while all sessions have enough to do, in ms, and how many. */
+const gatherMs = 4;
+const manyResults = 200;
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 500;
 /** How long results may fail to reach their rows when everything else has ended, in ms. */
@@ -67,6 +70,8 @@ export class Manager implements LifecycleHooks {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #draining = false;
+  /** Runs while results gather for a turn. */
+  #gathering: NodeJS.Timeout | null = null;
   #work: Promise<void> = Promise.resolve();
   #whenChanged: (() => void)[] = [];
   /** Results left when one was last written, and when to give up unless there are fewer. */
@@ -111,6 +116,7 @@ export class Manager implements LifecycleHooks {
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
+      runTimes,
       send: this.#send,
       longestPauseMs: () =>
         this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
@@ -189,10 +195,11 @@ export class Manager implements LifecycleHooks {
 
   #sessionEvents(): SessionEvents {
     return {
-      changed: () => {
+      changed: (urgent) => {
         for (const each of this.#whenChanged.splice(0)) each();
         this.#workforce.letGo();
-        this.#bell.ring();
+        if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
+        else this.#gathering ??= setTimeout(() => this.#gathered(), gatherMs);
       },
       result: (result, owner, { hash, max }) => this.#outbox.add(result, owner, { hash, max }),
       started: (task) => this.#starts.add(task),
@@ -205,6 +212,11 @@ export class Manager implements LifecycleHooks {
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
     };
+  }
+
+  #gathered(): void {
+    this.#gathering = null;
+    this.#bell.ring();
   }
 
   #executorParameters(): ExecutorParameters {

@@ -16,7 +16,10 @@ export interface ReturnedTask extends OwnedTask {
 export class Outbox {
   #results: OwnedResult[] = [];
   #returns: ReturnedTask[] = [];
-  readonly #held: { results: OwnedResult[]; returns: ReturnedTask[] } = { results: [], returns: [] };
+  readonly #held: { results: OwnedResult[]; returns: ReturnedTask[] } = {
+    results: [],
+    returns: [],
+  };
 
   add(result: RunResult, owner: string, due?: ReturnedTask["due"]): void {
     if (result.outcome === "ended") this.#results.push({ ...result, owner });

@@ -92,9 +92,7 @@ test("whatever happens, the next group is the one that the rule says", () => {
           ([, { max, running, waiting, paused }]) =>
             max >= running && !paused && Math.min(Infinity, ...waiting) >= running,
         )
-        .toSorted(
-          ([, a], [, b]) => b.max - b.running - (a.max - a.running) || Number(a.id - b.id),
-        )
+        .toSorted(([, a], [, b]) => b.max - b.running - (a.max - a.running) || Number(a.id - b.id))
         .map(([, { max, running, id }]) => [max - running, id]);
       const taken = [];
       for (let next = groups.next(); next !== null; next = groups.next()) {
