@@ -37,6 +37,9 @@ import { Turn } from "./turn.js";
 import { WakeUps } from "./wakeUps.js";
 import { Workforce } from "./workforce.js";
 
+/** How long results may gather while all sessions have enough to do, in ms, and how many. */
+const gatherMs = 4;
+const manyResults = 200;
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 500;
 /** How long results may fail to reach their rows when everything else has ended, in ms. */
@@ -78,6 +81,8 @@ export class Manager implements LifecycleHooks {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #draining = false;
+  /** Runs while results gather for a turn. */
+  #gathering: NodeJS.Timeout | null = null;
   #work: Promise<void> = Promise.resolve();
   #whenChanged: (() => void)[] = [];
   /** Results left when one was last written, and when to give up unless there are fewer. */
@@ -124,6 +129,7 @@ export class Manager implements LifecycleHooks {
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
+      runTimes,
       send: this.#send,
       longestPauseMs: () =>
         this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
@@ -210,11 +216,12 @@ export class Manager implements LifecycleHooks {
 
   #sessionEvents(): SessionEvents {
     return {
-      changed: () => {
+      changed: (urgent) => {
         for (const each of this.#whenChanged.splice(0)) each();
         this.#workforce.letGo();
         this.#statistics.touch();
-        this.#bell.ring();
+        if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
+        else this.#gathering ??= setTimeout(() => this.#gathered(), gatherMs);
       },
       result: (result, owner, { hash, max }) => {
         this.#outbox.add(result, owner, { hash, max });
@@ -230,6 +237,11 @@ export class Manager implements LifecycleHooks {
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
     };
+  }
+
+  #gathered(): void {
+    this.#gathering = null;
+    this.#bell.ring();
   }
 
   #executorParameters(): ExecutorParameters {

@@ -1,4 +1,4 @@
-import type { RunTimes } from "./runTimes.js";
+import { shortMs, type RunTimes } from "./runTimes.js";
 import type { RoomySession } from "./sessions.js";
 import type { Place } from "./sql/claim.js";
 
@@ -6,8 +6,6 @@ import type { Place } from "./sql/claim.js";
 const mostOwnMs = 25;
 /** The same for tasks that could start if another session were free, in ms. */
 const mostAnyMs = 15;
-/** Runs expected to be longer wait for a free session, in ms. */
-const shortMs = 5;
 
 /** Places in the queues of busy sessions, for tasks that are expected to be short. */
 export class Places {

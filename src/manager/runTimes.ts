@@ -5,6 +5,9 @@ const weight = 0.1;
 /** What a run costs its session at least, in ms, however short its SQL is. */
 const leastMs = 0.2;
 
+/** Runs that are expected to take no longer are short: they may wait behind others, in ms. */
+export const shortMs = 5;
+
 interface Average {
   ms: number;
   runs: number;
@@ -14,6 +17,7 @@ interface Average {
 export class RunTimes {
   readonly #groups = new Map<number, Average>();
   readonly #all: Average = { ms: 0, runs: 0 };
+  #middle = 0;
 
   add(hash: number, ms: number): void {
     let average = this.#groups.get(hash);
@@ -24,22 +28,32 @@ export class RunTimes {
     }
     count(average, ms);
     count(this.#all, ms);
+    const atLeast = Math.max(leastMs, ms);
+    if (this.#all.runs === 1) this.#middle = atLeast;
+    else this.#middle *= atLeast > this.#middle ? 1 + weight : 1 - weight;
   }
 
-  /** What a task of the group is expected to take, in ms; null when nothing is known. */
-  expected(hash: number): number | null {
-    const average = this.#groups.get(hash) ?? this.#all;
-    return average.runs === 0 ? null : Math.max(leastMs, average.ms);
+  /**
+   * What about half of all runs take no longer than, in ms: unlike the mean it hardly shows that runs
+   * wait for each other, or for the processor.
+   */
+  get middle(): number {
+    return this.#middle;
   }
 
-  /** How many runs of the group it goes by. */
-  known(hash: number): number {
-    return (this.#groups.get(hash) ?? this.#all).runs;
+  /** What a task of the group, or any, is expected to take, in ms; null when nothing is known. */
+  expected(hash?: number): number | null {
+    const { ms, runs } = this.#average(hash);
+    return runs === 0 ? null : Math.max(leastMs, ms);
   }
 
-  /** Of all groups, in ms; null when nothing is known. */
-  get overall(): number | null {
-    return this.#all.runs === 0 ? null : Math.max(leastMs, this.#all.ms);
+  /** How many runs that rests on. */
+  known(hash?: number): number {
+    return this.#average(hash).runs;
+  }
+
+  #average(hash?: number): Average {
+    return (hash === undefined ? undefined : this.#groups.get(hash)) ?? this.#all;
   }
 
   #forgetOldest(): void {

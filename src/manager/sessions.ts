@@ -12,8 +12,12 @@ import type { RemotePid } from "./sql/remotePid.js";
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
 
+/** A session that has less to do than this may run dry before it gets more, in ms. */
+const lowMs = 8;
 /** After this a front is slow: what waits behind it is called back, in ms. */
 const slowMs = 50;
+/** After this it is stuck: its session does not count when there are enough for short runs, in ms. */
+const stuckMs = 200;
 
 /**
  *   opening ──opened──▶ free ◀──────result── busy
@@ -33,8 +37,10 @@ interface Session {
   backend: BackendIdentity | null;
   /** Not empty while it is busy. */
   readonly queue: SessionQueue;
-  /** Whether its front has run so long that nothing may wait behind it. */
+  /** Whether its front takes so long that nothing may wait behind it. */
   slow: boolean;
+  /** Whether its front takes so long that another session may be opened in its stead. */
+  stuck: boolean;
   /** Set while it stays with a group for tasks with count or live. */
   kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }
@@ -72,8 +78,12 @@ export interface StartedTask extends OwnedTask {
 }
 
 export interface SessionEvents {
-  /** A session is free, or is no more: there may be something to do. */
-  changed(): void;
+  /**
+   * There may be something to do: results are to be written, a session has less to do, or is no more.
+   *
+   * @param urgent whether a session may run dry, or somebody waits; otherwise more can be gathered.
+   */
+  changed(urgent: boolean): void;
   result(result: RunResult, owner: string, task: Held): void;
   started(task: StartedTask): void;
   /** A remote task runs in a process of its own server. */
@@ -171,7 +181,7 @@ export class Sessions {
     for (let each = 0; each < count; each += 1) {
       const thread = this.#threadForOneMore();
       const number = (this.#numbers += 1);
-      const session = { number, thread, backend: null, slow: false, kept: null };
+      const session = { number, thread, backend: null, slow: false, stuck: false, kept: null };
       const queue = new SessionQueue();
       this.#sessions.set(number, { ...session, queue, state: "opening" });
       this.#counts.opening += 1;
@@ -195,11 +205,18 @@ export class Sessions {
     return offered;
   }
 
+  /** How many are held up by a run that takes long. */
+  get stuck(): number {
+    let count = 0;
+    for (const { stuck } of this.#sessions.values()) if (stuck) count += 1;
+    return count;
+  }
+
   /** The busy sessions that may get more than they have, the least busy first. */
   roomy(): RoomySession[] {
     const roomy: RoomySession[] = [];
     for (const { number, state, backend, queue, slow } of this.#sessions.values()) {
-      if (state !== "busy" || backend === null || slow || queue.frontMs >= slowMs) continue;
+      if (state !== "busy" || backend === null || slow) continue;
       if (queue.front?.alone === true) continue;
       roomy.push({ ...backend, number, aheadMs: queue.expectedMs, groups: [...queue.groups] });
     }
@@ -311,8 +328,8 @@ export class Sessions {
         this.#events.unopened(message.reason.message);
         break;
       case "results":
-        for (const result of message.results) this.#result(result);
-        break;
+        this.#results(message.results);
+        return;
       case "cancel":
         this.#cancel(thread, message.session, message.id);
         break;
@@ -337,7 +354,7 @@ export class Sessions {
         this.#gone(message.session);
         break;
     }
-    this.#events.changed();
+    this.#events.changed(true);
   }
 
   threadEnded(thread: ExecutorThread, reason: PgTaskError | null): void {
@@ -347,7 +364,7 @@ export class Sessions {
       if (session.state === "opening" && reason !== null) this.#events.unopened(reason.message);
       this.#gone(session.number);
     }
-    this.#events.changed();
+    this.#events.changed(true);
   }
 
   #opened(number: number, backend: BackendIdentity): void {
@@ -359,12 +376,20 @@ export class Sessions {
     this.#events.opened();
   }
 
-  #result(result: RunResult): void {
-    const session = this.#sessions.get(result.session);
-    if (session === undefined || session.backend === null) return;
+  #results(results: readonly RunResult[]): void {
+    let urgent = false;
+    for (const result of results) {
+      const session = this.#sessions.get(result.session);
+      if (session === undefined || session.backend === null) continue;
+      this.#result(session, session.backend, result);
+      urgent ||= result.outcome === "returned" || session.queue.expectedMs < lowMs;
+    }
+    this.#events.changed(urgent);
+  }
+
+  #result(session: Session, { owner }: BackendIdentity, result: RunResult): void {
     const held = this.#letGo(session, result.id);
     if (held === null) return;
-    const { owner } = session.backend;
     if (result.outcome === "ended" && result.stop !== null) {
       const ms = elapsedMs(result.start, result.stop);
       if (ms >= 0) this.#runTimes.add(held.hash, ms);
@@ -392,7 +417,7 @@ export class Sessions {
     if (!front) this.#groups.stir(held.hash);
     else if (next !== null) this.#groups.stir(next.hash);
     if (lastOfGroup) this.#groups.leave(held.hash);
-    if (front) session.slow = false;
+    if (front) session.slow = session.stuck = false;
     if (next === null) {
       this.#groups.vacate();
       if (session.state === "busy") this.#become(session, "free");
@@ -408,46 +433,43 @@ export class Sessions {
     this.#events.started({ id, owner: session.backend.owner, start });
   }
 
-  /** While anything waits behind a front, or has come to be one without its row saying so. */
+  /** While any session is busy with a run that has not taken long yet. */
   #watchFronts(): void {
     if (this.#watch !== null) return;
+    const from = performance.now();
     this.#watch = setTimeout(() => {
       this.#watch = null;
-      this.#lookAtFronts();
+      // This thread came late itself: what has come out meanwhile is heard first.
+      if (performance.now() - from > slowMs) this.#watchFronts();
+      else this.#lookAtFronts();
     }, slowMs / 2);
   }
 
   /** Calls back what waits behind a slow front, and has the front's own row say that it runs. */
   #lookAtFronts(): void {
     const recalled = new Map<ExecutorThread, number[]>();
-    let watching = false;
-    let started = false;
+    let [watching, changed] = [false, false];
     for (const session of this.#sessions.values()) {
-      const { front, size, frontMs } = session.queue;
-      if (front === null || session.backend === null) continue;
-      const pending = (size > 1 && !session.slow) || !front.shown;
-      if (!pending) continue;
-      if (frontMs < slowMs) {
-        watching = true;
-        continue;
-      }
-      if (!front.shown) {
+      const { front, frontMs, size } = session.queue;
+      if (front === null || session.stuck) continue;
+      watching = true;
+      session.stuck = frontMs >= stuckMs;
+      changed ||= session.stuck;
+      if (session.slow || frontMs < slowMs) continue;
+      session.slow = changed = true;
+      if (!front.shown && session.backend !== null) {
         front.shown = true;
-        started = true;
         this.#events.started({ id: front.id, owner: session.backend.owner, start: null });
       }
-      if (session.slow) continue;
-      session.slow = true;
-      if (size > 1) {
-        const numbers = recalled.get(session.thread) ?? [];
-        numbers.push(session.number);
-        recalled.set(session.thread, numbers);
-      }
+      if (size === 1) continue;
+      const numbers = recalled.get(session.thread);
+      if (numbers === undefined) recalled.set(session.thread, [session.number]);
+      else numbers.push(session.number);
     }
     for (const [thread, sessions] of recalled)
       this.#executors.tell(thread, { type: "recall", sessions });
     if (watching) this.#watchFronts();
-    if (started) this.#events.changed();
+    if (changed) this.#events.changed(true);
   }
 
   #remote(number: number, id: string, pid: number): void {

@@ -1,13 +1,20 @@
+import { availableParallelism } from "node:os";
 import { Backoff } from "../shared/backoff.js";
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager } from "../shared/messages.js";
 import type { Executors } from "./executors.js";
+import { shortMs, type RunTimes } from "./runTimes.js";
 import type { Sessions } from "./sessions.js";
 import { connectionRoom } from "./sql/connectionRoom.js";
 
 /** How many sessions more than asked for are looked ahead for, at most. */
 const mostLookAhead = 64;
+/**
+ * So many sessions keep the server busy with short runs, beside those that a longer one holds up: more
+ * would only stand in each other's way.
+ */
+const enoughForShort = Math.max(8, 2 * availableParallelism());
 
 /**
  * How many executor sessions there are: as many as tasks could use, within what the supervisor
@@ -16,6 +23,7 @@ const mostLookAhead = 64;
 export class Workforce {
   readonly #sessions: Sessions;
   readonly #executors: Executors;
+  readonly #runTimes: RunTimes;
   readonly #send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
   readonly #log: Log;
   readonly #longestPauseMs: () => number;
@@ -31,6 +39,7 @@ export class Workforce {
   constructor(options: {
     readonly sessions: Sessions;
     readonly executors: Executors;
+    readonly runTimes: RunTimes;
     /** Tells the supervisor how many sessions could be used, and how many are held. */
     readonly send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
     /** No pause before sessions are opened again is longer. */
@@ -39,6 +48,7 @@ export class Workforce {
   }) {
     this.#sessions = options.sessions;
     this.#executors = options.executors;
+    this.#runTimes = options.runTimes;
     this.#send = options.send;
     this.#longestPauseMs = options.longestPauseMs;
     this.#log = options.log;
@@ -64,9 +74,18 @@ export class Workforce {
 
   /** How many tasks it is worth looking for beyond those that find a free session. */
   get lookAhead(): number {
+    const most = this.#brief
+      ? Math.max(0, enoughForShort + this.#sessions.stuck - this.#sessions.size)
+      : mostLookAhead;
     const asked = this.#demanded >= this.#sessions.size + mostLookAhead;
     if (this.#sessions.size >= this.#granted && asked) return 0;
-    return mostLookAhead;
+    return Math.min(most, mostLookAhead);
+  }
+
+  /** Whether runs are short; also as long as there were too few of them to show what they are. */
+  get #brief(): boolean {
+    if (this.#runTimes.known() < 4 * this.#sessions.size) return true;
+    return this.#runTimes.middle <= shortMs;
   }
 
   /** A session could not be opened. */

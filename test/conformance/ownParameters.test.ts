@@ -36,7 +36,7 @@ async function managersTime(program: TestProcess): Promise<number> {
   await sabotage(program, { thread: "manager", how: "block" });
   program.child.kill("SIGHUP");
   const { reason } = await program.line(/^manager died/);
-  return Number(/within (\d+) ms/.exec(String(reason))?.[1]);
+  return Number(/(?:within|for) (\d+) ms/.exec(String(reason))?.[1]);
 }
 
 /** The same with an executor. */

@@ -146,6 +146,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       workforce: new CountingWorkforce({
         sessions,
         executors,
+        runTimes,
         send: nothing,
         longestPauseMs: () => 1,
         log,

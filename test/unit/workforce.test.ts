@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { Executors } from "../../src/manager/executors.js";
+import { RunTimes } from "../../src/manager/runTimes.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { silentLog } from "../support/taskTables.js";
@@ -12,6 +13,7 @@ function refused(times: number, longestPauseMs: number): Workforce {
   const workforce = new Workforce({
     sessions,
     executors,
+    runTimes: new RunTimes(),
     send: () => {},
     longestPauseMs: () => longestPauseMs,
     log: silentLog,

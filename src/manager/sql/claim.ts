@@ -275,21 +275,28 @@ WITH candidate AS MATERIALIZED (
     stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid
   FROM given AS g
   WHERE t.id = g.id AND g.id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING t.id AS claimed_id, t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
+  RETURNING t.id, t.hash, ${beside} AS max, ${alone} AS alone, false AS paused,
+    t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
     t.atomic, ${takenAt("t")} AS take
-)
-SELECT o.kind, o.id, o.hash, o.max, o.alone, o.paused, c.* FROM (
-  SELECT CASE WHEN c.id = ANY (ARRAY(SELECT claimed_id FROM claimed)) THEN 'claimed'
+), left_over AS MATERIALIZED (
+  SELECT CASE WHEN c.id = ANY (ARRAY(SELECT id FROM claimed)) THEN 'claimed'
       WHEN c.gone THEN 'gone'
       WHEN c.id = ANY (ARRAY(SELECT id FROM given)) THEN 'locked'
-      WHEN c.startable AND NOT c.paused AND c.id = ANY (ARRAY(SELECT id FROM fresh)) THEN CASE WHEN c.alone THEN 'alone' ELSE 'more' END
+      WHEN NOT c.startable OR c.paused OR c.id <> ALL (ARRAY(SELECT id FROM fresh)) THEN 'not yet'
+      WHEN c.alone THEN 'alone' ELSE 'more'
     END AS kind, c.id, c.hash, c.max, c.alone, c.paused
   FROM candidate AS c
+)
+SELECT 'claimed' AS kind, * FROM claimed
+UNION ALL
+SELECT o.*, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter, c.quote, c.escape, c."null",
+  c.keep, c.save, c.remote, c.atomic, c.take
+FROM (
+  SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL
   (SELECT DISTINCT ON (hash) 'head', id, hash, max, alone, paused
-  FROM candidate WHERE NOT gone AND id <> ALL (ARRAY(SELECT id FROM given)) ORDER BY hash, max DESC, id)
-) AS o LEFT JOIN claimed AS c ON c.claimed_id = o.id AND o.kind = 'claimed'
-WHERE o.kind IS NOT NULL`;
+  FROM left_over WHERE kind IN ('more', 'alone', 'not yet') ORDER BY hash, max DESC, id)
+) AS o LEFT JOIN claimed AS c ON false`;
 }

@@ -55,6 +55,10 @@ export interface Completion {
   readonly outdated: boolean;
 }
 
+/**
+ * Each result finds its row by itself, one index lookup each: joined as sets, or looked up as lists,
+ * a thousand of them would cost a million comparisons.
+ */
 function completeStatement(table: TaskTable, shape: Shape): string {
   const { qualified, stateType } = table;
   const holds = shapeHolds(table, shape);
@@ -62,20 +66,19 @@ function completeStatement(table: TaskTable, shape: Shape): string {
 WITH result AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::boolean[])
     AS r(id, owner, start, stop, output, error, committed)
-), mine AS MATERIALIZED (
-  SELECT t.id FROM ${qualified} AS t JOIN result AS r ON r.id = t.id
-  WHERE t.id = ANY ($1::bigint[]) AND t.owner = r.owner
 ), locked AS MATERIALIZED (
-  SELECT id, delete, state::text AS state, owner, hash, max FROM ${qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM mine)) AND (repeat = interval '0' OR ${holds})
-  FOR UPDATE SKIP LOCKED
-), ended AS (
-  SELECT r.id, r.owner, r.start, coalesce(r.stop, now()) AS stop, r.output, r.error, l.state, l.hash, l.max,
-    l.state IN ('TAKE', 'WORK') OR (l.state = 'STOP' AND r.committed) AS finished,
-    l.delete AND r.output IS NULL AND r.error IS NULL AS deletable
-  FROM locked AS l JOIN result AS r ON r.id = l.id AND r.owner = l.owner
-), done AS (
-  SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK')
+  SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
+    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats FROM ${qualified} AS t
+    WHERE t.id = r.id AND t.owner = r.owner AND (repeat = interval '0' OR ${holds})
+    FOR UPDATE SKIP LOCKED
+  ) AS l
+), ended AS MATERIALIZED (
+  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, max, repeats,
+    state IN ('TAKE', 'WORK') OR (state = 'STOP' AND committed) AS finished,
+    delete AND output IS NULL AND error IS NULL AS deletable
+  FROM locked
+), done AS MATERIALIZED (
+  SELECT id, stop FROM ended WHERE repeats AND state IN ('TAKE', 'WORK')
 ), repeated AS (${repeatInsert(table, shape, "done")}
 ), ${pauseParts(table, "ended")}, deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
@@ -83,7 +86,7 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
     start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
   FROM ended AS e
-  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND NOT deletable))
+  WHERE t.id = e.id AND e.finished AND NOT e.deletable
 ), stopped AS (
   UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
   FROM ended AS e
@@ -92,6 +95,8 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
-SELECT id, NULL AS since, ${holds} AS holds FROM mine WHERE id <> ALL (ARRAY(SELECT id FROM locked))
+SELECT r.id, NULL AS since, ${holds} AS holds FROM result AS r
+WHERE r.id <> ALL (ARRAY(SELECT id FROM locked))
+  AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = r.id AND t.owner = r.owner)
 UNION ALL SELECT l.id, l.since::text, true FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL`;
 }
