@@ -163,18 +163,20 @@ it("lets the task of an ordinary user read nothing of the machine it runs on", a
   const program = await startProcess({ config, env });
   await program.line("ready");
   const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
+  // What it is said with depends on the server's version.
+  const denied = /permission denied|must be superuser/;
   const refused: readonly [string, RegExp][] = [
-    ["COPY environment FROM PROGRAM 'env'", /permission denied/],
-    ["COPY environment FROM '/proc/self/environ'", /permission denied/],
-    ["SELECT pg_read_file('/proc/self/environ')", /permission denied/],
-    ["SELECT pg_read_binary_file('pg_hba.conf')", /permission denied/],
-    ["SELECT pg_ls_dir('.')", /permission denied/],
-    ["SELECT lo_import('/etc/passwd')", /permission denied/],
-    ["SELECT rolpassword FROM pg_authid", /permission denied/],
-    ["SELECT * FROM pg_hba_file_rules", /permission denied/],
-    ["SET SESSION AUTHORIZATION supervisor", /permission denied/],
-    ["SET ROLE supervisor", /permission denied/],
-    ["ALTER SYSTEM SET archive_command = 'env'", /permission denied|must be superuser/],
+    ["COPY environment FROM PROGRAM 'env'", denied],
+    ["COPY environment FROM '/proc/self/environ'", denied],
+    ["SELECT pg_read_file('/proc/self/environ')", denied],
+    ["SELECT pg_read_binary_file('pg_hba.conf')", denied],
+    ["SELECT pg_ls_dir('.')", denied],
+    ["SELECT lo_import('/etc/passwd')", denied],
+    ["SELECT rolpassword FROM pg_authid", denied],
+    ["SELECT * FROM pg_hba_file_rules", denied],
+    ["SET SESSION AUTHORIZATION supervisor", denied],
+    ["SET ROLE supervisor", denied],
+    ["ALTER SYSTEM SET archive_command = 'env'", denied],
   ];
   await shop.query("CREATE TABLE environment (line text); GRANT ALL ON environment TO keeper");
   for (const [input, error] of refused) {
