@@ -63,6 +63,7 @@ export class Executor {
   /** Returns the runs that wait in these sessions and are not on the wire. */
   recall(sessions: readonly number[]): void {
     for (const session of sessions) this.#sessions.get(session)?.recall();
+    this.#tell({ type: "recalled", sessions });
   }
 
   /** Ends sessions, each once the runs dispatched to it have come out; each answers `closed`. */

@@ -106,7 +106,8 @@ export class Claiming {
   ): Promise<Claimed> {
     const gone = new Set<number>();
     let [claimed, more, locked, start] = [0, 0, 0, room.start];
-    for (;;) {
+    // What is to start first may be on its way back: the next turn sees it.
+    while (!this.#outbox.returning) {
       const most = Math.min(room.fetch, room.limit - claimed);
       const plan = this.#plan(most, start, room.lookAhead);
       if (plan === null) break;
@@ -257,14 +258,17 @@ export class Claiming {
     const fronts = new Set(plan.places.flatMap((place) => (place.front ? place.owner : [])));
     for (const { owner } of plan.kept) fronts.add(owner);
     const runs: AssignedRun[] = [];
+    /** Claimed while others that come before them were returned. */
+    const early: DueTask[] = [];
     const owners = new Map<string, string>();
     for (const { owner, ...task } of outcome.claimed) {
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
       owners.set(task.id, owner);
       const session = this.#sessions.numberOf(owner);
-      runs.push({ ...task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
+      if (this.#outbox.returnsTo(task.hash)) early.push(task);
+      else runs.push({ ...task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
     }
-    for (const { id, hash, max } of this.#sessions.assign(runs)) {
+    for (const { id, hash, max } of [...early, ...this.#sessions.assign(runs)]) {
       this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
     }
     this.#sessions.settle(plan.offered);

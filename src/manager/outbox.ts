@@ -31,6 +31,16 @@ export class Outbox {
     return this.#results.length === 0 && this.#returns.length === 0;
   }
 
+  /** Whether tasks that come before others of their group are still on their way back to it. */
+  returnsTo(hash: number): boolean {
+    return this.#returns.some(({ due }) => due?.hash === hash);
+  }
+
+  /** Whether any task is on its way back to PLAN. */
+  get returning(): boolean {
+    return this.#returns.length > 0;
+  }
+
   /** How many wait for `release`. */
   get held(): number {
     return this.#held.results.length + this.#held.returns.length;

@@ -39,6 +39,8 @@ interface Session {
   readonly queue: SessionQueue;
   /** Whether its front takes so long that nothing may wait behind it. */
   slow: boolean;
+  /** How many recalls it has not answered: until then nothing is given to it behind what it has. */
+  recalls: number;
   /** Whether its front takes so long that another session may be opened in its stead. */
   stuck: boolean;
   /** Set while it stays with a group for tasks with count or live. */
@@ -181,7 +183,15 @@ export class Sessions {
     for (let each = 0; each < count; each += 1) {
       const thread = this.#threadForOneMore();
       const number = (this.#numbers += 1);
-      const session = { number, thread, backend: null, slow: false, stuck: false, kept: null };
+      const session = {
+        number,
+        thread,
+        backend: null,
+        slow: false,
+        recalls: 0,
+        stuck: false,
+        kept: null,
+      };
       const queue = new SessionQueue();
       this.#sessions.set(number, { ...session, queue, state: "opening" });
       this.#counts.opening += 1;
@@ -215,8 +225,8 @@ export class Sessions {
   /** The busy sessions that may get more than they have, the least busy first. */
   roomy(): RoomySession[] {
     const roomy: RoomySession[] = [];
-    for (const { number, state, backend, queue, slow } of this.#sessions.values()) {
-      if (state !== "busy" || backend === null || slow) continue;
+    for (const { number, state, backend, queue, slow, recalls } of this.#sessions.values()) {
+      if (state !== "busy" || backend === null || slow || recalls > 0) continue;
       if (queue.front?.alone === true) continue;
       roomy.push({ ...backend, number, aheadMs: queue.expectedMs, groups: [...queue.groups] });
     }
@@ -253,6 +263,11 @@ export class Sessions {
       const { hash, max, alone, keep, shown, ...run } = assigned;
       const session = this.#sessions.get(run.session);
       if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
+        missed.push(assigned);
+        continue;
+      }
+      // It would start before what is on its way back.
+      if (session.recalls > 0 && session.queue.size > 0) {
         missed.push(assigned);
         continue;
       }
@@ -335,6 +350,12 @@ export class Sessions {
         break;
       case "started":
         this.#started(message.session, message.id, message.start);
+        break;
+      case "recalled":
+        for (const number of message.sessions) {
+          const session = this.#sessions.get(number);
+          if (session !== undefined) session.recalls -= 1;
+        }
         break;
       case "remote":
         this.#remote(message.session, message.id, message.pid);
@@ -462,6 +483,7 @@ export class Sessions {
         this.#events.started({ id: front.id, owner: session.backend.owner, start: null });
       }
       if (size === 1) continue;
+      session.recalls += 1;
       const numbers = recalled.get(session.thread);
       if (numbers === undefined) recalled.set(session.thread, [session.number]);
       else numbers.push(session.number);

@@ -200,6 +200,8 @@ export type FromExecutor =
       readonly id: string;
       readonly pid: number;
     }
+  /** Answers every `recall`: what it returned has been told before. */
+  | { readonly type: "recalled"; readonly sessions: readonly number[] }
   /** The connection is gone; what it ran, if anything, has to be rescued. */
   | { readonly type: "lost"; readonly session: number; readonly reason: ErrorReport }
   | { readonly type: "closed"; readonly session: number }
