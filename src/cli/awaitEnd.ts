@@ -51,7 +51,6 @@ export async function awaitEnd(
   } finally {
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
-    terminal.progress(null);
   }
 }
 

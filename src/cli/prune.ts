@@ -62,9 +62,9 @@ async function remove(
     const step = await pruneStep(client, table, before, toFilter(options), after);
     deleted += step.deleted;
     locked += step.locked;
-    terminal.progress(`${shownNumber(deleted)} deleted`);
     after = step.next;
     if (after === null) break;
+    terminal.progress(`${shownNumber(deleted)} deleted`);
   }
   terminal.progress(null);
   return say(terminal, options, { deleted, locked });

@@ -221,7 +221,8 @@ export class Manager implements LifecycleHooks {
         this.#workforce.letGo();
         this.#statistics.touch();
         if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
-        else this.#gathering ??= setTimeout(() => this.#gathered(), gatherMs);
+        else if (this.#gathering === null)
+          this.#gathering = setTimeout(() => this.#gathered(), gatherMs);
       },
       result: (result, owner, { hash, max }) => {
         this.#outbox.add(result, owner, { hash, max });

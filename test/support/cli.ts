@@ -60,11 +60,18 @@ export class OnTerminal {
   #over = false;
   readonly #watchers = new Set<() => void>();
 
-  constructor(args: readonly string[], options: CliOptions & { columns?: number; rows?: number }) {
+  /** @param program its arguments, or a whole command of the shell's */
+  constructor(
+    program: readonly string[] | string,
+    options: CliOptions & { columns?: number; rows?: number },
+  ) {
     const { columns = 100, rows = 30 } = options;
-    const words = [process.execPath, bin, ...args].map(shellWord).join(" ");
-    const command = `stty cols ${columns} rows ${rows} && exec ${words}`;
-    this.#child = spawn("script", ["-qec", command, "/dev/null"], {
+    const command =
+      typeof program === "string"
+        ? program
+        : `exec ${[process.execPath, bin, ...program].map(shellWord).join(" ")}`;
+    const sized = `stty cols ${columns} rows ${rows}; ${command}`;
+    this.#child = spawn("script", ["-qec", sized, "/dev/null"], {
       cwd: options.cwd ?? tmpdir(),
       env: { ...environment(options.env), TERM: "xterm", SHELL: "/bin/sh" },
       stdio: ["pipe", "pipe", "inherit"],
@@ -119,6 +126,16 @@ export async function cliOnTerminal(
   options: CliOptions & { columns?: number; rows?: number } = {},
 ): Promise<{ readonly code: number | null; readonly shown: string }> {
   const program = new OnTerminal(args, options);
+  const code = await program.end();
+  return { code, shown: program.shown.replaceAll("\r\n", "\n") };
+}
+
+/** Runs a command of the shell's to its end on a terminal. */
+export async function onShellTerminal(
+  command: string,
+  options: CliOptions,
+): Promise<{ readonly code: number | null; readonly shown: string }> {
+  const program = new OnTerminal(command, options);
   const code = await program.end();
   return { code, shown: program.shown.replaceAll("\r\n", "\n") };
 }

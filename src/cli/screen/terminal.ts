@@ -23,6 +23,7 @@ const narrowest = 40;
 export function processTerminal(): Terminal {
   const { stdout, stderr, stdin, env } = process;
   const isTerminal = stdout.isTTY;
+  let inProgress = false;
   return {
     isTerminal,
     colours: isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb",
@@ -36,7 +37,9 @@ export function processTerminal(): Terminal {
     write: (text) => void stdout.write(text),
     note: (text) => void stderr.write(text),
     progress: (text) => {
-      if (stderr.isTTY) stderr.write(text === null ? "\r\x1b[K" : `\r\x1b[K${text}`);
+      if (!stderr.isTTY || (text === null && !inProgress)) return;
+      inProgress = text !== null;
+      stderr.write(`\r\x1b[K${text ?? ""}`);
     },
     async ask(question) {
       const lines = createInterface({ input: stdin, output: stderr });
