@@ -61,6 +61,8 @@ async function open(
 }
 
 const row = (id: string): string => `tr[data-id="${id}"]`;
+const range = (from: number, to: number): string[] =>
+  Array.from({ length: from - to + 1 }, (_, index) => String(from - index));
 const inState = (id: string, state: string): string => `${row(id)} .state.s-${state}`;
 
 describe("the page", { skip: noBrowser }, () => {
@@ -176,8 +178,6 @@ describe("the page", { skip: noBrowser }, () => {
     const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
     const ids = async (): Promise<string[]> =>
       await page.locator("tr[data-id] th").allTextContents();
-    const range = (from: number, to: number): string[] =>
-      Array.from({ length: from - to + 1 }, (_, index) => String(from - index));
     await page.locator(row("100000")).waitFor();
     assert.deepEqual(await ids(), range(100_000, 99_951));
     await page.getByRole("button", { name: "Older" }).click();
@@ -186,19 +186,22 @@ describe("the page", { skip: noBrowser }, () => {
     await page.getByRole("button", { name: "Newest" }).click();
     await page.locator(row("100000")).waitFor();
 
-    const text = page.getByLabel("Text in input or error");
-    await text.fill("needle");
-    const found = async (id: string): Promise<void> => {
-      // It stops looking when that takes long, and says so.
-      await page.locator(row("100000")).waitFor({ state: "detached" });
-      const further = page.getByRole("button", { name: /Older|Look further/ });
-      while ((await page.locator(row(id)).count()) === 0) {
-        await page.locator(row(id)).or(further).first().waitFor();
-        if ((await page.locator(row(id)).count()) === 0) await further.click();
-      }
+    /** Does something that asks for other tasks, and waits until those are shown. */
+    const asking = async (query: RegExp, work: () => Promise<void>): Promise<void> => {
+      const answer = page.waitForResponse((response) => query.test(response.url()));
+      await work();
+      await answer;
+      await page.locator("main[aria-busy=false]").waitFor();
     };
-    await found("50000");
-    await found("77");
+    await asking(/text=needle/, () => page.getByLabel("Text in input or error").fill("needle"));
+    const found = await ids();
+    const further = page.getByRole("button", { name: /Older|Look further/ });
+    // It stops looking when that takes long, and says so.
+    while ((await further.count()) > 0) {
+      await asking(/before=/, () => further.click());
+      found.push(...(await ids()));
+    }
+    assert.deepEqual(found, ["50000", "77"]);
     await page.goto(`${web.url}/tables/${table}`);
     await page.getByText(/≈ \S+ rows/).waitFor();
     assert.deepEqual(mistakes, []);
@@ -235,7 +238,7 @@ describe("the page", { skip: noBrowser }, () => {
     it(`is drawn ${colorScheme} where the system is, and the other way after a switch`, async () => {
       const { web, table, end } = await start();
       const task = await furnish();
-      const viewport = { width: 1180, height: 760 };
+      const viewport = { width: 1100, height: 680 };
       const { page, mistakes } = await open(web, `/tables/${table}`, { colorScheme, viewport });
       await mkdir(images, { recursive: true });
       const shoot = async (name: string): Promise<void> => {

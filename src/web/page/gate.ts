@@ -2,14 +2,15 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { enterWith, gate } from "./session.js";
 
+function submit(event: SubmitEvent): void {
+  event.preventDefault();
+  if (!(event.target instanceof HTMLFormElement)) return;
+  const token = new FormData(event.target).get("token");
+  if (typeof token === "string" && token.trim() !== "") enterWith(token.trim());
+}
+
 /** Asks for the token. */
 export function Gate(): VNode {
-  const submit = (event: SubmitEvent): void => {
-    event.preventDefault();
-    if (!(event.target instanceof HTMLFormElement)) return;
-    const token = new FormData(event.target).get("token");
-    if (typeof token === "string" && token.trim() !== "") enterWith(token.trim());
-  };
   const wrong = gate.value === "wrong";
   return html`<main class="gate">
     <form class="panel" onSubmit=${submit}>

@@ -79,6 +79,28 @@ export function Overview({
   </main>`;
 }
 
+const tile = (title: string, value: string | null, more: string, kind = ""): VNode =>
+  html`<div class=${`tile ${kind}`} key=${title}>
+    <dt>${title}</dt>
+    <dd>${value ?? "–"}<small>${more}</small></dd>
+  </div>`;
+
+const latency = (value: Summary["runMs"]): string | null =>
+  value === null ? null : duration(value.p50);
+
+const p95 = (value: Summary["runMs"]): string =>
+  value === null ? "" : `median; 95 % in ${duration(value.p95)}`;
+
+function oldest(summary: Summary | null): string {
+  const ms = summary?.oldestDueMs ?? null;
+  return ms === null ? "nothing waits" : `oldest ${duration(ms)}`;
+}
+
+function sessionsOf(manager: Table["manager"]): string {
+  if (manager === null) return "";
+  return manager.sessions === 1 ? "1 session" : `${manager.sessions} sessions`;
+}
+
 function tiles(table: Table | null, points: readonly Point[], span: number): VNode {
   const summary = table?.summary ?? null;
   const manager = table?.manager ?? null;
@@ -87,20 +109,11 @@ function tiles(table: Table | null, points: readonly Point[], span: number): VNo
     manager === null || minute.length === 0
       ? null
       : minute.reduce((sum, point) => sum + point[name], 0) / (minute.length * span);
-  const tile = (title: string, value: string | null, more: string, kind = ""): VNode =>
-    html`<div class=${`tile ${kind}`} key=${title}>
-      <dt>${title}</dt>
-      <dd>${value ?? "–"}<small>${more}</small></dd>
-    </div>`;
   const [done, failed] = [perSecond("done"), perSecond("failed")];
-  const latency = (value: Summary["runMs"]): string | null =>
-    value === null ? null : duration(value.p50);
-  const p95 = (value: Summary["runMs"]): string =>
-    value === null ? "" : `median; 95 % in ${duration(value.p95)}`;
   const running = manager?.running ?? summary?.states.WORK.value ?? null;
   return html`<dl class="tiles">
-    ${tile("Due", summary === null ? null : count(summary.due), summary?.oldestDueMs == null ? "nothing waits" : `oldest ${duration(summary.oldestDueMs)}`)}
-    ${tile("Running", running === null ? null : number(running), manager === null ? "" : manager.sessions === 1 ? "1 session" : `${manager.sessions} sessions`)}
+    ${tile("Due", summary === null ? null : count(summary.due), oldest(summary))}
+    ${tile("Running", running === null ? null : number(running), sessionsOf(manager))}
     ${tile("Finished", done === null ? null : `${rate(done)}/s`, "last minute")}
     ${tile("Failed", failed === null ? null : `${rate(failed)}/s`, "last minute", failed !== null && failed > 0 ? "alarm" : "")}
     ${tile("Wait", latency(summary?.waitMs ?? null), p95(summary?.waitMs ?? null))}
@@ -150,10 +163,11 @@ function States({ id, summary }: { id: string; summary: Summary }): VNode {
   </section>`;
 }
 
+const ms = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
+
 function plots(points: readonly Point[], span: number): VNode {
   const at = points.map((point) => point.at);
   const values = (take: (point: Point) => number | null): (number | null)[] => points.map(take);
-  const ms = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
   return html`<div class="plots">
     <${Plot}
       title="Finished per second"

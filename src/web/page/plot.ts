@@ -105,8 +105,9 @@ function options(
   };
 }
 
+const two = (value: number): string => String(value).padStart(2, "0");
+
 function clock(seconds: number): string {
   const date = new Date(seconds * 1000);
-  const two = (value: number): string => String(value).padStart(2, "0");
   return `${two(date.getHours())}:${two(date.getMinutes())}`;
 }

@@ -7,6 +7,8 @@ export interface Resource<T> {
   /** The last answer; null before the first. */
   readonly value: T | null;
   readonly problem: string | null;
+  /** What is there is the answer to another path: this one's is on the way. */
+  readonly busy: boolean;
   /** Asks again at once. */
   readonly refresh: () => void;
 }
@@ -52,8 +54,9 @@ export function useResource<T>(
     if (seen.current !== null && seen.current !== now) poller.current?.ask();
     seen.current = now;
   });
-  const { value, problem } = state.value;
-  return { value, problem, refresh: () => poller.current?.ask(true) };
+  const { value, problem, path: answered } = state.value;
+  const busy = answered !== path || (value === null && problem === null);
+  return { value, problem, busy, refresh: () => poller.current?.ask(true) };
 }
 
 /** One question at a time, and a pause between two. */

@@ -55,8 +55,8 @@ async function reasonOf(response: Response): Promise<string> {
 }
 
 /** What the API answers to a GET. @throws Refusal */
-export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const response = await ask(path, signal === undefined ? {} : { signal });
+export async function read<T>(path: string, ending: AbortSignal): Promise<T> {
+  const response = await ask(path, { signal: ending });
   const value: T = JSON.parse(await response.text());
   return value;
 }

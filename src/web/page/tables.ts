@@ -1,8 +1,11 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Cluster } from "../schemas.js";
+import type { Cluster, Summary } from "../schemas.js";
 import { count, duration, number } from "./format.js";
 import { managerState } from "./header.js";
+
+const oldest = (summary: Summary | null): string =>
+  duration(summary?.oldestDueMs ?? 0).replace(/^0 ms$/, "");
 
 /** All tables at a glance. */
 export function Tables({ cluster }: { cluster: Cluster }): VNode {
@@ -35,7 +38,7 @@ export function Tables({ cluster }: { cluster: Cluster }): VNode {
                 >${table.error ?? manager?.reason ?? manager?.state ?? "not here"}
               </td>
               <td>${summary === null ? "" : count(summary.due)}</td>
-              <td>${summary?.oldestDueMs == null ? "" : duration(summary.oldestDueMs)}</td>
+              <td>${oldest(summary)}</td>
               <td>${manager === null ? "" : number(manager.running)}</td>
               <td>${summary === null ? "" : count(summary.states.DONE)}</td>
               <td class=${(summary?.states.FAIL.value ?? 0) > 0 ? "t-FAIL" : ""}>

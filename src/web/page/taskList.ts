@@ -11,6 +11,7 @@ import { StateBadge } from "./stateBadge.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
+
 /** The tasks of a table, newest first, as they are now. */
 export function TaskList({
   id,
@@ -27,7 +28,7 @@ export function TaskList({
     if (value !== null && value !== "") asked.set(name, value);
   }
   const tasks = useResource<Tasks>(`/tables/${id}/tasks?${asked.toString()}`, { table: id });
-  const { value, problem, refresh } = tasks;
+  const { value, problem, busy, refresh } = tasks;
   const change = (name: string, to: string): void => {
     const next = new URLSearchParams(query);
     next.delete("before");
@@ -41,7 +42,7 @@ export function TaskList({
     return `/tables/${id}/tasks?${next.toString()}`;
   };
   const filtered = filters.some((name) => name !== "before" && asked.has(name));
-  return html`<main class="tasks">
+  return html`<main class="tasks" aria-busy=${busy}>
     <h1 class="hidden">Tasks</h1>
     <${Filters} query=${query} change=${change} />
     ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
@@ -64,9 +65,9 @@ export function TaskList({
         </button>`
       }
       ${
-        value?.next != null &&
-        html`<button onClick=${() => goTo(older(value.next ?? ""))}>
-          ${value.tasks.length === 0 ? "Look further" : "Older →"}
+        (value?.next ?? null) !== null &&
+        html`<button onClick=${() => goTo(older(value?.next ?? ""))}>
+          ${value?.tasks.length === 0 ? "Look further" : "Older →"}
         </button>`
       }
     </nav>

@@ -78,12 +78,14 @@ function relative(id: string, task: BriefTask, kind: "parent" | "child"): VNode 
   </li>`;
 }
 
+/** How long from one to the other; nothing when one of them is open. */
+const between = (from: string | null, to: string | null): string => {
+  const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
+  return Number.isNaN(ms) || ms < 0 ? "" : duration(ms);
+};
+
 function Times({ task, now }: { task: Task; now: number }): VNode {
   const { plan, take, start, stop, state, runMs } = task;
-  const between = (from: string | null, to: string | null): string => {
-    const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
-    return Number.isNaN(ms) || ms < 0 ? "" : duration(ms);
-  };
   const steps = [
     { name: "Plan", at: plan, gap: "" },
     { name: "Taken", at: take, gap: between(plan, take) },

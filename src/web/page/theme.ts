@@ -18,8 +18,11 @@ function show(): void {
   document.documentElement.dataset["theme"] = theme.value;
 }
 
-system.addEventListener("change", show);
-show();
+/** Shows the page in the theme that is chosen, or the system's while none is. */
+export function followTheme(): void {
+  system.addEventListener("change", show);
+  show();
+}
 
 /** The other one, from now on; back at the system's own choice it follows that again. */
 export function switchTheme(): void {
