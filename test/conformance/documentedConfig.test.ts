@@ -50,6 +50,7 @@ for (const [index, { file, text }] of configurations.entries()) {
       DATABASE_URL: database.url,
       DATABASE1_PASSWORD: "secret",
       MAIL_PASSWORD: "secret",
+      PG_TASK_TOKEN: "secret secret secret",
     };
     const write = (more: string): void => void (output += more);
     assert.equal(await check({}, { cwd, env, write }), 0, output);
@@ -80,6 +81,9 @@ for (const { file, command } of commands) {
       const help = await startProcess({ args: [rest[0] ?? "", "--help"] });
       assert.deepEqual(await help.exit, { code: 0, signal: null });
       assert.match(help.output.stdout, new RegExp(`^Usage: pg-task ${rest[0]}`));
+    } else if (program === "curl") {
+      // The server's own tests ask for what is there.
+      assert.match(command, /http:\/\/127\.0\.0\.1:8765\/(api\/|health|ready|metrics)/);
     } else if (program === "bash") {
       assert.ok(existsSync(new URL(what, root)));
     } else {
