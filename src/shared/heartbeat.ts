@@ -33,6 +33,7 @@ export class Heartbeat {
     this.#target = target;
     this.#name = name;
     this.#timer = setInterval(() => this.#look(), everyMs);
+    this.#timer.unref();
     client.connection.stream.on("data", () => (this.#heard = true));
     client.once("end", () => this.stop());
   }
@@ -79,7 +80,8 @@ export class Heartbeat {
       );
       const [process] = rows;
       if (process === undefined) return false;
-      if (process.works) return true;
+      // It has answered meanwhile: that may be why it does nothing now.
+      if (process.works || this.#heard || this.#over) return true;
       await client.query(
         `SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity AS a
          WHERE pid = $1 AND ${ownerSql("a")} = $2`,
