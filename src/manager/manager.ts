@@ -3,7 +3,7 @@ import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { Heartbeat } from "../shared/heartbeat.js";
+import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
@@ -264,7 +264,7 @@ export class Manager implements LifecycleHooks {
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
-    let heartbeat: Heartbeat | null = null;
+    let watch: ConnectionWatch | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
@@ -273,7 +273,7 @@ export class Manager implements LifecycleHooks {
         });
       });
       lost.catch(() => {});
-      heartbeat = new Heartbeat(client, entry.target, "pg_work heartbeat");
+      watch = new ConnectionWatch(client, entry.target, "pg_work watch");
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#superuser = await isSuperuser(client);
@@ -316,7 +316,7 @@ export class Manager implements LifecycleHooks {
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
-      heartbeat?.stop();
+      watch?.stop();
       await disconnect(client);
     }
   }

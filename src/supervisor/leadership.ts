@@ -2,7 +2,7 @@ import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
-import { Heartbeat } from "../shared/heartbeat.js";
+import { ConnectionWatch } from "../shared/connectionWatch.js";
 import { lockClasses } from "../shared/locks.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
@@ -84,7 +84,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     });
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
-    const heartbeat = new Heartbeat(client, this.target, "pg_conf heartbeat");
+    const watch = new ConnectionWatch(client, this.target, "pg_conf watch");
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;
@@ -100,7 +100,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
     } finally {
       this.#client = null;
-      heartbeat.stop();
+      watch.stop();
       await disconnect(client);
     }
   }

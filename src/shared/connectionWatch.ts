@@ -15,7 +15,7 @@ const askMs = 5_000;
  * connection of its own. A server process that still works on what was sent is left alone, however
  * long that takes; one that waits for us is cut off, and is ended, for it holds our locks.
  */
-export class Heartbeat {
+export class ConnectionWatch {
   readonly #client: Client;
   readonly #target: ConnectionTarget;
   readonly #name: string;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect } from "../../src/shared/database.js";
-import { Heartbeat } from "../../src/shared/heartbeat.js";
+import { ConnectionWatch } from "../../src/shared/connectionWatch.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { TcpProxy } from "../support/tcpProxy.js";
@@ -19,11 +19,11 @@ function stall(ms: number): void {
 test("a connection is ended when the network has swallowed it, and its server process too", async () => {
   const client = await connect(target, { applicationName: "cut" });
   const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const heartbeat = new Heartbeat(client, target, "asks");
+  const watch = new ConnectionWatch(client, target, "asks");
   const ended = new Promise((resolve) => client.once("end", resolve));
   assert.equal(proxy.freeze("cut"), 1);
   await ended;
-  heartbeat.stop();
+  watch.stop();
   const { rows: left } = await user.query("SELECT FROM pg_stat_activity WHERE pid = $1", [
     rows[0]?.pid,
   ]);
@@ -32,16 +32,16 @@ test("a connection is ended when the network has swallowed it, and its server pr
 
 test("a connection whose server process works on a long statement is left alone", async () => {
   const client = await connect(target, { applicationName: "long" });
-  const heartbeat = new Heartbeat(client, target, "asks");
+  const watch = new ConnectionWatch(client, target, "asks");
   const { rows } = await client.query("SELECT 1 AS one FROM pg_sleep(8)");
   assert.deepEqual(rows, [{ one: 1 }]);
-  heartbeat.stop();
+  watch.stop();
   await client.end();
 });
 
 test("a connection is left alone when it was this side that did not listen", async () => {
   const client = await connect(target, { applicationName: "stalled" });
-  const heartbeat = new Heartbeat(client, target, "asks");
+  const watch = new ConnectionWatch(client, target, "asks");
   for (let time = 0; time < 4; time += 1) {
     // Just long enough that beats are sent between the stalls.
     await pause(1200);
@@ -49,6 +49,6 @@ test("a connection is left alone when it was this side that did not listen", asy
   }
   const { rows } = await client.query("SELECT 1 AS one");
   assert.deepEqual(rows, [{ one: 1 }]);
-  heartbeat.stop();
+  watch.stop();
   await client.end();
 });
