@@ -9,7 +9,7 @@ import type { TaskTable } from "./table.js";
 /** How often the server is asked about sessions that run something, in ms. */
 const everyMs = 1_000;
 /** How long the answer of a server process that has nothing to do any more may be on the way, in ms. */
-const answerMs = 4_000;
+const answerMs = 6_000;
 
 interface Silence {
   /** What it had to run, and since when its server process has had nothing to do. */

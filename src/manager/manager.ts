@@ -4,7 +4,7 @@ import { refuseTo } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { Heartbeat } from "../shared/heartbeat.js";
+import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
@@ -319,7 +319,7 @@ export class Manager implements LifecycleHooks {
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
-    let heartbeat: Heartbeat | null = null;
+    let watch: ConnectionWatch | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
@@ -332,7 +332,7 @@ export class Manager implements LifecycleHooks {
         await this.#until(() => false, this.#ending.signal);
         return;
       }
-      heartbeat = new Heartbeat(client, entry.target, "pg_work heartbeat");
+      watch = new ConnectionWatch(client, entry.target, "pg_work watch");
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#statistics.connected();
@@ -382,7 +382,7 @@ export class Manager implements LifecycleHooks {
       this.#client = null;
       this.#cancellations.detach();
       this.#orphans.forgive();
-      heartbeat?.stop();
+      watch?.stop();
       await disconnect(client);
     }
   }

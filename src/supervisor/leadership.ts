@@ -3,7 +3,7 @@ import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { Heartbeat } from "../shared/heartbeat.js";
+import { ConnectionWatch } from "../shared/connectionWatch.js";
 import { lockClasses } from "../shared/locks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
@@ -108,7 +108,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     for (const event of ["end", "notification"] as const) {
       client.on(event, () => this.#waiting.abort());
     }
-    const heartbeat = new Heartbeat(client, this.target, "pg_conf heartbeat");
+    const watch = new ConnectionWatch(client, this.target, "pg_conf watch");
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;
@@ -121,8 +121,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     } finally {
       this.#client = null;
       this.#leads = false;
-      heartbeat.stop();
       if (!this.#ending.signal.aborted) this.emit("lost");
+      watch.stop();
       await disconnect(client);
     }
   }

@@ -15,7 +15,7 @@ const askMs = 5_000;
  * connection of its own. A server process that still works on what was sent is left alone, however
  * long that takes; one that waits for us is cut off, and is ended, for it holds our locks.
  */
-export class Heartbeat {
+export class ConnectionWatch {
   readonly #client: Client;
   readonly #target: ConnectionTarget;
   readonly #name: string;
@@ -33,6 +33,7 @@ export class Heartbeat {
     this.#target = target;
     this.#name = name;
     this.#timer = setInterval(() => this.#look(), everyMs);
+    this.#timer.unref();
     client.connection.stream.on("data", () => (this.#heard = true));
     client.once("end", () => this.stop());
   }
@@ -79,7 +80,8 @@ export class Heartbeat {
       );
       const [process] = rows;
       if (process === undefined) return false;
-      if (process.works) return true;
+      // It has answered meanwhile: that may be why it does nothing now.
+      if (process.works || this.#heard || this.#over) return true;
       await client.query(
         `SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity AS a
          WHERE pid = $1 AND ${ownerSql("a")} = $2`,
