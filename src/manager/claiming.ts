@@ -4,7 +4,8 @@ import { comesBefore, precedes, type Group, type Groups, type Head } from "./gro
 import type { Outbox } from "./outbox.js";
 import { Places } from "./places.js";
 import type { RunTimes } from "./runTimes.js";
-import type { AssignedRun, OfferedSession, Sessions } from "./sessions.js";
+import type { AssignedRun, OfferedSession } from "./session.js";
+import type { Sessions } from "./sessions.js";
 import {
   claim,
   type Claim,
