@@ -1,5 +1,5 @@
 import { sqlState, type Client } from "../shared/database.js";
-import type { Cancellation } from "./sessions.js";
+import type { Cancellation } from "./session.js";
 import { cancelBackend } from "./sql/cancelBackend.js";
 
 /** Cancels server processes over the manager's connection; what comes while there is none waits. */

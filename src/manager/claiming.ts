@@ -5,7 +5,8 @@ import type { Ledgers } from "./ledgers.js";
 import type { Outbox } from "./outbox.js";
 import { Places } from "./places.js";
 import type { RunTimes } from "./runTimes.js";
-import type { AssignedRun, OfferedSession, Sessions } from "./sessions.js";
+import type { AssignedRun, OfferedSession } from "./session.js";
+import type { Sessions } from "./sessions.js";
 import {
   claim,
   type Claim,

@@ -28,7 +28,8 @@ import { Renewal } from "./renewal.js";
 import { RunTimes } from "./runTimes.js";
 import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
-import { Sessions, type SessionEvents } from "./sessions.js";
+import type { SessionEvents } from "./session.js";
+import { Sessions } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
@@ -81,8 +82,8 @@ export class Manager implements LifecycleHooks {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #draining = false;
-  /** Runs while results gather for a turn. */
-  #gathering: NodeJS.Timeout | null = null;
+  /** Whether results gather for a turn. */
+  #gathering = false;
   #work: Promise<void> = Promise.resolve();
   #whenChanged: (() => void)[] = [];
   /** Results left when one was last written, and when to give up unless there are fewer. */
@@ -221,8 +222,10 @@ export class Manager implements LifecycleHooks {
         this.#workforce.letGo();
         this.#statistics.touch();
         if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
-        else if (this.#gathering === null)
-          this.#gathering = setTimeout(() => this.#gathered(), gatherMs);
+        else if (!this.#gathering) {
+          this.#gathering = true;
+          setTimeout(() => this.#gathered(), gatherMs);
+        }
       },
       result: (result, owner, { hash, max }) => {
         this.#outbox.add(result, owner, { hash, max });
@@ -241,7 +244,7 @@ export class Manager implements LifecycleHooks {
   }
 
   #gathered(): void {
-    this.#gathering = null;
+    this.#gathering = false;
     this.#bell.ring();
   }
 

@@ -1,5 +1,5 @@
 import { shortMs, type RunTimes } from "./runTimes.js";
-import type { RoomySession } from "./sessions.js";
+import type { RoomySession } from "./session.js";
 import type { Place } from "./sql/claim.js";
 
 /** How much a session may have to do when tasks of one group wait there that could not start anyway, in ms. */

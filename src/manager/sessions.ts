@@ -4,10 +4,19 @@ import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
 import type { Groups } from "./groups.js";
 import { elapsedMs, type RunTimes } from "./runTimes.js";
+import type {
+  AssignedRun,
+  Cancellation,
+  OfferedSession,
+  RoomySession,
+  Session,
+  SessionEvents,
+  SessionState,
+} from "./session.js";
 import { SessionQueue, type Held } from "./sessionQueue.js";
-import type { ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
-import type { RemotePid } from "./sql/remotePid.js";
+import { Watch } from "./watch.js";
 
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
@@ -18,92 +27,6 @@ const lowMs = 8;
 const slowMs = 50;
 /** After this it is stuck: its session does not count when there are enough for short runs, in ms. */
 const stuckMs = 200;
-
-/**
- *   opening ──opened──▶ free ◀──────result── busy
- *      │                 │ ▲     of the last  ▲ │
- *      │            offer│ │withdraw          │ │ assign
- *      │                 ▼ │                  │◀┘
- *      │              offered ──────assign────┘
- *      ▼
- *    gone ◀── any state, when closed, lost, or its thread ended
- */
-type State = "opening" | "free" | "offered" | "busy" | "closing" | "gone";
-
-interface Session {
-  readonly number: number;
-  readonly thread: ExecutorThread;
-  state: State;
-  backend: BackendIdentity | null;
-  /** Not empty while it is busy. */
-  readonly queue: SessionQueue;
-  /** Whether its front takes so long that nothing may wait behind it. */
-  slow: boolean;
-  /** How many recalls it has not answered: until then nothing is given to it behind what it has. */
-  recalls: number;
-  /** Whether its front takes so long that another session may be opened in its stead. */
-  stuck: boolean;
-  /** Set while it stays with a group for tasks with count or live. */
-  kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
-}
-
-/** A run for a session; with `keep` the session stays with its group. */
-export interface AssignedRun extends Run {
-  readonly hash: number;
-  readonly max: number;
-  readonly alone: boolean;
-  readonly keep: boolean;
-  /** Whether its row says that it runs. */
-  readonly shown: boolean;
-}
-
-/** A session that a claim may use. */
-export interface OfferedSession extends ClaimingSession {
-  readonly number: number;
-  /** Null when it takes any task; else it stays with one group. */
-  readonly kept: KeptSession | null;
-}
-
-/** A busy session that may get more to do. */
-export interface RoomySession extends ClaimingSession {
-  readonly number: number;
-  /** How long it is busy without that, as far as one can tell, in ms. */
-  aheadMs: number;
-  /** Of which groups it has tasks. */
-  readonly groups: readonly number[];
-}
-
-/** A task that runs, although its row does not say so yet. */
-export interface StartedTask extends OwnedTask {
-  /** When it started; null is now, as far as one can tell. */
-  readonly start: string | null;
-}
-
-export interface SessionEvents {
-  /**
-   * There may be something to do: results are to be written, a session has less to do, or is no more.
-   *
-   * @param urgent whether a session may run dry, or somebody waits; otherwise more can be gathered.
-   */
-  changed(urgent: boolean): void;
-  result(result: RunResult, owner: string, task: Held): void;
-  started(task: StartedTask): void;
-  /** A remote task runs in a process of its own server. */
-  remote(place: RemotePid): void;
-  /** A session ended that had this task: it ran when it was the front, else it waited behind that. */
-  lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
-  opened(): void;
-  unopened(reason: string): void;
-  /** What the session runs is to be cancelled; `cancelled` has to follow. */
-  cancel(cancellation: Cancellation): void;
-}
-
-/** What is to be cancelled. */
-export interface Cancellation {
-  readonly session: number;
-  readonly id: string;
-  readonly pid: number;
-}
 
 /** The executor sessions of one manager: which there are, and what each does. */
 export class Sessions {
@@ -119,7 +42,7 @@ export class Sessions {
   readonly #byOwner = new Map<string, number>();
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
-  #watch: NodeJS.Timeout | null = null;
+  readonly #watch = new Watch(slowMs / 2, () => this.#lookAtFronts());
 
   constructor(options: {
     readonly executors: Executors;
@@ -279,7 +202,7 @@ export class Sessions {
       else batch.push(run);
     }
     for (const [thread, batch] of batches) this.#executors.dispatch(thread, batch);
-    this.#watchFronts();
+    this.#watch.start();
     return missed;
   }
 
@@ -454,26 +377,14 @@ export class Sessions {
     this.#events.started({ id, owner: session.backend.owner, start });
   }
 
-  /** While any session is busy with a run that has not taken long yet. */
-  #watchFronts(): void {
-    if (this.#watch !== null) return;
-    const from = performance.now();
-    this.#watch = setTimeout(() => {
-      this.#watch = null;
-      // This thread came late itself: what has come out meanwhile is heard first.
-      if (performance.now() - from > slowMs) this.#watchFronts();
-      else this.#lookAtFronts();
-    }, slowMs / 2);
-  }
-
   /** Calls back what waits behind a slow front, and has the front's own row say that it runs. */
   #lookAtFronts(): void {
     const recalled = new Map<ExecutorThread, number[]>();
-    let [watching, changed] = [false, false];
+    let [busy, changed] = [false, false];
     for (const session of this.#sessions.values()) {
       const { front, frontMs, size } = session.queue;
       if (front === null || session.stuck) continue;
-      watching = true;
+      busy = true;
       session.stuck = frontMs >= stuckMs;
       changed ||= session.stuck;
       if (session.slow || frontMs < slowMs) continue;
@@ -490,7 +401,7 @@ export class Sessions {
     }
     for (const [thread, sessions] of recalled)
       this.#executors.tell(thread, { type: "recall", sessions });
-    if (watching) this.#watchFronts();
+    if (busy) this.#watch.start();
     if (changed) this.#events.changed(true);
   }
 
@@ -521,7 +432,7 @@ export class Sessions {
     }
   }
 
-  #become(session: Session, state: State): void {
+  #become(session: Session, state: SessionState): void {
     this.#counts[session.state] -= 1;
     this.#counts[state] += 1;
     session.state = state;

@@ -1,4 +1,4 @@
-import type { StartedTask } from "./sessions.js";
+import type { StartedTask } from "./session.js";
 
 /** Tasks that run, and whose rows do not say so yet. */
 export class Starts {

@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/database.js";
-import type { StartedTask } from "../sessions.js";
+import type { StartedTask } from "../session.js";
 import type { TaskTable } from "../table.js";
 
 /**

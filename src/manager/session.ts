@@ -1,0 +1,92 @@
+import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
+import type { ExecutorThread } from "./executors.js";
+import type { Held, SessionQueue } from "./sessionQueue.js";
+import type { ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { OwnedTask } from "./sql/giveBack.js";
+import type { RemotePid } from "./sql/remotePid.js";
+
+/**
+ *   opening ──opened──▶ free ◀──────result── busy
+ *      │                 │ ▲     of the last  ▲ │
+ *      │            offer│ │withdraw          │ │ assign
+ *      │                 ▼ │                  │◀┘
+ *      │              offered ──────assign────┘
+ *      ▼
+ *    gone ◀── any state, when closed, lost, or its thread ended
+ */
+export type SessionState = "opening" | "free" | "offered" | "busy" | "closing" | "gone";
+
+export interface Session {
+  readonly number: number;
+  readonly thread: ExecutorThread;
+  state: SessionState;
+  backend: BackendIdentity | null;
+  /** Not empty while it is busy. */
+  readonly queue: SessionQueue;
+  /** Whether its front takes so long that nothing may wait behind it. */
+  slow: boolean;
+  /** How many recalls it has not answered: until then nothing is given to it behind what it has. */
+  recalls: number;
+  /** Whether its front takes so long that another session may be opened in its stead. */
+  stuck: boolean;
+  /** Set while it stays with a group for tasks with count or live. */
+  kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
+}
+
+/** A run for a session; with `keep` the session stays with its group. */
+export interface AssignedRun extends Run {
+  readonly hash: number;
+  readonly max: number;
+  readonly alone: boolean;
+  readonly keep: boolean;
+  /** Whether its row says that it runs. */
+  readonly shown: boolean;
+}
+
+/** A session that a claim may use. */
+export interface OfferedSession extends ClaimingSession {
+  readonly number: number;
+  /** Null when it takes any task; else it stays with one group. */
+  readonly kept: KeptSession | null;
+}
+
+/** A busy session that may get more to do. */
+export interface RoomySession extends ClaimingSession {
+  readonly number: number;
+  /** How long it is busy without that, as far as one can tell, in ms. */
+  aheadMs: number;
+  /** Of which groups it has tasks. */
+  readonly groups: readonly number[];
+}
+
+/** A task that runs, although its row does not say so yet. */
+export interface StartedTask extends OwnedTask {
+  /** When it started; null is now, as far as one can tell. */
+  readonly start: string | null;
+}
+
+export interface SessionEvents {
+  /**
+   * There may be something to do: results are to be written, a session has less to do, or is no more.
+   *
+   * @param urgent whether a session may run dry, or somebody waits; otherwise more can be gathered.
+   */
+  changed(urgent: boolean): void;
+  result(result: RunResult, owner: string, task: Held): void;
+  started(task: StartedTask): void;
+  /** A remote task runs in a process of its own server. */
+  remote(place: RemotePid): void;
+  /** A session ended that had this task: it ran when it was the front, else it waited behind that. */
+  lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
+  opened(): void;
+  unopened(reason: string): void;
+  /** What the session runs is to be cancelled; `cancelled` has to follow. */
+  cancel(cancellation: Cancellation): void;
+}
+
+/** What is to be cancelled. */
+export interface Cancellation {
+  readonly session: number;
+  readonly id: string;
+  readonly pid: number;
+}
