@@ -107,8 +107,8 @@ export class Claiming {
   ): Promise<Claimed> {
     const gone = new Set<number>();
     let [claimed, more, locked, start] = [0, 0, 0, room.start];
-    // What is to start first may be on its way back: the next turn sees it.
-    while (!this.#outbox.returning) {
+    // What is to start first may be on its way back, or a pause be due: the next turn sees to it.
+    while (!this.#outbox.holdsUpAny) {
       const most = Math.min(room.fetch, room.limit - claimed);
       const plan = this.#plan(most, start, room.lookAhead);
       if (plan === null) break;
@@ -259,14 +259,14 @@ export class Claiming {
     const fronts = new Set(plan.places.flatMap((place) => (place.front ? place.owner : [])));
     for (const { owner } of plan.kept) fronts.add(owner);
     const runs: AssignedRun[] = [];
-    /** Claimed while others that come before them were returned. */
+    /** Claimed while something came that has to be written before they start. */
     const early: DueTask[] = [];
     const owners = new Map<string, string>();
     for (const { owner, ...task } of outcome.claimed) {
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
       owners.set(task.id, owner);
       const session = this.#sessions.numberOf(owner);
-      if (this.#outbox.returnsTo(task.hash)) early.push(task);
+      if (this.#outbox.holdsUp(task.hash)) early.push(task);
       else runs.push({ ...task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
     }
     for (const { id, hash, max } of [...early, ...this.#sessions.assign(runs)]) {

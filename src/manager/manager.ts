@@ -227,8 +227,8 @@ export class Manager implements LifecycleHooks {
           setTimeout(() => this.#gathered(), gatherMs);
         }
       },
-      result: (result, owner, { hash, max }) => {
-        this.#outbox.add(result, owner, { hash, max });
+      result: (result, owner, { hash, max, pauses }) => {
+        this.#outbox.add(result, owner, { hash, max }, pauses);
         this.#statistics.ended(result);
       },
       started: (task) => this.#starts.add(task),

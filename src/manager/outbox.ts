@@ -21,9 +21,12 @@ export class Outbox {
     returns: [],
   };
 
-  add(result: RunResult, owner: string, due?: ReturnedTask["due"]): void {
-    if (result.outcome === "ended") this.#results.push({ ...result, owner });
-    else this.#returns.push({ id: result.id, owner, ...(due === undefined ? {} : { due }) });
+  /** @param pausing whether the task's group may pause after it. */
+  add(result: RunResult, owner: string, due?: ReturnedTask["due"], pausing = false): void {
+    if (result.outcome === "ended") {
+      const pauses = due !== undefined && pausing ? { pauses: due.hash } : {};
+      this.#results.push({ ...result, owner, ...pauses });
+    } else this.#returns.push({ id: result.id, owner, ...(due === undefined ? {} : { due }) });
   }
 
   /** Whether there is nothing to write now. */
@@ -31,14 +34,20 @@ export class Outbox {
     return this.#results.length === 0 && this.#returns.length === 0;
   }
 
-  /** Whether tasks that come before others of their group are still on their way back to it. */
-  returnsTo(hash: number): boolean {
-    return this.#returns.some(({ due }) => due?.hash === hash);
+  /**
+   * Whether nothing of this group may start before the next write: tasks that come before others are
+   * on their way back to it, or it has to pause.
+   */
+  holdsUp(hash: number): boolean {
+    return (
+      this.#returns.some(({ due }) => due?.hash === hash) ||
+      this.#results.some(({ pauses }) => pauses === hash)
+    );
   }
 
-  /** Whether any task is on its way back to PLAN. */
-  get returning(): boolean {
-    return this.#returns.length > 0;
+  /** Whether that is so of any group. */
+  get holdsUpAny(): boolean {
+    return this.#returns.length > 0 || this.#results.some(({ pauses }) => pauses !== undefined);
   }
 
   /** How many wait for `release`. */

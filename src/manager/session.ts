@@ -38,6 +38,8 @@ export interface AssignedRun extends Run {
   readonly hash: number;
   readonly max: number;
   readonly alone: boolean;
+  /** Whether its group may pause after it. */
+  readonly pauses: boolean;
   readonly keep: boolean;
   /** Whether its row says that it runs. */
   readonly shown: boolean;

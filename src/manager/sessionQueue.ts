@@ -5,6 +5,8 @@ export interface Held {
   readonly max: number;
   /** Whether nothing may wait behind it. */
   readonly alone: boolean;
+  /** Whether its group may pause after it. */
+  readonly pauses: boolean;
   /** How long it will take, as far as one can tell, in ms. */
   readonly expectedMs: number;
   /** Whether its row says that it runs, and since when. */

@@ -183,7 +183,7 @@ export class Sessions {
     const batches = new Map<ExecutorThread, Run[]>();
     const missed: AssignedRun[] = [];
     for (const assigned of runs) {
-      const { hash, max, alone, keep, shown, ...run } = assigned;
+      const { hash, max, alone, pauses, keep, shown, ...run } = assigned;
       const session = this.#sessions.get(run.session);
       if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
         missed.push(assigned);
@@ -195,7 +195,7 @@ export class Sessions {
         continue;
       }
       const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
-      this.#hold(session, { id: run.id, hash, max, alone, expectedMs, shown });
+      this.#hold(session, { id: run.id, hash, max, alone, pauses, expectedMs, shown });
       session.kept = keep ? keptFurther(session, hash) : null;
       const batch = batches.get(session.thread);
       if (batch === undefined) batches.set(session.thread, [run]);

@@ -105,7 +105,12 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
     lookout: new Lookout({ table, groups }),
     pauses: new Pauses(table),
     claiming: new Claiming({
-      ...{ table, sessions, groups, outbox, runTimes, log },
+      table,
+      sessions,
+      groups,
+      outbox,
+      runTimes,
+      log,
       ledgers: new Ledgers({ table, log }),
     }),
     starts,

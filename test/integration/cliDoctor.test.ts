@@ -239,7 +239,7 @@ describe("pg-task init", () => {
     const text = await readFile(file, "utf8");
     for (const { name } of fileParameters()) assert.ok(text.includes(`  // "${name}": `), name);
     const uncommented = text
-      .replaceAll(/^ {2}\/\/ ("(?:pg_task|pg_conf|pg_work)\.\w+": .*)$/gm, "  $1")
+      .replaceAll(/^ {2}\/\/ ("(?:pg_task|pg_conf|pg_work|pg_http)\.\w+": .*)$/gm, "  $1")
       .replaceAll(/^ {4}\/\/ (\{ .* \},?)$/gm, "    $1");
     assert.equal(
       uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length,

@@ -14,6 +14,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly max: number;
   /** Whether nothing may wait behind it in its session, nor it behind others. */
   readonly alone: boolean;
+  /** Whether its group may pause after it. */
+  readonly pauses: boolean;
   /** Whether the session stays with the group for further tasks. */
   readonly keep: boolean;
 }
@@ -103,6 +105,7 @@ interface ClaimRow {
   escape: string;
   null: string;
   alone: boolean;
+  pauses: boolean;
   keep: boolean;
   save: boolean;
   atomic: boolean;
@@ -175,13 +178,14 @@ export async function claim(
 
 function toTask(row: ClaimRow): ClaimedTask {
   const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
-  const { alone, keep } = row;
+  const { alone, pauses, keep } = row;
   return {
     id: String(row.id),
     owner,
     hash,
     max,
     alone,
+    pauses,
     input,
     group,
     timeoutMs: row.timeout_ms,
@@ -194,6 +198,9 @@ function toTask(row: ClaimRow): ClaimedTask {
     remote: row.remote,
   };
 }
+
+/** A pause goes by the row as the task leaves it, and one that says so may change its own. */
+const mayPause = (task: string): string => `(${task}.max < 0 OR ${task}.input ILIKE '%max%')`;
 
 /** Whatever the task's run may do to its session or needs of it, no other is to be in the way. */
 const alone =
@@ -279,7 +286,7 @@ WITH candidate AS MATERIALIZED (
     t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${takenAt("t")} AS take
+    t.atomic, ${takenAt("t")} AS take, ${mayPause("t")} AS pauses
 ), left_over AS MATERIALIZED (
   SELECT CASE WHEN c.id = ANY (ARRAY(SELECT id FROM claimed)) THEN 'claimed'
       WHEN c.gone THEN 'gone'
@@ -292,7 +299,7 @@ WITH candidate AS MATERIALIZED (
 SELECT 'claimed' AS kind, * FROM claimed
 UNION ALL
 SELECT o.*, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter, c.quote, c.escape, c."null",
-  c.keep, c.save, c.remote, c.atomic, c.take
+  c.keep, c.save, c.remote, c.atomic, c.take, c.pauses
 FROM (
   SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL

@@ -6,7 +6,11 @@ import { pauseParts, type PausedTask } from "./pause.js";
 import { repeatInsert } from "./repeat.js";
 
 /** A result together with the session that the row has to name as its owner. */
-export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & { readonly owner: string };
+export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
+  readonly owner: string;
+  /** Hash of its group, where its end may pause that. */
+  readonly pauses?: number;
+};
 
 /**
  * Writes results into their rows: DONE or FAIL, or deletes the row where it says so and there is

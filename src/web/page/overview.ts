@@ -89,7 +89,7 @@ const latency = (value: Summary["runMs"]): string | null =>
   value === null ? null : duration(value.p50);
 
 const p95 = (value: Summary["runMs"]): string =>
-  value === null ? "" : `median; 95 % in ${duration(value.p95)}`;
+  value === null ? "" : `95 % in ${duration(value.p95)}`;
 
 function oldest(summary: Summary | null): string {
   const ms = summary?.oldestDueMs ?? null;
@@ -116,8 +116,8 @@ function tiles(table: Table | null, points: readonly Point[], span: number): VNo
     ${tile("Running", running === null ? null : number(running), sessionsOf(manager))}
     ${tile("Finished", done === null ? null : `${rate(done)}/s`, "last minute")}
     ${tile("Failed", failed === null ? null : `${rate(failed)}/s`, "last minute", failed !== null && failed > 0 ? "alarm" : "")}
-    ${tile("Wait", latency(summary?.waitMs ?? null), p95(summary?.waitMs ?? null))}
-    ${tile("Run time", latency(summary?.runMs ?? null), p95(summary?.runMs ?? null))}
+    ${tile("Median wait", latency(summary?.waitMs ?? null), p95(summary?.waitMs ?? null))}
+    ${tile("Median run", latency(summary?.runMs ?? null), p95(summary?.runMs ?? null))}
   </dl>`;
 }
 
