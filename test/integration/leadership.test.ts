@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
-import { after, it } from "node:test";
+import { after, it, mock } from "node:test";
 import { createLog } from "../../src/shared/log.js";
 import { Leadership } from "../../src/supervisor/leadership.js";
 import { createDatabase } from "../support/database.js";
