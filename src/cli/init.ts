@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import type { Command } from "commander";
 import { allowedValues, entryKeys } from "../shared/config/allowed.js";
 import { errorCode } from "../shared/config/errorCode.js";
-import { fileParameters } from "../shared/config/parameters.js";
+import { fileParameters, type Parameter } from "../shared/config/parameters.js";
 import { defaultFileName } from "../shared/config/source.js";
 import { PgTaskError } from "../shared/errors.js";
 import { configOption } from "./options.js";
@@ -50,7 +50,7 @@ async function init(terminal: Terminal, options: InitOptions): Promise<number> {
 export function initialText(): string {
   const parameters = fileParameters().flatMap((parameter) => [
     `  // ${parameter.meaning}: ${allowedValues(parameter)}`,
-    `  // ${JSON.stringify(parameter.name)}: ${JSON.stringify(parameter.default)},`,
+    `  // ${JSON.stringify(parameter.name)}: ${JSON.stringify(shownValue(parameter))},`,
   ]);
   const keys = entryKeys.map(
     ({ name, meaning, allowed }) => `  //   ${name}: ${meaning} (${allowed})`,
@@ -79,3 +79,7 @@ export function initialText(): string {
     "}",
   ].join("\n")}\n`;
 }
+
+/** A secret has no default: an example stands for it. */
+const shownValue = ({ type, default: value }: Parameter): unknown =>
+  type === "secret" ? "a long random text" : value;
