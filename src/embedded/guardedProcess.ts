@@ -95,7 +95,11 @@ async function end(child: ChildProcess): Promise<Ending> {
       // Its id may be another's soon: the guard must not signal it any more.
       const guardPipe = child.stdio[3];
       if (guardPipe instanceof Writable) guardPipe.end("ended\n", () => guardPipe.destroy());
-      const timer = setTimeout(() => resolve({ code, signal }), outputAfterEndMs);
+      // After a stall the timer may come before output that has long been there: that is read first.
+      const timer = setTimeout(
+        () => setImmediate(() => resolve({ code, signal })),
+        outputAfterEndMs,
+      );
       child.once("close", () => {
         clearTimeout(timer);
         resolve({ code, signal });
