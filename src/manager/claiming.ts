@@ -29,8 +29,6 @@ export interface Claimed {
   readonly gone: readonly number[];
   /** How many were passed over since somebody has their row locked. */
   readonly locked: number;
-  /** Whether it ended at the most that one check may claim. */
-  readonly full: boolean;
 }
 
 /** A claim that is to be sent, and what it is made from. */
@@ -122,7 +120,7 @@ export class Claiming {
       if (outcome.claimed.length === 0 || claimed >= room.limit) break;
     }
     more = Math.min(room.lookAhead, more + this.#groups.startable);
-    return { claimed, more, gone: [...gone], locked, full: claimed >= room.limit };
+    return { claimed, more, gone: [...gone], locked };
   }
 
   #plan(most: number, start: number, lookAhead: number): Plan | null {

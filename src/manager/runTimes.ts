@@ -2,6 +2,8 @@
 const mostGroups = 10_000;
 /** How much the newest run counts. */
 const weight = 0.1;
+/** By how much the newest run moves the middle. */
+const middleStep = 0.05;
 /** What a run costs its session at least, in ms, however short its SQL is. */
 const leastMs = 0.2;
 
@@ -30,7 +32,7 @@ export class RunTimes {
     count(this.#all, ms);
     const atLeast = Math.max(leastMs, ms);
     if (this.#all.runs === 1) this.#middle = atLeast;
-    else this.#middle *= atLeast > this.#middle ? 1 + weight : 1 - weight;
+    else this.#middle *= atLeast > this.#middle ? 1 + middleStep : 1 - middleStep;
   }
 
   /**

@@ -124,7 +124,7 @@ export class Turn {
   ): Promise<TurnOutcome> {
     // Read before anything is sent: what is sent together has to go out in this order.
     const shape = (this.#shape ??= await readShape(client, this.#table));
-    const pressed = this.#groups.startable > 0 && this.#sessions.free === 0;
+    const pressed = this.#pressed;
     const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
@@ -138,7 +138,7 @@ export class Turn {
       this.#giveBack(client, returns),
       // After results: a task that was planned anew while it ran is due again.
       this.#lookout.look(client, looking),
-      this.#lookout.nearest(client, pressed && results.length === 0),
+      this.#lookout.nearest(client, pressed),
       this.#cancelUnwanted(client, room.watch),
     ]);
     const problems = outcomes.flatMap((each) =>
@@ -159,7 +159,6 @@ export class Turn {
         gone > 0 ||
         // Behind a locked task there may be one of its group that can start.
         claimed.locked > 0 ||
-        claimed.full ||
         !this.#outbox.empty ||
         !this.#remotePids.empty ||
         !this.#starts.empty ||
@@ -168,6 +167,12 @@ export class Turn {
       nearestMs: this.#lookout.nearestMs,
       putOff: problems.length > 0,
     };
+  }
+
+  /** Whether every session is busy, and the next turn will come as soon as one has less to do. */
+  get #pressed(): boolean {
+    const { free, busy, tasks } = this.#sessions;
+    return free === 0 && busy > 0 && (this.#groups.startable > 0 || tasks > busy);
   }
 
   async #showRemote(client: Client): Promise<void> {
@@ -231,7 +236,7 @@ export class Turn {
       return await this.#claiming.fill(client, { ...room, fetch, limit });
     } catch (error) {
       this.#weigh(error);
-      return { claimed: 0, more: 0, gone: [], locked: 0, full: false };
+      return { claimed: 0, more: 0, gone: [], locked: 0 };
     }
   }
 

@@ -85,7 +85,7 @@ export class Workforce {
   /** Whether runs are short; also as long as there were too few of them to show what they are. */
   get #brief(): boolean {
     if (this.#runTimes.known() < 4 * this.#sessions.size) return true;
-    return this.#runTimes.middle <= shortMs;
+    return this.#runTimes.middle <= 2 * shortMs;
   }
 
   /** A session could not be opened. */

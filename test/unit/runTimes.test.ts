@@ -1,0 +1,76 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Places } from "../../src/manager/places.js";
+import { elapsedMs, RunTimes } from "../../src/manager/runTimes.js";
+import type { RoomySession } from "../../src/manager/session.js";
+
+test("the time between two of the database's is exact to the microsecond", () => {
+  const elapsed = elapsedMs("2026-01-02T03:04:59.999750Z", "2026-01-02T03:05:00.001000Z");
+  assert.equal(elapsed.toFixed(3), "1.250");
+});
+
+test("what is expected follows a group's own runs, and those of all for a group without", () => {
+  const times = new RunTimes();
+  assert.equal(times.expected(1), null);
+  for (let each = 0; each < 200; each += 1) {
+    times.add(1, 3);
+    times.add(2, 40);
+  }
+  assert.equal(times.expected(1)?.toFixed(6), "3.000000");
+  assert.equal(times.expected(2)?.toFixed(6), "40.000000");
+  const other = times.expected(3) ?? 0;
+  assert.ok(other > 3 && other < 40);
+  assert.equal(times.known(3), 400);
+});
+
+test("a few long runs among many short ones leave the middle short", () => {
+  const times = new RunTimes();
+  for (let each = 0; each < 300; each += 1) times.add(1, each % 5 === 0 ? 1000 : 1);
+  assert.ok(times.middle < 10, `${times.middle}`);
+});
+
+function session(number: number, aheadMs: number, groups: readonly number[]): RoomySession {
+  return { number, owner: `owner ${number}`, pid: number, aheadMs, groups };
+}
+
+const known = new RunTimes();
+for (let each = 0; each < 100; each += 1) {
+  known.add(1, 5);
+  known.add(2, 100);
+}
+
+test("places behind a group's own tasks are shared evenly, up to what a session may have", () => {
+  const places = new Places([session(1, 0, [1]), session(2, 10, [1]), session(3, 0, [2])], known);
+  const owners = places.behindOwn(1, 100).map(({ owner }) => owner);
+  assert.deepEqual(owners.toSorted(), [
+    ...Array.from({ length: 5 }, () => "owner 1"),
+    ...Array.from({ length: 3 }, () => "owner 2"),
+  ]);
+  assert.deepEqual(owners.slice(0, 2), ["owner 1", "owner 1"]);
+});
+
+test("the number of places behind a group's own tasks is bounded by what is asked, and by how much is known", () => {
+  const places = new Places([session(1, 0, [1, 9])], known);
+  assert.equal(places.behindOwn(1, 2).length, 2);
+  const barely = new RunTimes();
+  barely.add(9, 0.1);
+  assert.equal(new Places([session(1, 0, [9])], barely).behindOwn(9, 100).length, 2);
+});
+
+test("only tasks that are expected to be short suit any place", () => {
+  const places = new Places([session(1, 0, [7])], known);
+  assert.deepEqual([places.suits(1), places.suits(2)], [true, false]);
+  assert.equal(new Places([], new RunTimes()).suits(1), false);
+  let count = 0;
+  while (places.behindAny(1) !== null) count += 1;
+  assert.equal(count, 3);
+});
+
+test("sessions that are left to run dry have no places", () => {
+  const places = new Places([session(1, 1, [1]), session(2, 4, [1])], known);
+  places.reserve(1);
+  assert.equal(places.behindAny(1)?.owner, "owner 2");
+  assert.deepEqual(new Set(places.behindOwn(1, 9).map(({ owner }) => owner)), new Set(["owner 2"]));
+  places.reserve(5);
+  assert.ok(places.none);
+});
