@@ -15,8 +15,12 @@ async function install(): Promise<string | null> {
   if (process.getuid?.() !== 0 || !existsSync("/usr/bin/apt-get")) return null;
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
   try {
-    await run("apt-get", ["update", "-qq"], { env });
-    await run("apt-get", ["install", "-y", "--no-install-recommends", "chromium"], { env });
+    // Other test files install at the same time.
+    const wait = ["-o", "DPkg::Lock::Timeout=300"];
+    await run("apt-get", [...wait, "update", "-qq"], { env });
+    await run("apt-get", [...wait, "install", "-y", "--no-install-recommends", "chromium"], {
+      env,
+    });
   } catch {
     return null;
   }
