@@ -158,7 +158,7 @@ test("a task that took its session down too often is FAIL, which the log says wi
   await rescueAll();
   assert.deepEqual([(await row(id)).state, (await row(id)).crash], ["FAIL", 2]);
   assert.deepEqual([(await row(behind)).state, (await row(behind)).crash], ["PLAN", 1]);
-  const said = lines.filter(({ level, id: named }) => level === "error" && named === id);
+  const said = lines.filter(({ level, id: named }) => level === "warn" && named === id);
   assert.equal(said.length, 1);
   assert.equal(only(said)["crash"], 2);
 });
