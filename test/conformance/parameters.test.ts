@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { parameters, type ParameterName } from "../../src/shared/config/parameters.js";
-import { until } from "../support/changes.js";
+import { eventually, until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
@@ -96,7 +96,12 @@ const bySession = {
     for (const [max, most] of [[2, 3] as const, [0, 1] as const]) {
       await client.query("SELECT pg_advisory_lock(1000)");
       const ended = runWith(`SET LOCAL pg_task.max = ${max}`, 6, task);
-      await until(client, "SELECT FROM task WHERE state = 'WORK'", ({ length }) => length === most);
+      await eventually(
+        client,
+        `SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 1000 AND NOT granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+        ({ length }) => length === most,
+      );
       await client.query("SELECT pg_advisory_unlock(1000)");
       assert.equal(mostAtOnce(await ended), most);
     }

@@ -134,6 +134,9 @@ const others: readonly ParameterName[] = [
   "pg_conf.threads",
   "pg_conf.name",
   "pg_conf.log",
+  // In integration/webServer.
+  "pg_http.listen",
+  "pg_http.token",
 ];
 
 it("leaves no parameter of the file out of these tests", () => {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
+import { eventually } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
@@ -33,7 +33,12 @@ test("no more tasks of a table run at once than pg_task.run of its database", as
     ids.push(...(await tasks.insert({ input, group: `g${index}` })));
   }
   // As many as may wait for the lock; the others wait for them.
-  await until(client, "SELECT FROM task WHERE state = 'WORK'", (working) => working.length === 3);
+  await eventually(
+    client,
+    `SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted
+     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+    (waiting) => waiting.length === 3,
+  );
   await client.query("SELECT pg_advisory_unlock(1)");
   const rows = await tasks.ended(...ids);
   assert.deepEqual(new Set(rows.map((row) => row.state)), new Set(["DONE"]));
