@@ -49,7 +49,7 @@ export function pauseParts({ qualified }: TaskTable, ended: string): string {
   SELECT t.id, p.since FROM ${qualified} AS t JOIN ${pausing} AS p ON p.hash = t.hash
   WHERE t.id = ANY (ARRAY(SELECT id FROM pausable EXCEPT ALL SELECT id FROM pausing))
 ), pause_held AS MATERIALIZED (
-  SELECT set_config('${setting}', (${remembered} || ARRAY(SELECT id FROM pause_left))::text, false)
+  SELECT set_config('${setting}', (${remembered} || ARRAY(SELECT id::bigint FROM pause_left))::text, false)
   WHERE EXISTS (SELECT FROM pause_left)
 )`;
 }
