@@ -36,9 +36,9 @@ export class Executor {
     this.#parameters.outputLimit = outputLimit;
   }
 
-  /** Opens sessions; each answers `opened` or `unopened`. */
-  open(sessions: readonly number[]): void {
-    for (const session of sessions) this.#open(session);
+  /** Opens sessions, most likely for tasks of this group; each answers `opened` or `unopened`. */
+  open(sessions: readonly number[], group: string): void {
+    for (const session of sessions) this.#open(session, group);
   }
 
   /** Gives runs to their sessions, which run them one after another in this order. */
@@ -95,7 +95,7 @@ export class Executor {
     this.#flush();
   }
 
-  #open(id: number): void {
+  #open(id: number, group: string): void {
     if (this.#sessions.has(id)) {
       this.#log.warn({ session: id }, "session to be opened is there already");
       return;
@@ -105,7 +105,8 @@ export class Executor {
       this.#tell({ type: "unopened", session: id, reason: toReport(reason) });
       return;
     }
-    const session = new Session(id, this.#parameters, this.#connector, this.#events(id), this.#log);
+    const connect = () => this.#connector.open(group);
+    const session = new Session(id, this.#parameters, connect, this.#events(id), this.#log);
     this.#sessions.set(id, session);
   }
 

@@ -52,7 +52,7 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
           reconfigure(slots.take<ExecutorParameters>(message));
           break;
         case "open":
-          executor?.open(message.sessions);
+          executor?.open(message.sessions, message.group);
           break;
         case "dispatch":
           executor?.dispatch(slots.take<Dispatch>(message)?.runs ?? []);

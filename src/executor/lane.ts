@@ -140,16 +140,15 @@ export class Lane {
 
   /** @returns the server's clock before the first reset that succeeded */
   async #renewSession({ needs }: Execution): Promise<string | null> {
-    let open = false;
     for (let attempt = 0; attempt < mostResets; attempt++) {
       // A ROLLBACK of no transaction puts a warning into the server's log.
-      const end = this.#wire.ask(`${open ? "ROLLBACK; " : ""}${stopSql(needs)}`);
+      const rollback = this.#wire.status === "I" ? "" : "ROLLBACK; ";
+      const end = this.#wire.ask(`${rollback}${stopSql(needs)}`);
       const resets = resetSql(needs).map((text) => this.#wire.ask(text));
       const answers = await Promise.all([end, ...resets]);
       const failure = answers.find(({ error }) => error !== null)?.error ?? null;
       if (failure === null) return lastValue(await end);
-      open = answers.at(-1)?.status !== "I";
-      if (!open && failure.code !== queryCanceled) {
+      if (this.#wire.status === "I" && failure.code !== queryCanceled) {
         throw lost(`the session could not be reset: ${failure.message} (SQLSTATE ${failure.code})`);
       }
     }
@@ -159,7 +158,7 @@ export class Lane {
   /** False when it is to be tried again. */
   #tryComeOut(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
     const verdict = execution.verdict();
-    if ((verdict === "again" || verdict === "bare") && loss === null) {
+    if (verdict !== "ended" && verdict !== "returned" && loss === null) {
       execution.renew(verdict);
       return false;
     }

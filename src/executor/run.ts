@@ -1,24 +1,30 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
-import { Attempt, type AttemptForm, type AttemptPlace } from "./attempt.js";
+import type { Attempt, AttemptForm } from "./attempt.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
 import { beginsTransaction, isPlain } from "./inputWords.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
+import type { SessionMessages } from "./sessionMessages.js";
 import type { FinishPlace } from "./sessionSql.js";
+import { StepwiseAttempt, type StepwisePlace } from "./stepwiseAttempt.js";
 import {
   judge,
   queryCanceled,
   retrialOf,
   rowChanged,
   type Circumstances,
+  type Retrial,
   type Verdict,
 } from "./verdict.js";
+import { WholeAttempt } from "./wholeAttempt.js";
 import type { ServerError } from "./wireMessages.js";
 
 /** Where a run takes place. */
-export interface RunPlace extends AttemptPlace {
+export interface RunPlace extends StepwisePlace {
+  /** For inputs that can be sent whole, null where the server lacks what they need. */
+  readonly messages: SessionMessages | null;
   readonly outputLimit: number;
   /** Where the proof of its effect is entered, null when that is in another database. */
   readonly proof: FinishPlace | null;
@@ -56,6 +62,7 @@ export class Execution {
   #events: RunEvents = { begun() {}, endangering() {}, done() {} };
   #attempt: Attempt | null = null;
   #attempts = 0;
+  #stepwise = false;
   #bare = false;
   #exposed = false;
   #timed = false;
@@ -64,7 +71,7 @@ export class Execution {
   constructor(run: Run, place: RunPlace) {
     this.#run = run;
     this.#place = place;
-    this.#plain = run.timeoutMs === 0 && isPlain(run.input);
+    this.#plain = run.timeoutMs === 0 && !run.save && isPlain(run.input);
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
       place.cancel();
@@ -82,7 +89,7 @@ export class Execution {
   /** Whether it may be on the wire right behind another, and another right behind it. */
   get chainable(): boolean {
     const { whole, begin } = this.#form();
-    return whole && begin && !this.#run.save;
+    return whole && begin;
   }
 
   /** What this run needs of its session's reset. */
@@ -148,7 +155,7 @@ export class Execution {
     const output = new Output(this.#run.format, this.#place.outputLimit, () =>
       this.#cancellation.request("output"),
     );
-    this.#attempt = new Attempt(this.#run, this.#place, {
+    const options = {
       output,
       form: this.#form(),
       events: {
@@ -157,7 +164,13 @@ export class Execution {
         endangered: () => this.#cancellation.underWay,
         done: () => events.done(),
       },
-    });
+    };
+    const { wire } = this.#place;
+    const messages = this.#whole;
+    this.#attempt =
+      messages === null
+        ? new StepwiseAttempt(this.#run, this.#place, options)
+        : new WholeAttempt(this.#run, { wire, messages }, options);
     this.#attempt.send(chained);
   }
 
@@ -171,10 +184,11 @@ export class Execution {
     return { reason, exposed: this.#exposed, attempts: this.#attempts };
   }
 
-  /** It is to be tried again, without BEGIN and proof where that is the verdict. */
-  renew(verdict: "again" | "bare"): void {
-    if (verdict === "again") return;
-    this.#bare = true;
+  /** It is to be tried again. */
+  renew(retrial: Retrial): void {
+    if (retrial === "again") return;
+    this.#stepwise = true;
+    this.#bare = retrial === "bare";
     this.#attempts = 0;
   }
 
@@ -204,10 +218,15 @@ export class Execution {
     };
   }
 
+  /** What it is sent whole with, null when it is sent step by step. */
+  get #whole(): SessionMessages | null {
+    return this.#plain && !this.#stepwise ? this.#place.messages : null;
+  }
+
   #form(): AttemptForm {
     const proof = this.#run.atomic && !this.#bare ? this.#place.proof : null;
     const begin = proof !== null && (this.#plain || !beginsTransaction(this.#run.input));
-    return { whole: this.#plain, begin, proof };
+    return { whole: this.#whole !== null, begin, proof };
   }
 
   #begun(): void {

@@ -1,7 +1,7 @@
 import type { Log } from "../shared/log.js";
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
 import type { BackendIdentity, ExecutorParameters, Run, RunResult } from "../shared/messages.js";
-import type { Connector, OpenConnection } from "./connection.js";
+import type { OpenConnection } from "./connection.js";
 import { Lane } from "./lane.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
 import { Execution } from "./run.js";
@@ -64,7 +64,7 @@ export class Session {
   constructor(
     id: number,
     parameters: ExecutorParameters,
-    connector: Connector,
+    connect: () => Promise<OpenConnection>,
     events: SessionEvents,
     log: Log,
   ) {
@@ -73,7 +73,7 @@ export class Session {
     this.#parameters = parameters;
     this.#settings = new SettingsText(parameters);
     this.#events = events;
-    this.#ended = this.#live(connector);
+    this.#ended = this.#live(connect);
   }
 
   /** Queues a run. False when the session takes no more: then nothing happens. */
@@ -135,10 +135,10 @@ export class Session {
     await this.#ended;
   }
 
-  async #live(connector: Connector): Promise<void> {
+  async #live(connect: () => Promise<OpenConnection>): Promise<void> {
     let connection: OpenConnection;
     try {
-      connection = await connector.open();
+      connection = await connect();
     } catch (error) {
       this.#failOpening(error);
       return;
@@ -233,11 +233,12 @@ export class Session {
 
   #prepare(home: OpenConnection, run: Run): Work {
     const { schema, table, outputLimit, finish } = this.#parameters;
-    const { wire, backend } = home;
+    const { wire, messages, backend } = home;
     if (run.remote === null) {
+      const settings = this.#settings;
       const cancel = () => this.#events.cancel(run.id);
       const proof = { finish, owner: backend.owner };
-      return new Execution(run, { wire, settings: this.#settings, outputLimit, proof, cancel });
+      return new Execution(run, { wire, messages, settings, outputLimit, proof, cancel });
     }
     const { target: own, superuser, resetMs } = this.#parameters;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {

@@ -27,6 +27,7 @@ const pinned: StartupSettings = {
   enable_hashjoin: "off",
   enable_mergejoin: "off",
   jit: "off",
+  plan_cache_mode: "force_generic_plan",
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 2,
   tcp_keepalives_count: 3,

@@ -254,6 +254,7 @@ export class Manager implements LifecycleHooks {
       schema: this.#entry.schema,
       table: this.#entry.table,
       finish: this.#table.qualifiedFinish,
+      reset: this.#table.qualifiedReset,
       outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
       logLevel: this.#log.level,
       superuser: this.#superuser,

@@ -18,6 +18,8 @@ import type { KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 import { Watch } from "./watch.js";
 
+/** Most tasks are of it, where groups are not used. */
+const defaultGroup = "group";
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
 
@@ -42,6 +44,8 @@ export class Sessions {
   readonly #byOwner = new Map<string, number>();
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
+  /** What was run last tells what will be run next. */
+  #lastGroup = defaultGroup;
   readonly #watch = new Watch(slowMs / 2, () => this.#lookAtFronts());
 
   constructor(options: {
@@ -121,7 +125,7 @@ export class Sessions {
       opened.set(thread, [...(opened.get(thread) ?? []), number]);
     }
     for (const [thread, sessions] of opened)
-      this.#executors.tell(thread, { type: "open", sessions });
+      this.#executors.tell(thread, { type: "open", sessions, group: this.#lastGroup });
   }
 
   /** Takes up to `count` free sessions for a claim: each is then assigned or withdrawn. */
@@ -194,6 +198,7 @@ export class Sessions {
         missed.push(assigned);
         continue;
       }
+      this.#lastGroup = run.group;
       const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
       this.#hold(session, { id: run.id, hash, max, alone, pauses, expectedMs, shown });
       session.kept = keep ? keptFurther(session, hash) : null;

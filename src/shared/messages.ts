@@ -79,6 +79,8 @@ export interface ExecutorParameters {
   readonly table: string;
   /** The function that enters a run into a ledger: quoted, with its schema. */
   readonly finish: string;
+  /** The function that makes a session as new: quoted, with its schema. */
+  readonly reset: string;
   /** Most output kept of one task, in bytes of UTF-8. */
   readonly outputLimit: number;
   readonly logLevel: string;
@@ -130,7 +132,8 @@ export type ToExecutor =
   | ({ readonly type: "start" } & SlotReference)
   /** The output limit and the level of its log are others from the next run on. */
   | ({ readonly type: "reconfigure" } & SlotReference)
-  | { readonly type: "open"; readonly sessions: readonly number[] }
+  /** Opens sessions, which will most likely run tasks of this group. */
+  | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
   | ({ readonly type: "dispatch" } & SlotReference)
   /**
    * Cancels a run whose task was stopped or deleted by somebody; one that still waits in its session

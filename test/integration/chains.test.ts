@@ -63,6 +63,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
       schema: "public",
       table: "task",
       finish: table.qualifiedFinish,
+      reset: table.qualifiedReset,
       outputLimit: settings.outputLimit,
       logLevel: "warn",
       superuser: true,

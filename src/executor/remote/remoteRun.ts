@@ -156,6 +156,7 @@ export class RemoteExecution {
       { ...this.#run, timeoutMs },
       {
         wire,
+        messages: null,
         settings: new SettingsText({
           schema,
           table,
