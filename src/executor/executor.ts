@@ -16,8 +16,10 @@ export class Executor {
   readonly #send: (message: FromExecutor) => void;
   readonly #log: Log;
   readonly #sessions = new Map<number, Session>();
-  /** Results that came out in this turn of the event loop. */
+  /** Came out and have not been told. */
   #results: RunResult[] = [];
+  #flushing = false;
+  #timer: NodeJS.Timeout | undefined;
   #stopped: Promise<void> | null = null;
 
   /** @param send gets what the manager is to know */
@@ -132,10 +134,21 @@ export class Executor {
     this.#results.push(result);
     // Copies of large ones are made one after another, not all at once.
     if (isLarge(result)) this.#flush();
-    else if (this.#results.length === 1) setImmediate(() => this.#flush());
+    else if (this.#sessions.get(result.session)?.idle !== false) this.#flushSoon();
+    else this.#timer ??= setTimeout(() => this.#flush(), gatherMs);
+  }
+
+  /** At the end of this turn of the event loop. */
+  #flushSoon(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    setImmediate(() => this.#flush());
   }
 
   #flush(): void {
+    this.#flushing = false;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
     if (this.#results.length === 0) return;
     const results = this.#results;
     this.#results = [];
@@ -148,6 +161,9 @@ export class Executor {
     this.#send(message);
   }
 }
+
+/** How long results are gathered while their sessions have more to do, in ms. */
+const gatherMs = 2;
 
 /** From so much output on, in characters, a result is sent by itself. */
 const largeOutput = 1 << 20;

@@ -76,6 +76,11 @@ export class Session {
     this.#ended = this.#live(connect);
   }
 
+  /** Whether it has nothing to do. */
+  get idle(): boolean {
+    return this.#queue.length === 0 && this.#early.length === 0 && this.#underWay().length === 0;
+  }
+
   /** Queues a run. False when the session takes no more: then nothing happens. */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;

@@ -210,12 +210,18 @@ export function firstColumn(body: Buffer): Buffer | null {
 /** From 1970 to 2000, the epoch of the server's binary format. */
 const epochMs = 946_684_800_000;
 
+/** The second that was last written, and its text up to the point: most times are of the same one. */
+const written = { second: NaN, text: "" };
+
 /** A timestamptz in binary format, as ISO 8601 text in UTC with microseconds. */
 export function decodeTimestamp(bytes: Buffer): string {
   const us = bytes.readInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4);
-  const ms = Math.floor(us / 1000);
-  const rest = String(us - ms * 1000).padStart(3, "0");
-  return `${new Date(ms + epochMs).toISOString().slice(0, -1)}${rest}Z`;
+  const second = Math.floor(us / 1e6);
+  if (second !== written.second) {
+    written.second = second;
+    written.text = new Date(second * 1000 + epochMs).toISOString().slice(0, 20);
+  }
+  return `${written.text}${String(us - second * 1e6).padStart(6, "0")}Z`;
 }
 
 function decodeDataRow(body: Buffer): WireEvent {

@@ -117,7 +117,9 @@ export class Claiming {
       locked += outcome.locked.length;
       start -= Math.max(0, this.#sessions.busy - busy);
       more = outcome.more;
-      if (outcome.claimed.length === 0 || claimed >= room.limit) break;
+      // Sessions that were filled up have little room again by now: not worth another statement.
+      const filled = plan.offered.length === 0 && outcome.claimed.length < most;
+      if (filled || outcome.claimed.length === 0 || claimed >= room.limit) break;
     }
     more = Math.min(room.lookAhead, more + this.#groups.startable);
     return { claimed, more, gone: [...gone], locked };
@@ -260,14 +262,18 @@ export class Claiming {
     /** Claimed while something came that has to be written before they start. */
     const early: DueTask[] = [];
     const owners = new Map<string, string>();
-    for (const { owner, ...task } of outcome.claimed) {
+    for (const task of outcome.claimed) {
+      const { owner } = task;
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
       owners.set(task.id, owner);
-      const session = this.#sessions.numberOf(owner);
       if (this.#outbox.holdsUp(task.hash)) early.push(task);
-      else runs.push({ ...task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
+      else {
+        const session = this.#sessions.numberOf(owner);
+        runs.push({ task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
+      }
     }
-    for (const { id, hash, max } of [...early, ...this.#sessions.assign(runs)]) {
+    const missed = this.#sessions.assign(runs).map(({ task }) => task);
+    for (const { id, hash, max } of [...early, ...missed]) {
       this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
     }
     this.#sessions.settle(plan.offered);

@@ -1,7 +1,7 @@
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { ExecutorThread } from "./executors.js";
 import type { Held, SessionQueue } from "./sessionQueue.js";
-import type { ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { ClaimedTask, ClaimingSession, KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 import type { RemotePid } from "./sql/remotePid.js";
 
@@ -33,14 +33,9 @@ export interface Session {
   kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }
 
-/** A run for a session; with `keep` the session stays with its group. */
-export interface AssignedRun extends Run {
-  readonly hash: number;
-  readonly max: number;
-  readonly alone: boolean;
-  /** Whether its group may pause after it. */
-  readonly pauses: boolean;
-  readonly keep: boolean;
+/** A claimed task for a session. */
+export interface AssignedRun extends Pick<Run, "session" | "ledger"> {
+  readonly task: Omit<ClaimedTask, "owner">;
   /** Whether its row says that it runs. */
   readonly shown: boolean;
 }

@@ -187,8 +187,9 @@ export class Sessions {
     const batches = new Map<ExecutorThread, Run[]>();
     const missed: AssignedRun[] = [];
     for (const assigned of runs) {
-      const { hash, max, alone, pauses, keep, shown, ...run } = assigned;
-      const session = this.#sessions.get(run.session);
+      const { task, shown } = assigned;
+      const { id, hash, max, alone, pauses, keep } = task;
+      const session = this.#sessions.get(assigned.session);
       if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
         missed.push(assigned);
         continue;
@@ -198,10 +199,11 @@ export class Sessions {
         missed.push(assigned);
         continue;
       }
-      this.#lastGroup = run.group;
+      this.#lastGroup = task.group;
       const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
-      this.#hold(session, { id: run.id, hash, max, alone, pauses, expectedMs, shown });
+      this.#hold(session, { id, hash, max, alone, pauses, expectedMs, shown });
       session.kept = keep ? keptFurther(session, hash) : null;
+      const run = toRun(assigned);
       const batch = batches.get(session.thread);
       if (batch === undefined) batches.set(session.thread, [run]);
       else batch.push(run);
@@ -453,6 +455,12 @@ export class Sessions {
     }
     return least[0];
   }
+}
+
+/** Each by its name: copying whole objects costs more than all the rest here. */
+function toRun({ task, session, ledger }: AssignedRun): Run {
+  const { id, input, group, timeoutMs, save, format, atomic, take, remote } = task;
+  return { session, id, input, group, timeoutMs, save, format, atomic, take, ledger, remote };
 }
 
 function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): KeptSession | null {

@@ -9,7 +9,7 @@ import { repeatInsert } from "./repeat.js";
 export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
   readonly owner: string;
   /** Hash of its group, where its end may pause that. */
-  readonly pauses?: number;
+  readonly pauses?: number | undefined;
 };
 
 /**
