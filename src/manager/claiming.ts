@@ -128,17 +128,17 @@ export class Claiming {
   #plan(most: number, start: number, lookAhead: number): Plan | null {
     const offered = this.#sessions.offer(Math.min(most, start));
     if (offered.length > 0) {
-      const plan = this.#planStarts(offered, lookAhead);
+      const plan = this.#planStarts(offered, lookAhead, most);
       if (plan !== null) return plan;
       this.#sessions.withdraw(offered);
     }
     const behind = most > 0 ? this.#planBehind(most) : null;
     if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
-    return this.#planStarts([], lookAhead);
+    return this.#planStarts([], lookAhead, most);
   }
 
-  /** One task for each free session. */
-  #planStarts(offered: readonly OfferedSession[], lookAhead: number): Plan | null {
+  /** One task for each free session, and more behind it when all are expected to be short. */
+  #planStarts(offered: readonly OfferedSession[], lookAhead: number, most: number): Plan | null {
     const kept = offered.flatMap((session) => session.kept ?? []);
     const chosen = new Set<Group>();
     for (const { hash } of kept) {
@@ -156,12 +156,39 @@ export class Claiming {
         break;
     }
     if (chosen.size === 0) return null;
-    const look = offered.length + lookAhead;
-    const mosts = mostOfEach([...chosen], look);
-    const places = offered.flatMap(({ owner, pid, kept: stays }) =>
+    const fronts = offered.flatMap(({ owner, pid, kept: stays }) =>
       stays === null ? { owner, pid, front: true } : [],
     );
+    const behind = kept.length > 0 ? [] : this.#behindFronts(offered, ranked, most - fronts.length);
+    for (const group of ranked) chosen.add(group);
+    const places = [...fronts, ...behind];
+    const look = offered.length + behind.length + lookAhead;
+    const mosts = mostOfEach([...chosen], look);
     return this.#request(offered, places, kept, look, mosts, null);
+  }
+
+  /** Places behind tasks that start now; the groups whose tasks may come there are added to `ranked`. */
+  #behindFronts(offered: readonly OfferedSession[], ranked: Group[], most: number): Place[] {
+    const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
+    const places = new Places(sessions, this.#runTimes);
+    if (offered.length === 0 || !ranked.every(({ hash }) => places.suits(hash))) return [];
+    const expected = ranked.map(({ hash }) => this.#runTimes.expected(hash) ?? Infinity);
+    const slowest = ranked[expected.indexOf(Math.max(...expected))];
+    if (slowest === undefined) return [];
+    const behind: Place[] = [];
+    for (let taken = 0; behind.length < most; taken += 1) {
+      const place = places.behindAny(slowest.hash);
+      if (place === null) break;
+      // The first of each session is its front.
+      if (taken >= offered.length) behind.push(place);
+    }
+    while (ranked.length < offered.length + behind.length) {
+      const { best } = this.#groups;
+      if (best === null || !places.suits(best.hash)) break;
+      const group = this.#groups.next();
+      if (group !== null) ranked.push(group);
+    }
+    return behind;
   }
 
   /**
@@ -256,20 +283,21 @@ export class Claiming {
     this.#locked.push(...outcome.locked.map(({ id }) => id));
     this.#reserved = outcome.alone;
     this.#settleHeads(plan, outcome);
-    const fronts = new Set(plan.places.flatMap((place) => (place.front ? place.owner : [])));
-    for (const { owner } of plan.kept) fronts.add(owner);
     const runs: AssignedRun[] = [];
     /** Claimed while something came that has to be written before they start. */
     const early: DueTask[] = [];
     const owners = new Map<string, string>();
-    for (const task of outcome.claimed) {
+    // What starts at once is the first that its session gets.
+    const fronts = outcome.claimed.filter(({ front }) => front);
+    const others = outcome.claimed.filter(({ front }) => !front);
+    for (const task of [...fronts, ...others]) {
       const { owner } = task;
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
       owners.set(task.id, owner);
       if (this.#outbox.holdsUp(task.hash)) early.push(task);
       else {
         const session = this.#sessions.numberOf(owner);
-        runs.push({ task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
+        runs.push({ task, session, shown: task.front, ledger: this.#ledgers.next() });
       }
     }
     const missed = this.#sessions.assign(runs).map(({ task }) => task);

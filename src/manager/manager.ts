@@ -31,6 +31,8 @@ import { Service } from "./service.js";
 import type { SessionEvents } from "./session.js";
 import { Sessions } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
+import { proven } from "./sql/proven.js";
+import { deadOwners } from "./sql/rescue.js";
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
@@ -82,6 +84,7 @@ export class Manager implements LifecycleHooks {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #draining = false;
+  readonly #runTimes = new RunTimes();
   /** Whether results gather for a turn. */
   #gathering = false;
   #work: Promise<void> = Promise.resolve();
@@ -115,11 +118,10 @@ export class Manager implements LifecycleHooks {
       log,
       writeLine: options.writeLine,
     });
-    const runTimes = new RunTimes();
     this.#sessions = new Sessions({
       executors: this.#executors,
       groups: this.#groups,
-      runTimes,
+      runTimes: this.#runTimes,
       maxThreads: () => this.#entry.parameters["pg_conf.threads"],
       events: this.#sessionEvents(),
       log,
@@ -130,7 +132,7 @@ export class Manager implements LifecycleHooks {
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
-      runTimes,
+      runTimes: this.#runTimes,
       send: this.#send,
       longestPauseMs: () =>
         this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
@@ -155,7 +157,7 @@ export class Manager implements LifecycleHooks {
         groups: this.#groups,
         outbox: this.#outbox,
         ledgers: this.#ledgers,
-        runTimes,
+        runTimes: this.#runTimes,
         log,
       }),
       starts: this.#starts,
@@ -320,6 +322,25 @@ export class Manager implements LifecycleHooks {
     }
   }
 
+  /**
+   * A server that crashed has lost the commits that it had not flushed, though their sessions were told
+   * of them. What is proven by a ledger is written as it came out; the rest is found as orphans.
+   */
+  async #verify(client: Client): Promise<void> {
+    const owners = this.#sessions.owners();
+    if (owners.length > 0) this.#sessions.distrust(await deadOwners(client, owners));
+    const committed = this.#outbox.takeCommitted();
+    if (committed.length === 0) return;
+    try {
+      const sure = await proven(client, this.#table, committed);
+      const kept = committed.splice(0).filter(({ id }) => sure.has(id));
+      this.#outbox.putBack(kept, []);
+    } finally {
+      // Not asked: it stays in doubt until the next connection.
+      this.#outbox.putBack(committed, []);
+    }
+  }
+
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
@@ -344,6 +365,7 @@ export class Manager implements LifecycleHooks {
       await setApplicationName(client, entry, settings.sleepMs);
       const oid = await ensureTable(client, this.#table, entry, this.#log);
       if (!(await this.#lock(client, oid))) return;
+      await this.#verify(client);
       const service = new Service(client, settings, {
         bell: this.#bell,
         groups: this.#groups,
@@ -362,6 +384,7 @@ export class Manager implements LifecycleHooks {
           log: this.#log,
         }),
         statistics: this.#statistics,
+        runTimes: this.#runTimes,
       });
       client.on("notification", () => service.hear());
       await listen(client, this.#table);

@@ -89,6 +89,17 @@ export class Outbox {
     return this.#returns.splice(0, mostResults);
   }
 
+  /** Removes and returns what was committed, whether it waits for `release` or not. */
+  takeCommitted(): OwnedResult[] {
+    const all = [...this.#held.results.splice(0), ...this.#results.splice(0)];
+    this.#pausing = 0;
+    this.putBack(
+      all.filter(({ committed }) => !committed),
+      [],
+    );
+    return all.filter(({ committed }) => committed);
+  }
+
   /** For what was not written since the connection went: first in the next statement. */
   putBack(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
     this.#results = [...results, ...this.#results];

@@ -10,6 +10,7 @@ import type { Pruning } from "./pruning.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
+import type { RunTimes } from "./runTimes.js";
 import type { Statistics } from "./statistics.js";
 import type { Turn, TurnOutcome } from "./turn.js";
 import type { WakeUps } from "./wakeUps.js";
@@ -35,6 +36,7 @@ export interface ServiceParts {
   readonly wakeUps: WakeUps;
   readonly cutOff: CutOff;
   readonly statistics: Statistics;
+  readonly runTimes: RunTimes;
 }
 
 /**
@@ -119,6 +121,7 @@ export class Service {
       begin();
       told.worked();
       this.#parts.statistics.turned(outcome, since);
+      if (outcome.claimed > 0) this.#parts.runTimes.turned(performance.now() - since);
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       await ledgers.tend(this.#client);

@@ -29,6 +29,8 @@ export interface Session {
   recalls: number;
   /** Whether its front takes so long that another session may be opened in its stead. */
   stuck: boolean;
+  /** Whether its server process is gone, so that what it committed last may be gone as well. */
+  distrusted: boolean;
   /** Set while it stays with a group for tasks with count or live. */
   kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }

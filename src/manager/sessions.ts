@@ -23,8 +23,6 @@ const defaultGroup = "group";
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
 
-/** A session that has less to do than this may run dry before it gets more, in ms. */
-const lowMs = 8;
 /** After this a front is slow: what waits behind it is called back, in ms. */
 const slowMs = 50;
 /** After this it is stuck: its session does not count when there are enough for short runs, in ms. */
@@ -117,6 +115,7 @@ export class Sessions {
         slow: false,
         recalls: 0,
         stuck: false,
+        distrusted: false,
         kept: null,
       };
       const queue = new SessionQueue();
@@ -251,6 +250,17 @@ export class Sessions {
     }
   }
 
+  /**
+   * The server processes of these are gone, of which they do not know yet: what they say to have
+   * committed is decided by the ledger.
+   */
+  distrust(owners: readonly string[]): void {
+    for (const owner of owners) {
+      const session = this.#sessions.get(this.numberOf(owner));
+      if (session !== undefined) session.distrusted = true;
+    }
+  }
+
   /** Cancels everything that runs, on our own account. */
   abort(): void {
     for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "abort" });
@@ -333,7 +343,7 @@ export class Sessions {
       const session = this.#sessions.get(result.session);
       if (session === undefined || session.backend === null) continue;
       this.#result(session, session.backend, result);
-      urgent ||= result.outcome === "returned" || session.queue.expectedMs < lowMs;
+      urgent ||= result.outcome === "returned" || session.queue.expectedMs < this.#runTimes.lowMs;
     }
     this.#events.changed(urgent);
   }
@@ -341,6 +351,10 @@ export class Sessions {
   #result(session: Session, { owner }: BackendIdentity, result: RunResult): void {
     const held = this.#letGo(session, result.id);
     if (held === null) return;
+    if (session.distrusted && result.outcome === "ended" && result.committed) {
+      this.#events.lost({ id: held.id, hash: held.hash }, owner, false);
+      return;
+    }
     if (result.outcome === "ended" && result.stop !== null) {
       const ms = elapsedMs(result.start, result.stop);
       if (ms >= 0) this.#runTimes.add(held.hash, ms);

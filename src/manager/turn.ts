@@ -43,7 +43,8 @@ const fewTasks = 64;
 
 /**
  * One turn of the manager: writes what came out, marks and looks what became due, all of it in one
- * round trip; then gives due tasks to sessions.
+ * round trip; then gives due tasks to sessions. As long as sessions are busy and the next tasks are
+ * known, those are claimed in the same round trip already.
  */
 export class Turn {
   readonly #table: TaskTable;
@@ -128,6 +129,7 @@ export class Turn {
     const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
+    const early = pressed && this.#mayClaimEarly(results, returns);
     const outcomes = await Promise.allSettled([
       // First, so that a pause after a run finds all that is due.
       this.#lookout.promote(client),
@@ -140,13 +142,17 @@ export class Turn {
       this.#lookout.look(client, looking),
       this.#lookout.nearest(client, pressed),
       this.#cancelUnwanted(client, room.watch),
+      early ? this.#claim(client, settings, room) : null,
     ]);
     const problems = outcomes.flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const [promoted, , , , , looked] = outcomes;
-    const claimed = await this.#claim(client, settings, room);
+    const [promoted, , , , , looked, , , claimedEarly] = outcomes;
+    const claimed =
+      claimedEarly.status === "fulfilled" && claimedEarly.value !== null
+        ? claimedEarly.value
+        : await this.#claim(client, settings, room);
     const late = looked.status === "fulfilled" ? looked.value.gone : [];
     const gone = await this.#expire(client, settings, [...late, ...claimed.gone]);
     if (gone > 0)
@@ -167,6 +173,18 @@ export class Turn {
       nearestMs: this.#lookout.nearestMs,
       putOff: problems.length > 0,
     };
+  }
+
+  /** Whether nothing of this turn could put another task before those that are known to be next. */
+  #mayClaimEarly(
+    results: readonly OwnedResult[],
+    returns: readonly ReturnedTask[],
+  ): boolean {
+    return (
+      returns.length === 0 &&
+      !this.#lookout.promotes &&
+      results.every(({ pauses }) => pauses === undefined)
+    );
   }
 
   /** Whether every session is busy, and the next turn will come as soon as one has less to do. */

@@ -129,6 +129,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       groups,
       sessions,
       outbox,
+      runTimes,
       ledgers,
       orphans: new Orphans({ table, groups, pauses, log }),
       turn: new FindingTurn({

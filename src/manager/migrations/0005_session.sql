@@ -23,6 +23,8 @@ BEGIN
       AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[]);
   END IF;
   IF FOUND THEN
+    -- The commit waits for no flush: that of the row's DONE comes later, and covers it.
+    PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
     RETURN true;
   END IF;
   -- Its row says something else by now: was that the task itself?
