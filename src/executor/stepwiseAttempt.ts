@@ -3,7 +3,13 @@ import type { Run } from "../shared/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import type { Output } from "./output.js";
 import { begin } from "./sessionMessages.js";
-import { finishEncodingSql, finishSql, resetSql, stopSql, type SettingsText } from "./sessionSql.js";
+import {
+  finishEncodingSql,
+  finishSql,
+  resetSql,
+  stopSql,
+  type SettingsText,
+} from "./sessionSql.js";
 import type { Receive, Wire } from "./wire.js";
 import type { ServerError, TransactionStatus } from "./wireMessages.js";
 

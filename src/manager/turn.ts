@@ -176,10 +176,7 @@ export class Turn {
   }
 
   /** Whether nothing of this turn could put another task before those that are known to be next. */
-  #mayClaimEarly(
-    results: readonly OwnedResult[],
-    returns: readonly ReturnedTask[],
-  ): boolean {
+  #mayClaimEarly(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): boolean {
     return (
       returns.length === 0 &&
       !this.#lookout.promotes &&

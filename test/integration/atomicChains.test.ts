@@ -223,10 +223,7 @@ test("what is behind a reset that failed is not run before the session is as new
   );
   const holder = await database.connect();
   await holder.query(`BEGIN; LOCK TABLE ${rows[0]?.name} IN ACCESS SHARE MODE`);
-  const [first, second] = await claim(
-    insert,
-    `SELECT current_user; ${insert}`,
-  );
+  const [first, second] = await claim(insert, `SELECT current_user; ${insert}`);
   assert.ok(first !== undefined && second !== undefined);
   driver.executor.dispatch([first, second]);
   await driver.blocked(1, "task_reset");

@@ -37,7 +37,7 @@ function startPool(test: TestContext) {
       schema: "public",
       table: "task",
       finish: "public.task_finish",
-        reset: "public.task_reset",
+      reset: "public.task_reset",
       outputLimit: 1 << 20,
       logLevel: "warn",
       superuser: true,

@@ -1,5 +1,9 @@
 -- What a session does for each run at little cost.
 
+-- When the run was, for the row of one whose session dies before it has told.
+ALTER TABLE :"schema".:"ledger1" ADD COLUMN IF NOT EXISTS start timestamptz, ADD COLUMN IF NOT EXISTS stop timestamptz;
+ALTER TABLE :"schema".:"ledger2" ADD COLUMN IF NOT EXISTS start timestamptz, ADD COLUMN IF NOT EXISTS stop timestamptz;
+
 -- As before; it looks by itself whether anything was written, and does its usual work in one statement.
 -- Nothing here may be a name that is not qualified, since that would be the task's to choose.
 CREATE OR REPLACE FUNCTION :"schema".:"finish"(task bigint, taken bigint, holder text, ledger integer)
@@ -14,11 +18,11 @@ BEGIN
     RETURN NULL;
   END IF;
   IF ledger OPERATOR(pg_catalog.=) 1 THEN
-    INSERT INTO :"schema".:"ledger1" SELECT task, taken, true FROM :"schema".:"table" AS t
+    INSERT INTO :"schema".:"ledger1" SELECT task, taken, true, pg_catalog.now(), pg_catalog.clock_timestamp() FROM :"schema".:"table" AS t
     WHERE t.id OPERATOR(pg_catalog.=) task AND t.owner OPERATOR(pg_catalog.=) holder
       AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[]);
   ELSE
-    INSERT INTO :"schema".:"ledger2" SELECT task, taken, true FROM :"schema".:"table" AS t
+    INSERT INTO :"schema".:"ledger2" SELECT task, taken, true, pg_catalog.now(), pg_catalog.clock_timestamp() FROM :"schema".:"table" AS t
     WHERE t.id OPERATOR(pg_catalog.=) task AND t.owner OPERATOR(pg_catalog.=) holder
       AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[]);
   END IF;
@@ -43,9 +47,9 @@ BEGIN
     RAISE EXCEPTION 'task was stopped or deleted while it ran' USING ERRCODE = 'PGT01';
   END IF;
   IF ledger OPERATOR(pg_catalog.=) 1 THEN
-    INSERT INTO :"schema".:"ledger1" VALUES (task, taken, false);
+    INSERT INTO :"schema".:"ledger1" VALUES (task, taken, false, pg_catalog.now(), pg_catalog.clock_timestamp());
   ELSE
-    INSERT INTO :"schema".:"ledger2" VALUES (task, taken, false);
+    INSERT INTO :"schema".:"ledger2" VALUES (task, taken, false, pg_catalog.now(), pg_catalog.clock_timestamp());
   END IF;
   RETURN false;
 END $function$;
