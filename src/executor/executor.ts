@@ -31,9 +31,9 @@ export class Executor {
     this.#log = options.log;
   }
 
-  /** Every run that starts from now on has this limit of output. */
-  reconfigure({ outputLimit }: ExecutorParameters): void {
-    this.#parameters.outputLimit = outputLimit;
+  /** Every run that starts from now on goes by these; place and names stay. */
+  reconfigure({ outputLimit, superuser, resetMs }: ExecutorParameters): void {
+    Object.assign(this.#parameters, { outputLimit, superuser, resetMs });
   }
 
   /** Opens sessions; each answers `opened` or `unopened`. */

@@ -42,7 +42,7 @@ import { Workforce } from "./workforce.js";
 const gatherMs = 4;
 const manyResults = 200;
 /** How often another manager's lock is tried, in ms. */
-const lockTryMs = 500;
+const lockTryMs = 100;
 /** How long results may fail to reach their rows when everything else has ended, in ms. */
 const lastWritesMs = 5_000;
 
@@ -54,6 +54,7 @@ const lastWritesMs = 5_000;
 export class Manager implements LifecycleHooks {
   /** With the parameters it was given last; the target stays the same. */
   #entry: Entry;
+  readonly #takesOver: boolean;
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
@@ -92,7 +93,7 @@ export class Manager implements LifecycleHooks {
   readonly #renewal: Renewal;
 
   constructor(
-    { entry }: ManagerParameters,
+    { entry, takesOver }: ManagerParameters,
     options: {
       readonly send: (message: FromManager) => void;
       readonly writeLine: (line: string) => void;
@@ -100,11 +101,12 @@ export class Manager implements LifecycleHooks {
     },
   ) {
     this.#entry = entry;
+    this.#takesOver = takesOver;
     this.#table = taskTable(entry.schema, entry.table);
     this.#send = options.send;
     const log = options.log;
     this.#log = log;
-    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#executors = new Executors({
       parameters: () => this.#executorParameters(),
       closeMs: () => this.#settings?.closeMs ?? this.#entry.parameters["pg_work.close"],
@@ -178,7 +180,7 @@ export class Manager implements LifecycleHooks {
   }
 
   /** Takes other parameters up, and what the server's settings are by now. */
-  reconfigure({ entry }: ManagerParameters): void {
+  reconfigure({ entry }: Pick<ManagerParameters, "entry">): void {
     this.#entry = entry;
     this.#log.level = entry.parameters["pg_conf.log"];
     this.#backoff.limit(longestPauseMs(entry));
@@ -189,6 +191,8 @@ export class Manager implements LifecycleHooks {
   }
 
   async start(): Promise<void> {
+    // What the one before it left waits for no more than it has to: the thread starts meanwhile.
+    if (this.#takesOver) this.#executors.start();
     this.#work = this.#serveForEver();
   }
 
@@ -336,10 +340,10 @@ export class Manager implements LifecycleHooks {
         return;
       }
       watch = new ConnectionWatch(client, entry.target, "pg_work watch");
+      this.#superuser = await isSuperuser(client);
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#statistics.connected();
-      this.#superuser = await isSuperuser(client);
       await setApplicationName(client, entry, settings.sleepMs);
       const oid = await ensureTable(client, this.#table, entry, this.#log);
       if (!(await this.#lock(client, oid))) return;

@@ -14,6 +14,8 @@ import {
 } from "./sql/rescue.js";
 import type { TaskTable } from "./table.js";
 
+/** Pauses between questions whether a server process is gone, in ms: soon after a death it mostly is. */
+const checkMs = { first: 10, longest: 200 };
 /** Most ids that one line of the log names. */
 const mostNamed = 5;
 
@@ -46,6 +48,9 @@ export class Orphans {
   readonly #excused = new Set<string>();
   /** Whether sessions that are lost now go the way of the manager's own connection. */
   #forgiving = false;
+  /** How many of ours were lost since it was last asked. */
+  #lostLately = 0;
+  #pauseMs: number = checkMs.first;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -67,6 +72,18 @@ export class Orphans {
     return this.#orphans.has(id);
   }
 
+  /** When it wants to be asked again, in ms. */
+  get pauseMs(): number {
+    return this.#orphans.size === 0 ? Infinity : this.#pauseMs;
+  }
+
+  /** How many tasks were lost with sessions of ours since the last call, and need another one soon. */
+  takeLost(): number {
+    const lost = this.#lostLately;
+    this.#lostLately = 0;
+    return lost;
+  }
+
   /**
    * A session of ours was lost that had this task, which its group counts already.
    *
@@ -80,6 +97,8 @@ export class Orphans {
       blame: ran && !this.#forgiving && !this.#excused.has(run.owner),
       ours: true,
     });
+    this.#lostLately += 1;
+    this.#pauseMs = checkMs.first;
   }
 
   /** Whatever this session of ours runs is not the reason of its end, of which is heard later. */
@@ -99,6 +118,7 @@ export class Orphans {
       if (this.#orphans.has(row.id) || known(row)) continue;
       this.#orphans.set(row.id, { ...row, blame: false, ours: false });
       this.#groups.begin(row.hash);
+      this.#pauseMs = checkMs.first;
     }
     this.#forgiving = false;
     this.#excused.clear();
@@ -106,6 +126,7 @@ export class Orphans {
 
   /** Rescues those whose server process is gone and forgets those that came out by themselves. */
   async check(client: Client, request: { crashes: number; batch: number }): Promise<number> {
+    this.#pauseMs = Math.min(2 * this.#pauseMs, checkMs.longest);
     const ids = [...this.#orphans.keys()];
     const owned = await stillOwned(client, this.#table, ids);
     const owners = new Map(owned.map((row) => [row.id, row.owner]));
@@ -131,6 +152,7 @@ export class Orphans {
           crashes: request.crashes,
         });
         this.#pauses.add(paused);
+        for (const { id } of rescued) this.#forget(id);
         this.#say(rescued, blame);
         count += rescued.length;
       }

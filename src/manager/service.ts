@@ -19,8 +19,6 @@ import type { Workforce } from "./workforce.js";
 const longestSleepMs = 5 * 60_000;
 /** How often it looks, when it is not told, whether what runs is still wanted, in ms. */
 const watchMs = 200;
-/** How often it is asked whether the server process of an orphaned task is gone, in ms. */
-const orphanCheckMs = 200;
 
 export interface ServiceParts {
   readonly bell: Bell;
@@ -161,17 +159,24 @@ export class Service {
   }
 
   async #findOrphans(): Promise<void> {
-    const { orphans } = this.#parts;
+    const { orphans, sessions, workforce } = this.#parts;
     if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > this.#settings.resetMs) {
       await orphans.scan(this.#client, (row) => this.#known(row));
       this.#scannedAt = performance.now();
     }
     if (orphans.size === 0) return;
+    // A thread may take longer to start than the server to see that one is gone.
+    const lost = orphans.takeLost();
+    if (this.#accepting) await workforce.grow(this.#client, Math.max(0, lost - sessions.free));
     const rescued = await orphans.check(this.#client, {
       crashes: this.#settings.crash,
       batch: this.#settings.batch,
     });
     this.#parts.statistics.rescued(rescued);
+    if (rescued === 0) return;
+    this.#changed = true;
+    this.#stayAwake();
+    if (this.#accepting) await workforce.grow(this.#client, Math.max(0, rescued - sessions.free));
   }
 
   /** A claim whose answer was lost with the connection left tasks with sessions of ours: not run. */
@@ -232,7 +237,7 @@ export class Service {
       Math.min(
         this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
         overdue ? Infinity : (nearestMs ?? Infinity),
-        orphans.size > 0 ? orphanCheckMs : Infinity,
+        orphans.pauseMs,
         workforce.pauseMs ?? Infinity,
         wakeUps.pauseMs,
         Math.max(cutOff.pauseMs, 1),

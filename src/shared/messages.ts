@@ -31,6 +31,8 @@ export interface ManagerThreadData {
 /** Payload of the slots with which a manager starts and is reconfigured. */
 export interface ManagerParameters {
   readonly entry: Entry;
+  /** Whether a manager before it may have left tasks. */
+  readonly takesOver: boolean;
 }
 
 export type ToManager =

@@ -9,7 +9,7 @@ import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
 
 /** How often a standby tries the lock when it hears nothing, in ms. */
-const lockTryMs = 500;
+const lockTryMs = 200;
 /** How long the server may take to answer, in ms. */
 const answerMs = 10_000;
 /** How long it may take to pass the lock on, in ms. */
@@ -72,7 +72,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   }
 
   async #seekForEver(): Promise<void> {
-    const backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs });
+    const backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs, calmMs: 1_000 });
     let said: string | null = null;
     while (!this.#ending.signal.aborted) {
       try {

@@ -1,21 +1,15 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
-import { HandshakeSender } from "../shared/handshake/sender.js";
-import { createHeart, watchHeart } from "../shared/heart.js";
+import type { HandshakeSender } from "../shared/handshake/sender.js";
+import { watchHeart } from "../shared/heart.js";
 import type { Log } from "../shared/log.js";
-import type {
-  FromManager,
-  ManagerParameters,
-  ManagerThreadData,
-  ToManager,
-} from "../shared/messages.js";
+import type { FromManager, ManagerParameters, ToManager } from "../shared/messages.js";
 import type { ManagerStatistics } from "../shared/statistics.js";
 import type { Accounts } from "./accounts.js";
-
-const entryFile = new URL("../manager/thread.js", import.meta.url);
+import type { SpareWorkers } from "./managerWorker.js";
 
 /** No such database; no such role, which the server says less clearly where it asks for a password. */
 const accountMissing = new Set(["3D000", "28000", "28P01"]);
@@ -40,6 +34,9 @@ interface ManagerThreadEvents {
 export interface ManagerThreadOptions {
   /** Makes its role and database. */
   readonly accounts: Pick<Accounts, "ensure">;
+  readonly spare: Pick<SpareWorkers, "take">;
+  /** Whether somebody before it may have left tasks. */
+  readonly takesOver: boolean;
   readonly log: Log;
   /** Gets the thread's own log lines. */
   readonly writeLine: (line: string) => void;
@@ -72,6 +69,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #mending = false;
+  /** Whether a manager before it may have left tasks. */
+  #takesOver: boolean;
   #said: string | null = null;
   #whenReconfigured: (() => void)[] = [];
 
@@ -79,8 +78,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     super();
     this.#entry = entry;
     this.#options = options;
+    this.#takesOver = options.takesOver;
     this.#log = options.log;
-    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#refusals = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
     this.answered = new Promise((resolve) => {
       this.once("ready", resolve);
@@ -140,6 +140,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
+      this.#takesOver = true;
       if (this.#moving) {
         this.#moving = false;
         this.emit("died");
@@ -203,10 +204,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
 
   /** From the thread's start to its end, for whatever reason. */
   async #live(): Promise<PgTaskError> {
-    const sender = new HandshakeSender();
-    const heart = createHeart();
-    const data: ManagerThreadData = { buffer: sender.buffer, heart };
-    const worker = new Worker(entryFile, { workerData: data, name: this.#entry.key });
+    const { worker, sender, heart } = this.#options.spare.take();
     let reason: PgTaskError | null = null;
     const blame = (error: unknown): void => {
       reason ??=
@@ -238,7 +236,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
 
   /** Hands the parameters over; a thread that does not take them in time is ended. */
   #hand({ worker, sender, blame }: Child, type: "start" | "reconfigure"): void {
-    const parameters: ManagerParameters = { entry: { ...this.#entry, ...this.#place } };
+    const parameters: ManagerParameters = {
+      entry: { ...this.#entry, ...this.#place },
+      takesOver: this.#takesOver,
+    };
     sender
       .send(
         parameters,
