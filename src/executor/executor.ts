@@ -76,6 +76,11 @@ export class Executor {
     for (const session of sessions) void this.#sessions.get(session)?.stop();
   }
 
+  /** Tells of each of these sessions that awaits an answer when nothing comes for `ms`. */
+  listen(sessions: readonly number[], ms: number): void {
+    for (const session of sessions) void this.#sessions.get(session)?.listen(ms);
+  }
+
   /** Makes every run that has not ended come out, by a cancel where it is under way. */
   abort(): void {
     for (const session of this.#sessions.values()) session.abort();
@@ -117,6 +122,7 @@ export class Executor {
       cancel: (id) => this.#tell({ type: "cancel", session, id }),
       started: (id, start) => this.#tell({ type: "started", session, id, start }),
       remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
+      silent: () => this.#tell({ type: "silent", session }),
       lost: (reason) => this.#forget({ type: "lost", session, reason }),
       closed: () => this.#forget({ type: "closed", session }),
     };

@@ -72,6 +72,7 @@ export class Manager implements LifecycleHooks {
   readonly #turn: Turn;
   readonly #pruning: Pruning;
   readonly #statistics: Statistics;
+  readonly #cutOff: CutOff;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -163,6 +164,12 @@ export class Manager implements LifecycleHooks {
       starts: this.#starts,
       log,
     });
+    this.#cutOff = new CutOff({
+      table: this.#table,
+      sessions: this.#sessions,
+      excuse: (owner) => this.#orphans.excuse(owner),
+      log,
+    });
     this.#renewal = new Renewal({
       table: this.#table,
       entry: () => this.#entry,
@@ -241,6 +248,7 @@ export class Manager implements LifecycleHooks {
         this.#groups.begin(task.hash);
         this.#orphans.lost({ ...task, owner }, front);
       },
+      silent: (owner) => this.#cutOff.hear(owner),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
@@ -326,6 +334,7 @@ export class Manager implements LifecycleHooks {
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
+    const over = new AbortController();
     let watch: ConnectionWatch | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
@@ -339,7 +348,10 @@ export class Manager implements LifecycleHooks {
         await this.#until(() => false, this.#ending.signal);
         return;
       }
-      watch = new ConnectionWatch(client, entry.target, "pg_work watch");
+      watch = new ConnectionWatch(client, entry.target, {
+        name: "pg_work watch",
+        rests: () => this.#service?.asleep ?? false,
+      });
       this.#superuser = await isSuperuser(client);
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
@@ -358,12 +370,6 @@ export class Manager implements LifecycleHooks {
         pruning: this.#pruning,
         ledgers: this.#ledgers,
         wakeUps: new WakeUps(client, oid),
-        cutOff: new CutOff({
-          table: this.#table,
-          sessions: this.#sessions,
-          excuse: (owner) => this.#orphans.excuse(owner),
-          log: this.#log,
-        }),
         statistics: this.#statistics,
       });
       client.on("notification", () => service.hear());
@@ -383,8 +389,13 @@ export class Manager implements LifecycleHooks {
         working();
         lookAtPartitions();
       };
-      await Promise.race([service.run(() => this.#finished(), { began, worked }), lost]);
+      await Promise.race([
+        service.run(() => this.#finished(), { began, worked }),
+        this.#cutOff.watch(client, over.signal),
+        lost,
+      ]);
     } finally {
+      over.abort();
       this.#service = null;
       this.#client = null;
       this.#cancellations.detach();

@@ -1,6 +1,5 @@
 import type { Client } from "../shared/database.js";
 import type { Bell } from "./bell.js";
-import type { CutOff } from "./cutOff.js";
 import type { Groups } from "./groups.js";
 import type { Ledgers } from "./ledgers.js";
 import type { Orphans } from "./orphans.js";
@@ -31,7 +30,6 @@ export interface ServiceParts {
   readonly pruning: Pruning;
   readonly ledgers: Ledgers;
   readonly wakeUps: WakeUps;
-  readonly cutOff: CutOff;
   readonly statistics: Statistics;
 }
 
@@ -83,6 +81,11 @@ export class Service {
     this.wake();
   }
 
+  /** Whether it waits for a wake-up or the nearest plan only. */
+  get asleep(): boolean {
+    return this.#asleep;
+  }
+
   /** Starts nothing more. */
   drain(): void {
     this.#accepting = false;
@@ -99,7 +102,7 @@ export class Service {
     finished: () => boolean,
     told: { readonly began: () => void; readonly worked: () => void },
   ): Promise<void> {
-    const { bell, cutOff, ledgers, turn, workforce, wakeUps } = this.#parts;
+    const { bell, ledgers, turn, workforce, wakeUps } = this.#parts;
     // This connection does not know yet what has to wait.
     await turn.release(this.#client);
     let begin = (): void => {
@@ -120,7 +123,6 @@ export class Service {
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       await ledgers.tend(this.#client);
-      await cutOff.look(this.#client);
       const pruning = await this.#prune();
       const look = await this.#look(outcome);
       const busy = look || pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
@@ -227,7 +229,7 @@ export class Service {
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { cutOff, orphans, pruning, turn, wakeUps, workforce } = this.#parts;
+    const { orphans, pruning, turn, wakeUps, workforce } = this.#parts;
     // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
     // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
@@ -240,7 +242,6 @@ export class Service {
         orphans.pauseMs,
         workforce.pauseMs ?? Infinity,
         wakeUps.pauseMs,
-        Math.max(cutOff.pauseMs, 1),
         Math.max(pruning.pauseMs, 1),
         this.#settings.resetMs,
       ),

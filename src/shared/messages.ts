@@ -153,6 +153,8 @@ export type ToExecutor =
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Ends sessions at once, in the middle of a run too: their server says nothing any more. */
   | { readonly type: "drop"; readonly sessions: readonly number[] }
+  /** Their server processes have nothing to do: `silent` if nothing comes of them for so many ms. */
+  | { readonly type: "listen"; readonly sessions: readonly number[]; readonly ms: number }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
   /** Ends all sessions, then the thread's work. */
@@ -202,6 +204,8 @@ export type FromExecutor =
       readonly id: string;
       readonly pid: number;
     }
+  /** This session awaits an answer of its server, and nothing came for as long as `listen` said. */
+  | { readonly type: "silent"; readonly session: number }
   /** Answers every `recall`: what it returned has been told before. */
   | { readonly type: "recalled"; readonly sessions: readonly number[] }
   /** The connection is gone; what it ran, if anything, has to be rescued. */

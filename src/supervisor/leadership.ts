@@ -108,7 +108,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     for (const event of ["end", "notification"] as const) {
       client.on(event, () => this.#waiting.abort());
     }
-    const watch = new ConnectionWatch(client, this.target, "pg_conf watch");
+    const watch = new ConnectionWatch(client, this.target, { name: "pg_conf watch" });
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;

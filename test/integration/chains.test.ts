@@ -85,6 +85,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
       changed: () => news.emit("news"),
       result: (result, owner, { hash, max }) => outbox.add(result, owner, { hash, max }),
       started: (task) => starts.add(task),
+      silent: () => {},
       remote: () => {},
       lost: ({ id }, _, front) => lost.push({ id, front }),
       opened: () => {},

@@ -8,7 +8,6 @@ import { Lookout } from "../../src/manager/lookout.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
 import { Statistics } from "../../src/manager/statistics.js";
 import { Starts } from "../../src/manager/starts.js";
-import { CutOff } from "../../src/manager/cutOff.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
@@ -100,7 +99,13 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
     writeLine: () => {},
   });
   const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
-  const others = { opened: nothing, unopened: nothing, cancel: nothing, started: nothing };
+  const others = {
+    opened: nothing,
+    unopened: nothing,
+    cancel: nothing,
+    started: nothing,
+    silent: nothing,
+  };
   const groups = new Groups();
   const runTimes = new RunTimes();
   const sessions = new Sessions({
@@ -154,7 +159,6 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       pruning: new Pruning({ table, log }),
       statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
       wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
-      cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
     },
   );
   manager.on("notification", () => service.hear());
