@@ -1,7 +1,14 @@
 import type { Log } from "../shared/log.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import type { ExecutorParameters, FromExecutor, Run, RunResult } from "../shared/messages.js";
+import type {
+  ExecutorParameters,
+  FromExecutor,
+  Run,
+  RunResult,
+  ToExecutor,
+} from "../shared/messages.js";
 import { Connector } from "./connection.js";
+import { seekRemote } from "./remote/whereabouts.js";
 import { Session, type SessionEvents } from "./session.js";
 
 /**
@@ -79,6 +86,14 @@ export class Executor {
   /** Tells of each of these sessions that awaits an answer when nothing comes for `ms`. */
   listen(sessions: readonly number[], ms: number): void {
     for (const session of sessions) void this.#sessions.get(session)?.listen(ms);
+  }
+
+  /** Asks a remote run's own server whether its process is gone; answers `sought`. */
+  async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
+    const { target: own, superuser } = this.#parameters;
+    const warn = (message: string): void => this.#log.warn(message);
+    const gone = await seekRemote(remote, place, { own, superuser, env: process.env, warn });
+    this.#tell({ type: "sought", number, gone });
   }
 
   /** Makes every run that has not ended come out, by a cancel where it is under way. */

@@ -75,6 +75,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "listen":
           executor?.listen(message.sessions, message.ms);
           break;
+        case "seek":
+          void executor?.seek(message);
+          break;
         case "abort":
           executor?.abort();
           break;

@@ -244,7 +244,7 @@ export class Session {
   }
 
   #prepare(home: OpenConnection, run: Run): Work {
-    const { schema, table, outputLimit, finish } = this.#parameters;
+    const { schema, table, outputLimit, finish, ledgers } = this.#parameters;
     const { wire, backend } = home;
     if (run.remote === null) {
       const cancel = () => this.#events.cancel(run.id);
@@ -259,6 +259,7 @@ export class Session {
       schema,
       table,
       outputLimit,
+      ledger: ledgers[run.ledger - 1] ?? ledgers[0],
       resetMs,
       log: this.#log,
       begun: (start) => this.#begun(work, start),

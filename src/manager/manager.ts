@@ -8,6 +8,7 @@ import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import { Abroad } from "./abroad.js";
 import { hasNewPartitions } from "./adoption/upkeep.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
@@ -129,7 +130,13 @@ export class Manager implements LifecycleHooks {
     });
     const pauses = new Pauses(this.#table);
     this.#ledgers = new Ledgers({ table: this.#table, log });
-    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, log });
+    const abroad = new Abroad({
+      seek: (run) => this.#executors.seek(run),
+      changed: () => this.#bell.ring(),
+      resetMs: () => this.#settings?.resetMs ?? Infinity,
+      log,
+    });
+    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, abroad, log });
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
@@ -266,6 +273,7 @@ export class Manager implements LifecycleHooks {
       schema: this.#entry.schema,
       table: this.#entry.table,
       finish: this.#table.qualifiedFinish,
+      ledgers: [this.#table.qualifiedLedger1, this.#table.qualifiedLedger2],
       outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
       logLevel: this.#log.level,
       superuser: this.#superuser,

@@ -1,5 +1,6 @@
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
+import type { Abroad } from "./abroad.js";
 import type { Groups } from "./groups.js";
 import type { Pauses } from "./pauses.js";
 import { readShape } from "./shape.js";
@@ -12,6 +13,7 @@ import {
   type OwnedRow,
   type Rescued,
 } from "./sql/rescue.js";
+import { remoteRuns } from "./sql/remoteRuns.js";
 import type { TaskTable } from "./table.js";
 
 /** Pauses between questions whether a server process is gone, in ms: soon after a death it mostly is. */
@@ -36,12 +38,13 @@ interface Orphan extends OwnedRow {
 /**
  * Tasks that a session has of which this manager hears nothing: its own sessions that were lost,
  * and those of a manager before it. They count as running in their groups until their server
- * process is gone; then they are rescued.
+ * process is gone; then they are rescued, remote ones when their own server says so too.
  */
 export class Orphans {
   readonly #table: TaskTable;
   readonly #groups: Groups;
   readonly #pauses: Pauses;
+  readonly #abroad: Abroad;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
   /** Owners of sessions that the network took. */
@@ -56,11 +59,13 @@ export class Orphans {
     readonly table: TaskTable;
     readonly groups: Groups;
     readonly pauses: Pauses;
+    readonly abroad: Abroad;
     readonly log: Log;
   }) {
     this.#table = options.table;
     this.#groups = options.groups;
     this.#pauses = options.pauses;
+    this.#abroad = options.abroad;
     this.#log = options.log;
   }
 
@@ -137,12 +142,16 @@ export class Orphans {
     const gone = new Set(dead);
     await this.#endOurs(client, gone);
     if (gone.size === 0) return 0;
+    const remote = await remoteRuns(client, this.#table, { dead, ids: [...this.#orphans.keys()] });
+    const abroad = this.#abroad.settle(remote);
+    const settled = [...this.#orphans.values()].filter(
+      ({ id, owner }) => gone.has(owner) && !abroad.has(id),
+    );
+    if (settled.length === 0) return 0;
     const shape = await readShape(client, this.#table);
     let count = 0;
     for (const blame of [true, false]) {
-      const lost = [...this.#orphans.values()].filter(
-        (o) => gone.has(o.owner) && o.blame === blame,
-      );
+      const lost = settled.filter((orphan) => orphan.blame === blame);
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
         const { rescued, paused } = await rescue(client, this.#table, shape, {

@@ -18,6 +18,14 @@ export interface BackendIdentity {
   readonly owner: string;
 }
 
+/** Where a remote task runs: the server as it was reached, and the process there. No secret. */
+export interface RemotePlace extends BackendIdentity {
+  readonly host: string;
+  /** An IP address, null for a socket in the folder `host`. */
+  readonly address: string | null;
+  readonly port: number;
+}
+
 // ── supervisor → manager ────────────────────────────────────────────────────────────────────────
 
 /** What a manager thread is created with; everything else comes over its port. */
@@ -81,6 +89,8 @@ export interface ExecutorParameters {
   readonly table: string;
   /** The function that enters a run into a ledger: quoted, with its schema. */
   readonly finish: string;
+  /** The ledgers 1 and 2: quoted, with their schema. */
+  readonly ledgers: readonly [string, string];
   /** Most output kept of one task, in bytes of UTF-8. */
   readonly outputLimit: number;
   readonly logLevel: string;
@@ -155,6 +165,14 @@ export type ToExecutor =
   | { readonly type: "drop"; readonly sessions: readonly number[] }
   /** Their server processes have nothing to do: `silent` if nothing comes of them for so many ms. */
   | { readonly type: "listen"; readonly sessions: readonly number[]; readonly ms: number }
+  /** Please ask the server that `remote` names whether a task still runs there; `sought` answers. */
+  | {
+      readonly type: "seek";
+      readonly number: number;
+      /** A connection string. Holds secrets. */
+      readonly remote: string;
+      readonly place: RemotePlace;
+    }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
   /** Ends all sessions, then the thread's work. */
@@ -206,6 +224,8 @@ export type FromExecutor =
     }
   /** This session awaits an answer of its server, and nothing came for as long as `listen` said. */
   | { readonly type: "silent"; readonly session: number }
+  /** Answers `seek`: whether the process is gone, null when that is not to be known. */
+  | { readonly type: "sought"; readonly number: number; readonly gone: boolean | null }
   /** Answers every `recall`: what it returned has been told before. */
   | { readonly type: "recalled"; readonly sessions: readonly number[] }
   /** The connection is gone; what it ran, if anything, has to be rescued. */

@@ -63,6 +63,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
       schema: "public",
       table: "task",
       finish: table.qualifiedFinish,
+      ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: settings.outputLimit,
       logLevel: "warn",
       superuser: true,

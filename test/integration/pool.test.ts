@@ -37,6 +37,7 @@ function startPool(test: TestContext) {
       schema: "public",
       table: "task",
       finish: "public.task_finish",
+      ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: 1 << 20,
       logLevel: "warn",
       superuser: true,

@@ -25,6 +25,7 @@ import { WakeUps } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { sqlState, type Client } from "../../src/shared/database.js";
 import { connectTo } from "../support/connectTo.js";
+import { nobodyAbroad } from "../support/nobodyAbroad.js";
 import { test } from "../support/limitedTest.js";
 import { OwnServer } from "../support/ownServer.js";
 import { ensure, makeEntry, openManager, silentLog as log } from "../support/taskTables.js";
@@ -135,7 +136,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       sessions,
       outbox,
       ledgers,
-      orphans: new Orphans({ table, groups, pauses, log }),
+      orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
       turn: new FindingTurn({
         table,
         sessions,

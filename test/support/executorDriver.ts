@@ -51,6 +51,7 @@ export class ExecutorDriver {
         schema: "public",
         table: "task",
         finish: "public.task_finish",
+        ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
         outputLimit: 64 << 20,
         logLevel: "warn",
         superuser: true,
