@@ -143,6 +143,15 @@ export class Wire {
     return awaits && this.#receivedBytes === received;
   }
 
+  /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+
   /** Says goodbye to the server; resolves when the connection is closed. */
   async close(): Promise<void> {
     if (this.#over) return;

@@ -38,7 +38,7 @@ const settings: ManagerSettings = {
   limit: 1000,
   fetch: 100,
   run: 1000,
-  outputLimit: 1 << 20,
+  outputLimit: 64 << 20,
   crash: 3,
   closeMs: 60_000,
   batch: 100,
