@@ -14,7 +14,14 @@ import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { Claiming } from "./claiming.js";
 import { CutOff } from "./cutOff.js";
-import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
+import {
+  connectManager,
+  isSuperuser,
+  listen,
+  setApplicationName,
+  tryLock,
+  unlock,
+} from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Ledgers } from "./ledgers.js";
@@ -44,6 +51,8 @@ const gatherMs = 4;
 const manyResults = 200;
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 100;
+/** How long sessions without anything to do stay for results that are not written yet, in ms. */
+const resultsMs = 2_000;
 /** How long results may fail to reach their rows when everything else has ended, in ms. */
 const lastWritesMs = 5_000;
 
@@ -80,6 +89,8 @@ export class Manager implements LifecycleHooks {
   /** Whether the connection's user is one; who is not needs a password for each remote task. */
   #superuser = false;
   #service: Service | null = null;
+  /** The table's, once it was made. */
+  #oid: number | null = null;
   /** The connection of the service. */
   #client: Client | null = null;
   /** Aborted when the next try need not wait any longer. */
@@ -190,6 +201,7 @@ export class Manager implements LifecycleHooks {
 
   grant(sessions: number, number: number): void {
     this.#workforce.grant(sessions, number);
+    this.#letGo();
     this.#bell.ring();
   }
 
@@ -217,7 +229,7 @@ export class Manager implements LifecycleHooks {
     await this.#until(() => this.#sessions.busy === 0, signal);
   }
 
-  /** Cancels what still runs; its tasks return to PLAN. The lock is the last thing to go. */
+  /** Cancels what still runs; its tasks return to PLAN. The connection is the last thing to go. */
   async stop(): Promise<void> {
     this.#draining = true;
     this.#service?.drain();
@@ -226,6 +238,8 @@ export class Manager implements LifecycleHooks {
       this.#sessions.abort();
       await this.#until(() => this.#sessions.busy === 0, AbortSignal.timeout(lastWritesMs));
     }
+    // With its session gone, a task whose result is not written would be taken for one that was cut off.
+    await this.#until(() => this.#turn.written, AbortSignal.timeout(resultsMs));
     await this.#executors.end();
     this.#ending.abort();
     this.#bell.ring();
@@ -236,8 +250,8 @@ export class Manager implements LifecycleHooks {
   #sessionEvents(): SessionEvents {
     return {
       changed: (urgent) => {
-        for (const each of this.#whenChanged.splice(0)) each();
-        this.#workforce.letGo();
+        this.#tellChange();
+        this.#letGo();
         this.#statistics.touch();
         if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
         else if (!this.#gathering) {
@@ -260,6 +274,18 @@ export class Manager implements LifecycleHooks {
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
     };
+  }
+
+  /**
+   * Gives up sessions beyond the grant: not before what came out of them is written when another manager
+   * may have the table, which would take it for cut off.
+   */
+  #letGo(): void {
+    if (!this.#draining || this.#turn.written) this.#workforce.letGo();
+  }
+
+  #tellChange(): void {
+    for (const each of this.#whenChanged.splice(0)) each();
   }
 
   #gathered(): void {
@@ -304,7 +330,7 @@ export class Manager implements LifecycleHooks {
     return false;
   }
 
-  /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
+  /** Resolves when `condition` holds, looked at when a session changes and after turns, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
     while (!condition() && !signal.aborted) {
       await new Promise<void>((resolve) => {
@@ -358,15 +384,17 @@ export class Manager implements LifecycleHooks {
       }
       watch = new ConnectionWatch(client, entry.target, {
         name: "pg_work watch",
-        rests: () => this.#service?.asleep ?? false,
+        rests: () => this.#service?.asleep ?? true,
       });
       this.#superuser = await isSuperuser(client);
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#statistics.connected();
       await setApplicationName(client, entry, settings.sleepMs);
-      const oid = await ensureTable(client, this.#table, entry, this.#log);
-      if (!(await this.#lock(client, oid))) return;
+      // Who only writes what comes out makes nothing, and needs no lock: another may have the table.
+      const made = this.#draining ? this.#oid : null;
+      const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
+      const locked = await this.#lock(client, oid);
       const service = new Service(client, settings, {
         bell: this.#bell,
         groups: this.#groups,
@@ -395,10 +423,16 @@ export class Manager implements LifecycleHooks {
       const lookAtPartitions = this.#partitionsWatch(client);
       const worked = (): void => {
         working();
-        lookAtPartitions();
+        this.#tellChange();
+        this.#letGo();
+        if (!this.#draining) lookAtPartitions();
+      };
+      const released = async (): Promise<void> => {
+        if (locked) await unlock(client, oid);
+        this.#send({ type: "released" });
       };
       await Promise.race([
-        service.run(() => this.#finished(), { began, worked }),
+        service.run(() => this.#finished(), { began, worked, released }),
         this.#cutOff.watch(client, over.signal),
         lost,
       ]);
@@ -432,18 +466,18 @@ export class Manager implements LifecycleHooks {
     }
   }
 
-  /** Waits for the table's lock; false when it was told to end before it had it. */
+  /** Waits for the table's lock until it is told to start nothing more; whether it has it. */
   async #lock(client: Client, oid: number): Promise<boolean> {
-    for (let tries = 0; !(await tryLock(client, oid)); tries += 1) {
+    for (let tries = 0; !this.#draining; tries += 1) {
+      if (await tryLock(client, oid)) return true;
       if (tries === 0) {
         const message = "another manager has the table, waiting";
         this.#log.info({ table: this.#table.qualified }, message);
         this.#send({ type: "waiting", reason: { code: "LEADERSHIP_HELD", message } });
       }
       await pause(lockTryMs, this.#ending.signal);
-      if (this.#ending.signal.aborted) return false;
     }
-    return true;
+    return false;
   }
 
   /** Told to end, nothing runs, and what came out is written as far as it can be. */

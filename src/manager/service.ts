@@ -40,6 +40,9 @@ export interface ServiceParts {
  *   awake ──`idle` empty checks──▶ asleep (no executors; until a wake-up or the nearest plan)
  *     ▲                              │
  *     └────────wake-up, or a task────┘
+ *
+ * Drained, it lets the table go as soon as it claims nothing more, and only writes what comes out of
+ * its sessions: what they have counts as running for whoever has the table then.
  */
 export class Service {
   readonly #client: Client;
@@ -47,6 +50,8 @@ export class Service {
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
+  /** Whether another manager may have the table. */
+  #released = false;
   /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
   #changed = true;
   #asleep = false;
@@ -97,10 +102,16 @@ export class Service {
    *
    * @param told.began called once, when it is seen that it can work, or has to wait for a lock only.
    * @param told.worked called after each turn that nothing went wrong in.
+   * @param told.released called once when nothing more is claimed, before anything else is done; another
+   * manager may have the table after that.
    */
   async run(
     finished: () => boolean,
-    told: { readonly began: () => void; readonly worked: () => void },
+    told: {
+      readonly began: () => void;
+      readonly worked: () => void;
+      readonly released: () => Promise<void>;
+    },
   ): Promise<void> {
     const { bell, ledgers, turn, workforce, wakeUps } = this.#parts;
     // This connection does not know yet what has to wait.
@@ -110,6 +121,16 @@ export class Service {
       told.began();
     };
     while (!finished()) {
+      if (!this.#accepting) {
+        if (!this.#released) await wakeUps.leave();
+        if (!this.#released) await told.released();
+        this.#released = true;
+        const more = await turn.finish(this.#client);
+        told.worked();
+        await this.#release();
+        if (!more) await bell.wait(Math.min(watchMs, this.#settings.sleepMs));
+        continue;
+      }
       if (!(await this.#foundOrphans())) {
         begin();
         await bell.wait(this.#settings.sleepMs);

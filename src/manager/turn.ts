@@ -63,6 +63,8 @@ export class Turn {
   /** Whether somebody may have stopped or deleted what sessions have, and when that was last looked at. */
   #unwatched = false;
   #watchedAt = 0;
+  /** Whether what the outbox has handed out is on its way. */
+  #writing = false;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -86,6 +88,11 @@ export class Turn {
     this.#claiming = options.claiming;
     this.#starts = options.starts;
     this.#log = options.log;
+  }
+
+  /** Whether all that came out is in its rows. */
+  get written(): boolean {
+    return !this.#writing && this.#outbox.size === 0;
   }
 
   /** Whether something waits for rows that somebody has locked. */
@@ -128,6 +135,7 @@ export class Turn {
     const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
+    this.#writing = true;
     const outcomes = await Promise.allSettled([
       // First, so that a pause after a run finds all that is due.
       this.#lookout.promote(client),
@@ -141,6 +149,7 @@ export class Turn {
       this.#lookout.nearest(client, pressed),
       this.#cancelUnwanted(client, room.watch),
     ]);
+    this.#writing = false;
     const problems = outcomes.flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
@@ -167,6 +176,29 @@ export class Turn {
       nearestMs: this.#lookout.nearestMs,
       putOff: problems.length > 0,
     };
+  }
+
+  /**
+   * Writes what came out, and cancels what is not wanted any more: all that is left to do for a manager
+   * that starts nothing more, while another one may have the table.
+   *
+   * @returns whether there is more to write.
+   */
+  async finish(client: Client): Promise<boolean> {
+    const shape = (this.#shape ??= await readShape(client, this.#table));
+    const results = this.#outbox.takeResults();
+    const returns = this.#outbox.takeReturns();
+    this.#writing = true;
+    const outcomes = await Promise.allSettled([
+      this.#showRemote(client),
+      this.#showStarted(client),
+      this.#write(client, shape, results),
+      this.#giveBack(client, returns),
+      this.#cancelUnwanted(client, true),
+    ]);
+    this.#writing = false;
+    for (const each of outcomes) if (each.status === "rejected") this.#weigh(each.reason);
+    return !this.#outbox.empty || !this.#remotePids.empty || !this.#starts.empty;
   }
 
   /** Whether every session is busy, and the next turn will come as soon as one has less to do. */

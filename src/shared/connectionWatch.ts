@@ -6,12 +6,14 @@ import { ownerSql } from "./identity.js";
 
 /** How often it looks whether the connection says anything, in ms, and how much less often at rest. */
 const everyMs = 200;
-const lessOften = 5;
+const lessOften = 10;
 /** How often it is asked, and at what distance, in ms, before a process that does nothing is cut off. */
 const questions = 5;
 const betweenMs = 75;
-/** A process that works is not asked for again sooner, in ms. */
-const againMs = 1_000;
+/** How often it looks without an answer before it asks the server. */
+const patience = 2;
+/** A process that works is not asked for again sooner, in ms: at first, and after many times. */
+const againMs = { first: 1_000, longest: 8_000 };
 /** How long the server may take to let somebody in who asks about the connection, in ms. */
 const askMs = 5_000;
 
@@ -29,11 +31,12 @@ export class ConnectionWatch {
   readonly #timer: NodeJS.Timeout;
   /** Whether anything has come since the last look. */
   #heard = true;
-  /** Whether a beat was sent that has not been answered. */
-  #sent = false;
+  /** How often it was looked for the answer to a beat, null when none is awaited. */
+  #looked: number | null = null;
   #ticks = 0;
   #asking = false;
   #askedAt = -Infinity;
+  #againMs = againMs.first;
   #over = false;
 
   /**
@@ -63,22 +66,26 @@ export class ConnectionWatch {
   #look(): void {
     this.#ticks += 1;
     if (this.#rests() && this.#ticks % lessOften !== 0) return;
-    if (this.#heard) this.#heard = this.#sent = false;
-    else if (this.#sent) void this.#ask();
-    else this.#beat();
+    if (this.#heard) {
+      this.#heard = false;
+      this.#looked = null;
+      this.#againMs = againMs.first;
+    } else if (this.#looked === null) this.#beat();
+    else if ((this.#looked += 1) >= patience) void this.#ask();
   }
 
   #beat(): void {
-    this.#sent = true;
+    this.#looked = 0;
     this.#client.query("SELECT").catch(() => {});
   }
 
   async #ask(): Promise<void> {
-    if (this.#asking || performance.now() - this.#askedAt < againMs) return;
+    if (this.#asking || performance.now() - this.#askedAt < this.#againMs) return;
     this.#asking = true;
     const works = await this.#works().catch((error: unknown) => !isUnreachable(error));
     this.#asking = false;
     this.#askedAt = performance.now();
+    this.#againMs = Math.min(2 * this.#againMs, againMs.longest);
     if (!this.#over && !works && !this.#heard) this.#client.connection.stream.destroy();
   }
 

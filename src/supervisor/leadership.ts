@@ -43,6 +43,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   #waiting = new AbortController();
   #client: Client | null = null;
   #leads = false;
+  #yielded = false;
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: {
@@ -61,10 +62,17 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#work = this.#seekForEver();
   }
 
-  /** Gives the lock up, if it is held, tells the standbys so, and ends the connection. */
+  /** Gives the lock up, if it is held, tells the standbys so, and seeks it no more. */
+  async yield(): Promise<void> {
+    this.#yielded = true;
+    if (this.#client !== null && this.#leads) await this.#handOver(this.#client);
+    this.#leads = false;
+  }
+
+  /** Gives the lock up, if it is held, and ends the connection. */
   async stop(): Promise<void> {
     // Before anything ends the connection.
-    if (this.#client !== null && this.#leads) await this.#handOver(this.#client);
+    await this.yield();
     this.#ending.abort();
     this.#waiting.abort();
     if (this.#client !== null) await disconnect(this.#client);
@@ -74,7 +82,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #seekForEver(): Promise<void> {
     const backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs, calmMs: 1_000 });
     let said: string | null = null;
-    while (!this.#ending.signal.aborted) {
+    while (!this.#ending.signal.aborted && !this.#yielded) {
       try {
         await this.#seek(() => {
           backoff.reset();

@@ -25,6 +25,8 @@ interface ManagerThreadEvents {
   demand: [sessions: number];
   /** Its answer to the grant of that number. */
   held: [sessions: number, number: number];
+  /** It was told to stop and claims nothing more. */
+  released: [];
   /** What it did since the last time. */
   statistics: [statistics: ManagerStatistics];
   /** Its thread ended, and all its sessions with it. */
@@ -53,6 +55,8 @@ interface Child {
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Resolves when it has said for the first time whether it serves or waits, or was told to end. */
   readonly answered: Promise<void>;
+  /** Resolves when it claims nothing more, after it was told to stop. */
+  readonly released: Promise<void>;
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
   readonly #ending = new AbortController();
@@ -82,6 +86,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#log = options.log;
     this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#refusals = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.released = new Promise((resolve) => void this.once("released", resolve));
     this.answered = new Promise((resolve) => {
       this.once("ready", resolve);
       this.once("waiting", () => resolve());
@@ -90,7 +95,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   start(): void {
-    this.#running = this.#keepRunning();
+    this.#running = this.#keepRunning().finally(() => this.emit("released"));
   }
 
   grant(sessions: number, number: number): void {
@@ -292,6 +297,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "moved":
         this.#move(message.place);
+        break;
+      case "released":
+        this.emit("released");
         break;
       case "reconfigured":
         this.#reconfigured();

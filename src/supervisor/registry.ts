@@ -85,6 +85,11 @@ export class Registry {
     ]);
   }
 
+  /** Resolves when no manager that was told to stop claims anything any more. */
+  async released(): Promise<void> {
+    await Promise.all([...this.#leaving].map((manager) => manager.released));
+  }
+
   #remove(key: string): void {
     const manager = this.#managers.get(key);
     if (manager === undefined) return;
@@ -102,6 +107,7 @@ export class Registry {
   async #end(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
     await manager.stop(graceMs);
     this.#leaving.delete(manager);
+    manager.emit("released");
     this.#shares.leave(manager);
     this.#options.board.forget(manager);
     await before;

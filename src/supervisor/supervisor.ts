@@ -147,10 +147,13 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#ending.abort();
     this.board.play("stopping");
     await this.#changes;
-    await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+    const stopped = this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+    // A standby takes over as soon as nothing more is claimed, however long what runs may take.
+    await this.#registry.released();
+    await this.#leadership.yield();
+    await stopped;
   }
 
-  /** The lock goes last, so that a standby takes over when nothing of ours runs any more. */
   async stop(): Promise<void> {
     await this.#registry.stop(0);
     await this.#leadership.stop();

@@ -165,7 +165,11 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
   manager.on("notification", () => service.hear());
   await listen(manager, table);
   let over = false;
-  const work = service.run(() => over, { began: nothing, worked: nothing });
+  const work = service.run(() => over, {
+    began: nothing,
+    worked: nothing,
+    released: () => Promise.resolve(),
+  });
   return {
     async stop() {
       over = true;
