@@ -332,12 +332,12 @@ export class Manager implements LifecycleHooks {
 
   /** Resolves when `condition` holds, looked at when a session changes and after turns, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
+    const told = (): void => this.#tellChange();
+    signal.addEventListener("abort", told, { once: true });
     while (!condition() && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        this.#whenChanged.push(resolve);
-        signal.addEventListener("abort", () => resolve(), { once: true });
-      });
+      await new Promise<void>((resolve) => this.#whenChanged.push(resolve));
     }
+    signal.removeEventListener("abort", told);
   }
 
   /** Serves, and comes back after every failure with growing pauses, until it is told to end. */

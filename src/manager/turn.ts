@@ -97,7 +97,7 @@ export class Turn {
 
   /** Whether something waits for rows that somebody has locked. */
   get waiting(): boolean {
-    return this.#claiming.locked.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
+    return this.#claiming.passedOver.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
@@ -132,7 +132,7 @@ export class Turn {
     // Read before anything is sent: what is sent together has to go out in this order.
     const shape = (this.#shape ??= await readShape(client, this.#table));
     const pressed = this.#pressed;
-    const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
+    const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     this.#writing = true;
