@@ -108,7 +108,6 @@ export class Connector {
     const answer = await wire.ask(identitySql);
     this.#expectSuccess(answer);
     const [pid, owner] = answer.rows[0] ?? [];
-    if (Number(pid) !== wire.pid) throw this.#pooled();
     if (typeof owner !== "string") {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
@@ -143,14 +142,6 @@ export class Connector {
     throw new PgTaskError(
       "CONNECTION_REJECTED",
       `the server ${where} did not let a session set itself up: ${message} (SQLSTATE ${code})`,
-    );
-  }
-
-  #pooled(): PgTaskError {
-    return new PgTaskError(
-      "CONNECTION_POOLED",
-      `expected the server itself at ${describeTarget(this.#parameters.target)}, got a connection ` +
-        "whose backend is another one: give the server's own address instead of a pooler's",
     );
   }
 }

@@ -1,7 +1,14 @@
 import type { Log } from "../shared/log.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import type { ExecutorParameters, FromExecutor, Run, RunResult } from "../shared/messages.js";
+import type {
+  ExecutorParameters,
+  FromExecutor,
+  Run,
+  RunResult,
+  ToExecutor,
+} from "../shared/messages.js";
 import { Connector } from "./connection.js";
+import { seekRemote } from "./remote/whereabouts.js";
 import { Session, type SessionEvents } from "./session.js";
 
 /**
@@ -33,9 +40,9 @@ export class Executor {
     this.#log = options.log;
   }
 
-  /** Every run that starts from now on has this limit of output. */
-  reconfigure({ outputLimit }: ExecutorParameters): void {
-    this.#parameters.outputLimit = outputLimit;
+  /** Every run that starts from now on goes by these; place and names stay. */
+  reconfigure({ outputLimit, superuser, resetMs }: ExecutorParameters): void {
+    Object.assign(this.#parameters, { outputLimit, superuser, resetMs });
   }
 
   /** Opens sessions, most likely for tasks of this group; each answers `opened` or `unopened`. */
@@ -76,6 +83,19 @@ export class Executor {
   /** Ends sessions at once; each answers `lost` or `closed`. */
   drop(sessions: readonly number[]): void {
     for (const session of sessions) void this.#sessions.get(session)?.stop();
+  }
+
+  /** Tells of each of these sessions that awaits an answer when nothing comes for `ms`. */
+  listen(sessions: readonly number[], ms: number): void {
+    for (const session of sessions) void this.#sessions.get(session)?.listen(ms);
+  }
+
+  /** Asks a remote run's own server whether its process is gone; answers `sought`. */
+  async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
+    const { target: own, superuser } = this.#parameters;
+    const warn = (message: string): void => this.#log.warn(message);
+    const gone = await seekRemote(remote, place, { own, superuser, env: process.env, warn });
+    this.#tell({ type: "sought", number, gone });
   }
 
   /** Makes every run that has not ended come out, by a cancel where it is under way. */
@@ -120,6 +140,7 @@ export class Executor {
       cancel: (id) => this.#tell({ type: "cancel", session, id }),
       started: (id, start) => this.#tell({ type: "started", session, id, start }),
       remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
+      silent: () => this.#tell({ type: "silent", session }),
       lost: (reason) => this.#forget({ type: "lost", session, reason }),
       closed: () => this.#forget({ type: "closed", session }),
     };

@@ -72,6 +72,12 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "drop":
           executor?.drop(message.sessions);
           break;
+        case "listen":
+          executor?.listen(message.sessions, message.ms);
+          break;
+        case "seek":
+          void executor?.seek(message);
+          break;
         case "abort":
           executor?.abort();
           break;

@@ -21,6 +21,13 @@ import {
 import { WholeAttempt } from "./wholeAttempt.js";
 import type { ServerError } from "./wireMessages.js";
 
+/**
+ * With less output allowed than this, in bytes, nothing is sent behind an input before it has answered:
+ * the way to us may hold so much of an answer that its end would be committed before we have read more
+ * than is allowed.
+ */
+const leastOutputOfWhole = 16 << 20;
+
 /** Where a run takes place. */
 export interface RunPlace extends StepwisePlace {
   /** For inputs that can be sent whole, null where the server lacks what they need. */
@@ -53,6 +60,9 @@ export interface RunEvents {
 export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
+/** Of output that was too large by less than what the way to us holds. */
+const committedMeanwhile = "Its effect had been committed by then.";
+
 /** One execution of one task on one session, in as many attempts as it takes. */
 export class Execution {
   readonly #run: Run;
@@ -71,7 +81,8 @@ export class Execution {
   constructor(run: Run, place: RunPlace) {
     this.#run = run;
     this.#place = place;
-    this.#plain = run.timeoutMs === 0 && !run.save && isPlain(run.input);
+    const mayBeWhole = place.outputLimit >= leastOutputOfWhole;
+    this.#plain = mayBeWhole && run.timeoutMs === 0 && !run.save && isPlain(run.input);
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
       place.cancel();
@@ -109,6 +120,7 @@ export class Execution {
 
   /** The answer to a cancel. */
   cancelled(): void {
+    this.#place.wire.resume();
     this.#cancellation.answered();
   }
 
@@ -152,9 +164,7 @@ export class Execution {
     this.#events = events;
     this.#exposed = false;
     this.#attempts += 1;
-    const output = new Output(this.#run.format, this.#place.outputLimit, () =>
-      this.#cancellation.request("output"),
-    );
+    const output = new Output(this.#run.format, this.#place.outputLimit, () => this.#overflow());
     const options = {
       output,
       form: this.#form(),
@@ -237,10 +247,18 @@ export class Execution {
     this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
   }
 
+  /** The server is kept from coming to the end of what is too much, until it has been cancelled. */
+  #overflow(): void {
+    this.#cancellation.request("output");
+    if (this.#cancellation.underWay) this.#place.wire.pause();
+  }
+
   #errorText(attempt: Attempt): string | null {
     const { input } = this.#run;
     const { failure } = attempt.output;
-    if (failure !== null) return formatOwnError(failure, input);
+    if (failure !== null) {
+      return formatOwnError(failure, input, attempt.committed ? committedMeanwhile : undefined);
+    }
     const { inputError, finishError, endError } = attempt;
     if (inputError === null && finishError?.code === rowChanged) {
       return formatOwnError(

@@ -18,6 +18,8 @@ export interface SessionEvents {
   started(id: string, start: string): void;
   /** A remote task runs in this process of its own server. */
   remote(id: string, pid: number): void;
+  /** Nothing came of the server for a while, though an answer is awaited. */
+  silent(): void;
   lost(reason: ErrorReport): void;
   closed(): void;
 }
@@ -55,6 +57,7 @@ export class Session {
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
   readonly #settings: SettingsText;
   readonly #waited = new WeakSet<Work>();
+  #listening = false;
   #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
   #end: (loss: PgTaskError | null) => void = () => {};
@@ -117,6 +120,15 @@ export class Session {
   close(): void {
     if (this.#state === "opening" || this.#state === "open") this.#state = "closing";
     this.#pump();
+  }
+
+  /** Tells when nothing comes of the server for `ms`, though it has something to run. */
+  async listen(ms: number): Promise<void> {
+    if (this.#connection === null || this.#listening) return;
+    this.#listening = true;
+    const silent = await this.#connection.wire.silent(ms);
+    this.#listening = false;
+    if (silent && this.#underWay().length > 0) this.#events.silent();
   }
 
   /** Returns what waits, and cancels what runs. */
@@ -237,7 +249,7 @@ export class Session {
   }
 
   #prepare(home: OpenConnection, run: Run): Work {
-    const { schema, table, outputLimit, finish } = this.#parameters;
+    const { schema, table, outputLimit, finish, ledgers } = this.#parameters;
     const { wire, messages, backend } = home;
     if (run.remote === null) {
       const settings = this.#settings;
@@ -253,6 +265,7 @@ export class Session {
       schema,
       table,
       outputLimit,
+      ledger: ledgers[run.ledger - 1] ?? ledgers[0],
       resetMs,
       log: this.#log,
       begun: (start) => this.#begun(work, start),

@@ -68,6 +68,7 @@ export class Wire {
   /** What leaves at the end of this turn, and how many bytes it is. */
   #outgoing: (string | Buffer)[] = [];
   #outgoingBytes = 0;
+  #receivedBytes = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
   #over = false;
@@ -140,6 +141,26 @@ export class Wire {
     return answer;
   }
 
+  /** Resolves after `ms`: whether an answer is awaited, and nothing at all has come in that time. */
+  async silent(ms: number): Promise<boolean> {
+    const received = this.#receivedBytes;
+    await new Promise<void>((resolve) => void setTimeout(resolve, ms).unref());
+    // What came while this thread was busy is read in the next round of its event loop.
+    for (let round = 0; round < 2; round += 1)
+      await new Promise((resolve) => setImmediate(resolve));
+    const awaits = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
+    return awaits && this.#receivedBytes === received;
+  }
+
+  /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+
   /** Says goodbye to the server; resolves when the connection is closed. */
   async close(): Promise<void> {
     if (this.#over) return;
@@ -176,6 +197,7 @@ export class Wire {
   }
 
   #read(frames: Frames, chunk: Buffer): void {
+    this.#receivedBytes += chunk.length;
     try {
       frames.push(chunk);
     } catch (error) {

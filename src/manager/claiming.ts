@@ -6,6 +6,7 @@ import type { Outbox } from "./outbox.js";
 import { Places } from "./places.js";
 import type { RunTimes } from "./runTimes.js";
 import type { AssignedRun, OfferedSession } from "./session.js";
+import { Refusals } from "./refusals.js";
 import type { Sessions } from "./sessions.js";
 import {
   claim,
@@ -58,6 +59,7 @@ export class Claiming {
   #locked: string[] = [];
   /** How many sessions are left to run dry, for tasks that must be alone in theirs. */
   #reserved = 0;
+  readonly #refusals: Refusals;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -75,9 +77,15 @@ export class Claiming {
     this.#ledgers = options.ledgers;
     this.#runTimes = options.runTimes;
     this.#log = options.log;
+    this.#refusals = new Refusals(options.log);
   }
 
-  /** Ids of due tasks that are not looked at. */
+  /** Ids of due tasks that are not looked at, for whatever reason. */
+  get passedOver(): readonly string[] {
+    return [...this.#locked, ...this.#refusals.ids];
+  }
+
+  /** Those of them that somebody has locked. */
   get locked(): readonly string[] {
     return this.#locked;
   }
@@ -108,7 +116,9 @@ export class Claiming {
     // What is to start first may be on its way back, or a pause be due: the next turn sees to it.
     while (!this.#outbox.holdsUpAny) {
       const most = Math.min(room.fetch, room.limit - claimed);
-      const plan = this.#plan(most, start, room.lookAhead);
+      const plan = this.#refusals.careful
+        ? this.#planOne(start)
+        : this.#plan(most, start, room.lookAhead);
       if (plan === null) break;
       const busy = this.#sessions.busy;
       const outcome = await this.#send(client, plan);
@@ -135,6 +145,14 @@ export class Claiming {
     const behind = most > 0 ? this.#planBehind(most) : null;
     if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
     return this.#planStarts([], lookAhead, most);
+  }
+
+  /** A single task, so that it is known which one the server refuses. */
+  #planOne(start: number): Plan | null {
+    const offered = this.#sessions.offer(Math.min(1, start));
+    const plan = offered.length > 0 ? this.#planStarts(offered, 0, 1) : null;
+    if (plan === null) this.#sessions.withdraw(offered);
+    return plan;
   }
 
   /** One task for each free session, and more behind it when all are expected to be short. */
@@ -265,14 +283,19 @@ export class Claiming {
       const { hash, running } = group;
       return { hash, running, max, id, most, places: own?.get(group) ?? null };
     });
-    return { offered, chosen, groups, places, kept, look, except: this.#locked };
+    return { offered, chosen, groups, places, kept, look, except: this.passedOver };
   }
 
   async #send(client: Client, plan: Plan): Promise<Claim> {
     try {
       const outcome = await claim(client, this.#table, plan);
       this.#settle(plan, outcome);
+      this.#refusals.passed(outcome.claimed);
       return outcome;
+    } catch (error) {
+      const locked = this.#refusals.take(error, plan.chosen);
+      if (locked === null) throw error;
+      return { claimed: [], gone: [], locked, heads: [], more: 0, alone: 0 };
     } finally {
       for (const { group } of plan.chosen) this.#groups.release(group);
       this.#sessions.withdraw(plan.offered);

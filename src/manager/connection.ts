@@ -84,6 +84,11 @@ export async function tryLock(client: Client, tableOid: number): Promise<boolean
   return rows[0]?.locked === true;
 }
 
+/** Gives the table's lock up. */
+export async function unlock(client: Client, tableOid: number): Promise<void> {
+  await client.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.manager, tableOid | 0]);
+}
+
 /** Hears the wake-ups of the table, and of its pauses, as notifications. */
 export async function listen(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ channel: string }>(

@@ -8,12 +8,20 @@ import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import { Abroad } from "./abroad.js";
 import { hasNewPartitions } from "./adoption/upkeep.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { Claiming } from "./claiming.js";
 import { CutOff } from "./cutOff.js";
-import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
+import {
+  connectManager,
+  isSuperuser,
+  listen,
+  setApplicationName,
+  tryLock,
+  unlock,
+} from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Ledgers } from "./ledgers.js";
@@ -44,7 +52,9 @@ import { Workforce } from "./workforce.js";
 const gatherMs = 4;
 const manyResults = 200;
 /** How often another manager's lock is tried, in ms. */
-const lockTryMs = 500;
+const lockTryMs = 100;
+/** How long sessions without anything to do stay for results that are not written yet, in ms. */
+const resultsMs = 2_000;
 /** How long results may fail to reach their rows when everything else has ended, in ms. */
 const lastWritesMs = 5_000;
 
@@ -56,6 +66,7 @@ const lastWritesMs = 5_000;
 export class Manager implements LifecycleHooks {
   /** With the parameters it was given last; the target stays the same. */
   #entry: Entry;
+  readonly #takesOver: boolean;
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
@@ -73,12 +84,15 @@ export class Manager implements LifecycleHooks {
   readonly #turn: Turn;
   readonly #pruning: Pruning;
   readonly #statistics: Statistics;
+  readonly #cutOff: CutOff;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
   /** Whether the connection's user is one; who is not needs a password for each remote task. */
   #superuser = false;
   #service: Service | null = null;
+  /** The table's, once it was made. */
+  #oid: number | null = null;
   /** The connection of the service. */
   #client: Client | null = null;
   /** Aborted when the next try need not wait any longer. */
@@ -95,7 +109,7 @@ export class Manager implements LifecycleHooks {
   readonly #renewal: Renewal;
 
   constructor(
-    { entry }: ManagerParameters,
+    { entry, takesOver }: ManagerParameters,
     options: {
       readonly send: (message: FromManager) => void;
       readonly writeLine: (line: string) => void;
@@ -103,11 +117,12 @@ export class Manager implements LifecycleHooks {
     },
   ) {
     this.#entry = entry;
+    this.#takesOver = takesOver;
     this.#table = taskTable(entry.schema, entry.table);
     this.#send = options.send;
     const log = options.log;
     this.#log = log;
-    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#executors = new Executors({
       parameters: () => this.#executorParameters(),
       closeMs: () => this.#settings?.closeMs ?? this.#entry.parameters["pg_work.close"],
@@ -128,7 +143,13 @@ export class Manager implements LifecycleHooks {
     });
     const pauses = new Pauses(this.#table);
     this.#ledgers = new Ledgers({ table: this.#table, log });
-    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, log });
+    const abroad = new Abroad({
+      seek: (run) => this.#executors.seek(run),
+      changed: () => this.#bell.ring(),
+      resetMs: () => this.#settings?.resetMs ?? Infinity,
+      log,
+    });
+    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, abroad, log });
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
@@ -163,6 +184,12 @@ export class Manager implements LifecycleHooks {
       starts: this.#starts,
       log,
     });
+    this.#cutOff = new CutOff({
+      table: this.#table,
+      sessions: this.#sessions,
+      excuse: (owner) => this.#orphans.excuse(owner),
+      log,
+    });
     this.#renewal = new Renewal({
       table: this.#table,
       entry: () => this.#entry,
@@ -176,11 +203,12 @@ export class Manager implements LifecycleHooks {
 
   grant(sessions: number, number: number): void {
     this.#workforce.grant(sessions, number);
+    this.#letGo();
     this.#bell.ring();
   }
 
   /** Takes other parameters up, and what the server's settings are by now. */
-  reconfigure({ entry }: ManagerParameters): void {
+  reconfigure({ entry }: Pick<ManagerParameters, "entry">): void {
     this.#entry = entry;
     this.#log.level = entry.parameters["pg_conf.log"];
     this.#backoff.limit(longestPauseMs(entry));
@@ -191,6 +219,8 @@ export class Manager implements LifecycleHooks {
   }
 
   async start(): Promise<void> {
+    // What the one before it left waits for no more than it has to: the thread starts meanwhile.
+    if (this.#takesOver) this.#executors.start();
     this.#work = this.#serveForEver();
   }
 
@@ -201,7 +231,7 @@ export class Manager implements LifecycleHooks {
     await this.#until(() => this.#sessions.busy === 0, signal);
   }
 
-  /** Cancels what still runs; its tasks return to PLAN. The lock is the last thing to go. */
+  /** Cancels what still runs; its tasks return to PLAN. The connection is the last thing to go. */
   async stop(): Promise<void> {
     this.#draining = true;
     this.#service?.drain();
@@ -210,6 +240,8 @@ export class Manager implements LifecycleHooks {
       this.#sessions.abort();
       await this.#until(() => this.#sessions.busy === 0, AbortSignal.timeout(lastWritesMs));
     }
+    // With its session gone, a task whose result is not written would be taken for one that was cut off.
+    await this.#until(() => this.#turn.written, AbortSignal.timeout(resultsMs));
     await this.#executors.end();
     this.#ending.abort();
     this.#bell.ring();
@@ -220,8 +252,8 @@ export class Manager implements LifecycleHooks {
   #sessionEvents(): SessionEvents {
     return {
       changed: (urgent) => {
-        for (const each of this.#whenChanged.splice(0)) each();
-        this.#workforce.letGo();
+        this.#tellChange();
+        this.#letGo();
         this.#statistics.touch();
         if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
         else if (!this.#gathering) {
@@ -239,10 +271,23 @@ export class Manager implements LifecycleHooks {
         this.#groups.begin(task.hash);
         this.#orphans.lost({ ...task, owner }, front);
       },
+      silent: (owner) => this.#cutOff.hear(owner),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
     };
+  }
+
+  /**
+   * Gives up sessions beyond the grant: not before what came out of them is written when another manager
+   * may have the table, which would take it for cut off.
+   */
+  #letGo(): void {
+    if (!this.#draining || this.#turn.written) this.#workforce.letGo();
+  }
+
+  #tellChange(): void {
+    for (const each of this.#whenChanged.splice(0)) each();
   }
 
   #gathered(): void {
@@ -257,6 +302,7 @@ export class Manager implements LifecycleHooks {
       table: this.#entry.table,
       finish: this.#table.qualifiedFinish,
       reset: this.#table.qualifiedReset,
+      ledgers: [this.#table.qualifiedLedger1, this.#table.qualifiedLedger2],
       outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
       logLevel: this.#log.level,
       superuser: this.#superuser,
@@ -287,14 +333,14 @@ export class Manager implements LifecycleHooks {
     return false;
   }
 
-  /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
+  /** Resolves when `condition` holds, looked at when a session changes and after turns, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
+    const told = (): void => this.#tellChange();
+    signal.addEventListener("abort", told, { once: true });
     while (!condition() && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        this.#whenChanged.push(resolve);
-        signal.addEventListener("abort", () => resolve(), { once: true });
-      });
+      await new Promise<void>((resolve) => this.#whenChanged.push(resolve));
     }
+    signal.removeEventListener("abort", told);
   }
 
   /** Serves, and comes back after every failure with growing pauses, until it is told to end. */
@@ -344,6 +390,7 @@ export class Manager implements LifecycleHooks {
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
+    const over = new AbortController();
     let watch: ConnectionWatch | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
@@ -357,14 +404,19 @@ export class Manager implements LifecycleHooks {
         await this.#until(() => false, this.#ending.signal);
         return;
       }
-      watch = new ConnectionWatch(client, entry.target, "pg_work watch");
+      watch = new ConnectionWatch(client, entry.target, {
+        name: "pg_work watch",
+        rests: () => this.#service?.asleep ?? true,
+      });
+      this.#superuser = await isSuperuser(client);
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#statistics.connected();
-      this.#superuser = await isSuperuser(client);
       await setApplicationName(client, entry, settings.sleepMs);
-      const oid = await ensureTable(client, this.#table, entry, this.#log);
-      if (!(await this.#lock(client, oid))) return;
+      // Who only writes what comes out makes nothing, and needs no lock: another may have the table.
+      const made = this.#draining ? this.#oid : null;
+      const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
+      const locked = await this.#lock(client, oid);
       await this.#verify(client);
       const service = new Service(client, settings, {
         bell: this.#bell,
@@ -377,12 +429,6 @@ export class Manager implements LifecycleHooks {
         pruning: this.#pruning,
         ledgers: this.#ledgers,
         wakeUps: new WakeUps(client, oid),
-        cutOff: new CutOff({
-          table: this.#table,
-          sessions: this.#sessions,
-          excuse: (owner) => this.#orphans.excuse(owner),
-          log: this.#log,
-        }),
         statistics: this.#statistics,
         runTimes: this.#runTimes,
       });
@@ -401,10 +447,21 @@ export class Manager implements LifecycleHooks {
       const lookAtPartitions = this.#partitionsWatch(client);
       const worked = (): void => {
         working();
-        lookAtPartitions();
+        this.#tellChange();
+        this.#letGo();
+        if (!this.#draining) lookAtPartitions();
       };
-      await Promise.race([service.run(() => this.#finished(), { began, worked }), lost]);
+      const released = async (): Promise<void> => {
+        if (locked) await unlock(client, oid);
+        this.#send({ type: "released" });
+      };
+      await Promise.race([
+        service.run(() => this.#finished(), { began, worked, released }),
+        this.#cutOff.watch(client, over.signal),
+        lost,
+      ]);
     } finally {
+      over.abort();
       this.#service = null;
       this.#client = null;
       this.#cancellations.detach();
@@ -433,18 +490,18 @@ export class Manager implements LifecycleHooks {
     }
   }
 
-  /** Waits for the table's lock; false when it was told to end before it had it. */
+  /** Waits for the table's lock until it is told to start nothing more; whether it has it. */
   async #lock(client: Client, oid: number): Promise<boolean> {
-    for (let tries = 0; !(await tryLock(client, oid)); tries += 1) {
+    for (let tries = 0; !this.#draining; tries += 1) {
+      if (await tryLock(client, oid)) return true;
       if (tries === 0) {
         const message = "another manager has the table, waiting";
         this.#log.info({ table: this.#table.qualified }, message);
         this.#send({ type: "waiting", reason: { code: "LEADERSHIP_HELD", message } });
       }
       await pause(lockTryMs, this.#ending.signal);
-      if (this.#ending.signal.aborted) return false;
     }
-    return true;
+    return false;
   }
 
   /** Told to end, nothing runs, and what came out is written as far as it can be. */

@@ -261,6 +261,15 @@ export class Sessions {
     }
   }
 
+  /** Has the threads of these sessions say whether nothing comes of them for `ms`. */
+  listen(owners: readonly string[], ms: number): void {
+    for (const owner of owners) {
+      const session = this.#sessions.get(this.numberOf(owner));
+      if (session === undefined) continue;
+      this.#executors.tell(session.thread, { type: "listen", sessions: [session.number], ms });
+    }
+  }
+
   /** Cancels everything that runs, on our own account. */
   abort(): void {
     for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "abort" });
@@ -297,6 +306,11 @@ export class Sessions {
           if (session !== undefined) session.recalls -= 1;
         }
         break;
+      case "silent": {
+        const backend = this.#sessions.get(message.session)?.backend;
+        if (backend !== null && backend !== undefined) this.#events.silent(backend.owner);
+        return;
+      }
       case "remote":
         this.#remote(message.session, message.id, message.pid);
         break;

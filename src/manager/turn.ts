@@ -64,6 +64,8 @@ export class Turn {
   /** Whether somebody may have stopped or deleted what sessions have, and when that was last looked at. */
   #unwatched = false;
   #watchedAt = 0;
+  /** Whether what the outbox has handed out is on its way. */
+  #writing = false;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -89,9 +91,14 @@ export class Turn {
     this.#log = options.log;
   }
 
+  /** Whether all that came out is in its rows. */
+  get written(): boolean {
+    return !this.#writing && this.#outbox.size === 0;
+  }
+
   /** Whether something waits for rows that somebody has locked. */
   get waiting(): boolean {
-    return this.#claiming.locked.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
+    return this.#claiming.passedOver.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
@@ -126,10 +133,11 @@ export class Turn {
     // Read before anything is sent: what is sent together has to go out in this order.
     const shape = (this.#shape ??= await readShape(client, this.#table));
     const pressed = this.#pressed;
-    const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
+    const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     const early = pressed && this.#mayClaimEarly(results, returns);
+    this.#writing = true;
     const outcomes = await Promise.allSettled([
       // First, so that a pause after a run finds all that is due.
       this.#lookout.promote(client),
@@ -144,6 +152,7 @@ export class Turn {
       this.#cancelUnwanted(client, room.watch),
       early ? this.#claim(client, settings, room) : null,
     ]);
+    this.#writing = false;
     const problems = outcomes.flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
@@ -182,6 +191,29 @@ export class Turn {
       !this.#lookout.promotes &&
       results.every(({ pauses }) => pauses === undefined)
     );
+  }
+
+  /**
+   * Writes what came out, and cancels what is not wanted any more: all that is left to do for a manager
+   * that starts nothing more, while another one may have the table.
+   *
+   * @returns whether there is more to write.
+   */
+  async finish(client: Client): Promise<boolean> {
+    const shape = (this.#shape ??= await readShape(client, this.#table));
+    const results = this.#outbox.takeResults();
+    const returns = this.#outbox.takeReturns();
+    this.#writing = true;
+    const outcomes = await Promise.allSettled([
+      this.#showRemote(client),
+      this.#showStarted(client),
+      this.#write(client, shape, results),
+      this.#giveBack(client, returns),
+      this.#cancelUnwanted(client, true),
+    ]);
+    this.#writing = false;
+    for (const each of outcomes) if (each.status === "rejected") this.#weigh(each.reason);
+    return !this.#outbox.empty || !this.#remotePids.empty || !this.#starts.empty;
   }
 
   /** Whether every session is busy, and the next turn will come as soon as one has less to do. */

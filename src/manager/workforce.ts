@@ -57,12 +57,11 @@ export class Workforce {
     this.#log = options.log;
   }
 
-  /** From now on there may be this many. */
+  /** From now on there may be this many; to be followed by `letGo`. */
   grant(sessions: number, number: number): void {
     this.#granted = sessions;
     this.#grantNumber = number;
     this.#answered = false;
-    this.letGo();
   }
 
   /** Gives up what is beyond the grant as it becomes free, and says when that is done. */

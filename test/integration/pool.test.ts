@@ -38,6 +38,7 @@ function startPool(test: TestContext) {
       table: "task",
       finish: "public.task_finish",
       reset: "public.task_reset",
+      ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: 1 << 20,
       logLevel: "warn",
       superuser: true,

@@ -8,7 +8,6 @@ import { Lookout } from "../../src/manager/lookout.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
 import { Statistics } from "../../src/manager/statistics.js";
 import { Starts } from "../../src/manager/starts.js";
-import { CutOff } from "../../src/manager/cutOff.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
@@ -26,6 +25,7 @@ import { WakeUps } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { sqlState, type Client } from "../../src/shared/database.js";
 import { connectTo } from "../support/connectTo.js";
+import { nobodyAbroad } from "../support/nobodyAbroad.js";
 import { test } from "../support/limitedTest.js";
 import { OwnServer } from "../support/ownServer.js";
 import { ensure, makeEntry, openManager, silentLog as log } from "../support/taskTables.js";
@@ -100,7 +100,13 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
     writeLine: () => {},
   });
   const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
-  const others = { opened: nothing, unopened: nothing, cancel: nothing, started: nothing };
+  const others = {
+    opened: nothing,
+    unopened: nothing,
+    cancel: nothing,
+    started: nothing,
+    silent: nothing,
+  };
   const groups = new Groups();
   const runTimes = new RunTimes();
   const sessions = new Sessions({
@@ -131,7 +137,7 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       outbox,
       runTimes,
       ledgers,
-      orphans: new Orphans({ table, groups, pauses, log }),
+      orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
       turn: new FindingTurn({
         table,
         sessions,
@@ -155,13 +161,16 @@ async function startService(): Promise<{ stop(): Promise<void> }> {
       pruning: new Pruning({ table, log }),
       statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
       wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
-      cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
     },
   );
   manager.on("notification", () => service.hear());
   await listen(manager, table);
   let over = false;
-  const work = service.run(() => over, { began: nothing, worked: nothing });
+  const work = service.run(() => over, {
+    began: nothing,
+    worked: nothing,
+    released: () => Promise.resolve(),
+  });
   return {
     async stop() {
       over = true;

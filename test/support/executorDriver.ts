@@ -52,6 +52,7 @@ export class ExecutorDriver {
         table: "task",
         finish: "public.task_finish",
         reset: "public.task_reset",
+        ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
         outputLimit: 64 << 20,
         logLevel: "warn",
         superuser: true,

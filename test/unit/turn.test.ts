@@ -64,6 +64,7 @@ function writingTurn(outbox: Outbox): Turn {
       cancel: nothing,
       remote: nothing,
       started: nothing,
+      silent: nothing,
     },
     log,
   });

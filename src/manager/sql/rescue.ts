@@ -135,7 +135,7 @@ WITH lost AS MATERIALIZED (
 ), proof AS MATERIALIZED (
   SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop
   FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p
-  WHERE ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
+  WHERE place IS NULL AND ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
 ), judged AS MATERIALIZED (
   SELECT l.id, l.state, l.hash, l.max, l.crash, p.start, coalesce(p.stop, now()) AS stop,
     CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state = 'STOP' AND p.running)) THEN 'done'
