@@ -16,6 +16,7 @@ import {
   type Place,
 } from "./sql/claim.js";
 import type { TaskTable } from "./table.js";
+import type { Tracing } from "./tracing.js";
 
 /** Before every task of a group. */
 const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -53,6 +54,7 @@ export class Claiming {
   readonly #outbox: Outbox;
   readonly #ledgers: Ledgers;
   readonly #runTimes: RunTimes;
+  readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
@@ -66,6 +68,7 @@ export class Claiming {
     readonly outbox: Outbox;
     readonly ledgers: Ledgers;
     readonly runTimes: RunTimes;
+    readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -74,6 +77,7 @@ export class Claiming {
     this.#outbox = options.outbox;
     this.#ledgers = options.ledgers;
     this.#runTimes = options.runTimes;
+    this.#tracing = options.tracing ?? null;
     this.#log = options.log;
   }
 
@@ -236,12 +240,23 @@ export class Claiming {
       const { hash, running } = group;
       return { hash, running, max, id, most, places: own?.get(group) ?? null };
     });
-    return { offered, chosen, groups, places, kept, look, except: this.#locked };
+    return {
+      offered,
+      chosen,
+      groups,
+      places,
+      kept,
+      look,
+      except: this.#locked,
+      traced: this.#tracing !== null,
+    };
   }
 
   async #send(client: Client, plan: Plan): Promise<Claim> {
+    const since = this.#tracing?.now() ?? 0;
     try {
       const outcome = await claim(client, this.#table, plan);
+      this.#tracing?.claimed(outcome.claimed, since);
       this.#settle(plan, outcome);
       return outcome;
     } finally {
@@ -260,7 +275,7 @@ export class Claiming {
     /** Claimed while something came that has to be written before they start. */
     const early: DueTask[] = [];
     const owners = new Map<string, string>();
-    for (const { owner, ...task } of outcome.claimed) {
+    for (const { owner, data: _, ...task } of outcome.claimed) {
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
       owners.set(task.id, owner);
       const session = this.#sessions.numberOf(owner);

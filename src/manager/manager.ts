@@ -34,6 +34,7 @@ import { changedSettings, readSettings, type ManagerSettings } from "./settings.
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
+import { Tracing } from "./tracing.js";
 import { Turn } from "./turn.js";
 import { WakeUps } from "./wakeUps.js";
 import { Workforce } from "./workforce.js";
@@ -71,6 +72,8 @@ export class Manager implements LifecycleHooks {
   readonly #turn: Turn;
   readonly #pruning: Pruning;
   readonly #statistics: Statistics;
+  /** Null unless an OpenTelemetry SDK is loaded. */
+  readonly #tracing: Tracing | null;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -141,6 +144,7 @@ export class Manager implements LifecycleHooks {
       now: () => ({ running: this.#sessions.busy, sessions: this.#sessions.size }),
     });
     this.#pruning = new Pruning({ table: this.#table, log });
+    this.#tracing = Tracing.begin(this.#table, entry.target, log);
     this.#turn = new Turn({
       table: this.#table,
       sessions: this.#sessions,
@@ -156,9 +160,11 @@ export class Manager implements LifecycleHooks {
         outbox: this.#outbox,
         ledgers: this.#ledgers,
         runTimes,
+        tracing: this.#tracing,
         log,
       }),
       starts: this.#starts,
+      tracing: this.#tracing,
       log,
     });
     this.#renewal = new Renewal({
@@ -213,6 +219,7 @@ export class Manager implements LifecycleHooks {
     this.#bell.ring();
     await this.#work;
     this.#statistics.report();
+    await this.#tracing?.end();
   }
 
   #sessionEvents(): SessionEvents {
@@ -235,6 +242,7 @@ export class Manager implements LifecycleHooks {
       remote: (place) => this.#remotePids.add(place),
       lost: (task, owner, front) => {
         this.#groups.begin(task.hash);
+        this.#tracing?.lost(task.id, front);
         this.#orphans.lost({ ...task, owner }, front);
       },
       opened: () => this.#workforce.succeeded(),
