@@ -1,14 +1,9 @@
 import type { Command } from "commander";
-import {
-  ancestors,
-  children,
-  readTask,
-  type ColumnValue,
-  type WholeTask,
-} from "../tasks/readTask.js";
+import { readChain, type Chain } from "../tasks/chain.js";
+import { readTask, type ColumnValue, type WholeTask } from "../tasks/readTask.js";
 import type { TaskSummary } from "../tasks/summary.js";
 import { exitCode } from "./exitCode.js";
-import { taskColumns } from "./list.js";
+import { summaryLength, taskColumns } from "./list.js";
 import { onTable } from "./openTable.js";
 import type { Run } from "./run.js";
 import { parseId, withTableOptions, type CommandOptions } from "./options.js";
@@ -24,8 +19,8 @@ interface ShowOptions extends CommandOptions {
 /** Lines and characters of a value that a terminal gets, unless all is asked for. */
 const shownLines = 20;
 const shownCharacters = 4000;
-/** How many children are shown at most. */
-const mostChildren = 20;
+/** How long rows are looked through for what came of a task, in ms. */
+const patienceMs = 3_000;
 
 export function declareShow(program: Command, run: Run): void {
   const command = program
@@ -42,27 +37,16 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
   const found = await onTable(options, "show", async ({ client, table: names }) => {
     const task = await readTask(client, names, id);
     if (task === null) return null;
-    return {
-      task,
-      parents: await ancestors(client, names, id),
-      children: await children(client, names, id, mostChildren + 1),
-    };
+    const chain = await readChain(client, names, id, { characters: summaryLength, patienceMs });
+    return { task, chain };
   });
   if (found === null) {
     terminal.note(`pg-task: there is no task ${id}\n`);
     return exitCode.notAll;
   }
-  const { task, parents } = found;
-  const followers = found.children.slice(0, mostChildren);
-  const more = found.children.length > mostChildren;
+  const { task, chain } = found;
   if (options.json === true) {
-    const object = {
-      task: Object.fromEntries(task),
-      parents,
-      children: followers,
-      moreChildren: more,
-    };
-    terminal.write(`${JSON.stringify(object, null, 2)}\n`);
+    terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain }, null, 2)}\n`);
     return 0;
   }
   if (!terminal.isTerminal) {
@@ -71,8 +55,7 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
     return 0;
   }
   terminal.write(`${wholeTask(terminal, task, options.full === true).join("\n")}\n`);
-  terminal.write(family(terminal, "came from", parents, false));
-  terminal.write(family(terminal, "led to", followers, more));
+  terminal.write(family(terminal, chain));
   return 0;
 }
 
@@ -123,13 +106,40 @@ export function cutText(text: string, full: boolean): string[] {
   return [...lines, `… ${counted(left, "more character")} (--full shows them)`];
 }
 
-function family(
+/** From the first ancestor on, each set further in than what it came from. */
+function family(terminal: Terminal, chain: Chain): string {
+  const { ancestors, ancestorsComplete, descendants, descendantsComplete } = chain;
+  const earlier = ancestors.toReversed();
+  const later = descendants.map((task): TaskSummary => ({
+    ...task,
+    input: `${"· ".repeat(task.depth - 1)}${task.input}`,
+  }));
+  return [
+    section(
+      terminal,
+      "came from, the first one first",
+      earlier,
+      ancestorsComplete ? null : "… its first ancestors are left out",
+    ),
+    section(
+      terminal,
+      "led to",
+      later,
+      descendantsComplete
+        ? null
+        : "… there may be more: not all rows behind it were looked through",
+    ),
+  ].join("");
+}
+
+function section(
   terminal: Terminal,
   title: string,
   tasks: readonly TaskSummary[],
-  more: boolean,
+  note: string | null,
 ): string {
-  if (tasks.length === 0) return "";
-  const lines = table(terminal, taskColumns, tasks);
-  return `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n${more ? "…\n" : ""}`;
+  if (tasks.length === 0 && note === null) return "";
+  const lines = tasks.length === 0 ? [] : table(terminal, taskColumns, tasks);
+  if (note !== null) lines.push(note);
+  return `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n`;
 }

@@ -2,11 +2,8 @@ import type { Command } from "commander";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { pause } from "../shared/backoff.js";
-import { readBacklog, readRecent } from "../tasks/backlog.js";
 import { readGroups } from "../tasks/groups.js";
 import { listTasks } from "../tasks/listTasks.js";
-import { readPauses } from "../tasks/pauses.js";
-import { countSessions, readManager } from "../tasks/processes.js";
 import { groupColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
 import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "./openTable.js";
@@ -18,6 +15,7 @@ import { table } from "./screen/table.js";
 import { coloured, type Terminal } from "./screen/terminal.js";
 import { cut } from "./screen/width.js";
 import { shownTime } from "./screen/words.js";
+import { askTable } from "./statusReading.js";
 import { tableLines } from "./statusText.js";
 
 interface WatchOptions extends CommandOptions {
@@ -87,29 +85,21 @@ function title(terminal: Terminal, { target, schema, table: name }: Entry): stri
   return coloured(terminal, "bold", cut(printableLine(`${left}  ${right}`), terminal.columns));
 }
 
-async function frame(
-  terminal: Terminal,
-  { client, table: names, entry }: OpenTable,
-): Promise<string[]> {
-  const status = {
-    database: entry.target.database,
-    schema: entry.schema,
-    table: entry.table,
-    error: null,
-    manager: await readManager(client, names),
-    sessions: await countSessions(client, names),
-    backlog: await readBacklog(client, names),
-    recent: await readRecent(client, names, newestRows),
-    pauses: await readPauses(client, names),
-  };
-  const groups = await readGroups(client, names, mostGroups);
+async function frame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
+  const { client, table: names, entry } = opened;
+  const status = await askTable(opened, newestRows);
+  const { groups } = await readGroups(client, names, { limit: mostGroups, ended: false });
   const head = [
     title(terminal, entry),
-    ...tableLines(status, newestRows).map((line) => cut(printableLine(line), terminal.columns)),
+    ...tableLines(status).map((line) => cut(printableLine(line), terminal.columns)),
     "",
     ...(groups.length === 0 ? [] : [...table(terminal, groupColumns, groups), ""]),
   ];
   const room = Math.max(1, terminal.rows - head.length - 1);
-  const tasks = await listTasks(client, names, { filter: {}, limit: room });
+  const { tasks } = await listTasks(client, names, {
+    filter: {},
+    limit: room,
+    characters: terminal.columns,
+  });
   return [...head, ...table(terminal, taskColumns, tasks)];
 }

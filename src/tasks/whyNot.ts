@@ -227,10 +227,10 @@ function inTheQueue({ ready }: Situation, { locked }: Surroundings): Reason[] {
 
 function limits(task: Situation, around: Surroundings): Reason[] {
   const reasons: Reason[] = [];
-  const { groupRuns, heldBy, ahead, tableRuns } = task;
+  const { groupRuns, heldBy, ahead, aheadMore, tableRuns } = task;
   const most = Math.max(task.max, 0);
   if (groupRuns > most) {
-    const some = heldBy.length < groupRuns ? `${heldBy.join(", ")}, …` : heldBy.join(", ");
+    const some = [...heldBy, ...(heldBy.length < groupRuns ? ["…"] : [])].join(", ");
     reasons.push({
       code: "group-limit",
       text: `its group ${JSON.stringify(task.group)} runs ${groupRuns} (${some}), and it starts beside ${most} at most`,
@@ -241,7 +241,7 @@ function limits(task: Situation, around: Surroundings): Reason[] {
   if (ahead > 0) {
     reasons.push({
       code: "behind-others",
-      text: `${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come before it (a larger max first, then the smaller id)`,
+      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come before it (a larger max first, then the smaller id)`,
     });
   }
   if (tableRuns >= around.mostRuns) {

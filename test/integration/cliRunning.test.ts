@@ -371,12 +371,12 @@ describe("pg-task status", () => {
     assert.deepEqual(new Set([cluster.leader.pid, cluster.standbys[0]?.pid]), new Set(conf));
     const [table] = tables;
     assert.equal(table.manager.pid, rows.find(({ name }) => name.startsWith("pg_work"))?.pid);
-    assert.ok(table.sessions.sessions >= 1 && table.sessions.active >= 1, stdout);
+    assert.ok(table.sessions.sessions >= 1 && table.sessions.running >= 1, stdout);
     assert.deepEqual(
       table.pauses.map(({ group }: { group: string }) => group),
       ["some"],
     );
-    assert.ok(table.recent.lastMinute.ended >= 1);
+    assert.ok(table.rates.lastMinute.ended >= 1);
     await cli(["resume", "-g", "some"], { env });
     await cli(["stop", id], { env });
     await standby.end();

@@ -193,7 +193,9 @@ describe("the page", { skip: noBrowser }, () => {
       await answer;
       await page.locator("main[aria-busy=false]").waitFor();
     };
-    await asking(/text=needle/, () => page.getByLabel("Text in input or error").fill("needle"));
+    await asking(/text=needle/, () =>
+      page.getByLabel("Text in input, data or error").fill("needle"),
+    );
     const found = await ids();
     const further = page.getByRole("button", { name: /Older|Look further/ });
     // It stops looking when that takes long, and says so.

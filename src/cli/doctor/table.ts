@@ -308,8 +308,8 @@ const overdueMs = 60_000;
 
 async function overdue(client: Client, table: TaskTable): Promise<Check> {
   const { due, oldestDueMs } = await readBacklog(client, table);
-  if (due === 0) return ok("backlog", "nothing is due");
-  const text = `${due} due, the oldest for ${oldestDueMs === null ? "ever" : duration(oldestDueMs)}`;
+  if (due.value === 0) return ok("backlog", "nothing is due");
+  const text = `${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : duration(oldestDueMs)}`;
   if (oldestDueMs !== null && oldestDueMs < overdueMs) return ok("backlog", text);
   return warn(
     "backlog",

@@ -210,17 +210,18 @@ function plots(points: readonly Point[], span: number): VNode {
 }
 
 function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
-  const { groups: list, rows, complete } = groups;
+  const { groups: list, newest, newestComplete, complete } = groups;
   if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
   return html`<div class="panel scroll">
       <table class="groups">
         <caption class="hidden">
-          Groups of the newest rows
+          Groups
         </caption>
         <thead>
           <tr>
             <th scope="col">Group</th>
             <th scope="col">Running</th>
+            <th scope="col">Due</th>
             <th scope="col">Waiting</th>
             <th scope="col">Oldest due</th>
             <th scope="col">Done</th>
@@ -235,9 +236,10 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                 <th scope="row">
                   <a href=${`/tables/${id}/tasks?group=${encodeURIComponent(group.group)}`}
                     >${group.group === "" ? "(empty)" : group.group}</a
-                  >
+                  >${group.paused && html` <span class="tag">paused</span>`}
                 </th>
                 <td class=${group.running > 0 ? "t-WORK" : "zero"}>${number(group.running)}</td>
+                <td class=${group.due > 0 ? "t-PLAN" : "zero"}>${number(group.due)}</td>
                 <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>${number(group.waiting)}</td>
                 <td>
                   ${group.oldestDueMs === null ? "" : duration(Math.max(0, group.oldestDueMs))}
@@ -250,5 +252,6 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
         </tbody>
       </table>
     </div>
-    ${!complete && html`<p class="note">Of the newest ${number(rows)} rows.</p>`}`;
+    ${!complete && html`<p class="note">More waits than was counted here.</p>`}
+    ${!newestComplete && html`<p class="note">Done, failed and other: of the newest ${number(newest)} rows.</p>`}`;
 }
