@@ -5,6 +5,7 @@ import type { Groups, History, Point, Summary, Table, TaskState } from "../schem
 import { count, distance, duration, number, rate } from "./format.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
+import { TableHead } from "./tableHead.js";
 
 const order: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const spans = [
@@ -217,18 +218,9 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
         <caption class="hidden">
           Groups
         </caption>
-        <thead>
-          <tr>
-            <th scope="col">Group</th>
-            <th scope="col">Running</th>
-            <th scope="col">Due</th>
-            <th scope="col">Waiting</th>
-            <th scope="col">Oldest due</th>
-            <th scope="col">Done</th>
-            <th scope="col">Failed</th>
-            <th scope="col">Other</th>
-          </tr>
-        </thead>
+        <${TableHead}
+          titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
+        />
         <tbody>
           ${list.map(
             (group) =>

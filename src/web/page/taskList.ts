@@ -8,6 +8,7 @@ import { bytes, distance, duration, firstLine, moment, number } from "./format.j
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
+import { TableHead } from "./tableHead.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
@@ -142,18 +143,10 @@ function Rows(props: {
       <caption class="hidden">
         Tasks, newest first
       </caption>
-      <thead>
-        <tr>
-          <th scope="col">Id</th>
-          <th scope="col">State</th>
-          <th scope="col">Group</th>
-          <th scope="col">Input</th>
-          <th scope="col">Result</th>
-          <th scope="col">Plan</th>
-          <th scope="col">Run</th>
-          <th scope="col"><span class="hidden">Actions</span></th>
-        </tr>
-      </thead>
+      <${TableHead}
+        titles=${["Id", "State", "Group", "Input", "Result", "Plan", "Run"]}
+        hidden="Actions"
+      />
       <tbody>
         ${tasks.map(
           (task) =>
