@@ -63,3 +63,18 @@ async function shown(client: Client, names: readonly string[]): Promise<string[]
   );
   return rows.map(({ name }) => name.slice(0, longestName));
 }
+
+/**
+ * How many executor sessions run something, of all tables and databases of the server, as far as it shows them.
+ *
+ * @param address where the processes are that have them, as the server sees it; null for a Unix socket
+ */
+export async function countAllRunning(client: Client, address: string | null): Promise<number> {
+  const { rows } = await client.query<{ running: number }>(
+    `SELECT count(*)::float8 AS running FROM pg_catalog.pg_stat_activity
+     WHERE application_name LIKE 'pg\\_task %' AND application_name <> 'pg_task web' AND state <> 'idle'
+       AND host(client_addr) IS NOT DISTINCT FROM $1`,
+    [address],
+  );
+  return rows[0]?.running ?? 0;
+}

@@ -18,6 +18,10 @@ export interface Situation {
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
+  /** Whether it runs in another database, by `remote`. */
+  readonly remote: boolean;
+  /** First line of its error. */
+  readonly problem: string | null;
   /** The session that has it: pid and start of its server process; null when none has. */
   readonly owner: string | null;
   /** Whether that server process is there, as far as this role may see. */
@@ -72,7 +76,8 @@ export async function readSituation(
        ${isoTime("it.plan")} AS plan,
        CASE WHEN isfinite(it.plan::timestamptz) THEN ${milliseconds("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
        it.ready, ${tooLate} AS "tooLate",
-       ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid, it.owner::text AS owner,
+       ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid,
+       it.remote IS NOT NULL AS remote, split_part(it.error::text, E'\\n', 1) AS problem, it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
        (SELECT count(DISTINCT h.owner) FROM held AS h WHERE h.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT h.id::text FROM held AS h WHERE h.hash = it.hash ORDER BY h.id LIMIT 10) AS "heldBy",

@@ -108,8 +108,14 @@ export function apiRoutes(parts: {
       query: nothing,
       answer: taskPageSchema,
       handle: async ({ parameters: { table: tableId, id } }) => {
-        const { connections, table } = tables.byId(tableId);
-        return await connections.read((client) => taskAnswer(client, table, id));
+        const { connections, table, entry } = tables.byId(tableId);
+        const around = {
+          entry,
+          mostSessions: parts.mostSessions(),
+          // A leader somewhere else is none that this process knows of.
+          leads: async () => (cluster.role === "leader" ? true : null),
+        };
+        return await connections.read((client) => taskAnswer(client, table, id, around));
       },
     }),
     ...actions.map(({ action, summary }) =>

@@ -214,6 +214,7 @@ export const taskPageSchema = model(
   "TaskPage",
   z.object({
     task: taskSchema,
+    waits: z.array(z.string()).meta({ description: "why a task that waits does not run" }),
     ancestors: z.array(taskSummarySchema).meta({ description: "nearest first" }),
     ancestorsComplete: z.boolean().meta({ description: "false: there are more" }),
     descendants: z.array(descendantSchema).meta({ description: "each followed by its own" }),

@@ -3,6 +3,7 @@ import type { Client } from "../shared/database.js";
 import { readChain } from "../tasks/chain.js";
 import { changeTasks } from "../tasks/changeTasks.js";
 import { changeText } from "../tasks/changeText.js";
+import { explainPlan } from "../tasks/explain.js";
 import { states, type TaskFilter as Filter } from "../tasks/filter.js";
 import { listTasks } from "../tasks/listTasks.js";
 import { longTexts, readTask, readTextSizes } from "../tasks/readTask.js";
@@ -43,8 +44,13 @@ function toFilter({ state, group, text, from, to }: Omit<TaskFilter, "before" | 
   };
 }
 
-/** One task with its texts and its chain. @throws WebProblem NOT_FOUND */
-export async function taskAnswer(client: Client, table: TaskTable, id: string): Promise<TaskPage> {
+/** One task with its texts, why it does not run, and its chain. @throws WebProblem NOT_FOUND */
+export async function taskAnswer(
+  client: Client,
+  table: TaskTable,
+  id: string,
+  around: Omit<Parameters<typeof explainPlan>[3], "locks">,
+): Promise<TaskPage> {
   const [summary] = await readSummaries(client, table, [id], briefLength);
   const columns = await readTask(client, table, id, mostText);
   const sizes = await readTextSizes(client, table, id);
@@ -55,6 +61,10 @@ export async function taskAnswer(client: Client, table: TaskTable, id: string): 
     const shown = typeof value === "string" ? value : JSON.stringify(value);
     return { text: shown, bytes: sizes[name] ?? 0 };
   };
+  const waits = summary.state === "PLAN" && !summary.held;
+  const reasons = waits
+    ? ((await explainPlan(client, table, id, { ...around, locks: false })) ?? [])
+    : [];
   const told = new Set([...Object.keys(summary), ...longTexts]);
   return {
     task: {
@@ -65,6 +75,7 @@ export async function taskAnswer(client: Client, table: TaskTable, id: string): 
       data: text("data"),
       columns: Object.fromEntries([...columns].filter(([name]) => !told.has(name))),
     },
+    waits: reasons.map((reason) => reason.text),
     ...(await readChain(client, table, id, {
       characters: briefLength,
       patienceMs: chainPatienceMs,

@@ -2,7 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
-import { count, distance, duration, number, rate } from "./format.js";
+import { count, duration, moment, number, rate } from "./format.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
@@ -14,15 +14,7 @@ const spans = [
 ] as const;
 
 /** How a table is doing. */
-export function Overview({
-  id,
-  table,
-  now,
-}: {
-  id: string;
-  table: Table | null;
-  now: number;
-}): VNode {
+export function Overview({ id, table }: { id: string; table: Table | null }): VNode {
   const history = useResource<History>(`/tables/${id}/history`, {
     table: id,
     leastMs: 2_000,
@@ -52,8 +44,8 @@ export function Overview({
     ${table?.summary?.paused.map(
       ({ group, since, reason }) =>
         html`<p class="notice" key=${group}>
-          ${group === null ? "The whole table" : html`Group <b>${group}</b>`} is paused since
-          ${distance(since, now)}${reason === null ? "" : `: ${reason}`}
+          ${group === null ? "The whole table" : html`Group <b>${group}</b>`} is paused${" "} since
+          ${moment(since)}${reason === null ? "" : `: ${reason}`}
         </p>`,
     )}
     ${tiles(table, points, span)}

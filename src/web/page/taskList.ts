@@ -162,7 +162,12 @@ function Rows(props: {
               <td class="sql" title=${task.input}>
                 ${task.remote !== null && html`<span class="tag">remote</span>`}${task.input.replace(/\s+/g, " ")}
               </td>
-              <td class=${task.error === null ? "result" : "result failed"}>${result(task)}</td>
+              <td
+                class=${task.error === null ? "result" : "result failed"}
+                title=${task.error ?? task.output ?? ""}
+              >
+                ${result(task)}
+              </td>
               <td class="when" title=${task.plan}>
                 ${task.state === "PLAN" ? distance(task.plan, now) : moment(task.plan)}
               </td>

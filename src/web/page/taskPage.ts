@@ -21,7 +21,11 @@ export function TaskPage({
   });
   if (value === null || value.task.id !== taskId) {
     return html`<main class="task">
-      ${problem === null ? "" : html`<p class="notice bad" role="alert">${problem}</p>`}
+      ${
+        problem !== null &&
+        html`<p class="notice bad" role="alert">${problem}</p>
+          <p><a href=${`/tables/${id}/tasks`}>All tasks</a></p>`
+      }
     </main>`;
   }
   const { task } = value;
@@ -35,6 +39,15 @@ export function TaskPage({
       <${Actions} table=${id} task=${task} done=${refresh} />
     </div>
     <${Times} task=${task} now=${now} />
+    ${
+      value.waits.length > 0 &&
+      html`<section>
+        <h2>Why it waits</h2>
+        <ul class="panel reasons">
+          ${value.waits.map((reason) => html`<li key=${reason}>${reason}</li>`)}
+        </ul>
+      </section>`
+    }
     <${LongText} title="Input" text=${task.input} />
     <${LongText} title="Error" text=${task.error} failed=${true} />
     <${LongText} title="Output" text=${task.output} />
