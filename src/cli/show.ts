@@ -10,7 +10,7 @@ import { parseId, withTableOptions, type CommandOptions } from "./options.js";
 import { field, printableLine, printableText } from "./screen/printable.js";
 import { table } from "./screen/table.js";
 import { coloured, stateColour, type Terminal } from "./screen/terminal.js";
-import { counted, shownTime } from "./screen/words.js";
+import { counted, shownNumber, shownTime } from "./screen/words.js";
 
 interface ShowOptions extends CommandOptions {
   readonly full?: true;
@@ -27,7 +27,7 @@ export function declareShow(program: Command, run: Run): void {
     .command("show")
     .description("show all of a task, with the tasks it came from and those that came from it")
     .argument("<id>", "the task's id", parseId)
-    .option("--full", "long texts in full also on a terminal");
+    .option("--full", "long texts and chains in full also on a terminal");
   withTableOptions(command).action((id: string, options: ShowOptions) =>
     run((terminal) => show(terminal, id, options)),
   );
@@ -55,7 +55,7 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
     return 0;
   }
   terminal.write(`${wholeTask(terminal, task, options.full === true).join("\n")}\n`);
-  terminal.write(family(terminal, chain));
+  terminal.write(family(terminal, chain, options.full === true));
   return 0;
 }
 
@@ -106,40 +106,40 @@ export function cutText(text: string, full: boolean): string[] {
   return [...lines, `… ${counted(left, "more character")} (--full shows them)`];
 }
 
+/** Relatives of each kind that a terminal gets, unless all are asked for, and how far they are set in. */
+const shownRelatives = 20;
+const deepest = 8;
+
 /** From the first ancestor on, each set further in than what it came from. */
-function family(terminal: Terminal, chain: Chain): string {
+function family(terminal: Terminal, chain: Chain, full: boolean): string {
   const { ancestors, ancestorsComplete, descendants, descendantsComplete } = chain;
-  const earlier = ancestors.toReversed();
-  const later = descendants.map((task): TaskSummary => ({
+  const most = full ? Infinity : shownRelatives;
+  const earlier = ancestors.slice(0, most).toReversed();
+  const later = descendants.slice(0, most).map((task): TaskSummary => ({
     ...task,
-    input: `${"· ".repeat(task.depth - 1)}${task.input}`,
+    input: `${"· ".repeat(Math.min(task.depth - 1, deepest))}${task.input}`,
   }));
+  const hiddenEarlier = moreText(ancestors.length - earlier.length);
+  const hiddenLater = moreText(descendants.length - later.length);
   return [
-    section(
-      terminal,
-      "came from, the first one first",
-      earlier,
-      ancestorsComplete ? null : "… its first ancestors are left out",
-    ),
-    section(
-      terminal,
-      "led to",
-      later,
-      descendantsComplete
-        ? null
-        : "… there may be more: not all rows behind it were looked through",
-    ),
+    section(terminal, "came from", [
+      ...(ancestorsComplete ? [] : ["… its first ancestors are left out"]),
+      ...hiddenEarlier,
+      ...rows(terminal, earlier),
+    ]),
+    section(terminal, "led to", [
+      ...rows(terminal, later),
+      ...hiddenLater,
+      ...(descendantsComplete ? [] : ["… there may be others behind those"]),
+    ]),
   ].join("");
 }
 
-function section(
-  terminal: Terminal,
-  title: string,
-  tasks: readonly TaskSummary[],
-  note: string | null,
-): string {
-  if (tasks.length === 0 && note === null) return "";
-  const lines = tasks.length === 0 ? [] : table(terminal, taskColumns, tasks);
-  if (note !== null) lines.push(note);
-  return `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n`;
-}
+const moreText = (hidden: number): string[] =>
+  hidden === 0 ? [] : [`… ${shownNumber(hidden)} more (--full shows them)`];
+
+const rows = (terminal: Terminal, tasks: readonly TaskSummary[]): string[] =>
+  tasks.length === 0 ? [] : table(terminal, taskColumns, tasks);
+
+const section = (terminal: Terminal, title: string, lines: readonly string[]): string =>
+  lines.length === 0 ? "" : `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n`;

@@ -6,8 +6,14 @@ import { readGroups } from "../tasks/groups.js";
 import { listTasks } from "../tasks/listTasks.js";
 import { groupColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
-import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "./openTable.js";
-import { wholeNumber, withTableOptions, type CommandOptions } from "./options.js";
+import {
+  chooseEntry,
+  loadForCommand,
+  onEntry,
+  type OpenTable,
+  type TableOptions,
+} from "./openTable.js";
+import { wholeNumber, withPlaceOptions } from "./options.js";
 import type { Run } from "./run.js";
 import { FullScreen } from "./screen/fullScreen.js";
 import { printableLine } from "./screen/printable.js";
@@ -18,7 +24,7 @@ import { shownTime } from "./screen/words.js";
 import { askTable } from "./statusReading.js";
 import { tableLines } from "./statusText.js";
 
-interface WatchOptions extends CommandOptions {
+interface WatchOptions extends TableOptions {
   readonly interval: number;
 }
 
@@ -31,13 +37,13 @@ export function declareWatch(program: Command, run: Run): void {
     .command("watch")
     .description("watch a table live on the terminal; q ends it")
     .option("--interval <s>", "seconds between two looks", wholeNumber(1, 3600), 1);
-  withTableOptions(command).action((options: WatchOptions) =>
+  withPlaceOptions(command).action((options: WatchOptions) =>
     run((terminal) => watch(terminal, options)),
   );
 }
 
 async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
-  if (!terminal.canAsk || options.json === true) {
+  if (!terminal.canAsk) {
     throw new PgTaskError(
       "USAGE",
       "expected a terminal to watch on: scripts use pg-task status --json",

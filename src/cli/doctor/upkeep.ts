@@ -43,7 +43,8 @@ const longOpen = "10 minutes";
 export async function oldSnapshots(client: Client): Promise<Check> {
   const { rows } = await client.query<{ text: string; remedy: string }>(
     `SELECT format('server process %s (%s, %s) has had a transaction open since %s', pid, usename, application_name, xact_start) AS text,
-       format('commit there, or SELECT pg_terminate_backend(%s)', pid) AS remedy
+       CASE WHEN application_name LIKE 'pg\\_task %' THEN 'it runs a task: pg-task list --state WORK tells which, pg-task stop ends it'
+         ELSE format('commit there, or SELECT pg_terminate_backend(%s)', pid) END AS remedy
      FROM pg_catalog.pg_stat_activity
      WHERE datname = current_database() AND backend_xmin IS NOT NULL AND backend_type = 'client backend'
        AND xact_start < now() - interval ${literal(longOpen)}
