@@ -44,8 +44,7 @@ export function Overview({ id, table }: { id: string; table: Table | null }): VN
     ${table?.summary?.paused.map(
       ({ group, since, reason }) =>
         html`<p class="notice" key=${group}>
-          ${group === null ? "The whole table" : html`Group <b>${group}</b>`} is paused${" "} since
-          ${moment(since)}${reason === null ? "" : `: ${reason}`}
+          ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` is paused since ${moment(since)}${reason === null ? "" : `: ${reason}`}`}
         </p>`,
     )}
     ${tiles(table, points, span)}

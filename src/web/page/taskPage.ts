@@ -44,7 +44,7 @@ export function TaskPage({
       html`<section>
         <h2>Why it waits</h2>
         <ul class="panel reasons">
-          ${value.waits.map((reason) => html`<li key=${reason}>${reason}</li>`)}
+          ${value.waits.map((reason) => html`<li key=${reason}>${withMoments(reason)}</li>`)}
         </ul>
       </section>`
     }
@@ -72,6 +72,10 @@ export function TaskPage({
     </div>
   </main>`;
 }
+
+/** Times of the server's as one reads them. */
+const withMoments = (text: string): string =>
+  text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, moment);
 
 /** From the first ancestor down to the last descendant, each set in further than what it came from. */
 function Chain({ id, page }: { id: string; page: Page }): VNode {
