@@ -50,7 +50,8 @@ export async function readBacklog(client: Client, { qualified }: TaskTable): Pro
   if (row === undefined) throw new Error("an aggregate has one row");
   const { ready, later, overdue, oldestDue, oldestDueMs, nextPlan } = row;
   const due = await orEstimate(client, ready, `${qualified} WHERE ready`);
-  const planned = await orEstimate(client, later, `${qualified} WHERE NOT ready`);
+  // NOT ready would be taken to be true of what does not wait as well.
+  const planned = await orEstimate(client, later, `${qualified} WHERE ready IS FALSE`);
   return {
     // Not marked as due yet, but due they are.
     due: { ...due, value: due.value + overdue },

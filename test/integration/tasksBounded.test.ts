@@ -214,3 +214,18 @@ describe("a chain", () => {
     });
   }
 });
+
+test("a backlog of more than is counted is estimated, ended rows aside", async () => {
+  const table = await ensure(database.target, { schema: "backlog" });
+  await client.query(
+    `INSERT INTO backlog.task (input, plan, state)
+     SELECT '', CASE WHEN i % 3 = 0 THEN now() + interval '1 day' ELSE now() - interval '1 hour' END,
+       CASE WHEN i <= 40000 THEN 'PLAN' ELSE 'DONE' END::backlog.state FROM generate_series(1, 60000) AS i`,
+  );
+  await client.query("ANALYZE backlog.task");
+  const { due, planned, oldestDueMs } = await readBacklog(client, table);
+  assert.deepEqual([due.exact, planned.exact], [false, false]);
+  assert.ok(Math.abs(due.value - 26_667) < 5_000, String(due.value));
+  assert.ok(Math.abs(planned.value - 13_333) < 5_000, String(planned.value));
+  assert.ok((oldestDueMs ?? 0) >= 3_600_000, String(oldestDueMs));
+});
