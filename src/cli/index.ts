@@ -21,6 +21,10 @@ export async function main(argv: readonly string[]): Promise<number> {
   const program = new Command("pg-task")
     .description("SQL that runs later, in any PostgreSQL")
     .version(version())
+    .addHelpText(
+      "after",
+      "\nEach command tells more with --help. Those about tasks find their server as start does: by pg_task.json,\nDATABASE_URL or the PG* variables, else the embedded server of this folder. Exit codes: 0 done, 1 not all of\nit, 2 usage or configuration, 3 no connection, 4 the table or a right is missing.",
+    )
     .configureOutput({ writeErr: (text) => void process.stderr.write(printableText(text)) })
     .exitOverride();
   program

@@ -17,6 +17,7 @@ import {
   type Place,
 } from "./sql/claim.js";
 import type { TaskTable } from "./table.js";
+import type { Tracing } from "./tracing.js";
 
 /** Before every task of a group. */
 const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -54,6 +55,7 @@ export class Claiming {
   readonly #outbox: Outbox;
   readonly #ledgers: Ledgers;
   readonly #runTimes: RunTimes;
+  readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
@@ -68,6 +70,7 @@ export class Claiming {
     readonly outbox: Outbox;
     readonly ledgers: Ledgers;
     readonly runTimes: RunTimes;
+    readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -76,6 +79,7 @@ export class Claiming {
     this.#outbox = options.outbox;
     this.#ledgers = options.ledgers;
     this.#runTimes = options.runTimes;
+    this.#tracing = options.tracing ?? null;
     this.#log = options.log;
     this.#refusals = new Refusals(options.log);
   }
@@ -283,12 +287,23 @@ export class Claiming {
       const { hash, running } = group;
       return { hash, running, max, id, most, places: own?.get(group) ?? null };
     });
-    return { offered, chosen, groups, places, kept, look, except: this.passedOver };
+    return {
+      offered,
+      chosen,
+      groups,
+      places,
+      kept,
+      look,
+      except: this.passedOver,
+      traced: this.#tracing !== null,
+    };
   }
 
   async #send(client: Client, plan: Plan): Promise<Claim> {
+    const since = this.#tracing?.now() ?? 0;
     try {
       const outcome = await claim(client, this.#table, plan);
+      this.#tracing?.claimed(outcome.claimed, since);
       this.#settle(plan, outcome);
       this.#refusals.passed(outcome.claimed);
       return outcome;

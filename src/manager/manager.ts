@@ -44,6 +44,7 @@ import { deadOwners } from "./sql/rescue.js";
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
+import { Tracing } from "./tracing.js";
 import { Turn } from "./turn.js";
 import { WakeUps } from "./wakeUps.js";
 import { Workforce } from "./workforce.js";
@@ -85,6 +86,8 @@ export class Manager implements LifecycleHooks {
   readonly #pruning: Pruning;
   readonly #statistics: Statistics;
   readonly #cutOff: CutOff;
+  /** Null unless an OpenTelemetry SDK is loaded. */
+  readonly #tracing: Tracing | null;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -164,6 +167,7 @@ export class Manager implements LifecycleHooks {
       now: () => ({ running: this.#sessions.busy, sessions: this.#sessions.size }),
     });
     this.#pruning = new Pruning({ table: this.#table, log });
+    this.#tracing = Tracing.begin(this.#table, entry.target, log);
     this.#turn = new Turn({
       table: this.#table,
       sessions: this.#sessions,
@@ -179,9 +183,11 @@ export class Manager implements LifecycleHooks {
         outbox: this.#outbox,
         ledgers: this.#ledgers,
         runTimes: this.#runTimes,
+        tracing: this.#tracing,
         log,
       }),
       starts: this.#starts,
+      tracing: this.#tracing,
       log,
     });
     this.#cutOff = new CutOff({
@@ -247,6 +253,7 @@ export class Manager implements LifecycleHooks {
     this.#bell.ring();
     await this.#work;
     this.#statistics.report();
+    await this.#tracing?.end();
   }
 
   #sessionEvents(): SessionEvents {
@@ -269,6 +276,7 @@ export class Manager implements LifecycleHooks {
       remote: (place) => this.#remotePids.add(place),
       lost: (task, owner, front) => {
         this.#groups.begin(task.hash);
+        this.#tracing?.lost(task.id, front);
         this.#orphans.lost({ ...task, owner }, front);
       },
       silent: (owner) => this.#cutOff.hear(owner),

@@ -20,6 +20,7 @@ import { unwanted } from "./sql/unwanted.js";
 import { showRemotePids } from "./sql/remotePid.js";
 import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
+import type { Tracing } from "./tracing.js";
 
 export interface TurnOutcome {
   /** How many tasks were started. */
@@ -57,6 +58,7 @@ export class Turn {
   readonly #lookout: Lookout;
   readonly #claiming: Claiming;
   readonly #starts: Starts;
+  readonly #tracing: Tracing | null;
   /** Null when it has to be read anew. */
   #shape: Shape | null = null;
   /** Results that the server refused: said once, not at each try. */
@@ -77,6 +79,7 @@ export class Turn {
     readonly lookout: Lookout;
     readonly claiming: Claiming;
     readonly starts: Starts;
+    readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -88,6 +91,7 @@ export class Turn {
     this.#lookout = options.lookout;
     this.#claiming = options.claiming;
     this.#starts = options.starts;
+    this.#tracing = options.tracing ?? null;
     this.#log = options.log;
   }
 
@@ -297,6 +301,7 @@ export class Turn {
       );
       for (const { id, due } of returns) {
         if (locked.has(id)) continue;
+        this.#tracing?.returned(id);
         if (due === undefined) this.#lookout.change();
         else this.#lookout.offer({ id, ...due });
       }
@@ -313,8 +318,12 @@ export class Turn {
    */
   async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
+    const tracing = this.#tracing;
+    const since = tracing?.now() ?? 0;
     try {
-      const { later, paused, outdated } = await complete(client, this.#table, shape, results);
+      const completion = await complete(client, this.#table, shape, results, tracing !== null);
+      tracing?.wrote(results, completion, since);
+      const { later, paused, outdated } = completion;
       this.#pauses.add(paused);
       if (outdated) this.#shape = null;
       for (const { id } of results) this.#refused.delete(id);
@@ -322,6 +331,7 @@ export class Turn {
       if (outdated) this.#outbox.putBack(rest, []);
       else this.#outbox.hold(rest, []);
     } catch (error) {
+      tracing?.notWritten(results, error, since);
       if (sqlState(error) === null || isPassing(error)) {
         this.#outbox.hold(results, []);
         throw error;

@@ -20,6 +20,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly pauses: boolean;
   /** Whether the session stays with the group for further tasks. */
   readonly keep: boolean;
+  /** The column of that name where it may hold a trace context; null unless that is asked for. */
+  readonly data: string | null;
 }
 
 /** A due task that was not given away. */
@@ -87,6 +89,8 @@ export interface ClaimRequest {
   readonly look: number;
   /** Tasks not to look at this time. */
   readonly except: readonly string[];
+  /** Whether `data` is wanted. */
+  readonly traced?: boolean;
 }
 
 interface ClaimRow {
@@ -114,6 +118,7 @@ interface ClaimRow {
   take: string;
   remote: string | null;
   front: boolean;
+  data: string | null;
 }
 
 /**
@@ -145,8 +150,8 @@ export async function claim(
     return group.places === null ? null : first;
   });
   const { rows } = await client.query<ClaimRow>({
-    name: "claim",
-    text: claimStatement(table),
+    name: request.traced === true ? "claim traced" : "claim",
+    text: claimStatement(table, request.traced === true),
     values: [
       groups.map((group) => group.hash),
       groups.map((group) => group.running),
@@ -200,6 +205,7 @@ function toTask(row: ClaimRow): ClaimedTask {
     atomic: row.atomic,
     take: row.take,
     remote: row.remote,
+    data: row.data,
   };
 }
 
@@ -230,7 +236,10 @@ function firstDue({ qualified }: TaskTable, from: string): string {
       ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
 
-function claimStatement(table: TaskTable): string {
+/** What cannot be a trace context is not worth the way. */
+const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;
+
+function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified, stateType } = table;
   return `
 WITH candidate AS MATERIALIZED (
@@ -298,7 +307,8 @@ WITH candidate AS MATERIALIZED (
     t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${takenAt("t")} AS take, ${mayPause("t")} AS pauses, g.front
+    t.atomic, ${takenAt("t")} AS take, ${mayPause("t")} AS pauses, g.front,
+    ${traced ? traceContext : "NULL::text"} AS data
 ), left_over AS MATERIALIZED (
   SELECT CASE WHEN c.id = ANY (ARRAY(SELECT id FROM claimed)) THEN 'claimed'
       WHEN c.gone THEN 'gone'
@@ -312,7 +322,7 @@ SELECT 'claimed' AS kind, * FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.*, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter, c.quote, c.escape, c."null",
-  c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.front
+  c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.front, c.data
 FROM (
   SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL

@@ -13,8 +13,8 @@ export async function proven(
     name: "proven",
     text: `
 WITH entry AS MATERIALIZED (
-  SELECT id, take FROM ${qualifiedLedger1} WHERE id = ANY ($1::bigint[])
-  UNION ALL SELECT id, take FROM ${qualifiedLedger2} WHERE id = ANY ($1::bigint[])
+  SELECT id, take FROM ${qualifiedLedger1} WHERE id = ANY ($1::bigint[]) AND place IS NULL
+  UNION ALL SELECT id, take FROM ${qualifiedLedger2} WHERE id = ANY ($1::bigint[]) AND place IS NULL
 )
 SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON t.id = e.id AND ${takenAt("t")} = e.take
 WHERE t.owner IS NOT NULL`,
