@@ -87,6 +87,12 @@ const bySession = {
     const task = { input: "SELECT 1", group: "live" };
     const rows = await runWith("SET LOCAL pg_task.live = '1 hour'", 4, task);
     assert.equal(new Set(rows.map(({ pid }) => pid)).size, 1);
+    // It ends when it is seen that nothing of its group is due: what comes before that is its own.
+    await eventually(
+      client,
+      `SELECT FROM pg_stat_activity WHERE pid = ${rows[0]?.pid}`,
+      ({ length }) => length === 0,
+    );
     const [again] = await runWith("SET LOCAL pg_task.live = '1 hour'", 1, task);
     assert.notEqual(again?.pid, rows[0]?.pid);
   },

@@ -1,34 +1,15 @@
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../src/embedded/port.js";
-import { Bell } from "../../src/manager/bell.js";
-import { listen } from "../../src/manager/connection.js";
-import { Claiming } from "../../src/manager/claiming.js";
-import { Lookout } from "../../src/manager/lookout.js";
-import { RunTimes } from "../../src/manager/runTimes.js";
-import { Statistics } from "../../src/manager/statistics.js";
-import { Starts } from "../../src/manager/starts.js";
-import { CutOff } from "../../src/manager/cutOff.js";
-import { Executors } from "../../src/manager/executors.js";
-import { Groups } from "../../src/manager/groups.js";
-import { Ledgers } from "../../src/manager/ledgers.js";
-import { Orphans } from "../../src/manager/orphans.js";
-import { Outbox } from "../../src/manager/outbox.js";
-import { Pauses } from "../../src/manager/pauses.js";
-import { Pruning } from "../../src/manager/pruning.js";
-import { RemotePids } from "../../src/manager/remotePids.js";
-import { Service } from "../../src/manager/service.js";
-import { Sessions } from "../../src/manager/sessions.js";
-import { readSettings } from "../../src/manager/settings.js";
-import { taskTable } from "../../src/manager/table.js";
 import { Turn, type TurnOutcome } from "../../src/manager/turn.js";
 import { WakeUps } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { sqlState, type Client } from "../../src/shared/database.js";
 import { connectTo } from "../support/connectTo.js";
 import { test } from "../support/limitedTest.js";
+import { startService } from "../support/madeService.js";
 import { OwnServer } from "../support/ownServer.js";
-import { ensure, makeEntry, openManager, silentLog as log } from "../support/taskTables.js";
+import { ensure, openManager } from "../support/taskTables.js";
 
 const server = await OwnServer.at(await freePort());
 await server.start({ max_prepared_transactions: 20 });
@@ -42,7 +23,6 @@ const target = {
 } as const;
 await ensure(target);
 const manager = await openManager(target);
-const table = taskTable("public", "task");
 const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 600);
 
 const seen = new Map<string, () => void>();
@@ -87,87 +67,6 @@ class CountingWakeUps extends WakeUps {
     this.#busy = busy;
     return await super.after(turn);
   }
-}
-
-const nothing = (): void => {};
-
-async function startService(): Promise<{ stop(): Promise<void> }> {
-  const executors = new Executors({
-    parameters: () => assert.fail("no thread is started"),
-    closeMs: () => 1000,
-    events: { message: () => {}, ended: () => {} },
-    log,
-    writeLine: () => {},
-  });
-  const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
-  const others = { opened: nothing, unopened: nothing, cancel: nothing, started: nothing };
-  const groups = new Groups();
-  const runTimes = new RunTimes();
-  const sessions = new Sessions({
-    executors,
-    groups,
-    runTimes,
-    maxThreads: () => 1,
-    events: { ...events, ...others },
-    log,
-  });
-  const outbox = new Outbox();
-  const pauses = new Pauses(table);
-  const ledgers = new Ledgers({ table, log });
-  const remotePids = new RemotePids();
-  const bell = new Bell();
-  const { rows } = await manager.query<{ oid: number }>(
-    "SELECT 'public.task'::regclass::oid AS oid",
-  );
-  const limits = { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 };
-  const settings = await readSettings(manager, makeEntry(target), log);
-  const service = new Service(
-    manager,
-    { ...settings, sleepMs: 1, idle: 1 },
-    {
-      bell,
-      groups,
-      sessions,
-      outbox,
-      ledgers,
-      orphans: new Orphans({ table, groups, pauses, log }),
-      turn: new FindingTurn({
-        table,
-        sessions,
-        groups,
-        outbox,
-        remotePids,
-        pauses,
-        log,
-        lookout: new Lookout({ table, groups }),
-        claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
-        starts: new Starts(),
-      }),
-      workforce: new CountingWorkforce({
-        sessions,
-        executors,
-        runTimes,
-        send: nothing,
-        longestPauseMs: () => 1,
-        log,
-      }),
-      pruning: new Pruning({ table, log }),
-      statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
-      wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
-      cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
-    },
-  );
-  manager.on("notification", () => service.hear());
-  await listen(manager, table);
-  let over = false;
-  const work = service.run(() => over, { began: nothing, worked: nothing });
-  return {
-    async stop() {
-      over = true;
-      bell.ring();
-      await work;
-    },
-  };
 }
 
 const insert = (data: string): string => `INSERT INTO task (input, data) VALUES ('', '${data}')`;
@@ -225,7 +124,12 @@ const ways: readonly ((client: Client, data: string) => Promise<boolean>)[] = [
 ];
 
 test("no wake-up is lost, however often the manager falls asleep and whatever writes meanwhile", async (t) => {
-  const service = await startService();
+  const service = await startService(manager, target, {
+    turn: FindingTurn,
+    workforce: CountingWorkforce,
+    wakeUps: CountingWakeUps,
+    limits: { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 },
+  });
   const clients = await Promise.all([1, 2, 3].map(() => connectTo(server.url)));
   // In each round one may be the last, whom no later one's wake-up helps.
   for (let round = 0; round < rounds; round += 1) {
