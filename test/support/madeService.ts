@@ -32,6 +32,7 @@ export interface StandIns {
   readonly turn?: typeof Turn;
   readonly workforce?: typeof Workforce;
   readonly wakeUps?: typeof WakeUps;
+  readonly pruning?: typeof Pruning;
   readonly limits?: WakeUpLimits;
 }
 
@@ -106,7 +107,7 @@ export async function startService(
         longestPauseMs: () => 1,
         log,
       }),
-      pruning: new Pruning({ table, log }),
+      pruning: new (standIns.pruning ?? Pruning)({ table, log }),
       statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
       wakeUps: new (standIns.wakeUps ?? WakeUps)(manager, rows[0]?.oid ?? 0, standIns.limits),
       cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
