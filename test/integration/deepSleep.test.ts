@@ -4,17 +4,18 @@ import { Workforce } from "../../src/manager/workforce.js";
 import type { Client } from "../../src/shared/database.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { startService } from "../support/madeService.js";
+import { NoPruning, startService } from "../support/madeService.js";
 import { openManager } from "../support/taskTables.js";
 
 const database = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
 
-/** What takes longer than this is deep sleep, in ms. */
-const deepMs = 60_000;
+/** No pause but those that the tests are about is as long as this, in ms. */
+const longMs = 60_000;
+const fiveMinutesMs = 5 * 60_000;
 
-/** Wakes as any bell does, but in deep sleep time passes when the test says so. */
+/** Wakes as any bell does, but in a long pause time passes when the test says so. */
 class SleepersBell extends Bell {
   #sleeper: { readonly ms: number; readonly wake: (rung: boolean) => void } | null = null;
   #watcher: (() => void) | null = null;
@@ -28,9 +29,9 @@ class SleepersBell extends Bell {
   }
 
   override async wait(ms: number): Promise<boolean> {
-    if (ms < deepMs || this.#rung) {
+    if (ms < longMs || this.#rung) {
       this.#rung = false;
-      return await super.wait(ms < deepMs ? ms : 0);
+      return await super.wait(ms < longMs ? ms : 0);
     }
     return await new Promise((wake) => {
       this.#sleeper = { ms, wake };
@@ -38,7 +39,7 @@ class SleepersBell extends Bell {
     });
   }
 
-  /** For how long the manager sleeps in case nobody wakes it, as soon as it does. */
+  /** For how long the manager pauses in case nobody wakes it, as soon as it does. */
   async asleep(): Promise<number> {
     if (this.#sleeper === null) await new Promise<void>((resolve) => (this.#watcher = resolve));
     return this.#sleeper?.ms ?? 0;
@@ -78,7 +79,7 @@ test("§9 in deep sleep the table is checked every five minutes, which finds a t
     bell,
     workforce: HearingWorkforce,
   });
-  assert.equal(await bell.asleep(), 5 * 60_000);
+  assert.equal(await bell.asleep(), fiveMinutesMs);
   await user.query("ALTER TABLE task DISABLE TRIGGER USER");
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   // What a connection is told comes before the answer to its next query.
@@ -94,9 +95,36 @@ test("§9 a check that finds nothing leaves the manager in deep sleep, for five 
   const bell = new SleepersBell();
   const service = await startService(manager, database.target, { bell });
   for (let time = 0; time < 3; time += 1) {
-    assert.equal(await bell.asleep(), 5 * 60_000);
+    assert.equal(await bell.asleep(), fiveMinutesMs);
     bell.pass();
   }
-  assert.equal(await bell.asleep(), 5 * 60_000);
+  assert.equal(await bell.asleep(), fiveMinutesMs);
+  await service.stop();
+});
+
+test("§9 the table is checked every pg_task.sleep, and every five minutes after pg_task.idle empty checks", async () => {
+  const bell = new SleepersBell();
+  const settings = { sleepMs: 100_000, idle: 3 };
+  const service = await startService(manager, database.target, {
+    bell,
+    settings,
+    pruning: NoPruning,
+  });
+  const pauses = async (): Promise<number[]> => {
+    const all: number[] = [];
+    for (let time = 0; time < 5; time += 1) {
+      all.push(await bell.asleep());
+      bell.pass();
+    }
+    await bell.asleep();
+    return all;
+  };
+  const expected = [100_000, 100_000, 100_000, fiveMinutesMs, fiveMinutesMs];
+  assert.deepEqual(await pauses(), expected);
+  // Somebody tells of a change: it is awake again, for as long.
+  bell.pass();
+  await bell.asleep();
+  service.wake();
+  assert.deepEqual(await pauses(), expected);
   await service.stop();
 });

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../src/embedded/port.js";
-import { Pruning } from "../../src/manager/pruning.js";
 import { Turn, type TurnOutcome } from "../../src/manager/turn.js";
 import { WakeUps } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
@@ -10,7 +9,7 @@ import { sqlState, type Client } from "../../src/shared/database.js";
 import { lockClasses } from "../../src/shared/locks.js";
 import { connectTo } from "../support/connectTo.js";
 import { test } from "../support/limitedTest.js";
-import { startService, type StandIns } from "../support/madeService.js";
+import { NoPruning, startService, type StandIns } from "../support/madeService.js";
 import { OwnServer } from "../support/ownServer.js";
 import { ensure, openManager } from "../support/taskTables.js";
 
@@ -155,12 +154,8 @@ class Race {
           slept();
         }
       },
-      // A look for rows to remove soon after each task would make up for a wake-up that is lost.
-      pruning: class extends Pruning {
-        override get pauseMs(): number {
-          return Infinity;
-        }
-      },
+      // Nothing is to make up for a wake-up that is lost.
+      pruning: NoPruning,
       wakeUps: class extends WakeUps {
         #busy = false;
 

@@ -15,7 +15,7 @@ import { RemotePids } from "../../src/manager/remotePids.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
 import { Service } from "../../src/manager/service.js";
 import { Sessions } from "../../src/manager/sessions.js";
-import { readSettings } from "../../src/manager/settings.js";
+import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { Starts } from "../../src/manager/starts.js";
 import { Statistics } from "../../src/manager/statistics.js";
 import { taskTable } from "../../src/manager/table.js";
@@ -34,16 +34,27 @@ export interface StandIns {
   readonly wakeUps?: typeof WakeUps;
   readonly pruning?: typeof Pruning;
   readonly limits?: WakeUpLimits;
+  /** Unless given, it sleeps deeply after one check, and checks every millisecond before that. */
+  readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
+}
+
+/** Never removes anything: its look for that, soon after each task, is one that finds new tasks too. */
+export class NoPruning extends Pruning {
+  override get pauseMs(): number {
+    return Infinity;
+  }
 }
 
 export interface MadeService {
+  /** Tells it that something happened to the table. */
+  wake(): void;
   /** Resolves when it works no more. */
   stop(): Promise<void>;
 }
 
 const nothing = (): void => {};
 
-/** A manager's service at work on the table public.task, which falls asleep at once and has no executor. */
+/** A manager's service at work on the table public.task, without any executor. */
 export async function startService(
   manager: Client,
   target: ConnectionTarget,
@@ -79,7 +90,7 @@ export async function startService(
   const settings = await readSettings(manager, makeEntry(target), log);
   const service = new Service(
     manager,
-    { ...settings, sleepMs: 1, idle: 1 },
+    { ...settings, ...(standIns.settings ?? { sleepMs: 1, idle: 1 }) },
     {
       bell,
       groups,
@@ -118,6 +129,7 @@ export async function startService(
   let over = false;
   const work = service.run(() => over, { began: nothing, worked: nothing });
   return {
+    wake: () => service.hear(),
     async stop() {
       over = true;
       bell.ring();
