@@ -101,7 +101,9 @@ export class Workforce {
     if (this.#notBefore === 0) this.#log.warn({ reason }, "no session could be opened, tasks wait");
     // Those opened together are refused for one reason.
     if (performance.now() < this.#notBefore) return;
-    this.#notBefore = performance.now() + Math.min(this.#backoff.next(), this.#longestPauseMs());
+    const pauseMs = Math.min(this.#backoff.next(), this.#longestPauseMs());
+    this.#notBefore = performance.now() + pauseMs;
+    this.#log.debug({ pauseMs }, "no session is opened before a pause is over");
   }
 
   /** Opens sessions for `more` tasks that could start: few at first, more if those don't suffice. */

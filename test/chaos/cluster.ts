@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { serverPackage } from "../support/serverPackage.js";
@@ -31,6 +31,8 @@ export class Cluster {
 
   static async start(): Promise<Cluster> {
     const folder = await mkdtemp(join(tmpdir(), "pg-task-chaos-"));
+    // A server before 16 has to be able to walk the whole path of its data.
+    await chmod(folder, 0o711);
     const server = await startServer(folder);
     const cluster = new Cluster(folder, server, await Network.to(server.port));
     for (let each = 0; each < members; each += 1) await cluster.#startProcess(each);

@@ -10,7 +10,7 @@ export interface Kind {
   readonly right: string;
 }
 
-const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
+const effect = "INSERT INTO effect (task) VALUES (current_setting('pg_task.id')::bigint)";
 
 export const kinds: readonly Kind[] = [
   {
@@ -61,7 +61,11 @@ export const kinds: readonly Kind[] = [
 const groups = Array.from({ length: 12 }, (_, each) => ({ name: `group ${each}`, max: each % 4 }));
 
 export async function prepare(client: Client): Promise<void> {
-  await client.query("CREATE TABLE IF NOT EXISTS effect (task bigint NOT NULL)");
+  // Of the run's time, that from the beginning of its transaction to its effect.
+  await client.query(
+    `CREATE TABLE IF NOT EXISTS effect (task bigint NOT NULL,
+       start timestamptz NOT NULL DEFAULT now(), stop timestamptz NOT NULL DEFAULT clock_timestamp())`,
+  );
   await client.query("CREATE TABLE IF NOT EXISTS swept (i int)");
 }
 
@@ -109,7 +113,10 @@ export interface Verdict {
   readonly wrong: readonly string[];
 }
 
-/** Looks at each task's end, its effects, and what ran beside it. */
+/**
+ * Looks at each task's end, its effects, and what ran beside it. Every input puts something out: a row
+ * without output had its run found out about only afterwards, so that its effect says when that was.
+ */
 export async function judge(client: Client): Promise<Verdict> {
   const cases = kinds.map(({ right }, index) => `WHEN data = $${index + 1} THEN ${right}`);
   const { rows: wrong } = await client.query<{ row: string }>(

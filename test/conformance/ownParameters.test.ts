@@ -31,6 +31,8 @@ async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
   );
 }
 
+// The values are long enough for a thread to start on a busy machine: nothing is to fail of itself.
+
 /** Makes the manager hang, and gives how long its answer was waited for, in ms. */
 async function managersTime(program: TestProcess): Promise<number> {
   await sabotage(program, { thread: "manager", how: "block" });
@@ -59,31 +61,31 @@ async function withDatabase(setting: string, work: () => Promise<void>): Promise
 }
 
 test("§2 pg_conf.close of the file is how long a manager may take to acknowledge its parameters", async () => {
-  const program = await start({ "pg_conf.close": 1234 });
-  assert.equal(await managersTime(program), 1234);
+  const program = await start({ "pg_conf.close": 6234 });
+  assert.equal(await managersTime(program), 6234);
   await program.line("manager works", 2);
   assert.equal((await program.end()).code, 0);
 });
 
 test("§2 pg_conf.close of the control database stands above the file's", async () => {
-  await withDatabase("pg_conf.close = 1235", async () => {
+  await withDatabase("pg_conf.close = 6235", async () => {
     const program = await start({ "pg_conf.close": 50_000 });
-    assert.equal(await managersTime(program), 1235);
+    assert.equal(await managersTime(program), 6235);
     await program.line("manager works", 2);
     assert.equal((await program.end()).code, 0);
   });
 });
 
 test("§2 pg_work.close of the file is how long an executor may take to acknowledge its parameters", async () => {
-  const program = await start({ "pg_work.close": 2234 });
-  assert.equal(await executorsTime(program), 2234);
+  const program = await start({ "pg_work.close": 7234 });
+  assert.equal(await executorsTime(program), 7234);
   assert.equal((await program.end()).code, 0);
 });
 
 test("§2 pg_work.close of the database stands above the file's", async () => {
-  await withDatabase("pg_work.close = 2235", async () => {
+  await withDatabase("pg_work.close = 7235", async () => {
     const program = await start({ "pg_work.close": 50_000 });
-    assert.equal(await executorsTime(program), 2235);
+    assert.equal(await executorsTime(program), 7235);
     assert.equal((await program.end()).code, 0);
   });
 });

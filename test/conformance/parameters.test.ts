@@ -87,6 +87,12 @@ const bySession = {
     const task = { input: "SELECT 1", group: "live" };
     const rows = await runWith("SET LOCAL pg_task.live = '1 hour'", 4, task);
     assert.equal(new Set(rows.map(({ pid }) => pid)).size, 1);
+    // It ends when it is seen that nothing of its group is due: what comes before that is its own.
+    await eventually(
+      client,
+      `SELECT FROM pg_stat_activity WHERE pid = ${rows[0]?.pid}`,
+      ({ length }) => length === 0,
+    );
     const [again] = await runWith("SET LOCAL pg_task.live = '1 hour'", 1, task);
     assert.notEqual(again?.pid, rows[0]?.pid);
   },
@@ -182,7 +188,7 @@ const elsewhere: Partial<Record<ParameterName, string>> = {
   "pg_task.run": "integration/reloadParameters",
   "pg_task.fetch": "integration/tasksLimits",
   "pg_task.limit": "integration/tasksLimits",
-  "pg_task.sleep": "integration/tasksLimits",
+  "pg_task.sleep": "integration/deepSleep",
   "pg_task.reset": "conformance/managers",
   "pg_task.idle": "conformance/ownParameters",
   "pg_task.schema": "conformance/managers",
@@ -194,7 +200,7 @@ const elsewhere: Partial<Record<ParameterName, string>> = {
   "pg_work.close": "conformance/ownParameters",
   "pg_work.fetch": "conformance/managers",
   "pg_conf.restart": "conformance/ownParameters",
-  "pg_work.restart": "integration/settings",
+  "pg_work.restart": "integration/processThreads",
   "pg_conf.grace": "conformance/ownParameters",
   "pg_conf.close": "conformance/ownParameters",
   "pg_conf.fetch": "integration/levelsOfEntries",

@@ -8,9 +8,12 @@ import { Tasks } from "../support/tasks.js";
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.of(client);
-await client.query(
-  "CREATE TABLE run (task bigint, pid integer, start timestamptz, stop timestamptz)",
-);
+// Of a run that is undone no row would tell, but this fails the one beside it.
+await client.query(`
+  CREATE TABLE run (task bigint, pid integer, start timestamptz, stop timestamptz);
+  CREATE FUNCTION alone(task bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+    IF NOT pg_try_advisory_xact_lock(task) THEN RAISE 'task % runs in two sessions at once', task; END IF;
+  END $$`);
 
 interface Ended {
   readonly id: number;
@@ -18,9 +21,12 @@ interface Ended {
   readonly max: number;
   readonly start: number;
   readonly stop: number;
+  readonly state: string;
 }
 
 const groups = 4;
+/** An advisory lock that every task waits for in the middle of its run. */
+const gate = 815;
 const count = 80;
 
 /** The next of a series of pseudo-random numbers below `below`, always the same for one seed. */
@@ -38,8 +44,9 @@ async function plant(seed: number): Promise<string[]> {
   await client.query("BEGIN");
   const ids = await tasks.insert(
     ...Array.from({ length: count }, () => ({
-      input: `INSERT INTO run SELECT current_setting('pg_task.id')::bigint, pg_backend_pid(), clock_timestamp();
-        SELECT pg_sleep(${random(25) / 1000});
+      input: `SELECT alone(current_setting('pg_task.id')::bigint);
+        INSERT INTO run SELECT current_setting('pg_task.id')::bigint, pg_backend_pid(), clock_timestamp();
+        SELECT pg_advisory_xact_lock_shared(${gate}), pg_sleep(${random(25) / 1000});
         UPDATE run SET stop = clock_timestamp() WHERE task = current_setting('pg_task.id')::bigint AND pid = pg_backend_pid()`,
       group: `seed ${seed} group ${random(groups)}`,
       max: random(7) - 2,
@@ -50,15 +57,26 @@ async function plant(seed: number): Promise<string[]> {
   return ids;
 }
 
-async function ended(ids: readonly string[]): Promise<Ended[]> {
+/**
+ * When each began and ended: as the row says, or as the run itself has noted, which holds too where a
+ * manager found only afterwards that a task had run.
+ */
+async function ended(ids: readonly string[], says: "row" | "run" = "row"): Promise<Ended[]> {
   await tasks.ended(...ids);
+  const of = says === "row" ? "task" : "run";
   const { rows } = await client.query<Ended>(
-    `SELECT id::integer, "group", max, (extract(epoch FROM start) * 1e6)::float8 AS start,
-       (extract(epoch FROM stop) * 1e6)::float8 AS stop
-     FROM task WHERE id = ANY ($1::bigint[]) AND state = 'DONE' ORDER BY start`,
+    `SELECT id::integer, "group", max, state::text, error,
+       coalesce((extract(epoch FROM ${of}.start) * 1e6)::float8, 'NaN') AS start,
+       coalesce((extract(epoch FROM ${of}.stop) * 1e6)::float8, 'NaN') AS stop
+     FROM task LEFT JOIN run ON run.task = task.id
+     WHERE id = ANY ($1::bigint[]) ORDER BY ${of}.start`,
     [ids],
   );
-  assert.equal(rows.length, ids.length);
+  assert.equal(rows.length, ids.length, "each has had its effect once");
+  assert.deepEqual(
+    rows.filter(({ state, start, stop }) => state !== "DONE" || Number.isNaN(start + stop)),
+    [],
+  );
   return rows;
 }
 
@@ -91,6 +109,24 @@ function assertInOrder(rows: readonly Ended[]): void {
   }
 }
 
+/** Resolves when so many of these are done. */
+async function done(ids: readonly string[], least: number): Promise<void> {
+  await until(
+    client,
+    `SELECT FROM task WHERE id = ANY ('{${ids.join(",")}}') AND state = 'DONE'`,
+    (rows) => rows.length >= least,
+  );
+}
+
+/** No two runs of a task were there at once, in sessions that the server has told apart. */
+async function assertNoneTwice(): Promise<void> {
+  const { rows } = await client.query(
+    `SELECT a.task FROM run AS a JOIN run AS b ON a.task = b.task AND a.pid <> b.pid
+     WHERE a.start < b.start AND (a.stop IS NULL OR a.stop > b.start)`,
+  );
+  assert.deepEqual(rows, [], "a task ran in two sessions at once");
+}
+
 const config = { url: database.url, "pg_task.sleep": 50, "pg_conf.max": 6 };
 
 test("§4 whatever groups, max and durations: never more at once than allowed, and in order", async () => {
@@ -109,20 +145,62 @@ test("§4 and §8 never more at once than allowed, and no task twice at once, ac
     const killed = await startProcess({ config });
     await killed.line("ready");
     const ids = await plant(seed);
-    await until(
-      client,
-      `SELECT FROM task WHERE id = ANY ('{${ids.join(",")}}') AND state = 'DONE'`,
-      (rows) => rows.length >= count / 3,
-    );
+    await done(ids, count / 3);
     await killed.end("SIGKILL");
     const next = await startProcess({ config });
     await next.line("ready");
-    assertNeverTooMany(await ended(ids));
-    const { rows } = await client.query(
-      `SELECT a.task FROM run AS a JOIN run AS b ON a.task = b.task AND a.pid <> b.pid
-       WHERE a.start < b.start AND (a.stop IS NULL OR a.stop > b.start)`,
-    );
-    assert.deepEqual(rows, [], "a task ran in two sessions at once");
+    assertNeverTooMany(await ended(ids, "run"));
+    await assertNoneTwice();
     assert.equal((await next.end()).code, 0);
+  }
+});
+
+/** Ends the connections that make a process the leader and the manager, and none of its sessions. */
+async function depose(): Promise<void> {
+  await client.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name ~ '^pg_(conf|work)' AND pid IN
+       (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)`,
+  );
+}
+
+/** Resolves when whatever may start has started: this comes last. */
+async function allStarted(): Promise<void> {
+  const { id, state } = await tasks.run("SELECT 1", { group: "last", max: 0 });
+  assert.equal(state, "DONE", id);
+}
+
+test("§4 and §8 never more at once than allowed, and no task twice at once, while processes hand over", async () => {
+  // Room for all that the groups allow, and the one that comes last.
+  const roomy = { config: { ...config, "pg_conf.max": 30 } };
+  for (const seed of [6, 7]) {
+    const leader = await startProcess(roomy);
+    await leader.line("ready");
+    const others = [await startProcess(roomy), await startProcess(roomy)] as const;
+    await Promise.all(others.map((each) => each.line("standby")));
+    const ids = await plant(seed);
+    await done(ids, count / 3);
+    // In order: the one finishes what it has while the other begins.
+    const stopped = leader.end();
+    await Promise.race(others.map((each) => each.line("ready")));
+    assert.equal((await stopped).code, 0);
+    const [next, last] = others[0].said("ready").length > 0 ? others : others.toReversed();
+    assert.ok(next !== undefined && last !== undefined);
+    // Out of order: what the one has goes on in the server, and it knows of nothing.
+    await client.query(`SELECT pg_advisory_lock(${gate})`);
+    ids.push(...(await plant(seed + 10)));
+    await allStarted();
+    next.child.kill("SIGSTOP");
+    await depose();
+    await last.line("ready");
+    await allStarted();
+    await client.query(`SELECT pg_advisory_unlock(${gate})`);
+    next.child.kill("SIGCONT");
+    await next.line("standby", 2);
+    // Which of the two has it after that is theirs to say.
+    await depose();
+    assertNeverTooMany(await ended(ids, "run"));
+    await assertNoneTwice();
+    for (const each of others) assert.equal((await each.end()).code, 0);
   }
 });

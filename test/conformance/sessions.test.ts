@@ -5,13 +5,14 @@ import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { forTraces, traces } from "../support/traces.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.of(client);
 const role = `role_${database.target.database}`;
-await client.query(`CREATE SEQUENCE numbers; CREATE ROLE ${role}`);
+await client.query(`${forTraces}; CREATE ROLE ${role}`);
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
@@ -110,71 +111,7 @@ test("§6 a session kept for one group takes no task of another", async () => {
   assert.equal(pids.size, 1);
 });
 
-/** What a task may leave, and what the next one sees of it; both as the session shows them. */
-const traces: Record<string, { readonly leave: string; readonly look: string; none: string }> = {
-  "temporary tables": {
-    leave: "CREATE TEMP TABLE trace AS SELECT 1",
-    look: "SELECT to_regclass('pg_temp.trace') IS NULL",
-    none: "t",
-  },
-  settings: {
-    leave: "SET work_mem = '12345kB'; SET my.own = 'x'",
-    look: "SELECT current_setting('work_mem') <> '12345kB' AND coalesce(current_setting('my.own', true), '') = ''",
-    none: "t",
-  },
-  "parameters of pg_task": {
-    leave: "SET pg_task.max = 7",
-    look: "SELECT coalesce(current_setting('pg_task.max', true), '') = ''",
-    none: "t",
-  },
-  "prepared statements": {
-    leave: "PREPARE trace AS SELECT 1",
-    look: "SELECT count(*) FROM pg_prepared_statements",
-    none: "0",
-  },
-  "advisory locks": {
-    leave: "SELECT pg_advisory_lock(4711)",
-    look: "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 4711",
-    none: "0",
-  },
-  LISTEN: {
-    leave: "LISTEN trace",
-    look: "SELECT count(*) FROM pg_listening_channels()",
-    none: "0",
-  },
-  cursors: {
-    leave: "BEGIN; DECLARE trace CURSOR WITH HOLD FOR SELECT 1; COMMIT",
-    look: "SELECT count(*) FROM pg_cursors",
-    none: "0",
-  },
-  "session authorization": {
-    leave: `SET SESSION AUTHORIZATION ${role}`,
-    look: `SELECT session_user <> '${role}' AND current_user <> '${role}'`,
-    none: "t",
-  },
-  role: {
-    leave: `SET ROLE ${role}`,
-    look: `SELECT current_user <> '${role}'`,
-    none: "t",
-  },
-  "the value of a sequence": {
-    leave: "SELECT nextval('numbers')",
-    look: "DO $$ BEGIN PERFORM currval('numbers'); EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN; END $$; SELECT 'looked'",
-    none: "DO\nlooked",
-  },
-  "an open transaction": {
-    leave: "BEGIN; SELECT 1",
-    look: "SELECT statement_timestamp() >= now() AND txid_current_if_assigned() IS NULL",
-    none: "t",
-  },
-  "a task's identity": {
-    leave: "SELECT set_config('pg_task.id', '99', false)",
-    look: "SELECT current_setting('pg_task.id') <> '99'",
-    none: "t",
-  },
-};
-
-for (const [what, { leave, look, none }] of Object.entries(traces)) {
+for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
   test(`§6 between the tasks of one session nothing is left of ${what}`, async () => {
     await client.query("BEGIN");
     const ids = await tasks.insert(

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { beforeEach, test } from "node:test";
+import { after, beforeEach, test } from "node:test";
 import type { Run } from "../../src/shared/messages.js";
 import { ClaimedRuns } from "../support/claimedRuns.js";
-import { createDatabase } from "../support/database.js";
+import { createDatabase, onServer } from "../support/database.js";
 import type { Ended } from "../support/executorDriver.js";
+import { forTraces, traces } from "../support/traces.js";
 
 const database = await createDatabase();
 const runs = await ClaimedRuns.of(database);
@@ -97,6 +98,32 @@ test("a failed run leaves nothing to the one behind it", async () => {
   await expectEffects([look]);
   assert.match((await results([look]))[0]?.output ?? "", /f\tt\t0$/);
 });
+
+const role = `role_${database.target.database}`;
+await admin.query(`${forTraces}; CREATE ROLE ${role}`);
+after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
+
+for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
+  for (const atomic of [true, false]) {
+    const kind = atomic ? "atomic" : "that is not atomic";
+    test(`a run ${kind} leaves nothing of ${what} to those sent behind it before it has ended`, async () => {
+      const chain: Run[] = [];
+      for (const input of [leave, look, look, leave, look]) {
+        chain.push(await runs.claim(input, { atomic }));
+      }
+      driver.executor.dispatch(chain);
+      const ended = await results(chain);
+      assert.deepEqual(
+        ended.map(({ error }) => error),
+        chain.map(() => null),
+      );
+      assert.deepEqual(
+        [1, 2, 4].map((place) => ended[place]?.output),
+        [none, none, none],
+      );
+    });
+  }
+}
 
 test("what waits and is not on the wire is recalled, what is on it comes out", async () => {
   const chain = await claim(

@@ -34,7 +34,7 @@ const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*
       }),
 );
 
-/** Without what differs from run to run: times, lengths of time, process ids, numbers of rows, the names of places. */
+/** Without what differs from run to run: times, lengths of time, process ids, numbers of rows, versions, the names of places. */
 function settled(text: string): string {
   return text
     .replaceAll(
@@ -43,6 +43,7 @@ function settled(text: string): string {
     )
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
+    .replaceAll(/\bPostgreSQL \d+\.\d+/g, "PostgreSQL VERSION")
     .replaceAll(/\b\d+ of \d+ (connections|taken)/g, "N of N $1")
     .replaceAll(/^ *(sessions|rows|ended) .*\n/gm, "")
     .replaceAll(/test_[0-9a-f]+|\bshop\b/g, "DATABASE")

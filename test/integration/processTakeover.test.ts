@@ -79,7 +79,7 @@ it("says ready once, however often it leads", async () => {
 
 it("ends a manager's thread that hangs, starts it again and runs its tasks again", async () => {
   const program = await startProcess({
-    config: { url: database.url, "pg_conf.close": 3000 },
+    config: { url: database.url, "pg_conf.close": 6000 },
     env: { NODE_OPTIONS: `--import ${saboteur}` },
     forked: true,
   });
@@ -91,7 +91,7 @@ it("ends a manager's thread that hangs, starts it again and runs its tasks again
   program.child.send({ sabotage: order });
   await program.message(failing);
   const died = await program.line(/^manager died/);
-  assert.match(String(died["reason"]), /no sign of life for 3000 ms/);
+  assert.match(String(died["reason"]), /no sign of life for 6000 ms/);
   // Before 14 a server notices that a client is gone only when its statement has ended.
   if ((await serverMajor()) < 14) await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [

@@ -137,7 +137,7 @@ it("loses no other thread's tasks when an executor thread dies, and runs its own
 });
 
 it("ends an executor thread that hangs, and runs elsewhere what it did not take", async () => {
-  const program = await startSabotaged({ "pg_work.close": 2000 });
+  const program = await startSabotaged({ "pg_work.close": 6000 });
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await sabotage(program, { thread: "executor", how: "block" });
   const id = await insertTask(client, "SELECT 2");
@@ -156,7 +156,7 @@ for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
       const isExecutor = !isMainThread && !(workerData?.buffer instanceof SharedArrayBuffer);
       if (isExecutor && existsSync(process.env.SIGN)) ${failure}`;
     const program = await startProcess({
-      config: { url: database.url, "pg_work.restart": 1 },
+      config: { url: database.url, "pg_work.restart": 1, "pg_conf.log": "debug" },
       env: {
         NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(source)}`,
         SIGN: sign,
@@ -165,7 +165,14 @@ for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
     await program.line("ready");
     const id = await insertTask(client, "SELECT 1");
     await program.line("no session could be opened, tasks wait");
-    await program.line("executor thread failed to start", 3);
+    const paused = "no session is opened before a pause is over";
+    await program.line(paused, 7);
+    const pauses = program.said(paused).map((line) => Number(line["pauseMs"]));
+    // Without pg_work.restart the seventh would be 4.8 seconds at least.
+    assert.ok(
+      pauses.every((ms) => ms <= 1000),
+      String(pauses),
+    );
     await rm(sign);
     assert.equal((await waitForState(client, id, "DONE")).crash, 0);
     assert.equal(program.said("no session could be opened, tasks wait").length, 1);

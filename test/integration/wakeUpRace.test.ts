@@ -1,199 +1,45 @@
 import assert from "node:assert/strict";
+import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../src/embedded/port.js";
-import { Bell } from "../../src/manager/bell.js";
-import { listen } from "../../src/manager/connection.js";
-import { Claiming } from "../../src/manager/claiming.js";
-import { Lookout } from "../../src/manager/lookout.js";
-import { RunTimes } from "../../src/manager/runTimes.js";
-import { Statistics } from "../../src/manager/statistics.js";
-import { Starts } from "../../src/manager/starts.js";
-import { Executors } from "../../src/manager/executors.js";
-import { Groups } from "../../src/manager/groups.js";
-import { Ledgers } from "../../src/manager/ledgers.js";
-import { Orphans } from "../../src/manager/orphans.js";
-import { Outbox } from "../../src/manager/outbox.js";
-import { Pauses } from "../../src/manager/pauses.js";
-import { Pruning } from "../../src/manager/pruning.js";
-import { RemotePids } from "../../src/manager/remotePids.js";
-import { Service } from "../../src/manager/service.js";
-import { Sessions } from "../../src/manager/sessions.js";
-import { readSettings } from "../../src/manager/settings.js";
-import { taskTable } from "../../src/manager/table.js";
 import { Turn, type TurnOutcome } from "../../src/manager/turn.js";
 import { WakeUps } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { sqlState, type Client } from "../../src/shared/database.js";
+import { lockClasses } from "../../src/shared/locks.js";
 import { connectTo } from "../support/connectTo.js";
-import { nobodyAbroad } from "../support/nobodyAbroad.js";
 import { test } from "../support/limitedTest.js";
+import { NoPruning, startService, type StandIns } from "../support/madeService.js";
 import { OwnServer } from "../support/ownServer.js";
-import { ensure, makeEntry, openManager, silentLog as log } from "../support/taskTables.js";
+import { ensure, openManager } from "../support/taskTables.js";
 
 const server = await OwnServer.at(await freePort());
 await server.start({ max_prepared_transactions: 20 });
-const target = {
-  host: "127.0.0.1",
-  port: server.port,
-  user: "postgres",
-  database: "postgres",
-  sslmode: "disable",
-  connectTimeoutMs: 10_000,
-} as const;
-await ensure(target);
-const manager = await openManager(target);
-const table = taskTable("public", "task");
-const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 600);
+const admin = await connectTo(server.url);
+after(() => admin.end());
 
-const seen = new Map<string, () => void>();
-
-/** Resolves when the manager has come upon the task. */
-const found = (id: string): Promise<void> => new Promise((resolve) => seen.set(id, resolve));
-
-/** Finds tasks as any turn does, and has nothing else to do with them than to end them. */
-class FindingTurn extends Turn {
-  override async once(client: Client): Promise<TurnOutcome> {
-    const { rows } = await client.query<{ data: string }>(
-      "UPDATE public.task SET state = 'DONE', ready = NULL WHERE ready RETURNING data",
-    );
-    for (const { data } of rows) {
-      seen.get(data)?.();
-      seen.delete(data);
-    }
-    return { claimed: rows.length, more: 0, gone: 0, again: false, nearestMs: null, putOff: false };
-  }
-}
-
-let prepared = 0;
-let sleeps = 0;
-let waysOutOfBusy = 0;
-
-class CountingWorkforce extends Workforce {
-  override async dismiss(): Promise<void> {
-    sleeps += 1;
-  }
-}
-
-class CountingWakeUps extends WakeUps {
-  #busy = false;
-
-  override async after(turn: Parameters<WakeUps["after"]>[0]): Promise<boolean> {
-    const { rows } = await manager.query<{ busy: boolean }>(
-      "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid) AS busy",
-      [0x70677404],
-    );
-    const busy = rows[0]?.busy === true;
-    if (this.#busy && !busy) waysOutOfBusy += 1;
-    this.#busy = busy;
-    return await super.after(turn);
-  }
-}
-
-const nothing = (): void => {};
-
-async function startService(): Promise<{ stop(): Promise<void> }> {
-  const executors = new Executors({
-    parameters: () => assert.fail("no thread is started"),
-    closeMs: () => 1000,
-    events: { message: () => {}, ended: () => {} },
-    log,
-    writeLine: () => {},
-  });
-  const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
-  const others = {
-    opened: nothing,
-    unopened: nothing,
-    cancel: nothing,
-    started: nothing,
-    silent: nothing,
-  };
-  const groups = new Groups();
-  const runTimes = new RunTimes();
-  const sessions = new Sessions({
-    executors,
-    groups,
-    runTimes,
-    maxThreads: () => 1,
-    events: { ...events, ...others },
-    log,
-  });
-  const outbox = new Outbox();
-  const pauses = new Pauses(table);
-  const ledgers = new Ledgers({ table, log });
-  const remotePids = new RemotePids();
-  const bell = new Bell();
-  const { rows } = await manager.query<{ oid: number }>(
-    "SELECT 'public.task'::regclass::oid AS oid",
-  );
-  const limits = { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 };
-  const settings = await readSettings(manager, makeEntry(target), log);
-  const service = new Service(
-    manager,
-    { ...settings, sleepMs: 1, idle: 1 },
-    {
-      bell,
-      groups,
-      sessions,
-      outbox,
-      runTimes,
-      ledgers,
-      orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
-      turn: new FindingTurn({
-        table,
-        sessions,
-        groups,
-        outbox,
-        remotePids,
-        pauses,
-        log,
-        lookout: new Lookout({ table, groups }),
-        claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
-        starts: new Starts(),
-      }),
-      workforce: new CountingWorkforce({
-        sessions,
-        executors,
-        runTimes,
-        send: nothing,
-        longestPauseMs: () => 1,
-        log,
-      }),
-      pruning: new Pruning({ table, log }),
-      statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
-      wakeUps: new CountingWakeUps(manager, rows[0]?.oid ?? 0, limits),
-    },
-  );
-  manager.on("notification", () => service.hear());
-  await listen(manager, table);
-  let over = false;
-  const work = service.run(() => over, {
-    began: nothing,
-    worked: nothing,
-    released: () => Promise.resolve(),
-  });
-  return {
-    async stop() {
-      over = true;
-      bell.ring();
-      await work;
-    },
-  };
-}
+/** In each of them some clients write at once, and then wait until all has been seen. */
+const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 2000);
+/** So many managers take part, each with a database of its own, for most of it is waiting. */
+const managers = 4;
 
 const insert = (data: string): string => `INSERT INTO task (input, data) VALUES ('', '${data}')`;
 const some = (most: number): Promise<void> => pause(Math.random() * most);
 
-/** What a producer may do; each leaves the task `data` behind, or nothing at all. */
-const ways: readonly ((client: Client, data: string) => Promise<boolean>)[] = [
+/** What became of what a producer did: the task `data` is there, or it is not. */
+type End = "there" | "there, prepared" | "not there";
+
+/** What a producer may do. */
+const ways: readonly ((client: Client, data: string) => Promise<End>)[] = [
   async (client, data) => {
     await client.query(insert(data));
-    return true;
+    return "there";
   },
   async (client, data) => {
     await client.query(`BEGIN; ${insert(data)}`);
     await some(8);
     await client.query("COMMIT");
-    return true;
+    return "there";
   },
   async (client, data) => {
     await client.query(`BEGIN; SAVEPOINT a; ${insert("undone")}; ROLLBACK TO a`);
@@ -201,7 +47,7 @@ const ways: readonly ((client: Client, data: string) => Promise<boolean>)[] = [
     await client.query(insert(data));
     await some(4);
     await client.query("COMMIT");
-    return true;
+    return "there";
   },
   async (client, data) => {
     await client.query(
@@ -209,13 +55,13 @@ const ways: readonly ((client: Client, data: string) => Promise<boolean>)[] = [
     );
     await some(8);
     await client.query("ROLLBACK TO b; COMMIT");
-    return true;
+    return "there";
   },
   async (client) => {
     await client.query(`BEGIN; ${insert("undone")}`);
     await some(2);
     await client.query("ROLLBACK");
-    return false;
+    return "not there";
   },
   async (client, data) => {
     await client.query(`BEGIN; ${insert(data)}`);
@@ -225,33 +71,115 @@ const ways: readonly ((client: Client, data: string) => Promise<boolean>)[] = [
       await client.query(`PREPARE TRANSACTION '${data}'`);
     } catch (error) {
       assert.equal(sqlState(error), "0A000");
-      return false;
+      return "not there";
     }
-    prepared += 1;
     await some(4);
     await client.query(`COMMIT PREPARED '${data}'`);
-    return true;
+    return "there, prepared";
   },
 ];
 
-test("no wake-up is lost, however often the manager falls asleep and whatever writes meanwhile", async (t) => {
-  const service = await startService();
-  const clients = await Promise.all([1, 2, 3].map(() => connectTo(server.url)));
-  // In each round one may be the last, whom no later one's wake-up helps.
-  for (let round = 0; round < rounds; round += 1) {
-    await Promise.all(
-      clients.map(async (client, index) => {
-        await some(4);
-        const data = `${round}-${index}`;
-        const seenOnce = found(data);
-        const way = ways[Math.floor(Math.random() * ways.length)];
-        if ((await way?.(client, data)) === true) await seenOnce;
-      }),
-    );
+const isBusy = `SELECT EXISTS (
+  SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS busy`;
+
+/** One manager, put to test by some clients. */
+class Race {
+  sleeps = 0;
+  waysOutOfBusy = 0;
+  prepared = 0;
+  readonly #database: string;
+  readonly #seen = new Map<string, () => void>();
+
+  constructor(database: string) {
+    this.#database = database;
   }
-  for (const client of clients) await client.end();
-  await service.stop();
-  t.diagnostic(`asleep ${sleeps} times, out of busy ${waysOutOfBusy} times, ${prepared} prepared`);
+
+  async run(count: number): Promise<void> {
+    const name = this.#database;
+    await admin.query(`CREATE DATABASE ${name}`);
+    const { port } = server;
+    const place = { host: "127.0.0.1", port, user: "postgres", database: name } as const;
+    const target = { ...place, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
+    await ensure(target);
+    const manager = await openManager(target);
+    const service = await startService(manager, target, {
+      ...this.#standIns(manager),
+      limits: { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 },
+    });
+    const url = new URL(server.url);
+    url.pathname = `/${name}`;
+    const clients = await Promise.all([1, 2, 3].map(() => connectTo(url.href)));
+    // In each round one may be the last, whom no later one's wake-up helps.
+    for (let round = 0; round < count; round += 1) {
+      const writers = clients.slice(0, 1 + (round % clients.length));
+      await Promise.all(
+        writers.map((client, index) => this.#write(client, `${name}-${round}-${index}`)),
+      );
+    }
+    for (const client of clients) await client.end();
+    await service.stop();
+  }
+
+  /** Does something, and resolves when the manager has come upon the task that it leaves. */
+  async #write(client: Client, data: string): Promise<void> {
+    await some(4);
+    const seen = new Promise<void>((resolve) => this.#seen.set(data, resolve));
+    const end = await ways[Math.floor(Math.random() * ways.length)]?.(client, data);
+    if (end === "there, prepared") this.prepared += 1;
+    if (end !== "not there") await seen;
+  }
+
+  #standIns(manager: Client): StandIns {
+    const slept = (): void => void (this.sleeps += 1);
+    const leftBusy = (): void => void (this.waysOutOfBusy += 1);
+    const see = (data: string): void => {
+      this.#seen.get(data)?.();
+      this.#seen.delete(data);
+    };
+    return {
+      /** Finds tasks as any turn does, and has nothing else to do with them than to end them. */
+      turn: class extends Turn {
+        override async once(client: Client): Promise<TurnOutcome> {
+          const { rows } = await client.query<{ data: string }>(
+            "UPDATE public.task SET state = 'DONE', ready = NULL WHERE ready RETURNING data",
+          );
+          for (const { data } of rows) see(data);
+          const nothing = { more: 0, gone: 0, again: false, nearestMs: null, putOff: false };
+          return { claimed: rows.length, ...nothing };
+        }
+      },
+      workforce: class extends Workforce {
+        override async dismiss(): Promise<void> {
+          slept();
+        }
+      },
+      // Nothing is to make up for a wake-up that is lost.
+      pruning: NoPruning,
+      wakeUps: class extends WakeUps {
+        #busy = false;
+
+        override async after(turn: Parameters<WakeUps["after"]>[0]): Promise<boolean> {
+          const { rows } = await manager.query<{ busy: boolean }>(isBusy);
+          const busy = rows[0]?.busy === true;
+          if (this.#busy && !busy) leftBusy();
+          this.#busy = busy;
+          return await super.after(turn);
+        }
+      },
+    };
+  }
+}
+
+test("no wake-up is lost, however often the manager falls asleep and whatever writes meanwhile", async (t) => {
+  const races = Array.from({ length: managers }, (_, number) => new Race(`race_${number}`));
+  await Promise.all(races.map((race) => race.run(rounds / managers)));
+  const [sleeps = 0, waysOutOfBusy = 0, prepared = 0] = (
+    ["sleeps", "waysOutOfBusy", "prepared"] as const
+  ).map((what) => races.reduce((sum, race) => sum + race[what], 0));
+  t.diagnostic(
+    `${rounds} rounds: asleep ${sleeps} times, out of busy ${waysOutOfBusy} times, ${prepared} prepared`,
+  );
   for (const count of [sleeps * 10, waysOutOfBusy, prepared * 10])
     assert.ok(count > rounds / 10, "it was put to test");
 });

@@ -1,0 +1,149 @@
+import assert from "node:assert/strict";
+import { Bell } from "../../src/manager/bell.js";
+import { Claiming } from "../../src/manager/claiming.js";
+import { listen } from "../../src/manager/connection.js";
+import { Executors } from "../../src/manager/executors.js";
+import { Groups } from "../../src/manager/groups.js";
+import { Ledgers } from "../../src/manager/ledgers.js";
+import { Lookout } from "../../src/manager/lookout.js";
+import { Orphans } from "../../src/manager/orphans.js";
+import { Outbox } from "../../src/manager/outbox.js";
+import { Pauses } from "../../src/manager/pauses.js";
+import { Pruning } from "../../src/manager/pruning.js";
+import { RemotePids } from "../../src/manager/remotePids.js";
+import { RunTimes } from "../../src/manager/runTimes.js";
+import { Service } from "../../src/manager/service.js";
+import { Sessions } from "../../src/manager/sessions.js";
+import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
+import { Starts } from "../../src/manager/starts.js";
+import { Statistics } from "../../src/manager/statistics.js";
+import { taskTable } from "../../src/manager/table.js";
+import { Turn } from "../../src/manager/turn.js";
+import { WakeUps, type WakeUpLimits } from "../../src/manager/wakeUps.js";
+import { Workforce } from "../../src/manager/workforce.js";
+import type { ConnectionTarget } from "../../src/shared/config/types.js";
+import type { Client } from "../../src/shared/database.js";
+import { nobodyAbroad } from "./nobodyAbroad.js";
+import { makeEntry, silentLog as log } from "./taskTables.js";
+
+/** What stands in for a part of the manager's; the others are the manager's own. */
+export interface StandIns {
+  readonly bell?: Bell;
+  readonly turn?: typeof Turn;
+  readonly workforce?: typeof Workforce;
+  readonly wakeUps?: typeof WakeUps;
+  readonly pruning?: typeof Pruning;
+  readonly limits?: WakeUpLimits;
+  /** Unless given, it sleeps deeply after one check, and checks every millisecond before that. */
+  readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
+}
+
+/** Never removes anything: its look for that, soon after each task, is one that finds new tasks too. */
+export class NoPruning extends Pruning {
+  override get pauseMs(): number {
+    return Infinity;
+  }
+}
+
+export interface MadeService {
+  /** Tells it that something happened to the table. */
+  wake(): void;
+  /** Resolves when it works no more. */
+  stop(): Promise<void>;
+}
+
+const nothing = (): void => {};
+
+/** A manager's service at work on the table public.task, without any executor. */
+export async function startService(
+  manager: Client,
+  target: ConnectionTarget,
+  standIns: StandIns,
+): Promise<MadeService> {
+  const table = taskTable("public", "task");
+  const executors = new Executors({
+    parameters: () => assert.fail("no thread is started"),
+    closeMs: () => 1000,
+    events: { message: nothing, ended: nothing },
+    log,
+    writeLine: nothing,
+  });
+  const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
+  const others = {
+    opened: nothing,
+    unopened: nothing,
+    cancel: nothing,
+    started: nothing,
+    silent: nothing,
+  };
+  const groups = new Groups();
+  const runTimes = new RunTimes();
+  const sessions = new Sessions({
+    executors,
+    groups,
+    runTimes,
+    maxThreads: () => 1,
+    events: { ...events, ...others },
+    log,
+  });
+  const outbox = new Outbox();
+  const pauses = new Pauses(table);
+  const ledgers = new Ledgers({ table, log });
+  const bell = standIns.bell ?? new Bell();
+  const { rows } = await manager.query<{ oid: number }>(
+    "SELECT 'public.task'::regclass::oid AS oid",
+  );
+  const settings = await readSettings(manager, makeEntry(target), log);
+  const service = new Service(
+    manager,
+    { ...settings, ...(standIns.settings ?? { sleepMs: 1, idle: 1 }) },
+    {
+      bell,
+      groups,
+      sessions,
+      outbox,
+      ledgers,
+      orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
+      turn: new (standIns.turn ?? Turn)({
+        table,
+        sessions,
+        groups,
+        outbox,
+        remotePids: new RemotePids(),
+        pauses,
+        log,
+        lookout: new Lookout({ table, groups }),
+        claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
+        starts: new Starts(),
+      }),
+      workforce: new (standIns.workforce ?? Workforce)({
+        sessions,
+        executors,
+        runTimes,
+        send: nothing,
+        longestPauseMs: () => 1,
+        log,
+      }),
+      pruning: new (standIns.pruning ?? Pruning)({ table, log }),
+      statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
+      wakeUps: new (standIns.wakeUps ?? WakeUps)(manager, rows[0]?.oid ?? 0, standIns.limits),
+      runTimes,
+    },
+  );
+  manager.on("notification", () => service.hear());
+  await listen(manager, table);
+  let over = false;
+  const work = service.run(() => over, {
+    began: nothing,
+    worked: nothing,
+    released: () => Promise.resolve(),
+  });
+  return {
+    wake: () => service.hear(),
+    async stop() {
+      over = true;
+      bell.ring();
+      await work;
+    },
+  };
+}

@@ -1,0 +1,83 @@
+/** What a task may leave in its session, and what the next one sees of it, both as inputs. */
+export interface Trace {
+  readonly leave: string;
+  readonly look: string;
+  /** What `look` puts out where nothing is left. */
+  readonly none: string;
+}
+
+/** Makes what they need in a database; whether the session has used the sequence, nothing else would tell. */
+export const forTraces = `
+  CREATE SEQUENCE numbers;
+  CREATE FUNCTION counted() RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+      PERFORM currval('numbers');
+      RETURN true;
+    EXCEPTION WHEN object_not_in_prerequisite_state THEN
+      RETURN false;
+    END
+  $$`;
+
+/** @param role that the session's own may become */
+export const traces = (role: string): Readonly<Record<string, Trace>> => ({
+  "temporary tables": {
+    leave: "CREATE TEMP TABLE trace AS SELECT 1",
+    look: "SELECT to_regclass('pg_temp.trace') IS NULL",
+    none: "t",
+  },
+  settings: {
+    leave: "SET work_mem = '12345kB'; SET my.own = 'x'",
+    look: "SELECT current_setting('work_mem') <> '12345kB' AND coalesce(current_setting('my.own', true), '') = ''",
+    none: "t",
+  },
+  "parameters of pg_task": {
+    leave: "SET pg_task.max = 7",
+    look: "SELECT coalesce(current_setting('pg_task.max', true), '') = ''",
+    none: "t",
+  },
+  "prepared statements": {
+    leave: "PREPARE trace AS SELECT 1",
+    look: "SELECT count(*) FROM pg_prepared_statements",
+    none: "0",
+  },
+  "advisory locks": {
+    leave: "SELECT pg_advisory_lock(4711)",
+    look: "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 4711",
+    none: "0",
+  },
+  LISTEN: {
+    leave: "LISTEN trace",
+    look: "SELECT count(*) FROM pg_listening_channels()",
+    none: "0",
+  },
+  cursors: {
+    leave: "DECLARE trace CURSOR WITH HOLD FOR SELECT 1",
+    look: "SELECT count(*) FROM pg_cursors",
+    none: "0",
+  },
+  "session authorization": {
+    leave: `SET SESSION AUTHORIZATION ${role}`,
+    look: `SELECT session_user <> '${role}' AND current_user <> '${role}'`,
+    none: "t",
+  },
+  role: {
+    leave: `SET ROLE ${role}`,
+    look: `SELECT current_user <> '${role}'`,
+    none: "t",
+  },
+  "the value of a sequence": {
+    leave: "SELECT nextval('numbers')",
+    look: "SELECT counted()",
+    none: "f",
+  },
+  "an open transaction": {
+    leave: "BEGIN; SELECT 1",
+    look: "SELECT statement_timestamp() >= now() AND txid_current_if_assigned() IS NULL",
+    none: "t",
+  },
+  "a task's identity": {
+    leave: "SELECT set_config('pg_task.id', '99', false)",
+    look: "SELECT current_setting('pg_task.id') <> '99'",
+    none: "t",
+  },
+});
