@@ -2,7 +2,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Run } from "../shared/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import type { Output } from "./output.js";
-import { begin } from "./sessionMessages.js";
+import { begin, type SessionMessages } from "./sessionMessages.js";
 import {
   finishEncodingSql,
   finishSql,
@@ -11,21 +11,25 @@ import {
   type SettingsText,
 } from "./sessionSql.js";
 import type { Receive, Wire } from "./wire.js";
-import type { ServerError, TransactionStatus } from "./wireMessages.js";
+import { decodeTimestamp, type ServerError, type TransactionStatus } from "./wireMessages.js";
 
 /** Where a stepwise attempt takes place. */
 export interface StepwisePlace {
   readonly wire: Wire;
   readonly settings: SettingsText;
+  /** Null where the server lacks what they need. */
+  readonly messages: SessionMessages | null;
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
 
 /**
  * An attempt whose end is sent when its input has been answered, for whatever input. Each is a message
- * of its own; BEGIN is a guard, which keeps the server from the input when it fails:
+ * of its own; in brackets are guards, which keep the server from everything behind what fails:
  *
- *     settings ─ [BEGIN] ─ input ┊ finish ─ COMMIT, stop ─ reset
+ *     [BEGIN, clock, settings, COMMIT] ─ [BEGIN] ─ input ┊ finish ─ COMMIT, stop ─ reset
+ *
+ * Where the server has nothing of ours, the settings are one query.
  *
  * Settings within the transaction would be undone by an input that rolls it back, and keep it from
  * choosing its isolation.
@@ -49,11 +53,20 @@ export class StepwiseAttempt extends Attempt {
   }
 
   send(): void {
-    const { wire, settings } = this.#place;
-    wire.send(settings.sql(this.#run), this.#onSettings);
+    const { wire, settings, messages } = this.#place;
+    if (messages === null) wire.send(settings.sql(this.#run), this.#onSettings);
+    else wire.guard(messages.opening(this.#run, false), this.#onOpening);
     if (this.form.begin) wire.guard(begin, ignore);
     wire.send(this.#run.input, this.#onInput);
   }
+
+  readonly #onOpening: Receive = (event) => {
+    if (event.type === "value" && event.bytes !== null) this.start = decodeTimestamp(event.bytes);
+    else if (event.type === "passed") {
+      this.prepared = true;
+      this.events.begun();
+    }
+  };
 
   readonly #onSettings: Receive = (event) => {
     if (event.type === "dataRow") this.start = event.values.at(-1) ?? "";
