@@ -57,7 +57,9 @@ export function declareAdd(program: Command, run: Run): void {
     .option("--in <interval>", "start it that long from now");
   for (const [name, value, meaning] of valued) command.option(`--${name} <${value}>`, meaning);
   for (const [name, meaning] of flags) {
-    command.option(`--${name}`, meaning).addOption(new Option(`--no-${name}`, `not: ${meaning}`));
+    command
+      .option(`--${name}`, meaning)
+      .addOption(new Option(`--no-${name}`, `the opposite of --${name}`));
   }
   command.option(
     "--set <column=value>",

@@ -2,7 +2,8 @@ import type { Command } from "commander";
 import { PgTaskError } from "../shared/errors.js";
 import { changeTasks, type Change, type Changed } from "../tasks/changeTasks.js";
 import type { TaskFilter } from "../tasks/filter.js";
-import { countTasks, idsOf } from "../tasks/listTasks.js";
+import { changeText } from "../tasks/changeText.js";
+import { countTasks, idsOf } from "../tasks/matchingTasks.js";
 import { exitCode } from "./exitCode.js";
 import { onTable, type OpenTable } from "./openTable.js";
 import {
@@ -164,7 +165,7 @@ function report(
 ): number {
   const done = results.filter(({ outcome }) => outcome === "changed").length;
   if (json === true) {
-    const shown = results.map((result) => ({ ...result, text: sentence(change, result) }));
+    const shown = results.map((result) => ({ ...result, text: changeText(change, result) }));
     terminal.write(`${JSON.stringify({ changed: done, tasks: shown }, null, 2)}\n`);
   } else {
     for (const result of results) terminal.write(`${line(terminal, change, result)}\n`);
@@ -177,64 +178,8 @@ function report(
 }
 
 function line(terminal: Terminal, change: Change, result: Changed): string {
-  const text = sentence(change, result);
+  const text = changeText(change, result);
   if (!terminal.isTerminal) return [result.id, result.outcome, text].map(field).join("\t");
   const colour = result.outcome === "changed" ? null : "yellow";
   return coloured(terminal, colour, `${result.id}  ${printableLine(text)}`);
-}
-
-function sentence(change: Change, result: Changed): string {
-  switch (result.outcome) {
-    case "changed":
-      return changedText(change, result);
-    case "refused":
-      return refusedText(change, result);
-    case "missing":
-      return "there is no such task";
-    case "locked":
-      return "its row is locked by somebody: try again, or see pg-task explain-plan";
-    case "failed":
-      return `the server refused: ${result.reason ?? ""}`;
-    default:
-      return result.outcome satisfies never;
-  }
-}
-
-function changedText(change: Change, { state, held, unlinked }: Changed): string {
-  switch (change) {
-    case "stop":
-      return held
-        ? "is being cancelled; should its effect be committed by now, it ends as DONE"
-        : "stopped: it does not run";
-    case "retry":
-      return unlinked
-        ? `was ${state}, runs again now; it has been repeated in another row, so it does not repeat from here`
-        : `was ${state}, runs again now`;
-    case "run-now":
-      return "planned for now";
-    case "delete":
-    case "delete even running":
-      return held ? `was ${state}, deleted; its run is being cancelled` : `was ${state}, deleted`;
-    default:
-      return change satisfies never;
-  }
-}
-
-function refusedText(change: Change, { id, state, held }: Changed): string {
-  if (held && state !== "WORK" && state !== "TAKE") {
-    return `is ${state}, and its run is just ending: try again`;
-  }
-  switch (change) {
-    case "stop":
-      return `is ${state} already`;
-    case "retry":
-      return state === "PLAN" ? "is PLAN: it waits already" : `is ${state}: it runs`;
-    case "run-now":
-      return held ? `is ${state}: it runs` : `is ${state}: pg-task retry ${id} runs it again`;
-    case "delete":
-    case "delete even running":
-      return `is ${state}: it runs; --running deletes it and cancels the run`;
-    default:
-      return change satisfies never;
-  }
 }

@@ -1,18 +1,14 @@
 import type { Command } from "commander";
 import { disconnect } from "../shared/database.js";
-import { readPauses } from "../tasks/pauses.js";
-import { readCluster, readConnections, readManager } from "../tasks/processes.js";
-import { readRowLock, readSituation } from "../tasks/situation.js";
-import { whyNot, type Reason } from "../tasks/whyNot.js";
+import { explainPlan as explainTask } from "../tasks/explain.js";
+import { readCluster } from "../tasks/processes.js";
+import type { Reason } from "../tasks/whyNot.js";
 import { exitCode } from "./exitCode.js";
 import { connectFor, onTable, type OpenTable } from "./openTable.js";
 import { parseId, withTableOptions, type CommandOptions } from "./options.js";
 import type { Run } from "./run.js";
 import { field, printableLine } from "./screen/printable.js";
 import { coloured, type Terminal } from "./screen/terminal.js";
-
-/** Connections that pg-task leaves to others. */
-const leftToOthers = 10;
 
 export function declareExplainPlan(program: Command, run: Run): void {
   const command = program
@@ -52,19 +48,12 @@ async function explainPlan(
 
 /** Null when there is no such task. */
 export async function findReasons(opened: OpenTable, id: string): Promise<Reason[] | null> {
-  const { client, table, configuration, entry } = opened;
-  const situation = await readSituation(client, table, id);
-  if (situation === null) return null;
-  const { most, taken } = await readConnections(client);
-  const manager = await readManager(client, table);
-  return whyNot(situation, {
-    pauses: await readPauses(client, table),
-    locked: situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
-    manager: manager !== null,
-    leader: manager === null ? await hasLeader(opened) : true,
-    mostRuns: entry.parameters["pg_task.run"],
+  const { client, table, entry, configuration } = opened;
+  return await explainTask(client, table, id, {
+    entry,
     mostSessions: configuration.parameters["pg_conf.max"],
-    room: most - leftToOthers - taken,
+    leads: () => hasLeader(opened),
+    locks: true,
   });
 }
 

@@ -41,15 +41,19 @@ export const groupColumns: readonly Column<Group>[] = [
 
 async function groups(terminal: Terminal, options: GroupsOptions): Promise<number> {
   const found = await onTable(options, "groups", ({ client, table: names }) =>
-    readGroups(client, names, options.limit),
+    readGroups(client, names, { limit: options.limit, ended: false }),
   );
-  if (options.json === true) terminal.write(`${JSON.stringify({ groups: found }, null, 2)}\n`);
-  else if (found.length === 0 && terminal.isTerminal) terminal.write("nothing runs or waits\n");
+  if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);
+  else if (found.groups.length === 0 && terminal.isTerminal)
+    terminal.write("nothing runs or waits\n");
   else
     terminal.write(
-      table(terminal, groupColumns, found)
+      table(terminal, groupColumns, found.groups)
         .map((line) => `${line}\n`)
         .join(""),
     );
+  if (!found.complete && options.json !== true) {
+    terminal.note("more waits than was counted: the numbers of due and waiting are too low\n");
+  }
   return 0;
 }

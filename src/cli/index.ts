@@ -1,44 +1,12 @@
 import { Command, InvalidArgumentError } from "commander";
 import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
-import { check, type CheckOptions } from "./check.js";
-import { declareAdd } from "./add.js";
-import { declareDelete, declareRetry, declareRunNow, declareStop } from "./changing.js";
-import { declareDoctor } from "./doctor.js";
-import { declareExplainPlan } from "./explainPlan.js";
-import { declareGroups } from "./groups.js";
-import { declareInit } from "./init.js";
-import { declareList } from "./list.js";
+import type { CheckOptions } from "./check.js";
 import { configOption } from "./options.js";
-import { declarePause, declareResume } from "./pausing.js";
-import { declarePrune } from "./prune.js";
 import { processTerminal } from "./screen/terminal.js";
 import { printableText } from "./screen/printable.js";
-import { declareShow } from "./show.js";
 import { version } from "./version.js";
-import { start, type StartOptions } from "./start.js";
-import { declareStatus } from "./status.js";
-import { declareWatch } from "./watch.js";
+import type { StartOptions } from "./start.js";
 import type { Run } from "./run.js";
-
-/** The commands that look at tasks and steer them, in the order in which help lists them. */
-const declarations: readonly ((program: Command, run: Run) => void)[] = [
-  declareInit,
-  declareStatus,
-  declareList,
-  declareShow,
-  declareAdd,
-  declareStop,
-  declareRetry,
-  declareRunNow,
-  declareDelete,
-  declarePause,
-  declareResume,
-  declarePrune,
-  declareGroups,
-  declareWatch,
-  declareExplainPlan,
-  declareDoctor,
-];
 
 /** Exit code for a command line that makes no sense. */
 const usageError = exitCodes.CONFIG;
@@ -53,6 +21,10 @@ export async function main(argv: readonly string[]): Promise<number> {
   const program = new Command("pg-task")
     .description("SQL that runs later, in any PostgreSQL")
     .version(version())
+    .addHelpText(
+      "after",
+      "\nEach command tells more with --help. Those about tasks find their server as start does: by pg_task.json,\nDATABASE_URL or the PG* variables, else the embedded server of this folder. Exit codes: 0 done, 1 not all of\nit, 2 usage or configuration, 3 no connection, 4 the table or a right is missing.",
+    )
     .configureOutput({ writeErr: (text) => void process.stderr.write(printableText(text)) })
     .exitOverride();
   program
@@ -63,6 +35,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option("--data <dir>", "data folder of the embedded PostgreSQL (default: .pg-task/data)")
     .option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", port)
     .action(async (options: StartOptions) => {
+      const { start } = await import("./start.js");
       code = await start(options);
     });
   program
@@ -71,13 +44,18 @@ export async function main(argv: readonly string[]): Promise<number> {
     .addOption(configOption())
     .option("--json", "print JSON")
     .action(async (options: CheckOptions) => {
+      const { check } = await import("./check.js");
       code = await check(options);
     });
   const run: Run = async (work) => {
     endWithReader();
     code = await work(processTerminal());
   };
-  for (const declare of declarations) declare(program, run);
+  // A start after a death is not to wait until the code of all the others is loaded.
+  if (argv[2] !== "start") {
+    const { declarations } = await import("./declarations.js");
+    for (const declare of declarations) declare(program, run);
+  }
   try {
     await program.parseAsync(argv);
     return code;

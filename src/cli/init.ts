@@ -19,7 +19,7 @@ export function declareInit(program: Command, run: Run): void {
   program
     .command("init")
     .description("write a configuration file that explains itself; never overwrites one")
-    .addOption(configOption())
+    .addOption(configOption("file to write (default: ./pg_task.json)"))
     .option("--json", "print JSON")
     .action((options: InitOptions) => run((terminal) => init(terminal, options)));
 }

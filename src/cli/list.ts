@@ -14,7 +14,10 @@ import {
 } from "./options.js";
 import { table, type Column } from "./screen/table.js";
 import { coloured, stateColour, type Terminal } from "./screen/terminal.js";
-import { duration, shownTime } from "./screen/words.js";
+import { duration, shownNumber, shownTime } from "./screen/words.js";
+
+/** Characters of input, output and error that a summary has. */
+export const summaryLength = 1000;
 
 interface ListOptions extends CommandOptions, FilterOptions {
   readonly limit: number;
@@ -34,16 +37,20 @@ export function declareList(program: Command, run: Run): void {
 
 async function list(terminal: Terminal, options: ListOptions): Promise<number> {
   const { limit, before } = options;
-  const tasks = await onTable(options, "list", ({ client, table: names }) =>
-    listTasks(client, names, {
-      filter: toFilter(options),
-      limit,
-      ...(before === undefined ? {} : { before }),
-    }),
+  const { tasks, next } = await onTable(options, "list", ({ client, table: names }) =>
+    listTasks(
+      client,
+      names,
+      { filter: toFilter(options), limit, before, characters: summaryLength },
+      (looked) => {
+        terminal.progress(`looked through ${shownNumber(looked)} rows`);
+        return false;
+      },
+    ),
   );
-  const last = tasks.length === limit ? (tasks.at(-1)?.id ?? null) : null;
+  terminal.progress(null);
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ tasks, before: last }, null, 2)}\n`);
+    terminal.write(`${JSON.stringify({ tasks, before: next }, null, 2)}\n`);
     return 0;
   }
   const lines = table(terminal, taskColumns, tasks);
@@ -51,7 +58,7 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
     terminal.write(lines.map((line) => `${line}\n`).join(""));
   if (!terminal.isTerminal) return 0;
   if (tasks.length === 0) terminal.write(before === undefined ? "no tasks\n" : "no more tasks\n");
-  else if (last !== null) terminal.write(coloured(terminal, "grey", `more: --before ${last}\n`));
+  else if (next !== null) terminal.write(coloured(terminal, "grey", `more: --before ${next}\n`));
   return 0;
 }
 

@@ -4,6 +4,7 @@ import { findSource } from "../shared/config/source.js";
 import type { Configuration, ConnectionTarget, Entry } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
+import { readingSettings } from "../tasks/readingSettings.js";
 import { tableExists } from "../tasks/tableExists.js";
 import { embeddedUrl } from "./embeddedUrl.js";
 import { explainFailure } from "./explainFailure.js";
@@ -97,6 +98,7 @@ export async function connectFor(target: ConnectionTarget, command: string): Pro
       default_transaction_isolation: "read committed",
       default_transaction_read_only: "off",
       lock_timeout: "5s",
+      ...readingSettings,
     },
   });
 }

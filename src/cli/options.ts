@@ -2,8 +2,9 @@ import { InvalidArgumentError, Option, type Command } from "commander";
 import { states, type TaskFilter, type TaskState } from "../tasks/filter.js";
 import type { TableOptions } from "./openTable.js";
 
-export const configOption = (): Option =>
-  new Option("-c, --config <file>", "configuration file (default: ./pg_task.json if present)");
+export const configOption = (
+  meaning = "configuration file (default: ./pg_task.json if present)",
+): Option => new Option("-c, --config <file>", meaning);
 
 /** Options of every command about tasks. */
 export interface CommandOptions extends TableOptions {
@@ -11,11 +12,15 @@ export interface CommandOptions extends TableOptions {
 }
 
 export function withTableOptions(command: Command): Command {
+  return withPlaceOptions(command).option("--json", "print JSON");
+}
+
+/** Of a command that is for readers only. */
+export function withPlaceOptions(command: Command): Command {
   return command
     .addOption(configOption())
     .option("-e, --entry <entry>", "which entry: its number, database or key")
-    .option("-t, --table <table>", "which table: its name, or schema.name")
-    .option("--json", "print JSON");
+    .option("-t, --table <table>", "which table: its name, or schema.name");
 }
 
 /** Options that say which tasks. */

@@ -1,5 +1,4 @@
 import { writeSync } from "node:fs";
-import pretty from "pino-pretty";
 import { createLog, type Log } from "../shared/log.js";
 
 export interface OpenLog {
@@ -9,12 +8,13 @@ export interface OpenLog {
 }
 
 /** The process's log on standard output: JSON lines, made readable on a terminal. */
-export function openLog(level: string): OpenLog {
-  const writeLine = process.stdout.isTTY ? prettyLines() : plainLine;
+export async function openLog(level: string): Promise<OpenLog> {
+  const writeLine = process.stdout.isTTY ? await prettyLines() : plainLine;
   return { log: createLog({ level, name: "pg_conf", write: writeLine }), writeLine };
 }
 
-function prettyLines(): (line: string) => void {
+async function prettyLines(): Promise<(line: string) => void> {
+  const { default: pretty } = await import("pino-pretty");
   const stream = pretty({
     colorize: true,
     ignore: "pid",

@@ -1,21 +1,16 @@
 import type { Command } from "commander";
-import {
-  ancestors,
-  children,
-  readTask,
-  type ColumnValue,
-  type WholeTask,
-} from "../tasks/readTask.js";
+import { readChain, type Chain } from "../tasks/chain.js";
+import { readTask, type ColumnValue, type WholeTask } from "../tasks/readTask.js";
 import type { TaskSummary } from "../tasks/summary.js";
 import { exitCode } from "./exitCode.js";
-import { taskColumns } from "./list.js";
+import { summaryLength, taskColumns } from "./list.js";
 import { onTable } from "./openTable.js";
 import type { Run } from "./run.js";
 import { parseId, withTableOptions, type CommandOptions } from "./options.js";
 import { field, printableLine, printableText } from "./screen/printable.js";
 import { table } from "./screen/table.js";
 import { coloured, stateColour, type Terminal } from "./screen/terminal.js";
-import { counted, shownTime } from "./screen/words.js";
+import { counted, shownNumber, shownTime } from "./screen/words.js";
 
 interface ShowOptions extends CommandOptions {
   readonly full?: true;
@@ -24,15 +19,15 @@ interface ShowOptions extends CommandOptions {
 /** Lines and characters of a value that a terminal gets, unless all is asked for. */
 const shownLines = 20;
 const shownCharacters = 4000;
-/** How many children are shown at most. */
-const mostChildren = 20;
+/** How long rows are looked through for what came of a task, in ms. */
+const patienceMs = 3_000;
 
 export function declareShow(program: Command, run: Run): void {
   const command = program
     .command("show")
     .description("show all of a task, with the tasks it came from and those that came from it")
     .argument("<id>", "the task's id", parseId)
-    .option("--full", "long texts in full also on a terminal");
+    .option("--full", "long texts and chains in full also on a terminal");
   withTableOptions(command).action((id: string, options: ShowOptions) =>
     run((terminal) => show(terminal, id, options)),
   );
@@ -42,27 +37,16 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
   const found = await onTable(options, "show", async ({ client, table: names }) => {
     const task = await readTask(client, names, id);
     if (task === null) return null;
-    return {
-      task,
-      parents: await ancestors(client, names, id),
-      children: await children(client, names, id, mostChildren + 1),
-    };
+    const chain = await readChain(client, names, id, { characters: summaryLength, patienceMs });
+    return { task, chain };
   });
   if (found === null) {
     terminal.note(`pg-task: there is no task ${id}\n`);
     return exitCode.notAll;
   }
-  const { task, parents } = found;
-  const followers = found.children.slice(0, mostChildren);
-  const more = found.children.length > mostChildren;
+  const { task, chain } = found;
   if (options.json === true) {
-    const object = {
-      task: Object.fromEntries(task),
-      parents,
-      children: followers,
-      moreChildren: more,
-    };
-    terminal.write(`${JSON.stringify(object, null, 2)}\n`);
+    terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain }, null, 2)}\n`);
     return 0;
   }
   if (!terminal.isTerminal) {
@@ -71,8 +55,7 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
     return 0;
   }
   terminal.write(`${wholeTask(terminal, task, options.full === true).join("\n")}\n`);
-  terminal.write(family(terminal, "came from", parents, false));
-  terminal.write(family(terminal, "led to", followers, more));
+  terminal.write(family(terminal, chain, options.full === true));
   return 0;
 }
 
@@ -123,13 +106,40 @@ export function cutText(text: string, full: boolean): string[] {
   return [...lines, `… ${counted(left, "more character")} (--full shows them)`];
 }
 
-function family(
-  terminal: Terminal,
-  title: string,
-  tasks: readonly TaskSummary[],
-  more: boolean,
-): string {
-  if (tasks.length === 0) return "";
-  const lines = table(terminal, taskColumns, tasks);
-  return `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n${more ? "…\n" : ""}`;
+/** Relatives of each kind that a terminal gets, unless all are asked for, and how far they are set in. */
+const shownRelatives = 20;
+const deepest = 8;
+
+/** From the first ancestor on, each set further in than what it came from. */
+function family(terminal: Terminal, chain: Chain, full: boolean): string {
+  const { ancestors, ancestorsComplete, descendants, descendantsComplete } = chain;
+  const most = full ? Infinity : shownRelatives;
+  const earlier = ancestors.slice(0, most).toReversed();
+  const later = descendants.slice(0, most).map((task): TaskSummary => ({
+    ...task,
+    input: `${"· ".repeat(Math.min(task.depth - 1, deepest))}${task.input}`,
+  }));
+  const hiddenEarlier = moreText(ancestors.length - earlier.length);
+  const hiddenLater = moreText(descendants.length - later.length);
+  return [
+    section(terminal, "came from", [
+      ...(ancestorsComplete ? [] : ["… its first ancestors are left out"]),
+      ...hiddenEarlier,
+      ...rows(terminal, earlier),
+    ]),
+    section(terminal, "led to", [
+      ...rows(terminal, later),
+      ...hiddenLater,
+      ...(descendantsComplete ? [] : ["… there may be others behind those"]),
+    ]),
+  ].join("");
 }
+
+const moreText = (hidden: number): string[] =>
+  hidden === 0 ? [] : [`… ${shownNumber(hidden)} more (--full shows them)`];
+
+const rows = (terminal: Terminal, tasks: readonly TaskSummary[]): string[] =>
+  tasks.length === 0 ? [] : table(terminal, taskColumns, tasks);
+
+const section = (terminal: Terminal, title: string, lines: readonly string[]): string =>
+  lines.length === 0 ? "" : `\n${coloured(terminal, "bold", title)}\n${lines.join("\n")}\n`;

@@ -1,5 +1,5 @@
 import { relative, resolve } from "node:path";
-import { startEmbedded, type EmbeddedServer } from "../embedded/server.js";
+import type { EmbeddedServer } from "../embedded/server.js";
 import {
   explainConfiguration,
   type ControlConnection,
@@ -8,9 +8,9 @@ import {
 import { findSource } from "../shared/config/source.js";
 import { PgTaskError } from "../shared/errors.js";
 import { Supervisor } from "../supervisor/supervisor.js";
-import { WebServer } from "../web/server.js";
 import { FileWatch } from "./fileWatch.js";
 import { openLog, type OpenLog } from "./output.js";
+import { Page } from "./page.js";
 import { Reloading } from "./reloading.js";
 import { ReloadRequest } from "./reloadRequest.js";
 import { StopRequest } from "./stopRequest.js";
@@ -65,7 +65,7 @@ export async function start(options: StartOptions): Promise<number> {
     ...source,
     control: embedding ? notStartedYet : undefined,
   });
-  const output = openLog(valid.configuration.parameters["pg_conf.log"]);
+  const output = await openLog(valid.configuration.parameters["pg_conf.log"]);
   const warn = (message: string): void => output.log.warn(message);
   const requests = { stop: new StopRequest(output.log), reload: new ReloadRequest() };
   const surroundings: Surroundings = {
@@ -107,6 +107,7 @@ async function superviseEmbedded(
   { data, port }: StartOptions,
   surroundings: Surroundings,
 ): Promise<number> {
+  const { startEmbedded } = await import("../embedded/server.js");
   const embedded = await startEmbedded({
     dataDirectory: dataFolder(data ?? defaultData),
     log: surroundings.output.log,
@@ -126,12 +127,8 @@ async function supervise(
   own?: { readonly embedded: EmbeddedServer; readonly url: string },
 ): Promise<number> {
   const supervisor = new Supervisor(explained.configuration, { log, writeLine });
-  const web = new WebServer(explained.configuration, {
-    cluster: supervisor.board,
-    log,
-    version: version(),
-  });
-  void web.run().catch(() => {});
+  const page = new Page({ cluster: supervisor.board, log, version: version() });
+  await page.use(explained.configuration);
   supervisor.once("ready", () => process.send?.("ready"));
   let failure: Error | null = null;
   void own?.embedded.ended.then((how) => {
@@ -145,7 +142,7 @@ async function supervise(
     to: {
       reload: (configuration) => {
         supervisor.reload(configuration);
-        web.reload(configuration);
+        void page.use(configuration);
       },
     },
     log,
@@ -155,7 +152,7 @@ async function supervise(
   void watch?.follow(() => reloading.fileChanged(), ended.signal);
   const reason = (await supervisor.stopped) ?? failure;
   ended.abort();
-  await web.end();
+  await page.end();
   if (reason !== null) throw reason;
   log.info("stopped");
   return 0;

@@ -1,19 +1,16 @@
 import { disconnect } from "../shared/database.js";
 import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
-import { readBacklog, readRecent, type Backlog, type Recent } from "../tasks/backlog.js";
+import { readBacklog, type Backlog } from "../tasks/backlog.js";
 import { readPauses, type Pause } from "../tasks/pauses.js";
-import {
-  countSessions,
-  readCluster,
-  readConnections,
-  readManager,
-  type Process,
-} from "../tasks/processes.js";
-import { connectFor, onEntry } from "./openTable.js";
+import { readCluster, readConnections, readManager, type Process } from "../tasks/processes.js";
+import { readRates, type Rates } from "../tasks/rates.js";
+import { readRowCounts, type RowCounts } from "../tasks/rowCounts.js";
+import { readSessions, type Sessions } from "../tasks/sessions.js";
+import { connectFor, onEntry, type OpenTable } from "./openTable.js";
 
-/** Rows that rates and states are counted in. */
-export const newestRows = 100_000;
+/** Rows that rates are counted in. */
+const newestRows = 100_000;
 /** Entries are asked so many at a time: a connection each. */
 const entriesAtOnce = 5;
 
@@ -29,9 +26,10 @@ export interface TableStatus {
   readonly table: string;
   readonly error: ErrorReport | null;
   readonly manager: Process | null;
-  readonly sessions: { readonly sessions: number; readonly active: number | null } | null;
+  readonly sessions: Pick<Sessions, "sessions" | "running"> | null;
   readonly backlog: Backlog | null;
-  readonly recent: Recent | null;
+  readonly rates: Rates | null;
+  readonly counts: RowCounts | null;
   readonly pauses: readonly Pause[];
 }
 
@@ -76,26 +74,47 @@ async function readClusterStatus({ control }: Configuration, name: string): Prom
 }
 
 async function readTableStatus(configuration: Configuration, entry: Entry): Promise<TableStatus> {
-  const names = { database: entry.target.database, schema: entry.schema, table: entry.table };
   try {
-    return await onEntry(configuration, entry, "status", async ({ client, table }) => ({
-      ...names,
-      error: null,
-      manager: await readManager(client, table),
-      sessions: await countSessions(client, table),
-      backlog: await readBacklog(client, table),
-      recent: await readRecent(client, table, newestRows),
-      pauses: await readPauses(client, table),
-    }));
+    return await onEntry(configuration, entry, "status", (opened) => askTable(opened, newestRows));
   } catch (failure) {
     return {
-      ...names,
+      ...namesOf(entry),
       error: toReport(failure),
       manager: null,
       sessions: null,
       backlog: null,
-      recent: null,
+      rates: null,
+      counts: null,
       pauses: [],
     };
   }
+}
+
+const namesOf = ({
+  target,
+  schema,
+  table,
+}: Entry): Pick<TableStatus, "database" | "schema" | "table"> => ({
+  database: target.database,
+  schema,
+  table,
+});
+
+/** @param newest rows that rates are counted in, at most */
+export async function askTable(
+  { client, table, entry }: OpenTable,
+  newest: number,
+): Promise<TableStatus> {
+  const manager = await readManager(client, table);
+  const { sessions, running } = await readSessions(client, table);
+  return {
+    ...namesOf(entry),
+    error: null,
+    manager,
+    sessions: { sessions, running },
+    backlog: await readBacklog(client, table),
+    rates: await readRates(client, table, newest),
+    counts: await readRowCounts(client, table),
+    pauses: await readPauses(client, table),
+  };
 }

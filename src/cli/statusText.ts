@@ -1,9 +1,13 @@
+import type { Backlog } from "../tasks/backlog.js";
+import type { Count } from "../tasks/count.js";
 import type { Process } from "../tasks/processes.js";
+import type { Ended, Rates } from "../tasks/rates.js";
+import type { RowCounts } from "../tasks/rowCounts.js";
 import { printableLine } from "./screen/printable.js";
 import { coloured, type Terminal } from "./screen/terminal.js";
 import { cut } from "./screen/width.js";
 import { duration, shownNumber, shownTime } from "./screen/words.js";
-import { newestRows, type Status, type TableStatus } from "./statusReading.js";
+import type { Status, TableStatus } from "./statusReading.js";
 
 /** A status as lines, the same for readers and programs; colours and cuts only on a terminal. */
 export function statusLines(terminal: Terminal, status: Status): string[] {
@@ -16,7 +20,7 @@ export function statusLines(terminal: Terminal, status: Status): string[] {
         "bold",
         finish(terminal, `${table.database}  ${table.schema}.${table.table}`),
       ),
-      ...tableLines(table, newestRows).map((line) => finish(terminal, `  ${line}`)),
+      ...tableLines(table).map((line) => finish(terminal, `  ${line}`)),
     ]),
   ];
   return lines;
@@ -43,46 +47,43 @@ function processText({ pid, address, since }: Process): string {
   return `server process ${pid}${from}${since === null ? "" : ` since ${shownTime(since)}`}`;
 }
 
-/** @param newest rows that rates and states were counted in, at most */
-export function tableLines(
-  { error, manager, sessions, backlog, recent, pauses }: TableStatus,
-  newest: number,
-): string[] {
+const count = ({ value, exact }: Count): string => `${exact ? "" : "about "}${shownNumber(value)}`;
+
+export function tableLines(status: TableStatus): string[] {
+  const { error, manager, sessions, backlog, rates, counts, pauses } = status;
   if (error !== null) return [`error      ${error.message}`];
-  const active =
-    sessions === null || sessions.active === null ? "" : `, ${sessions.active} running`;
-  const lines = [
+  return [
     `manager    ${manager === null ? "none" : processText(manager)}`,
-    `sessions   ${sessions?.sessions ?? 0}${active}`,
+    `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
+    ...(backlog === null ? [] : backlogLines(backlog)),
+    ...(rates === null ? [] : [ratesLine(rates)]),
+    ...(counts === null ? [] : [statesLine(counts)]),
+    ...pauses.map(({ group, since, reason }) => {
+      const what = group === null ? "the whole table" : `group ${JSON.stringify(group)}`;
+      return `paused     ${what} since ${shownTime(since)}${reason === null ? "" : `: ${reason}`}`;
+    }),
   ];
-  if (backlog !== null) {
-    const { due, planned, oldestDueMs, oldestDue, nextPlan, rows } = backlog;
-    const oldest =
-      oldestDue === null
-        ? ""
-        : `, the oldest ${oldestDueMs === null ? `since ${oldestDue}` : `for ${duration(oldestDueMs)}`}`;
-    const next = nextPlan === null ? "" : `, the next ${shownTime(nextPlan)}`;
-    lines.push(
-      `due        ${shownNumber(due)}${oldest}`,
-      `planned    ${shownNumber(planned)}${next}`,
-    );
-    if (rows !== null) lines.push(`rows       about ${shownNumber(rows)}`);
-  }
-  if (recent !== null) {
-    const { lastMinute, lastHour, states, looked } = recent;
-    const rate = ({ ended, failed }: typeof lastMinute): string =>
-      `${shownNumber(ended)}${failed === 0 ? "" : ` (${shownNumber(failed)} failed)`}`;
-    const counts = Object.entries(states).map(([state, count]) => `${state} ${shownNumber(count)}`);
-    lines.push(
-      `ended      ${rate(lastMinute)} in the last minute, ${rate(lastHour)} in the last hour`,
-      `states     ${counts.join("  ") || "no rows"}${looked < newest ? "" : ` of the newest ${shownNumber(newest)}`}`,
-    );
-  }
-  for (const { group, since, reason } of pauses) {
-    const what = group === null ? "the whole table" : `group ${JSON.stringify(group)}`;
-    lines.push(
-      `paused     ${what} since ${shownTime(since)}${reason === null ? "" : `: ${reason}`}`,
-    );
-  }
-  return lines;
+}
+
+function backlogLines({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backlog): string[] {
+  const since = oldestDueMs === null ? `since ${oldestDue}` : `for ${duration(oldestDueMs)}`;
+  // Of others that were not looked at, one may be older.
+  const oldest = oldestDue === null ? "" : `, the oldest ${since}${due.exact ? "" : " or longer"}`;
+  const next = nextPlan === null ? "" : `, the next ${shownTime(nextPlan)}`;
+  return [`due        ${count(due)}${oldest}`, `planned    ${count(planned)}${next}`];
+}
+
+const rate = ({ ended, failed }: Ended): string =>
+  `${shownNumber(ended)}${failed === 0 ? "" : ` (${shownNumber(failed)} failed)`}`;
+
+function ratesLine({ lastMinute, lastHour }: Rates): string {
+  return `ended      ${rate(lastMinute)} in the last minute, ${rate(lastHour)} in the last hour`;
+}
+
+function statesLine({ rows, states }: RowCounts): string {
+  const some = Object.entries(states).filter(([, { value, exact }]) => value > (exact ? 0 : 1));
+  const list = some
+    .toSorted(([a], [b]) => a.localeCompare(b))
+    .map(([state, { value }]) => `${state} ${shownNumber(value)}`);
+  return `states     ${rows.exact ? "" : "about "}${list.join("  ") || "no rows"}`;
 }

@@ -2,15 +2,18 @@ import type { Command } from "commander";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { pause } from "../shared/backoff.js";
-import { readBacklog, readRecent } from "../tasks/backlog.js";
 import { readGroups } from "../tasks/groups.js";
 import { listTasks } from "../tasks/listTasks.js";
-import { readPauses } from "../tasks/pauses.js";
-import { countSessions, readManager } from "../tasks/processes.js";
 import { groupColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
-import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "./openTable.js";
-import { wholeNumber, withTableOptions, type CommandOptions } from "./options.js";
+import {
+  chooseEntry,
+  loadForCommand,
+  onEntry,
+  type OpenTable,
+  type TableOptions,
+} from "./openTable.js";
+import { wholeNumber, withPlaceOptions } from "./options.js";
 import type { Run } from "./run.js";
 import { FullScreen } from "./screen/fullScreen.js";
 import { printableLine } from "./screen/printable.js";
@@ -18,9 +21,10 @@ import { table } from "./screen/table.js";
 import { coloured, type Terminal } from "./screen/terminal.js";
 import { cut } from "./screen/width.js";
 import { shownTime } from "./screen/words.js";
+import { askTable } from "./statusReading.js";
 import { tableLines } from "./statusText.js";
 
-interface WatchOptions extends CommandOptions {
+interface WatchOptions extends TableOptions {
   readonly interval: number;
 }
 
@@ -33,13 +37,13 @@ export function declareWatch(program: Command, run: Run): void {
     .command("watch")
     .description("watch a table live on the terminal; q ends it")
     .option("--interval <s>", "seconds between two looks", wholeNumber(1, 3600), 1);
-  withTableOptions(command).action((options: WatchOptions) =>
+  withPlaceOptions(command).action((options: WatchOptions) =>
     run((terminal) => watch(terminal, options)),
   );
 }
 
 async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
-  if (!terminal.canAsk || options.json === true) {
+  if (!terminal.canAsk) {
     throw new PgTaskError(
       "USAGE",
       "expected a terminal to watch on: scripts use pg-task status --json",
@@ -87,29 +91,21 @@ function title(terminal: Terminal, { target, schema, table: name }: Entry): stri
   return coloured(terminal, "bold", cut(printableLine(`${left}  ${right}`), terminal.columns));
 }
 
-async function frame(
-  terminal: Terminal,
-  { client, table: names, entry }: OpenTable,
-): Promise<string[]> {
-  const status = {
-    database: entry.target.database,
-    schema: entry.schema,
-    table: entry.table,
-    error: null,
-    manager: await readManager(client, names),
-    sessions: await countSessions(client, names),
-    backlog: await readBacklog(client, names),
-    recent: await readRecent(client, names, newestRows),
-    pauses: await readPauses(client, names),
-  };
-  const groups = await readGroups(client, names, mostGroups);
+async function frame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
+  const { client, table: names, entry } = opened;
+  const status = await askTable(opened, newestRows);
+  const { groups } = await readGroups(client, names, { limit: mostGroups, ended: false });
   const head = [
     title(terminal, entry),
-    ...tableLines(status, newestRows).map((line) => cut(printableLine(line), terminal.columns)),
+    ...tableLines(status).map((line) => cut(printableLine(line), terminal.columns)),
     "",
     ...(groups.length === 0 ? [] : [...table(terminal, groupColumns, groups), ""]),
   ];
   const room = Math.max(1, terminal.rows - head.length - 1);
-  const tasks = await listTasks(client, names, { filter: {}, limit: room });
+  const { tasks } = await listTasks(client, names, {
+    filter: {},
+    limit: room,
+    characters: terminal.columns,
+  });
   return [...head, ...table(terminal, taskColumns, tasks)];
 }

@@ -8,12 +8,14 @@ import {
 import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
+import { SessionMessages, standingSql, toStanding } from "./sessionMessages.js";
 import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
 import { Wire, type Answer, type Link } from "./wire.js";
 
 /** A connection that can run tasks. */
 export interface OpenConnection {
   readonly wire: Wire;
+  readonly messages: SessionMessages;
   readonly backend: BackendIdentity;
 }
 
@@ -71,11 +73,12 @@ export class Connector {
   }
 
   /**
+   * @param group its settings stand from the beginning, so that they need not be made for its tasks.
    * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or CONNECTION_POOLED as `connect`,
    * CONNECTION_REJECTED when the server does not let a session set itself up, CONNECTION_LOST
    */
-  async open(): Promise<OpenConnection> {
-    const client = await this.#connect();
+  async open(group: string): Promise<OpenConnection> {
+    const client = await this.#connect(group);
     const wire = new Wire(takeOver(client), () => messageLimit(this.#parameters.outputLimit));
     try {
       return await this.#introduce(wire);
@@ -85,18 +88,19 @@ export class Connector {
     }
   }
 
-  async #connect(): ReturnType<typeof connect> {
-    const { target } = this.#parameters;
-    const options = { applicationName: applicationName(this.#parameters) };
+  async #connect(group: string): ReturnType<typeof connect> {
+    const { target, schema, table } = this.#parameters;
+    const options = { applicationName: `${applicationName(this.#parameters)} ${group}` };
+    const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
     // Other attempts may go on beside this one and change it.
     const tried = this.#settings;
     try {
-      return await connect(target, { ...options, settings: tried });
+      return await connect(target, { ...options, settings: { ...own, ...tried } });
     } catch (error) {
       const refused = error instanceof PgTaskError ? sqlState(error.cause) : null;
       if (tried === settings || !settingRefused.has(refused ?? "")) throw error;
       this.#settings = settings;
-      return await connect(target, { ...options, settings });
+      return await connect(target, { ...options, settings: { ...own, ...settings } });
     }
   }
 
@@ -104,7 +108,6 @@ export class Connector {
     const answer = await wire.ask(identitySql);
     this.#expectSuccess(answer);
     const [pid, owner] = answer.rows[0] ?? [];
-    if (Number(pid) !== wire.pid) throw this.#pooled();
     if (typeof owner !== "string") {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
@@ -113,13 +116,21 @@ export class Connector {
       );
     }
     await this.#rehearse(wire);
-    return { wire, backend: { pid: wire.pid, owner } };
+    const [standing = []] = (await wire.ask(standingSql)).rows;
+    const session = { owner, standing: toStanding(standing) };
+    const messages = new SessionMessages(this.#parameters, session);
+    return { wire, messages, backend: { pid: wire.pid, owner } };
   }
 
   /** Tries what every run needs, so that no run fails for it. */
   async #rehearse(wire: Wire): Promise<void> {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
-    const queries = [new SettingsText(this.#parameters).sql(trial), ...resetSql(trial)];
+    const { reset } = this.#parameters;
+    const queries = [
+      new SettingsText(this.#parameters).sql(trial),
+      `SELECT ${reset}()`,
+      ...resetSql(trial),
+    ];
     const answers = await Promise.all(queries.map((text) => wire.ask(text)));
     for (const answer of answers) this.#expectSuccess(answer);
   }
@@ -131,14 +142,6 @@ export class Connector {
     throw new PgTaskError(
       "CONNECTION_REJECTED",
       `the server ${where} did not let a session set itself up: ${message} (SQLSTATE ${code})`,
-    );
-  }
-
-  #pooled(): PgTaskError {
-    return new PgTaskError(
-      "CONNECTION_POOLED",
-      `expected the server itself at ${describeTarget(this.#parameters.target)}, got a connection ` +
-        "whose backend is another one: give the server's own address instead of a pooler's",
     );
   }
 }

@@ -17,8 +17,9 @@ export function formatError(error: ServerError, input: string): string {
 }
 
 /** An error of pg-task's own in the same layout. */
-export function formatOwnError(message: string, input: string): string {
-  return `${line("ERROR", message)}\n${line("STATEMENT", input)}`;
+export function formatOwnError(message: string, input: string, detail?: string): string {
+  const lines = [line("ERROR", message), line("DETAIL", detail), line("STATEMENT", input)];
+  return lines.filter((part) => part !== "").join("\n");
 }
 
 function line(label: string, text: string | undefined): string {

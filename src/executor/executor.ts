@@ -1,7 +1,14 @@
 import type { Log } from "../shared/log.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import type { ExecutorParameters, FromExecutor, Run, RunResult } from "../shared/messages.js";
+import type {
+  ExecutorParameters,
+  FromExecutor,
+  Run,
+  RunResult,
+  ToExecutor,
+} from "../shared/messages.js";
 import { Connector } from "./connection.js";
+import { seekRemote } from "./remote/whereabouts.js";
 import { Session, type SessionEvents } from "./session.js";
 
 /**
@@ -16,8 +23,10 @@ export class Executor {
   readonly #send: (message: FromExecutor) => void;
   readonly #log: Log;
   readonly #sessions = new Map<number, Session>();
-  /** Results that came out in this turn of the event loop. */
+  /** Came out and have not been told. */
   #results: RunResult[] = [];
+  #flushing = false;
+  #timer: NodeJS.Timeout | undefined;
   #stopped: Promise<void> | null = null;
 
   /** @param send gets what the manager is to know */
@@ -31,14 +40,14 @@ export class Executor {
     this.#log = options.log;
   }
 
-  /** Every run that starts from now on has this limit of output. */
-  reconfigure({ outputLimit }: ExecutorParameters): void {
-    this.#parameters.outputLimit = outputLimit;
+  /** Every run that starts from now on goes by these; place and names stay. */
+  reconfigure({ outputLimit, superuser, resetMs }: ExecutorParameters): void {
+    Object.assign(this.#parameters, { outputLimit, superuser, resetMs });
   }
 
-  /** Opens sessions; each answers `opened` or `unopened`. */
-  open(sessions: readonly number[]): void {
-    for (const session of sessions) this.#open(session);
+  /** Opens sessions, most likely for tasks of this group; each answers `opened` or `unopened`. */
+  open(sessions: readonly number[], group: string): void {
+    for (const session of sessions) this.#open(session, group);
   }
 
   /** Gives runs to their sessions, which run them one after another in this order. */
@@ -76,6 +85,19 @@ export class Executor {
     for (const session of sessions) void this.#sessions.get(session)?.stop();
   }
 
+  /** Tells of each of these sessions that awaits an answer when nothing comes for `ms`. */
+  listen(sessions: readonly number[], ms: number): void {
+    for (const session of sessions) void this.#sessions.get(session)?.listen(ms);
+  }
+
+  /** Asks a remote run's own server whether its process is gone; answers `sought`. */
+  async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
+    const { target: own, superuser } = this.#parameters;
+    const warn = (message: string): void => this.#log.warn(message);
+    const gone = await seekRemote(remote, place, { own, superuser, env: process.env, warn });
+    this.#tell({ type: "sought", number, gone });
+  }
+
   /** Makes every run that has not ended come out, by a cancel where it is under way. */
   abort(): void {
     for (const session of this.#sessions.values()) session.abort();
@@ -95,7 +117,7 @@ export class Executor {
     this.#flush();
   }
 
-  #open(id: number): void {
+  #open(id: number, group: string): void {
     if (this.#sessions.has(id)) {
       this.#log.warn({ session: id }, "session to be opened is there already");
       return;
@@ -105,7 +127,8 @@ export class Executor {
       this.#tell({ type: "unopened", session: id, reason: toReport(reason) });
       return;
     }
-    const session = new Session(id, this.#parameters, this.#connector, this.#events(id), this.#log);
+    const connect = () => this.#connector.open(group);
+    const session = new Session(id, this.#parameters, connect, this.#events(id), this.#log);
     this.#sessions.set(id, session);
   }
 
@@ -117,6 +140,7 @@ export class Executor {
       cancel: (id) => this.#tell({ type: "cancel", session, id }),
       started: (id, start) => this.#tell({ type: "started", session, id, start }),
       remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
+      silent: () => this.#tell({ type: "silent", session }),
       lost: (reason) => this.#forget({ type: "lost", session, reason }),
       closed: () => this.#forget({ type: "closed", session }),
     };
@@ -131,10 +155,21 @@ export class Executor {
     this.#results.push(result);
     // Copies of large ones are made one after another, not all at once.
     if (isLarge(result)) this.#flush();
-    else if (this.#results.length === 1) setImmediate(() => this.#flush());
+    else if (this.#sessions.get(result.session)?.idle !== false) this.#flushSoon();
+    else this.#timer ??= setTimeout(() => this.#flush(), gatherMs);
+  }
+
+  /** At the end of this turn of the event loop. */
+  #flushSoon(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    setImmediate(() => this.#flush());
   }
 
   #flush(): void {
+    this.#flushing = false;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
     if (this.#results.length === 0) return;
     const results = this.#results;
     this.#results = [];
@@ -147,6 +182,9 @@ export class Executor {
     this.#send(message);
   }
 }
+
+/** How long results are gathered while their sessions have more to do, in ms. */
+const gatherMs = 2;
 
 /** From so much output on, in characters, a result is sent by itself. */
 const largeOutput = 1 << 20;

@@ -52,7 +52,7 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
           reconfigure(slots.take<ExecutorParameters>(message));
           break;
         case "open":
-          executor?.open(message.sessions);
+          executor?.open(message.sessions, message.group);
           break;
         case "dispatch":
           executor?.dispatch(slots.take<Dispatch>(message)?.runs ?? []);
@@ -71,6 +71,12 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
           break;
         case "drop":
           executor?.drop(message.sessions);
+          break;
+        case "listen":
+          executor?.listen(message.sessions, message.ms);
+          break;
+        case "seek":
+          void executor?.seek(message);
           break;
         case "abort":
           executor?.abort();

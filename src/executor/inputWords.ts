@@ -9,6 +9,9 @@ const startsTransaction = /^(?:BEGIN|START\s+TRANSACTION)\b/i;
 const special =
   /\b(?:abort|begin|call|cluster|commit|concurrently|copy|database|discard|do|end|prepare|reindex|rollback|start|subscription|system|tablespace|transaction|vacuum)\b|\btransaction_/i;
 
+/** What may keep the end of a transaction from being entered as it usually is: another role, limits. */
+const restricting = /\b(?:authorization|role|session_authorization|set_config)\b|_timeout\b/i;
+
 /** Inputs up to this are searched, in characters. */
 const longest = 1 << 16;
 
@@ -17,9 +20,12 @@ export function beginsTransaction(input: string): boolean {
   return startsTransaction.test(afterComments(input));
 }
 
-/** Whether it is sure beforehand how an input leaves its transaction: open, or failed. */
+/**
+ * Whether it is sure beforehand how an input leaves its transaction, open or failed, and likely that
+ * its end is nothing special either.
+ */
 export function isPlain(input: string): boolean {
-  return input.length <= longest && !special.test(input);
+  return input.length <= longest && !special.test(input) && !restricting.test(input);
 }
 
 function afterComments(input: string): string {

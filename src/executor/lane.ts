@@ -4,9 +4,14 @@ import type { Execution, RunOutcome } from "./run.js";
 import { resetSql, stopSql } from "./sessionSql.js";
 import { queryCanceled } from "./verdict.js";
 
-/** How many runs are on the wire at once; when only so few are left, it is filled up again. */
-const mostOnWire = 4;
-const fewOnWire = 2;
+/**
+ * How many runs are on the wire at once: what takes about `wireMs`, within these bounds. When only half
+ * of them are left, it is filled up again.
+ */
+const onWire = { least: 4, most: 16 };
+const wireMs = 8;
+/** How much the newest run counts. */
+const weight = 0.1;
 
 /** How often what a stray cancel, of whomever, has hit is sent again. */
 const mostResets = 10;
@@ -44,6 +49,9 @@ export class Lane {
   /** Whether the last on the wire ends with a guard. */
   #guarded = false;
   #filling = false;
+  /** How long runs take of late, one behind the other, in ms. */
+  #paceMs = wireMs;
+  #lastDoneAt = 0;
   #lost = false;
 
   constructor(wire: Wire, events: LaneEvents) {
@@ -64,7 +72,8 @@ export class Lane {
     if (this.#lost) return false;
     if (this.#onWire.length === 0) return this.idle;
     // So that several leave in one write.
-    this.#filling = this.#onWire.length <= (this.#filling ? mostOnWire - 1 : fewOnWire);
+    const most = Math.min(onWire.most, Math.max(onWire.least, Math.floor(wireMs / this.#paceMs)));
+    this.#filling = this.#onWire.length <= (this.#filling ? most - 1 : most / 2);
     return this.#filling && this.#guarded && execution.chainable && !this.#endangered;
   }
 
@@ -75,6 +84,7 @@ export class Lane {
 
   /** Sends what it takes; `next` is what will be sent behind it as soon as that is taken. */
   send(execution: Execution, next: Execution | null): void {
+    if (this.#onWire.length === 0) this.#lastDoneAt = performance.now();
     this.#onWire.push(execution);
     this.#guarded = next !== null && next.chainable && execution.chainable;
     execution.send(this.#guarded, {
@@ -108,6 +118,9 @@ export class Lane {
   #done(execution: Execution): void {
     if (this.#lost) return;
     this.#onWire.shift();
+    const now = performance.now();
+    this.#paceMs += (now - this.#lastDoneAt - this.#paceMs) * weight;
+    this.#lastDoneAt = now;
     const verdict = execution.verdict();
     const clean = execution.attempt?.clean === true && !execution.endangering;
     const final = verdict === "ended" || verdict === "returned";
@@ -140,16 +153,15 @@ export class Lane {
 
   /** @returns the server's clock before the first reset that succeeded */
   async #renewSession({ needs }: Execution): Promise<string | null> {
-    let open = false;
     for (let attempt = 0; attempt < mostResets; attempt++) {
       // A ROLLBACK of no transaction puts a warning into the server's log.
-      const end = this.#wire.ask(`${open ? "ROLLBACK; " : ""}${stopSql(needs)}`);
+      const rollback = this.#wire.status === "I" ? "" : "ROLLBACK; ";
+      const end = this.#wire.ask(`${rollback}${stopSql(needs)}`);
       const resets = resetSql(needs).map((text) => this.#wire.ask(text));
       const answers = await Promise.all([end, ...resets]);
       const failure = answers.find(({ error }) => error !== null)?.error ?? null;
       if (failure === null) return lastValue(await end);
-      open = answers.at(-1)?.status !== "I";
-      if (!open && failure.code !== queryCanceled) {
+      if (this.#wire.status === "I" && failure.code !== queryCanceled) {
         throw lost(`the session could not be reset: ${failure.message} (SQLSTATE ${failure.code})`);
       }
     }
@@ -159,7 +171,7 @@ export class Lane {
   /** False when it is to be tried again. */
   #tryComeOut(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
     const verdict = execution.verdict();
-    if ((verdict === "again" || verdict === "bare") && loss === null) {
+    if (verdict !== "ended" && verdict !== "returned" && loss === null) {
       execution.renew(verdict);
       return false;
     }

@@ -79,6 +79,8 @@ export class Output {
       case "error":
       case "ready":
       case "skipped":
+      case "value":
+      case "passed":
         break;
     }
   }

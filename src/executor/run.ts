@@ -1,24 +1,37 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
-import { Attempt, type AttemptForm, type AttemptPlace } from "./attempt.js";
+import type { Attempt, AttemptForm } from "./attempt.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
 import { beginsTransaction, isPlain } from "./inputWords.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
+import type { SessionMessages } from "./sessionMessages.js";
 import type { FinishPlace } from "./sessionSql.js";
+import { StepwiseAttempt, type StepwisePlace } from "./stepwiseAttempt.js";
 import {
   judge,
   queryCanceled,
   retrialOf,
   rowChanged,
   type Circumstances,
+  type Retrial,
   type Verdict,
 } from "./verdict.js";
+import { WholeAttempt } from "./wholeAttempt.js";
 import type { ServerError } from "./wireMessages.js";
 
+/**
+ * With less output allowed than this, in bytes, nothing is sent behind an input before it has answered:
+ * the way to us may hold so much of an answer that its end would be committed before we have read more
+ * than is allowed.
+ */
+const leastOutputOfWhole = 16 << 20;
+
 /** Where a run takes place. */
-export interface RunPlace extends AttemptPlace {
+export interface RunPlace extends StepwisePlace {
+  /** For inputs that can be sent whole, null where the server lacks what they need. */
+  readonly messages: SessionMessages | null;
   readonly outputLimit: number;
   /** Where the proof of its effect is entered, null when that is in another database. */
   readonly proof: FinishPlace | null;
@@ -47,6 +60,9 @@ export interface RunEvents {
 export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
+/** Of output that was too large by less than what the way to us holds. */
+const committedMeanwhile = "Its effect had been committed by then.";
+
 /** One execution of one task on one session, in as many attempts as it takes. */
 export class Execution {
   readonly #run: Run;
@@ -56,6 +72,7 @@ export class Execution {
   #events: RunEvents = { begun() {}, endangering() {}, done() {} };
   #attempt: Attempt | null = null;
   #attempts = 0;
+  #stepwise = false;
   #bare = false;
   #exposed = false;
   #timed = false;
@@ -64,7 +81,8 @@ export class Execution {
   constructor(run: Run, place: RunPlace) {
     this.#run = run;
     this.#place = place;
-    this.#plain = run.timeoutMs === 0 && isPlain(run.input);
+    const mayBeWhole = place.outputLimit >= leastOutputOfWhole;
+    this.#plain = mayBeWhole && run.timeoutMs === 0 && !run.save && isPlain(run.input);
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
       place.cancel();
@@ -82,7 +100,7 @@ export class Execution {
   /** Whether it may be on the wire right behind another, and another right behind it. */
   get chainable(): boolean {
     const { whole, begin } = this.#form();
-    return whole && begin && !this.#run.save;
+    return whole && begin;
   }
 
   /** What this run needs of its session's reset. */
@@ -102,6 +120,7 @@ export class Execution {
 
   /** The answer to a cancel. */
   cancelled(): void {
+    this.#place.wire.resume();
     this.#cancellation.answered();
   }
 
@@ -145,10 +164,8 @@ export class Execution {
     this.#events = events;
     this.#exposed = false;
     this.#attempts += 1;
-    const output = new Output(this.#run.format, this.#place.outputLimit, () =>
-      this.#cancellation.request("output"),
-    );
-    this.#attempt = new Attempt(this.#run, this.#place, {
+    const output = new Output(this.#run.format, this.#place.outputLimit, () => this.#overflow());
+    const options = {
       output,
       form: this.#form(),
       events: {
@@ -157,7 +174,13 @@ export class Execution {
         endangered: () => this.#cancellation.underWay,
         done: () => events.done(),
       },
-    });
+    };
+    const { wire } = this.#place;
+    const messages = this.#whole;
+    this.#attempt =
+      messages === null
+        ? new StepwiseAttempt(this.#run, this.#place, options)
+        : new WholeAttempt(this.#run, { wire, messages }, options);
     this.#attempt.send(chained);
   }
 
@@ -171,10 +194,11 @@ export class Execution {
     return { reason, exposed: this.#exposed, attempts: this.#attempts };
   }
 
-  /** It is to be tried again, without BEGIN and proof where that is the verdict. */
-  renew(verdict: "again" | "bare"): void {
-    if (verdict === "again") return;
-    this.#bare = true;
+  /** It is to be tried again. */
+  renew(retrial: Retrial): void {
+    if (retrial === "again") return;
+    this.#stepwise = true;
+    this.#bare = retrial === "bare";
     this.#attempts = 0;
   }
 
@@ -204,10 +228,15 @@ export class Execution {
     };
   }
 
+  /** What it is sent whole with, null when it is sent step by step. */
+  get #whole(): SessionMessages | null {
+    return this.#plain && !this.#stepwise ? this.#place.messages : null;
+  }
+
   #form(): AttemptForm {
     const proof = this.#run.atomic && !this.#bare ? this.#place.proof : null;
     const begin = proof !== null && (this.#plain || !beginsTransaction(this.#run.input));
-    return { whole: this.#plain, begin, proof };
+    return { whole: this.#whole !== null, begin, proof };
   }
 
   #begun(): void {
@@ -218,10 +247,18 @@ export class Execution {
     this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
   }
 
+  /** The server is kept from coming to the end of what is too much, until it has been cancelled. */
+  #overflow(): void {
+    this.#cancellation.request("output");
+    if (this.#cancellation.underWay) this.#place.wire.pause();
+  }
+
   #errorText(attempt: Attempt): string | null {
     const { input } = this.#run;
     const { failure } = attempt.output;
-    if (failure !== null) return formatOwnError(failure, input);
+    if (failure !== null) {
+      return formatOwnError(failure, input, attempt.committed ? committedMeanwhile : undefined);
+    }
     const { inputError, finishError, endError } = attempt;
     if (inputError === null && finishError?.code === rowChanged) {
       return formatOwnError(

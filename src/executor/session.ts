@@ -1,7 +1,7 @@
 import type { Log } from "../shared/log.js";
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
 import type { BackendIdentity, ExecutorParameters, Run, RunResult } from "../shared/messages.js";
-import type { Connector, OpenConnection } from "./connection.js";
+import type { OpenConnection } from "./connection.js";
 import { Lane } from "./lane.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
 import { Execution } from "./run.js";
@@ -18,6 +18,8 @@ export interface SessionEvents {
   started(id: string, start: string): void;
   /** A remote task runs in this process of its own server. */
   remote(id: string, pid: number): void;
+  /** Nothing came of the server for a while, though an answer is awaited. */
+  silent(): void;
   lost(reason: ErrorReport): void;
   closed(): void;
 }
@@ -55,6 +57,7 @@ export class Session {
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
   readonly #settings: SettingsText;
   readonly #waited = new WeakSet<Work>();
+  #listening = false;
   #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
   #end: (loss: PgTaskError | null) => void = () => {};
@@ -64,7 +67,7 @@ export class Session {
   constructor(
     id: number,
     parameters: ExecutorParameters,
-    connector: Connector,
+    connect: () => Promise<OpenConnection>,
     events: SessionEvents,
     log: Log,
   ) {
@@ -73,7 +76,12 @@ export class Session {
     this.#parameters = parameters;
     this.#settings = new SettingsText(parameters);
     this.#events = events;
-    this.#ended = this.#live(connector);
+    this.#ended = this.#live(connect);
+  }
+
+  /** Whether it has nothing to do. */
+  get idle(): boolean {
+    return this.#queue.length === 0 && this.#early.length === 0 && this.#underWay().length === 0;
   }
 
   /** Queues a run. False when the session takes no more: then nothing happens. */
@@ -114,6 +122,15 @@ export class Session {
     this.#pump();
   }
 
+  /** Tells when nothing comes of the server for `ms`, though it has something to run. */
+  async listen(ms: number): Promise<void> {
+    if (this.#connection === null || this.#listening) return;
+    this.#listening = true;
+    const silent = await this.#connection.wire.silent(ms);
+    this.#listening = false;
+    if (silent && this.#underWay().length > 0) this.#events.silent();
+  }
+
   /** Returns what waits, and cancels what runs. */
   abort(): void {
     this.recall();
@@ -135,10 +152,10 @@ export class Session {
     await this.#ended;
   }
 
-  async #live(connector: Connector): Promise<void> {
+  async #live(connect: () => Promise<OpenConnection>): Promise<void> {
     let connection: OpenConnection;
     try {
-      connection = await connector.open();
+      connection = await connect();
     } catch (error) {
       this.#failOpening(error);
       return;
@@ -232,12 +249,13 @@ export class Session {
   }
 
   #prepare(home: OpenConnection, run: Run): Work {
-    const { schema, table, outputLimit, finish } = this.#parameters;
-    const { wire, backend } = home;
+    const { schema, table, outputLimit, finish, ledgers } = this.#parameters;
+    const { wire, messages, backend } = home;
     if (run.remote === null) {
+      const settings = this.#settings;
       const cancel = () => this.#events.cancel(run.id);
       const proof = { finish, owner: backend.owner };
-      return new Execution(run, { wire, settings: this.#settings, outputLimit, proof, cancel });
+      return new Execution(run, { wire, messages, settings, outputLimit, proof, cancel });
     }
     const { target: own, superuser, resetMs } = this.#parameters;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
@@ -247,6 +265,7 @@ export class Session {
       schema,
       table,
       outputLimit,
+      ledger: ledgers[run.ledger - 1] ?? ledgers[0],
       resetMs,
       log: this.#log,
       begun: (start) => this.#begun(work, start),

@@ -72,7 +72,7 @@ export function finishSql(run: Pick<Run, "id" | "take" | "ledger">, place: Finis
   return (
     "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
     "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; " +
-    `SELECT CASE WHEN pg_catalog.txid_current_if_assigned() IS NULL THEN NULL ELSE ${call} END`
+    `SELECT ${call}`
   );
 }
 

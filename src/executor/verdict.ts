@@ -3,10 +3,16 @@ import type { CancelReason } from "./cancellation.js";
 import type { ServerError } from "./wireMessages.js";
 
 /**
- * What becomes of a run after an attempt: it has ended, it goes back as if it had never been run, it
- * is tried again, it is tried again as it is, without BEGIN and proof.
+ * How a run is tried again: as before, step by step, which stands more of what an input may do to its
+ * transaction, or as it is, without BEGIN and proof.
  */
-export type Verdict = "ended" | "returned" | "again" | "bare";
+export type Retrial = "again" | "stepwise" | "bare";
+
+/**
+ * What becomes of a run after an attempt: it has ended, it goes back as if it had never been run, or
+ * it is tried again.
+ */
+export type Verdict = "ended" | "returned" | Retrial;
 
 export const queryCanceled = "57014";
 
@@ -54,15 +60,20 @@ export function judge(attempt: Attempt, circumstances: Circumstances): Verdict {
 export function retrialOf(
   attempt: Attempt,
   { reason, exposed, attempts }: Circumstances,
-): "again" | "bare" | null {
+): Retrial | null {
   const error = firstError(attempt);
   if (error === null || attempt.output.failure !== null || attempt.endedOne) return null;
+  const { whole } = attempt.form;
+  const ours = attempt.inputError === null && attempt.form.proof !== null;
   if (error.code === queryCanceled) {
-    return exposed && reason === null && attempts < mostMisses ? "again" : null;
+    if (exposed && reason === null && attempts < mostMisses) return "again";
+    // A limit that the task has set.
+    return whole && ours ? "stepwise" : null;
   }
   if (isNotWrappable(attempt)) return "bare";
-  const ours = attempt.inputError === null && attempt.form.proof !== null;
-  return ours && conflicts.has(error.code) && attempts < mostConflicts ? "again" : null;
+  if (ours && conflicts.has(error.code) && attempts < mostConflicts) return "again";
+  const refused = attempt.finishError !== null && error.code !== rowChanged;
+  return whole && ours && refused ? "stepwise" : null;
 }
 
 function firstError({ inputError, finishError, endError }: Attempt): ServerError | null {

@@ -1,10 +1,11 @@
 import type { Duplex } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
 import { Frames } from "./frames.js";
+import type { Block } from "./sessionMessages.js";
 import {
   decodeMessage,
   encodeCopyFail,
-  encodeGuard,
+  firstColumn,
   MessageCode,
   queryLength,
   sync,
@@ -29,10 +30,11 @@ interface PendingAnswer {
   readonly receive: Receive;
   readonly kind: "query" | "guard" | "sync";
   readonly lost: ((reason: PgTaskError) => void) | null;
+  /** How many of a guard's commands are unanswered. */
+  commands: number;
 }
 
-/** Commands that can be guards, with their messages. */
-const guards = { BEGIN: encodeGuard("BEGIN"), "DISCARD ALL": encodeGuard("DISCARD ALL") };
+const passed: WireEvent = { type: "passed" };
 
 /** A connection that is logged in and idle, which nobody else reads. */
 export interface Link {
@@ -59,11 +61,14 @@ export class Wire {
   readonly pid: number;
   /** Why the connection ended; resolves once it has, for whatever reason. */
   readonly ended: Promise<PgTaskError>;
+  /** Of the transaction, as the server said last. */
+  #status: TransactionStatus = "I";
   readonly #stream: Duplex;
   #pending: PendingAnswer[] = [];
   /** What leaves at the end of this turn, and how many bytes it is. */
   #outgoing: (string | Buffer)[] = [];
   #outgoingBytes = 0;
+  #receivedBytes = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
   #over = false;
@@ -81,27 +86,32 @@ export class Wire {
     stream.once("close", () => this.#finish());
   }
 
+  /** Whether a transaction is open, or has failed, as the server said last. */
+  get status(): TransactionStatus {
+    return this.#status;
+  }
+
   /** Sends a query. On a connection that has ended, or ends before the answer, nothing is heard. */
   send(text: string, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "query", lost: null });
+    this.#pending.push({ receive, kind: "query", lost: null, commands: 0 });
     this.#queue(text, queryLength(text));
   }
 
   /**
-   * Sends a command; when it fails, what is on the wire behind it by then is answered by `skipped`.
-   * Its answer may wait in the server until something else is sent.
+   * Sends commands; when one fails, what is on the wire behind it by then is answered by `skipped`.
+   * The answer may wait in the server until it is asked for, or a query is sent.
    */
-  guard(command: keyof typeof guards, receive: Receive): void {
+  guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "guard", lost: null });
-    this.#queue(guards[command], guards[command].length);
+    this.#pending.push({ receive, kind: "guard", lost: null, commands });
+    this.#queue(bytes, bytes.length);
   }
 
   /** Makes the server answer the guards before it, and skip no further. */
   sync(receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "sync", lost: null });
+    this.#pending.push({ receive, kind: "sync", lost: null, commands: 0 });
     this.#queue(sync, sync.length);
   }
 
@@ -123,12 +133,32 @@ export class Wire {
         else if (event.type === "error") error = event.error;
         else if (event.type === "ready") resolve({ rows, error, status: event.status });
       };
-      this.#pending.push({ receive, kind: "query", lost: reject });
+      this.#pending.push({ receive, kind: "query", lost: reject, commands: 0 });
       this.#queue(text, queryLength(text));
     });
     // Of several answers that are lost together the first ends the wait for them all.
     answer.catch(() => {});
     return answer;
+  }
+
+  /** Resolves after `ms`: whether an answer is awaited, and nothing at all has come in that time. */
+  async silent(ms: number): Promise<boolean> {
+    const received = this.#receivedBytes;
+    await new Promise<void>((resolve) => void setTimeout(resolve, ms).unref());
+    // What came while this thread was busy is read in the next round of its event loop.
+    for (let round = 0; round < 2; round += 1)
+      await new Promise((resolve) => setImmediate(resolve));
+    const awaits = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
+    return awaits && this.#receivedBytes === received;
+  }
+
+  /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
   }
 
   /** Says goodbye to the server; resolves when the connection is closed. */
@@ -167,6 +197,7 @@ export class Wire {
   }
 
   #read(frames: Frames, chunk: Buffer): void {
+    this.#receivedBytes += chunk.length;
     try {
       frames.push(chunk);
     } catch (error) {
@@ -181,6 +212,8 @@ export class Wire {
       this.#stream.write(encodeCopyFail("COPY FROM STDIN is not supported"));
       return;
     }
+    const pending = this.#pending[0];
+    if (pending?.kind === "guard" && this.#guardAnswer(pending, code, body)) return;
     const event = decodeMessage(code, body, whole);
     if (event === null) return;
     if (event.type === "error" && event.error.severity !== "ERROR") {
@@ -188,12 +221,24 @@ export class Wire {
       this.destroy(lost(event.error.message));
       return;
     }
-    const pending = this.#pending[0];
     if (pending === undefined) throw new Error(`an unasked message of type ${code}`);
-    if (event.type === "ready") this.#pending.shift();
-    else if (pending.kind === "guard" && event.type === "error") this.#skip();
-    else if (pending.kind === "guard" && event.type === "commandComplete") this.#pending.shift();
+    if (event.type === "ready") {
+      this.#status = event.status;
+      this.#pending.shift();
+    } else if (pending.kind === "guard" && event.type === "error") this.#skip();
     pending.receive(event);
+  }
+
+  /** True for what a guard that succeeds is answered. */
+  #guardAnswer(guard: PendingAnswer, code: number, body: Buffer): boolean {
+    if (code === MessageCode.dataRow) guard.receive({ type: "value", bytes: firstColumn(body) });
+    else if (code === MessageCode.commandComplete) {
+      guard.commands -= 1;
+      if (guard.commands > 0) return true;
+      this.#pending.shift();
+      guard.receive(passed);
+    } else return false;
+    return true;
   }
 
   /** A guard has failed: it and all that is before the next sync get one more answer. */
@@ -206,7 +251,7 @@ export class Wire {
       const { status } = event;
       for (const each of skipped) each.receive({ type: "skipped", status });
     };
-    this.#pending.unshift({ receive, kind: "sync", lost: null });
+    this.#pending.unshift({ receive, kind: "sync", lost: null, commands: 0 });
   }
 
   #finish(): void {

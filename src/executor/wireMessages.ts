@@ -28,7 +28,7 @@ export type TransactionStatus = "I" | "T" | "E";
 
 /**
  * What an answer consists of. The last of a query's is `ready`, or `skipped` when the server passed it
- * over; of a guard's `commandComplete` or, after its `error`, `skipped`.
+ * over; of a guard's `passed` or, after its `error`, `skipped`.
  */
 export type WireEvent =
   | { readonly type: "rowDescription"; readonly columns: readonly Column[] }
@@ -41,6 +41,10 @@ export type WireEvent =
   | { readonly type: "emptyQuery" }
   | { readonly type: "error"; readonly error: ServerError }
   | { readonly type: "ready"; readonly status: TransactionStatus }
+  /** The first column of a guard's row in binary format, valid only during the call; null for NULL. */
+  | { readonly type: "value"; readonly bytes: Buffer | null }
+  /** All commands of a guard have succeeded. */
+  | { readonly type: "passed" }
   | { readonly type: "skipped"; readonly status: TransactionStatus };
 
 /** The server's message types that matter here, by their byte. */
@@ -121,20 +125,53 @@ export function encodeCopyFail(text: string): Buffer {
   return message;
 }
 
-/** The extended protocol's messages for one command without parameters: after an error in it the server skips all until `sync`. */
-export function encodeGuard(command: string): Buffer {
-  const text = Buffer.from(command);
-  return Buffer.concat([
-    Buffer.from([0x50, 0, 0, 0, text.length + 8, 0]),
-    text,
-    Buffer.from([0, 0, 0]),
-    Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
-    Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]),
-  ]);
+/** A statement of the extended protocol, whose parameters have these types. */
+export function encodeParse(statement: string, types: readonly number[] = []): Buffer {
+  const length = 8 + Buffer.byteLength(statement) + 4 * types.length;
+  const message = begin(0x50, length);
+  let end = 6 + message.write(`\0${statement}\0`, 5) - 1;
+  end = message.writeUInt16BE(types.length, end);
+  for (const type of types) end = message.writeUInt32BE(type, end);
+  return message;
+}
+
+/** Its parameters, as text; values come back in binary format. */
+export function encodeBind(values: readonly string[] = []): Buffer {
+  const bytes = values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value), 0);
+  const message = begin(0x42, 14 + bytes);
+  message.fill(0, 5, 9);
+  let end = message.writeUInt16BE(values.length, 9);
+  for (const value of values) {
+    const length = message.write(value, end + 4);
+    message.writeUInt32BE(length, end);
+    end += 4 + length;
+  }
+  message.writeUInt32BE(0x0001_0001, end);
+  return message;
+}
+
+/** Runs it to its end. */
+export function encodeExecute(): Buffer {
+  return Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
+}
+
+/** One command of the extended protocol, without parameters. */
+export function encodeCommand(command: string): Buffer {
+  return Buffer.concat([encodeParse(command), encodeBind(), encodeExecute()]);
 }
 
 /** Ends what a failed guard makes the server skip; answered by `ready`. */
 export const sync = Buffer.from([0x53, 0, 0, 0, 4]);
+
+/** Makes the server send what it has answered so far. */
+export const flush = Buffer.from([0x48, 0, 0, 0, 4]);
+
+function begin(code: number, length: number): Buffer {
+  const message = Buffer.allocUnsafe(length + 1);
+  message[0] = code;
+  writeLength(length, message, 1);
+  return message;
+}
 
 function writeText(code: number, text: string, into: Buffer, offset: number): number {
   const end = offset + 5 + into.write(text, offset + 5);
@@ -162,6 +199,29 @@ function decodeStatus(body: Buffer): TransactionStatus {
   const status = String.fromCharCode(body.readUInt8(0));
   if (status === "I" || status === "T" || status === "E") return status;
   throw new Error(`unknown transaction status ${JSON.stringify(status)}`);
+}
+
+/** The first column of a row. */
+export function firstColumn(body: Buffer): Buffer | null {
+  const length = body.readInt32BE(2);
+  return length === -1 ? null : body.subarray(6, 6 + length);
+}
+
+/** From 1970 to 2000, the epoch of the server's binary format. */
+const epochMs = 946_684_800_000;
+
+/** The second that was last written, and its text up to the point: most times are of the same one. */
+const written = { second: NaN, text: "" };
+
+/** A timestamptz in binary format, as ISO 8601 text in UTC with microseconds. */
+export function decodeTimestamp(bytes: Buffer): string {
+  const us = bytes.readInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4);
+  const second = Math.floor(us / 1e6);
+  if (second !== written.second) {
+    written.second = second;
+    written.text = new Date(second * 1000 + epochMs).toISOString().slice(0, 20);
+  }
+  return `${written.text}${String(us - second * 1e6).padStart(6, "0")}Z`;
 }
 
 function decodeDataRow(body: Buffer): WireEvent {

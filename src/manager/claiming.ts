@@ -6,6 +6,7 @@ import type { Outbox } from "./outbox.js";
 import { Places } from "./places.js";
 import type { RunTimes } from "./runTimes.js";
 import type { AssignedRun, OfferedSession } from "./session.js";
+import { Refusals } from "./refusals.js";
 import type { Sessions } from "./sessions.js";
 import {
   claim,
@@ -16,6 +17,7 @@ import {
   type Place,
 } from "./sql/claim.js";
 import type { TaskTable } from "./table.js";
+import type { Tracing } from "./tracing.js";
 
 /** Before every task of a group. */
 const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -53,11 +55,13 @@ export class Claiming {
   readonly #outbox: Outbox;
   readonly #ledgers: Ledgers;
   readonly #runTimes: RunTimes;
+  readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
   /** How many sessions are left to run dry, for tasks that must be alone in theirs. */
   #reserved = 0;
+  readonly #refusals: Refusals;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -66,6 +70,7 @@ export class Claiming {
     readonly outbox: Outbox;
     readonly ledgers: Ledgers;
     readonly runTimes: RunTimes;
+    readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -74,10 +79,17 @@ export class Claiming {
     this.#outbox = options.outbox;
     this.#ledgers = options.ledgers;
     this.#runTimes = options.runTimes;
+    this.#tracing = options.tracing ?? null;
     this.#log = options.log;
+    this.#refusals = new Refusals(options.log);
   }
 
-  /** Ids of due tasks that are not looked at. */
+  /** Ids of due tasks that are not looked at, for whatever reason. */
+  get passedOver(): readonly string[] {
+    return [...this.#locked, ...this.#refusals.ids];
+  }
+
+  /** Those of them that somebody has locked. */
   get locked(): readonly string[] {
     return this.#locked;
   }
@@ -108,7 +120,9 @@ export class Claiming {
     // What is to start first may be on its way back, or a pause be due: the next turn sees to it.
     while (!this.#outbox.holdsUpAny) {
       const most = Math.min(room.fetch, room.limit - claimed);
-      const plan = this.#plan(most, start, room.lookAhead);
+      const plan = this.#refusals.careful
+        ? this.#planOne(start)
+        : this.#plan(most, start, room.lookAhead);
       if (plan === null) break;
       const busy = this.#sessions.busy;
       const outcome = await this.#send(client, plan);
@@ -117,7 +131,9 @@ export class Claiming {
       locked += outcome.locked.length;
       start -= Math.max(0, this.#sessions.busy - busy);
       more = outcome.more;
-      if (outcome.claimed.length === 0 || claimed >= room.limit) break;
+      // Sessions that were filled up have little room again by now: not worth another statement.
+      const filled = plan.offered.length === 0 && outcome.claimed.length < most;
+      if (filled || outcome.claimed.length === 0 || claimed >= room.limit) break;
     }
     more = Math.min(room.lookAhead, more + this.#groups.startable);
     return { claimed, more, gone: [...gone], locked };
@@ -126,17 +142,25 @@ export class Claiming {
   #plan(most: number, start: number, lookAhead: number): Plan | null {
     const offered = this.#sessions.offer(Math.min(most, start));
     if (offered.length > 0) {
-      const plan = this.#planStarts(offered, lookAhead);
+      const plan = this.#planStarts(offered, lookAhead, most);
       if (plan !== null) return plan;
       this.#sessions.withdraw(offered);
     }
     const behind = most > 0 ? this.#planBehind(most) : null;
     if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
-    return this.#planStarts([], lookAhead);
+    return this.#planStarts([], lookAhead, most);
   }
 
-  /** One task for each free session. */
-  #planStarts(offered: readonly OfferedSession[], lookAhead: number): Plan | null {
+  /** A single task, so that it is known which one the server refuses. */
+  #planOne(start: number): Plan | null {
+    const offered = this.#sessions.offer(Math.min(1, start));
+    const plan = offered.length > 0 ? this.#planStarts(offered, 0, 1) : null;
+    if (plan === null) this.#sessions.withdraw(offered);
+    return plan;
+  }
+
+  /** One task for each free session, and more behind it when all are expected to be short. */
+  #planStarts(offered: readonly OfferedSession[], lookAhead: number, most: number): Plan | null {
     const kept = offered.flatMap((session) => session.kept ?? []);
     const chosen = new Set<Group>();
     for (const { hash } of kept) {
@@ -154,12 +178,39 @@ export class Claiming {
         break;
     }
     if (chosen.size === 0) return null;
-    const look = offered.length + lookAhead;
-    const mosts = mostOfEach([...chosen], look);
-    const places = offered.flatMap(({ owner, pid, kept: stays }) =>
+    const fronts = offered.flatMap(({ owner, pid, kept: stays }) =>
       stays === null ? { owner, pid, front: true } : [],
     );
+    const behind = kept.length > 0 ? [] : this.#behindFronts(offered, ranked, most - fronts.length);
+    for (const group of ranked) chosen.add(group);
+    const places = [...fronts, ...behind];
+    const look = offered.length + behind.length + lookAhead;
+    const mosts = mostOfEach([...chosen], look);
     return this.#request(offered, places, kept, look, mosts, null);
+  }
+
+  /** Places behind tasks that start now; the groups whose tasks may come there are added to `ranked`. */
+  #behindFronts(offered: readonly OfferedSession[], ranked: Group[], most: number): Place[] {
+    const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
+    const places = new Places(sessions, this.#runTimes);
+    if (offered.length === 0 || !ranked.every(({ hash }) => places.suits(hash))) return [];
+    const expected = ranked.map(({ hash }) => this.#runTimes.expected(hash) ?? Infinity);
+    const slowest = ranked[expected.indexOf(Math.max(...expected))];
+    if (slowest === undefined) return [];
+    const behind: Place[] = [];
+    for (let taken = 0; behind.length < most; taken += 1) {
+      const place = places.behindAny(slowest.hash);
+      if (place === null) break;
+      // The first of each session is its front.
+      if (taken >= offered.length) behind.push(place);
+    }
+    while (ranked.length < offered.length + behind.length) {
+      const { best } = this.#groups;
+      if (best === null || !places.suits(best.hash)) break;
+      const group = this.#groups.next();
+      if (group !== null) ranked.push(group);
+    }
+    return behind;
   }
 
   /**
@@ -236,14 +287,30 @@ export class Claiming {
       const { hash, running } = group;
       return { hash, running, max, id, most, places: own?.get(group) ?? null };
     });
-    return { offered, chosen, groups, places, kept, look, except: this.#locked };
+    return {
+      offered,
+      chosen,
+      groups,
+      places,
+      kept,
+      look,
+      except: this.passedOver,
+      traced: this.#tracing !== null,
+    };
   }
 
   async #send(client: Client, plan: Plan): Promise<Claim> {
+    const since = this.#tracing?.now() ?? 0;
     try {
       const outcome = await claim(client, this.#table, plan);
+      this.#tracing?.claimed(outcome.claimed, since);
       this.#settle(plan, outcome);
+      this.#refusals.passed(outcome.claimed);
       return outcome;
+    } catch (error) {
+      const locked = this.#refusals.take(error, plan.chosen);
+      if (locked === null) throw error;
+      return { claimed: [], gone: [], locked, heads: [], more: 0, alone: 0 };
     } finally {
       for (const { group } of plan.chosen) this.#groups.release(group);
       this.#sessions.withdraw(plan.offered);
@@ -254,20 +321,25 @@ export class Claiming {
     this.#locked.push(...outcome.locked.map(({ id }) => id));
     this.#reserved = outcome.alone;
     this.#settleHeads(plan, outcome);
-    const fronts = new Set(plan.places.flatMap((place) => (place.front ? place.owner : [])));
-    for (const { owner } of plan.kept) fronts.add(owner);
     const runs: AssignedRun[] = [];
     /** Claimed while something came that has to be written before they start. */
     const early: DueTask[] = [];
     const owners = new Map<string, string>();
-    for (const { owner, ...task } of outcome.claimed) {
+    // What starts at once is the first that its session gets.
+    const fronts = outcome.claimed.filter(({ front }) => front);
+    const others = outcome.claimed.filter(({ front }) => !front);
+    for (const task of [...fronts, ...others]) {
+      const { owner } = task;
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
       owners.set(task.id, owner);
-      const session = this.#sessions.numberOf(owner);
       if (this.#outbox.holdsUp(task.hash)) early.push(task);
-      else runs.push({ ...task, session, shown: fronts.has(owner), ledger: this.#ledgers.next() });
+      else {
+        const session = this.#sessions.numberOf(owner);
+        runs.push({ task, session, shown: task.front, ledger: this.#ledgers.next() });
+      }
     }
-    for (const { id, hash, max } of [...early, ...this.#sessions.assign(runs)]) {
+    const missed = this.#sessions.assign(runs).map(({ task }) => task);
+    for (const { id, hash, max } of [...early, ...missed]) {
       this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
     }
     this.#sessions.settle(plan.offered);

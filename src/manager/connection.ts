@@ -27,6 +27,7 @@ const pinned: StartupSettings = {
   enable_hashjoin: "off",
   enable_mergejoin: "off",
   jit: "off",
+  plan_cache_mode: "force_generic_plan",
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 2,
   tcp_keepalives_count: 3,
@@ -83,10 +84,15 @@ export async function tryLock(client: Client, tableOid: number): Promise<boolean
   return rows[0]?.locked === true;
 }
 
+/** Gives the table's lock up. */
+export async function unlock(client: Client, tableOid: number): Promise<void> {
+  await client.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.manager, tableOid | 0]);
+}
+
 /** Hears the wake-ups of the table, and of its pauses, as notifications. */
 export async function listen(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ channel: string }>(
-    "SELECT concat('pg_task_', to_regclass(name)::oid) AS channel FROM unnest($1::text[]) AS n(name)",
+    "SELECT concat('pg_task_', to_regclass(name)::oid) AS channel FROM unnest($1::text[]) AS n(name) WHERE to_regclass(name) IS NOT NULL",
     [[table.qualified, table.pauses]],
   );
   for (const { channel } of rows) await client.query(`LISTEN ${identifier(channel)}`);

@@ -10,6 +10,7 @@ import type {
   ExecutorParameters,
   ExecutorThreadData,
   FromExecutor,
+  RemotePlace,
   Run,
   ToExecutor,
 } from "../shared/messages.js";
@@ -40,7 +41,7 @@ export interface ExecutorEvents {
 }
 
 /** What an executor says of its sessions. */
-export type SessionMessage = Exclude<FromExecutor, { type: "hello" | "log" }>;
+export type SessionMessage = Exclude<FromExecutor, { type: "hello" | "log" | "sought" }>;
 
 export interface ExecutorsOptions {
   readonly parameters: () => ExecutorParameters;
@@ -64,6 +65,12 @@ export class Executors {
   readonly #threads = new Set<ExecutorThread>();
   #pool: Piscina | null = null;
   #started = 0;
+  /** Questions about remote runs that threads have not answered. */
+  readonly #seeking = new Map<
+    number,
+    { thread: ExecutorThread; answer: (gone: boolean | null) => void }
+  >();
+  #questions = 0;
 
   constructor(options: ExecutorsOptions) {
     this.#options = options;
@@ -107,6 +114,20 @@ export class Executors {
 
   tell(thread: ExecutorThread, message: ToExecutor): void {
     thread.port.postMessage(message);
+  }
+
+  /** Asks a remote run's own server whether its process is gone; null when that is not to be known. */
+  async seek(run: {
+    readonly remote: string;
+    readonly place: RemotePlace;
+  }): Promise<boolean | null> {
+    const [thread = this.start()] = this.#threads;
+    const number = (this.#questions += 1);
+    const answer = new Promise<boolean | null>((resolve) =>
+      this.#seeking.set(number, { thread, answer: resolve }),
+    );
+    this.tell(thread, { type: "seek", number, remote: run.remote, place: run.place });
+    return await answer;
   }
 
   /** Ends all threads in order, then the pool: no thread is left when it resolves. */
@@ -169,7 +190,13 @@ export class Executors {
   #receive(thread: ExecutorThread, message: FromExecutor): void {
     if (message.type === "hello") thread.threadId = message.threadId;
     else if (message.type === "log") this.#options.writeLine(message.line);
+    else if (message.type === "sought") this.#found(message.number, message.gone);
     else this.#options.events.message(thread, message);
+  }
+
+  #found(number: number, gone: boolean | null): void {
+    this.#seeking.get(number)?.answer(gone);
+    this.#seeking.delete(number);
   }
 
   /** Ends a thread that answers no more; its connections end with it. */
@@ -190,6 +217,9 @@ export class Executors {
   #ended(thread: ExecutorThread, error: unknown): void {
     if (!this.#threads.delete(thread)) return;
     thread.port.close();
+    for (const [number, seeking] of this.#seeking) {
+      if (seeking.thread === thread) this.#found(number, null);
+    }
     const reason = new PgTaskError(
       "THREAD_DIED",
       `executor thread ${thread.number} ended: ${reasonOf(error)}`,

@@ -64,9 +64,14 @@ export class Lookout {
     return this.#planAt === null ? null : Math.max(0, this.#planAt - performance.now());
   }
 
+  /** Whether it is time to mark what became due. */
+  get promotes(): boolean {
+    return this.#planAt !== null && this.#planAt <= performance.now();
+  }
+
   /** Marks what became due, if it is time; true when there may be more. */
   async promote(client: Client): Promise<boolean> {
-    if (this.#planAt === null || this.#planAt > performance.now()) return false;
+    if (!this.promotes) return false;
     const { due, more } = await promote(client, this.#table);
     for (const task of due) this.offer(task);
     return more;

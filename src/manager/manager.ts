@@ -8,12 +8,20 @@ import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import { Abroad } from "./abroad.js";
 import { hasNewPartitions } from "./adoption/upkeep.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { Claiming } from "./claiming.js";
 import { CutOff } from "./cutOff.js";
-import { connectManager, isSuperuser, listen, setApplicationName, tryLock } from "./connection.js";
+import {
+  connectManager,
+  isSuperuser,
+  listen,
+  setApplicationName,
+  tryLock,
+  unlock,
+} from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
 import { Ledgers } from "./ledgers.js";
@@ -31,9 +39,12 @@ import { Service } from "./service.js";
 import type { SessionEvents } from "./session.js";
 import { Sessions } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
+import { proven } from "./sql/proven.js";
+import { deadOwners } from "./sql/rescue.js";
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
+import { Tracing } from "./tracing.js";
 import { Turn } from "./turn.js";
 import { WakeUps } from "./wakeUps.js";
 import { Workforce } from "./workforce.js";
@@ -42,7 +53,9 @@ import { Workforce } from "./workforce.js";
 const gatherMs = 4;
 const manyResults = 200;
 /** How often another manager's lock is tried, in ms. */
-const lockTryMs = 500;
+const lockTryMs = 100;
+/** How long sessions without anything to do stay for results that are not written yet, in ms. */
+const resultsMs = 2_000;
 /** How long results may fail to reach their rows when everything else has ended, in ms. */
 const lastWritesMs = 5_000;
 
@@ -54,6 +67,7 @@ const lastWritesMs = 5_000;
 export class Manager implements LifecycleHooks {
   /** With the parameters it was given last; the target stays the same. */
   #entry: Entry;
+  readonly #takesOver: boolean;
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
@@ -71,17 +85,23 @@ export class Manager implements LifecycleHooks {
   readonly #turn: Turn;
   readonly #pruning: Pruning;
   readonly #statistics: Statistics;
+  readonly #cutOff: CutOff;
+  /** Null unless an OpenTelemetry SDK is loaded. */
+  readonly #tracing: Tracing | null;
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
   /** Whether the connection's user is one; who is not needs a password for each remote task. */
   #superuser = false;
   #service: Service | null = null;
+  /** The table's, once it was made. */
+  #oid: number | null = null;
   /** The connection of the service. */
   #client: Client | null = null;
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #draining = false;
+  readonly #runTimes = new RunTimes();
   /** Whether results gather for a turn. */
   #gathering = false;
   #work: Promise<void> = Promise.resolve();
@@ -92,7 +112,7 @@ export class Manager implements LifecycleHooks {
   readonly #renewal: Renewal;
 
   constructor(
-    { entry }: ManagerParameters,
+    { entry, takesOver }: ManagerParameters,
     options: {
       readonly send: (message: FromManager) => void;
       readonly writeLine: (line: string) => void;
@@ -100,11 +120,12 @@ export class Manager implements LifecycleHooks {
     },
   ) {
     this.#entry = entry;
+    this.#takesOver = takesOver;
     this.#table = taskTable(entry.schema, entry.table);
     this.#send = options.send;
     const log = options.log;
     this.#log = log;
-    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#executors = new Executors({
       parameters: () => this.#executorParameters(),
       closeMs: () => this.#settings?.closeMs ?? this.#entry.parameters["pg_work.close"],
@@ -115,22 +136,27 @@ export class Manager implements LifecycleHooks {
       log,
       writeLine: options.writeLine,
     });
-    const runTimes = new RunTimes();
     this.#sessions = new Sessions({
       executors: this.#executors,
       groups: this.#groups,
-      runTimes,
+      runTimes: this.#runTimes,
       maxThreads: () => this.#entry.parameters["pg_conf.threads"],
       events: this.#sessionEvents(),
       log,
     });
     const pauses = new Pauses(this.#table);
     this.#ledgers = new Ledgers({ table: this.#table, log });
-    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, log });
+    const abroad = new Abroad({
+      seek: (run) => this.#executors.seek(run),
+      changed: () => this.#bell.ring(),
+      resetMs: () => this.#settings?.resetMs ?? Infinity,
+      log,
+    });
+    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, abroad, log });
     this.#workforce = new Workforce({
       sessions: this.#sessions,
       executors: this.#executors,
-      runTimes,
+      runTimes: this.#runTimes,
       send: this.#send,
       longestPauseMs: () =>
         this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
@@ -141,6 +167,7 @@ export class Manager implements LifecycleHooks {
       now: () => ({ running: this.#sessions.busy, sessions: this.#sessions.size }),
     });
     this.#pruning = new Pruning({ table: this.#table, log });
+    this.#tracing = Tracing.begin(this.#table, entry.target, log);
     this.#turn = new Turn({
       table: this.#table,
       sessions: this.#sessions,
@@ -155,10 +182,18 @@ export class Manager implements LifecycleHooks {
         groups: this.#groups,
         outbox: this.#outbox,
         ledgers: this.#ledgers,
-        runTimes,
+        runTimes: this.#runTimes,
+        tracing: this.#tracing,
         log,
       }),
       starts: this.#starts,
+      tracing: this.#tracing,
+      log,
+    });
+    this.#cutOff = new CutOff({
+      table: this.#table,
+      sessions: this.#sessions,
+      excuse: (owner) => this.#orphans.excuse(owner),
       log,
     });
     this.#renewal = new Renewal({
@@ -174,11 +209,12 @@ export class Manager implements LifecycleHooks {
 
   grant(sessions: number, number: number): void {
     this.#workforce.grant(sessions, number);
+    this.#letGo();
     this.#bell.ring();
   }
 
   /** Takes other parameters up, and what the server's settings are by now. */
-  reconfigure({ entry }: ManagerParameters): void {
+  reconfigure({ entry }: Pick<ManagerParameters, "entry">): void {
     this.#entry = entry;
     this.#log.level = entry.parameters["pg_conf.log"];
     this.#backoff.limit(longestPauseMs(entry));
@@ -189,6 +225,8 @@ export class Manager implements LifecycleHooks {
   }
 
   async start(): Promise<void> {
+    // What the one before it left waits for no more than it has to: the thread starts meanwhile.
+    if (this.#takesOver) this.#executors.start();
     this.#work = this.#serveForEver();
   }
 
@@ -199,7 +237,7 @@ export class Manager implements LifecycleHooks {
     await this.#until(() => this.#sessions.busy === 0, signal);
   }
 
-  /** Cancels what still runs; its tasks return to PLAN. The lock is the last thing to go. */
+  /** Cancels what still runs; its tasks return to PLAN. The connection is the last thing to go. */
   async stop(): Promise<void> {
     this.#draining = true;
     this.#service?.drain();
@@ -208,18 +246,21 @@ export class Manager implements LifecycleHooks {
       this.#sessions.abort();
       await this.#until(() => this.#sessions.busy === 0, AbortSignal.timeout(lastWritesMs));
     }
+    // With its session gone, a task whose result is not written would be taken for one that was cut off.
+    await this.#until(() => this.#turn.written, AbortSignal.timeout(resultsMs));
     await this.#executors.end();
     this.#ending.abort();
     this.#bell.ring();
     await this.#work;
     this.#statistics.report();
+    await this.#tracing?.end();
   }
 
   #sessionEvents(): SessionEvents {
     return {
       changed: (urgent) => {
-        for (const each of this.#whenChanged.splice(0)) each();
-        this.#workforce.letGo();
+        this.#tellChange();
+        this.#letGo();
         this.#statistics.touch();
         if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
         else if (!this.#gathering) {
@@ -235,12 +276,26 @@ export class Manager implements LifecycleHooks {
       remote: (place) => this.#remotePids.add(place),
       lost: (task, owner, front) => {
         this.#groups.begin(task.hash);
+        this.#tracing?.lost(task.id, front);
         this.#orphans.lost({ ...task, owner }, front);
       },
+      silent: (owner) => this.#cutOff.hear(owner),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
     };
+  }
+
+  /**
+   * Gives up sessions beyond the grant: not before what came out of them is written when another manager
+   * may have the table, which would take it for cut off.
+   */
+  #letGo(): void {
+    if (!this.#draining || this.#turn.written) this.#workforce.letGo();
+  }
+
+  #tellChange(): void {
+    for (const each of this.#whenChanged.splice(0)) each();
   }
 
   #gathered(): void {
@@ -254,6 +309,8 @@ export class Manager implements LifecycleHooks {
       schema: this.#entry.schema,
       table: this.#entry.table,
       finish: this.#table.qualifiedFinish,
+      reset: this.#table.qualifiedReset,
+      ledgers: [this.#table.qualifiedLedger1, this.#table.qualifiedLedger2],
       outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
       logLevel: this.#log.level,
       superuser: this.#superuser,
@@ -284,14 +341,14 @@ export class Manager implements LifecycleHooks {
     return false;
   }
 
-  /** Resolves when `condition` holds, looked at whenever a session changes, or on abort. */
+  /** Resolves when `condition` holds, looked at when a session changes and after turns, or on abort. */
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
+    const told = (): void => this.#tellChange();
+    signal.addEventListener("abort", told, { once: true });
     while (!condition() && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        this.#whenChanged.push(resolve);
-        signal.addEventListener("abort", () => resolve(), { once: true });
-      });
+      await new Promise<void>((resolve) => this.#whenChanged.push(resolve));
     }
+    signal.removeEventListener("abort", told);
   }
 
   /** Serves, and comes back after every failure with growing pauses, until it is told to end. */
@@ -319,9 +376,29 @@ export class Manager implements LifecycleHooks {
     }
   }
 
+  /**
+   * A server that crashed has lost the commits that it had not flushed, though their sessions were told
+   * of them. What is proven by a ledger is written as it came out; the rest is found as orphans.
+   */
+  async #verify(client: Client): Promise<void> {
+    const owners = this.#sessions.owners();
+    if (owners.length > 0) this.#sessions.distrust(await deadOwners(client, owners));
+    const committed = this.#outbox.takeCommitted();
+    if (committed.length === 0) return;
+    try {
+      const sure = await proven(client, this.#table, committed);
+      const kept = committed.splice(0).filter(({ id }) => sure.has(id));
+      this.#outbox.putBack(kept, []);
+    } finally {
+      // Not asked: it stays in doubt until the next connection.
+      this.#outbox.putBack(committed, []);
+    }
+  }
+
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
+    const over = new AbortController();
     let watch: ConnectionWatch | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
@@ -335,14 +412,20 @@ export class Manager implements LifecycleHooks {
         await this.#until(() => false, this.#ending.signal);
         return;
       }
-      watch = new ConnectionWatch(client, entry.target, "pg_work watch");
+      watch = new ConnectionWatch(client, entry.target, {
+        name: "pg_work watch",
+        rests: () => this.#service?.asleep ?? true,
+      });
+      this.#superuser = await isSuperuser(client);
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
       this.#statistics.connected();
-      this.#superuser = await isSuperuser(client);
       await setApplicationName(client, entry, settings.sleepMs);
-      const oid = await ensureTable(client, this.#table, entry, this.#log);
-      if (!(await this.#lock(client, oid))) return;
+      // Who only writes what comes out makes nothing, and needs no lock: another may have the table.
+      const made = this.#draining ? this.#oid : null;
+      const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
+      const locked = await this.#lock(client, oid);
+      await this.#verify(client);
       const service = new Service(client, settings, {
         bell: this.#bell,
         groups: this.#groups,
@@ -354,13 +437,8 @@ export class Manager implements LifecycleHooks {
         pruning: this.#pruning,
         ledgers: this.#ledgers,
         wakeUps: new WakeUps(client, oid),
-        cutOff: new CutOff({
-          table: this.#table,
-          sessions: this.#sessions,
-          excuse: (owner) => this.#orphans.excuse(owner),
-          log: this.#log,
-        }),
         statistics: this.#statistics,
+        runTimes: this.#runTimes,
       });
       client.on("notification", () => service.hear());
       await listen(client, this.#table);
@@ -377,10 +455,21 @@ export class Manager implements LifecycleHooks {
       const lookAtPartitions = this.#partitionsWatch(client);
       const worked = (): void => {
         working();
-        lookAtPartitions();
+        this.#tellChange();
+        this.#letGo();
+        if (!this.#draining) lookAtPartitions();
       };
-      await Promise.race([service.run(() => this.#finished(), { began, worked }), lost]);
+      const released = async (): Promise<void> => {
+        if (locked) await unlock(client, oid);
+        this.#send({ type: "released" });
+      };
+      await Promise.race([
+        service.run(() => this.#finished(), { began, worked, released }),
+        this.#cutOff.watch(client, over.signal),
+        lost,
+      ]);
     } finally {
+      over.abort();
       this.#service = null;
       this.#client = null;
       this.#cancellations.detach();
@@ -409,18 +498,18 @@ export class Manager implements LifecycleHooks {
     }
   }
 
-  /** Waits for the table's lock; false when it was told to end before it had it. */
+  /** Waits for the table's lock until it is told to start nothing more; whether it has it. */
   async #lock(client: Client, oid: number): Promise<boolean> {
-    for (let tries = 0; !(await tryLock(client, oid)); tries += 1) {
+    for (let tries = 0; !this.#draining; tries += 1) {
+      if (await tryLock(client, oid)) return true;
       if (tries === 0) {
         const message = "another manager has the table, waiting";
         this.#log.info({ table: this.#table.qualified }, message);
         this.#send({ type: "waiting", reason: { code: "LEADERSHIP_HELD", message } });
       }
       await pause(lockTryMs, this.#ending.signal);
-      if (this.#ending.signal.aborted) return false;
     }
-    return true;
+    return false;
   }
 
   /** Told to end, nothing runs, and what came out is written as far as it can be. */

@@ -68,6 +68,7 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
         table.readyFunction,
         table.wakeUp,
         table.fill,
+        table.reset,
         table.statsRows,
         table.errorsRows,
         table.groupsRows,

@@ -1,5 +1,6 @@
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
+import type { Abroad } from "./abroad.js";
 import type { Groups } from "./groups.js";
 import type { Pauses } from "./pauses.js";
 import { readShape } from "./shape.js";
@@ -12,8 +13,11 @@ import {
   type OwnedRow,
   type Rescued,
 } from "./sql/rescue.js";
+import { remoteRuns } from "./sql/remoteRuns.js";
 import type { TaskTable } from "./table.js";
 
+/** Pauses between questions whether a server process is gone, in ms: soon after a death it mostly is. */
+const checkMs = { first: 10, longest: 200 };
 /** Most ids that one line of the log names. */
 const mostNamed = 5;
 
@@ -34,28 +38,34 @@ interface Orphan extends OwnedRow {
 /**
  * Tasks that a session has of which this manager hears nothing: its own sessions that were lost,
  * and those of a manager before it. They count as running in their groups until their server
- * process is gone; then they are rescued.
+ * process is gone; then they are rescued, remote ones when their own server says so too.
  */
 export class Orphans {
   readonly #table: TaskTable;
   readonly #groups: Groups;
   readonly #pauses: Pauses;
+  readonly #abroad: Abroad;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
   /** Owners of sessions that the network took. */
   readonly #excused = new Set<string>();
   /** Whether sessions that are lost now go the way of the manager's own connection. */
   #forgiving = false;
+  /** How many of ours were lost since it was last asked. */
+  #lostLately = 0;
+  #pauseMs: number = checkMs.first;
 
   constructor(options: {
     readonly table: TaskTable;
     readonly groups: Groups;
     readonly pauses: Pauses;
+    readonly abroad: Abroad;
     readonly log: Log;
   }) {
     this.#table = options.table;
     this.#groups = options.groups;
     this.#pauses = options.pauses;
+    this.#abroad = options.abroad;
     this.#log = options.log;
   }
 
@@ -65,6 +75,18 @@ export class Orphans {
 
   has(id: string): boolean {
     return this.#orphans.has(id);
+  }
+
+  /** When it wants to be asked again, in ms. */
+  get pauseMs(): number {
+    return this.#orphans.size === 0 ? Infinity : this.#pauseMs;
+  }
+
+  /** How many tasks were lost with sessions of ours since the last call, and need another one soon. */
+  takeLost(): number {
+    const lost = this.#lostLately;
+    this.#lostLately = 0;
+    return lost;
   }
 
   /**
@@ -80,6 +102,8 @@ export class Orphans {
       blame: ran && !this.#forgiving && !this.#excused.has(run.owner),
       ours: true,
     });
+    this.#lostLately += 1;
+    this.#pauseMs = checkMs.first;
   }
 
   /** Whatever this session of ours runs is not the reason of its end, of which is heard later. */
@@ -99,6 +123,7 @@ export class Orphans {
       if (this.#orphans.has(row.id) || known(row)) continue;
       this.#orphans.set(row.id, { ...row, blame: false, ours: false });
       this.#groups.begin(row.hash);
+      this.#pauseMs = checkMs.first;
     }
     this.#forgiving = false;
     this.#excused.clear();
@@ -106,6 +131,7 @@ export class Orphans {
 
   /** Rescues those whose server process is gone and forgets those that came out by themselves. */
   async check(client: Client, request: { crashes: number; batch: number }): Promise<number> {
+    this.#pauseMs = Math.min(2 * this.#pauseMs, checkMs.longest);
     const ids = [...this.#orphans.keys()];
     const owned = await stillOwned(client, this.#table, ids);
     const owners = new Map(owned.map((row) => [row.id, row.owner]));
@@ -116,12 +142,16 @@ export class Orphans {
     const gone = new Set(dead);
     await this.#endOurs(client, gone);
     if (gone.size === 0) return 0;
+    const remote = await remoteRuns(client, this.#table, { dead, ids: [...this.#orphans.keys()] });
+    const abroad = this.#abroad.settle(remote);
+    const settled = [...this.#orphans.values()].filter(
+      ({ id, owner }) => gone.has(owner) && !abroad.has(id),
+    );
+    if (settled.length === 0) return 0;
     const shape = await readShape(client, this.#table);
     let count = 0;
     for (const blame of [true, false]) {
-      const lost = [...this.#orphans.values()].filter(
-        (o) => gone.has(o.owner) && o.blame === blame,
-      );
+      const lost = settled.filter((orphan) => orphan.blame === blame);
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
         const { rescued, paused } = await rescue(client, this.#table, shape, {
@@ -131,6 +161,7 @@ export class Orphans {
           crashes: request.crashes,
         });
         this.#pauses.add(paused);
+        for (const { id } of rescued) this.#forget(id);
         this.#say(rescued, blame);
         count += rescued.length;
       }

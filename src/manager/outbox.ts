@@ -16,6 +16,8 @@ export interface ReturnedTask extends OwnedTask {
 export class Outbox {
   #results: OwnedResult[] = [];
   #returns: ReturnedTask[] = [];
+  /** How many of the results are of tasks whose group may pause after them. */
+  #pausing = 0;
   readonly #held: { results: OwnedResult[]; returns: ReturnedTask[] } = {
     results: [],
     returns: [],
@@ -24,8 +26,9 @@ export class Outbox {
   /** @param pausing whether the task's group may pause after it. */
   add(result: RunResult, owner: string, due?: ReturnedTask["due"], pausing = false): void {
     if (result.outcome === "ended") {
-      const pauses = due !== undefined && pausing ? { pauses: due.hash } : {};
-      this.#results.push({ ...result, owner, ...pauses });
+      const pauses = due !== undefined && pausing ? due.hash : undefined;
+      if (pauses !== undefined) this.#pausing += 1;
+      this.#results.push(owned(result, owner, pauses));
     } else this.#returns.push({ id: result.id, owner, ...(due === undefined ? {} : { due }) });
   }
 
@@ -39,6 +42,7 @@ export class Outbox {
    * on their way back to it, or it has to pause.
    */
   holdsUp(hash: number): boolean {
+    if (!this.holdsUpAny) return false;
     return (
       this.#returns.some(({ due }) => due?.hash === hash) ||
       this.#results.some(({ pauses }) => pauses === hash)
@@ -47,7 +51,7 @@ export class Outbox {
 
   /** Whether that is so of any group. */
   get holdsUpAny(): boolean {
-    return this.#returns.length > 0 || this.#results.some(({ pauses }) => pauses !== undefined);
+    return this.#returns.length > 0 || this.#pausing > 0;
   }
 
   /** How many wait for `release`. */
@@ -76,16 +80,30 @@ export class Outbox {
       if (count > 0 && (text > mostText || count >= mostResults)) break;
       count += 1;
     }
-    return this.#results.splice(0, count);
+    const taken = this.#results.splice(0, count);
+    this.#pausing -= countPausing(taken);
+    return taken;
   }
 
   takeReturns(): ReturnedTask[] {
     return this.#returns.splice(0, mostResults);
   }
 
+  /** Removes and returns what was committed, whether it waits for `release` or not. */
+  takeCommitted(): OwnedResult[] {
+    const all = [...this.#held.results.splice(0), ...this.#results.splice(0)];
+    this.#pausing = 0;
+    this.putBack(
+      all.filter(({ committed }) => !committed),
+      [],
+    );
+    return all.filter(({ committed }) => committed);
+  }
+
   /** For what was not written since the connection went: first in the next statement. */
   putBack(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
     this.#results = [...results, ...this.#results];
+    this.#pausing += countPausing(results);
     this.#returns = [...returns, ...this.#returns];
   }
 
@@ -98,4 +116,20 @@ export class Outbox {
   release(): void {
     this.putBack(this.#held.results.splice(0), this.#held.returns.splice(0));
   }
+}
+
+/** Each by its name: copying whole objects costs more than all the rest here. */
+function owned(
+  result: Extract<RunResult, { outcome: "ended" }>,
+  owner: string,
+  pauses: number | undefined,
+): OwnedResult {
+  const { outcome, session, id, start, stop, output, error, committed } = result;
+  return { outcome, session, id, start, stop, output, error, committed, owner, pauses };
+}
+
+function countPausing(results: readonly OwnedResult[]): number {
+  let count = 0;
+  for (const { pauses } of results) if (pauses !== undefined) count += 1;
+  return count;
 }

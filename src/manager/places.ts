@@ -2,11 +2,6 @@ import { shortMs, type RunTimes } from "./runTimes.js";
 import type { RoomySession } from "./session.js";
 import type { Place } from "./sql/claim.js";
 
-/** How much a session may have to do when tasks of one group wait there that could not start anyway, in ms. */
-const mostOwnMs = 25;
-/** The same for tasks that could start if another session were free, in ms. */
-const mostAnyMs = 15;
-
 /** Places in the queues of busy sessions, for tasks that are expected to be short. */
 export class Places {
   readonly #sessions: RoomySession[];
@@ -53,7 +48,7 @@ export class Places {
     // What is expected rests on few runs at first.
     const known = Math.min(most, 2 * this.#runTimes.known(hash));
     while (places.length < known) {
-      const place = take(least(sessions), expected, mostOwnMs);
+      const place = take(least(sessions), expected, this.#runTimes.mostOwnMs);
       if (place === null) break;
       places.push(place);
     }
@@ -67,7 +62,8 @@ export class Places {
 
   /** A place behind tasks of whatever group; null when there is none for a task of this one. */
   behindAny(hash: number): Place | null {
-    return take(least(this.#sessions), this.#runTimes.expected(hash) ?? Infinity, mostAnyMs);
+    const expected = this.#runTimes.expected(hash) ?? Infinity;
+    return take(least(this.#sessions), expected, this.#runTimes.mostAnyMs);
   }
 }
 

@@ -10,16 +10,40 @@ const leastMs = 0.2;
 /** Runs that are expected to take no longer are short: they may wait behind others, in ms. */
 export const shortMs = 5;
 
+/** How much of one turn's time counts. */
+const turnWeight = 0.2;
+
 interface Average {
   ms: number;
   runs: number;
 }
 
-/** How long tasks run of late, each group's by themselves: what to expect of the next. */
+/** How long tasks run of late, each group's by themselves, and turns: what to expect of the next. */
 export class RunTimes {
   readonly #groups = new Map<number, Average>();
   readonly #all: Average = { ms: 0, runs: 0 };
   #middle = 0;
+  #turnMs = 0;
+
+  /** A turn has taken so long, in ms. */
+  turned(ms: number): void {
+    this.#turnMs += (ms - this.#turnMs) * turnWeight;
+  }
+
+  /** A session that has less to do than this may run dry before it gets more, in ms. */
+  get lowMs(): number {
+    return Math.min(40, Math.max(8, 1.5 * this.#turnMs));
+  }
+
+  /** How much a session may have to do when tasks of one group wait there that could not start anyway, in ms. */
+  get mostOwnMs(): number {
+    return Math.min(80, Math.max(25, 3 * this.#turnMs));
+  }
+
+  /** The same for tasks that could start if another session were free, in ms. */
+  get mostAnyMs(): number {
+    return Math.min(60, Math.max(15, 2.5 * this.#turnMs));
+  }
 
   add(hash: number, ms: number): void {
     let average = this.#groups.get(hash);

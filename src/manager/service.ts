@@ -1,6 +1,5 @@
 import type { Client } from "../shared/database.js";
 import type { Bell } from "./bell.js";
-import type { CutOff } from "./cutOff.js";
 import type { Groups } from "./groups.js";
 import type { Ledgers } from "./ledgers.js";
 import type { Orphans } from "./orphans.js";
@@ -10,6 +9,7 @@ import type { Pruning } from "./pruning.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
 import type { OwnedRow } from "./sql/rescue.js";
+import type { RunTimes } from "./runTimes.js";
 import type { Statistics } from "./statistics.js";
 import type { Turn, TurnOutcome } from "./turn.js";
 import type { WakeUps } from "./wakeUps.js";
@@ -19,8 +19,6 @@ import type { Workforce } from "./workforce.js";
 const longestSleepMs = 5 * 60_000;
 /** How often it looks, when it is not told, whether what runs is still wanted, in ms. */
 const watchMs = 200;
-/** How often it is asked whether the server process of an orphaned task is gone, in ms. */
-const orphanCheckMs = 200;
 
 export interface ServiceParts {
   readonly bell: Bell;
@@ -33,8 +31,8 @@ export interface ServiceParts {
   readonly pruning: Pruning;
   readonly ledgers: Ledgers;
   readonly wakeUps: WakeUps;
-  readonly cutOff: CutOff;
   readonly statistics: Statistics;
+  readonly runTimes: RunTimes;
 }
 
 /**
@@ -44,6 +42,9 @@ export interface ServiceParts {
  *   awake ──`idle` empty checks──▶ asleep (no executors; until a wake-up or the nearest plan)
  *     ▲                              │
  *     └────────wake-up, or a task────┘
+ *
+ * Drained, it lets the table go as soon as it claims nothing more, and only writes what comes out of
+ * its sessions: what they have counts as running for whoever has the table then.
  */
 export class Service {
   readonly #client: Client;
@@ -51,6 +52,8 @@ export class Service {
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
+  /** Whether another manager may have the table. */
+  #released = false;
   /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
   #changed = true;
   #asleep = false;
@@ -85,6 +88,11 @@ export class Service {
     this.wake();
   }
 
+  /** Whether it waits for a wake-up or the nearest plan only. */
+  get asleep(): boolean {
+    return this.#asleep;
+  }
+
   /** Starts nothing more. */
   drain(): void {
     this.#accepting = false;
@@ -96,12 +104,18 @@ export class Service {
    *
    * @param told.began called once, when it is seen that it can work, or has to wait for a lock only.
    * @param told.worked called after each turn that nothing went wrong in.
+   * @param told.released called once when nothing more is claimed, before anything else is done; another
+   * manager may have the table after that.
    */
   async run(
     finished: () => boolean,
-    told: { readonly began: () => void; readonly worked: () => void },
+    told: {
+      readonly began: () => void;
+      readonly worked: () => void;
+      readonly released: () => Promise<void>;
+    },
   ): Promise<void> {
-    const { bell, cutOff, ledgers, turn, workforce, wakeUps } = this.#parts;
+    const { bell, ledgers, turn, workforce, wakeUps } = this.#parts;
     // This connection does not know yet what has to wait.
     await turn.release(this.#client);
     let begin = (): void => {
@@ -109,6 +123,16 @@ export class Service {
       told.began();
     };
     while (!finished()) {
+      if (!this.#accepting) {
+        if (!this.#released) await wakeUps.leave();
+        if (!this.#released) await told.released();
+        this.#released = true;
+        const more = await turn.finish(this.#client);
+        told.worked();
+        await this.#release();
+        if (!more) await bell.wait(Math.min(watchMs, this.#settings.sleepMs));
+        continue;
+      }
       if (!(await this.#foundOrphans())) {
         begin();
         await bell.wait(this.#settings.sleepMs);
@@ -119,10 +143,10 @@ export class Service {
       begin();
       told.worked();
       this.#parts.statistics.turned(outcome, since);
+      if (outcome.claimed > 0) this.#parts.runTimes.turned(performance.now() - since);
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
       await ledgers.tend(this.#client);
-      await cutOff.look(this.#client);
       const pruning = await this.#prune();
       const look = await this.#look(outcome);
       const busy = look || pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
@@ -161,17 +185,24 @@ export class Service {
   }
 
   async #findOrphans(): Promise<void> {
-    const { orphans } = this.#parts;
+    const { orphans, sessions, workforce } = this.#parts;
     if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > this.#settings.resetMs) {
       await orphans.scan(this.#client, (row) => this.#known(row));
       this.#scannedAt = performance.now();
     }
     if (orphans.size === 0) return;
+    // A thread may take longer to start than the server to see that one is gone.
+    const lost = orphans.takeLost();
+    if (this.#accepting) await workforce.grow(this.#client, Math.max(0, lost - sessions.free));
     const rescued = await orphans.check(this.#client, {
       crashes: this.#settings.crash,
       batch: this.#settings.batch,
     });
     this.#parts.statistics.rescued(rescued);
+    if (rescued === 0) return;
+    this.#changed = true;
+    this.#stayAwake();
+    if (this.#accepting) await workforce.grow(this.#client, Math.max(0, rescued - sessions.free));
   }
 
   /** A claim whose answer was lost with the connection left tasks with sessions of ours: not run. */
@@ -222,7 +253,7 @@ export class Service {
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { cutOff, orphans, pruning, turn, wakeUps, workforce } = this.#parts;
+    const { orphans, pruning, turn, wakeUps, workforce } = this.#parts;
     // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
     // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
@@ -232,10 +263,9 @@ export class Service {
       Math.min(
         this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
         overdue ? Infinity : (nearestMs ?? Infinity),
-        orphans.size > 0 ? orphanCheckMs : Infinity,
+        orphans.pauseMs,
         workforce.pauseMs ?? Infinity,
         wakeUps.pauseMs,
-        Math.max(cutOff.pauseMs, 1),
         Math.max(pruning.pauseMs, 1),
         this.#settings.resetMs,
       ),

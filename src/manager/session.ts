@@ -1,7 +1,7 @@
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { ExecutorThread } from "./executors.js";
 import type { Held, SessionQueue } from "./sessionQueue.js";
-import type { ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { ClaimedTask, ClaimingSession, KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 import type { RemotePid } from "./sql/remotePid.js";
 
@@ -29,18 +29,15 @@ export interface Session {
   recalls: number;
   /** Whether its front takes so long that another session may be opened in its stead. */
   stuck: boolean;
+  /** Whether its server process is gone, so that what it committed last may be gone as well. */
+  distrusted: boolean;
   /** Set while it stays with a group for tasks with count or live. */
   kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }
 
-/** A run for a session; with `keep` the session stays with its group. */
-export interface AssignedRun extends Run {
-  readonly hash: number;
-  readonly max: number;
-  readonly alone: boolean;
-  /** Whether its group may pause after it. */
-  readonly pauses: boolean;
-  readonly keep: boolean;
+/** A claimed task for a session. */
+export interface AssignedRun extends Pick<Run, "session" | "ledger"> {
+  readonly task: Omit<ClaimedTask, "owner">;
   /** Whether its row says that it runs. */
   readonly shown: boolean;
 }
@@ -80,6 +77,8 @@ export interface SessionEvents {
   remote(place: RemotePid): void;
   /** A session ended that had this task: it ran when it was the front, else it waited behind that. */
   lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
+  /** Nothing comes of this session's server process, though an answer is awaited. */
+  silent(owner: string): void;
   opened(): void;
   unopened(reason: string): void;
   /** What the session runs is to be cancelled; `cancelled` has to follow. */

@@ -18,11 +18,11 @@ import type { KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 import { Watch } from "./watch.js";
 
+/** Most tasks are of it, where groups are not used. */
+const defaultGroup = "group";
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
 
-/** A session that has less to do than this may run dry before it gets more, in ms. */
-const lowMs = 8;
 /** After this a front is slow: what waits behind it is called back, in ms. */
 const slowMs = 50;
 /** After this it is stuck: its session does not count when there are enough for short runs, in ms. */
@@ -42,6 +42,8 @@ export class Sessions {
   readonly #byOwner = new Map<string, number>();
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
+  /** What was run last tells what will be run next. */
+  #lastGroup = defaultGroup;
   readonly #watch = new Watch(slowMs / 2, () => this.#lookAtFronts());
 
   constructor(options: {
@@ -113,6 +115,7 @@ export class Sessions {
         slow: false,
         recalls: 0,
         stuck: false,
+        distrusted: false,
         kept: null,
       };
       const queue = new SessionQueue();
@@ -121,7 +124,7 @@ export class Sessions {
       opened.set(thread, [...(opened.get(thread) ?? []), number]);
     }
     for (const [thread, sessions] of opened)
-      this.#executors.tell(thread, { type: "open", sessions });
+      this.#executors.tell(thread, { type: "open", sessions, group: this.#lastGroup });
   }
 
   /** Takes up to `count` free sessions for a claim: each is then assigned or withdrawn. */
@@ -183,8 +186,9 @@ export class Sessions {
     const batches = new Map<ExecutorThread, Run[]>();
     const missed: AssignedRun[] = [];
     for (const assigned of runs) {
-      const { hash, max, alone, pauses, keep, shown, ...run } = assigned;
-      const session = this.#sessions.get(run.session);
+      const { task, shown } = assigned;
+      const { id, hash, max, alone, pauses, keep } = task;
+      const session = this.#sessions.get(assigned.session);
       if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
         missed.push(assigned);
         continue;
@@ -194,9 +198,11 @@ export class Sessions {
         missed.push(assigned);
         continue;
       }
+      this.#lastGroup = task.group;
       const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
-      this.#hold(session, { id: run.id, hash, max, alone, pauses, expectedMs, shown });
+      this.#hold(session, { id, hash, max, alone, pauses, expectedMs, shown });
       session.kept = keep ? keptFurther(session, hash) : null;
+      const run = toRun(assigned);
       const batch = batches.get(session.thread);
       if (batch === undefined) batches.set(session.thread, [run]);
       else batch.push(run);
@@ -244,6 +250,26 @@ export class Sessions {
     }
   }
 
+  /**
+   * The server processes of these are gone, of which they do not know yet: what they say to have
+   * committed is decided by the ledger.
+   */
+  distrust(owners: readonly string[]): void {
+    for (const owner of owners) {
+      const session = this.#sessions.get(this.numberOf(owner));
+      if (session !== undefined) session.distrusted = true;
+    }
+  }
+
+  /** Has the threads of these sessions say whether nothing comes of them for `ms`. */
+  listen(owners: readonly string[], ms: number): void {
+    for (const owner of owners) {
+      const session = this.#sessions.get(this.numberOf(owner));
+      if (session === undefined) continue;
+      this.#executors.tell(session.thread, { type: "listen", sessions: [session.number], ms });
+    }
+  }
+
   /** Cancels everything that runs, on our own account. */
   abort(): void {
     for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "abort" });
@@ -280,6 +306,11 @@ export class Sessions {
           if (session !== undefined) session.recalls -= 1;
         }
         break;
+      case "silent": {
+        const backend = this.#sessions.get(message.session)?.backend;
+        if (backend !== null && backend !== undefined) this.#events.silent(backend.owner);
+        return;
+      }
       case "remote":
         this.#remote(message.session, message.id, message.pid);
         break;
@@ -326,7 +357,7 @@ export class Sessions {
       const session = this.#sessions.get(result.session);
       if (session === undefined || session.backend === null) continue;
       this.#result(session, session.backend, result);
-      urgent ||= result.outcome === "returned" || session.queue.expectedMs < lowMs;
+      urgent ||= result.outcome === "returned" || session.queue.expectedMs < this.#runTimes.lowMs;
     }
     this.#events.changed(urgent);
   }
@@ -334,6 +365,10 @@ export class Sessions {
   #result(session: Session, { owner }: BackendIdentity, result: RunResult): void {
     const held = this.#letGo(session, result.id);
     if (held === null) return;
+    if (session.distrusted && result.outcome === "ended" && result.committed) {
+      this.#events.lost({ id: held.id, hash: held.hash }, owner, false);
+      return;
+    }
     if (result.outcome === "ended" && result.stop !== null) {
       const ms = elapsedMs(result.start, result.stop);
       if (ms >= 0) this.#runTimes.add(held.hash, ms);
@@ -448,6 +483,12 @@ export class Sessions {
     }
     return least[0];
   }
+}
+
+/** Each by its name: copying whole objects costs more than all the rest here. */
+function toRun({ task, session, ledger }: AssignedRun): Run {
+  const { id, input, group, timeoutMs, save, format, atomic, take, remote } = task;
+  return { session, id, input, group, timeoutMs, save, format, atomic, take, ledger, remote };
 }
 
 function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): KeptSession | null {

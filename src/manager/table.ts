@@ -38,6 +38,10 @@ export interface TaskTable {
   readonly finish: string;
   /** The same, quoted, for statements. */
   readonly qualifiedFinish: string;
+  /** The function that makes a session as new. */
+  readonly reset: string;
+  /** The same, quoted, for statements. */
+  readonly qualifiedReset: string;
   /** Views for users, and the functions that they read. */
   readonly statsView: string;
   readonly statsRows: string;
@@ -71,6 +75,8 @@ export function taskTable(schema: string, table: string): TaskTable {
     qualifiedLedger2: `${identifier(schema)}.${identifier(objectName(table, "ledger_2"))}`,
     finish: objectName(table, "finish"),
     qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
+    reset: objectName(table, "reset"),
+    qualifiedReset: `${identifier(schema)}.${identifier(objectName(table, "reset"))}`,
     statsView: objectName(table, "stats"),
     statsRows: objectName(table, "stats_rows"),
     errorsView: objectName(table, "errors"),

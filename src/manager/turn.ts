@@ -20,6 +20,7 @@ import { unwanted } from "./sql/unwanted.js";
 import { showRemotePids } from "./sql/remotePid.js";
 import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
+import type { Tracing } from "./tracing.js";
 
 export interface TurnOutcome {
   /** How many tasks were started. */
@@ -43,7 +44,8 @@ const fewTasks = 64;
 
 /**
  * One turn of the manager: writes what came out, marks and looks what became due, all of it in one
- * round trip; then gives due tasks to sessions.
+ * round trip; then gives due tasks to sessions. As long as sessions are busy and the next tasks are
+ * known, those are claimed in the same round trip already.
  */
 export class Turn {
   readonly #table: TaskTable;
@@ -56,6 +58,7 @@ export class Turn {
   readonly #lookout: Lookout;
   readonly #claiming: Claiming;
   readonly #starts: Starts;
+  readonly #tracing: Tracing | null;
   /** Null when it has to be read anew. */
   #shape: Shape | null = null;
   /** Results that the server refused: said once, not at each try. */
@@ -63,6 +66,8 @@ export class Turn {
   /** Whether somebody may have stopped or deleted what sessions have, and when that was last looked at. */
   #unwatched = false;
   #watchedAt = 0;
+  /** Whether what the outbox has handed out is on its way. */
+  #writing = false;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -74,6 +79,7 @@ export class Turn {
     readonly lookout: Lookout;
     readonly claiming: Claiming;
     readonly starts: Starts;
+    readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -85,12 +91,18 @@ export class Turn {
     this.#lookout = options.lookout;
     this.#claiming = options.claiming;
     this.#starts = options.starts;
+    this.#tracing = options.tracing ?? null;
     this.#log = options.log;
+  }
+
+  /** Whether all that came out is in its rows. */
+  get written(): boolean {
+    return !this.#writing && this.#outbox.size === 0;
   }
 
   /** Whether something waits for rows that somebody has locked. */
   get waiting(): boolean {
-    return this.#claiming.locked.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
+    return this.#claiming.passedOver.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
@@ -125,9 +137,11 @@ export class Turn {
     // Read before anything is sent: what is sent together has to go out in this order.
     const shape = (this.#shape ??= await readShape(client, this.#table));
     const pressed = this.#pressed;
-    const looking = { pressed, watch: room.watch, except: this.#claiming.locked };
+    const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
+    const early = pressed && this.#mayClaimEarly(results, returns);
+    this.#writing = true;
     const outcomes = await Promise.allSettled([
       // First, so that a pause after a run finds all that is due.
       this.#lookout.promote(client),
@@ -140,13 +154,18 @@ export class Turn {
       this.#lookout.look(client, looking),
       this.#lookout.nearest(client, pressed),
       this.#cancelUnwanted(client, room.watch),
+      early ? this.#claim(client, settings, room) : null,
     ]);
+    this.#writing = false;
     const problems = outcomes.flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const [promoted, , , , , looked] = outcomes;
-    const claimed = await this.#claim(client, settings, room);
+    const [promoted, , , , , looked, , , claimedEarly] = outcomes;
+    const claimed =
+      claimedEarly.status === "fulfilled" && claimedEarly.value !== null
+        ? claimedEarly.value
+        : await this.#claim(client, settings, room);
     const late = looked.status === "fulfilled" ? looked.value.gone : [];
     const gone = await this.#expire(client, settings, [...late, ...claimed.gone]);
     if (gone > 0)
@@ -167,6 +186,38 @@ export class Turn {
       nearestMs: this.#lookout.nearestMs,
       putOff: problems.length > 0,
     };
+  }
+
+  /** Whether nothing of this turn could put another task before those that are known to be next. */
+  #mayClaimEarly(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): boolean {
+    return (
+      returns.length === 0 &&
+      !this.#lookout.promotes &&
+      results.every(({ pauses }) => pauses === undefined)
+    );
+  }
+
+  /**
+   * Writes what came out, and cancels what is not wanted any more: all that is left to do for a manager
+   * that starts nothing more, while another one may have the table.
+   *
+   * @returns whether there is more to write.
+   */
+  async finish(client: Client): Promise<boolean> {
+    const shape = (this.#shape ??= await readShape(client, this.#table));
+    const results = this.#outbox.takeResults();
+    const returns = this.#outbox.takeReturns();
+    this.#writing = true;
+    const outcomes = await Promise.allSettled([
+      this.#showRemote(client),
+      this.#showStarted(client),
+      this.#write(client, shape, results),
+      this.#giveBack(client, returns),
+      this.#cancelUnwanted(client, true),
+    ]);
+    this.#writing = false;
+    for (const each of outcomes) if (each.status === "rejected") this.#weigh(each.reason);
+    return !this.#outbox.empty || !this.#remotePids.empty || !this.#starts.empty;
   }
 
   /** Whether every session is busy, and the next turn will come as soon as one has less to do. */
@@ -250,6 +301,7 @@ export class Turn {
       );
       for (const { id, due } of returns) {
         if (locked.has(id)) continue;
+        this.#tracing?.returned(id);
         if (due === undefined) this.#lookout.change();
         else this.#lookout.offer({ id, ...due });
       }
@@ -266,8 +318,12 @@ export class Turn {
    */
   async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
+    const tracing = this.#tracing;
+    const since = tracing?.now() ?? 0;
     try {
-      const { later, paused, outdated } = await complete(client, this.#table, shape, results);
+      const completion = await complete(client, this.#table, shape, results, tracing !== null);
+      tracing?.wrote(results, completion, since);
+      const { later, paused, outdated } = completion;
       this.#pauses.add(paused);
       if (outdated) this.#shape = null;
       for (const { id } of results) this.#refused.delete(id);
@@ -275,6 +331,7 @@ export class Turn {
       if (outdated) this.#outbox.putBack(rest, []);
       else this.#outbox.hold(rest, []);
     } catch (error) {
+      tracing?.notWritten(results, error, since);
       if (sqlState(error) === null || isPassing(error)) {
         this.#outbox.hold(results, []);
         throw error;

@@ -70,6 +70,12 @@ export class WakeUps {
     return this.told ? Infinity : this.#lookMs;
   }
 
+  /** It looks no more: whoever writes has to tell somebody else. */
+  async leave(): Promise<void> {
+    if (this.#state === "busy") await endBusy(this.#client, this.#tableOid);
+    this.#state = "settling";
+  }
+
   /**
    * To be called after each turn.
    *

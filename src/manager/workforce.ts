@@ -11,10 +11,13 @@ import { connectionRoom } from "./sql/connectionRoom.js";
 /** How many sessions more than asked for are looked ahead for, at most. */
 const mostLookAhead = 64;
 /**
- * So many sessions keep the server busy with short runs, beside those that a longer one holds up: more
- * would only stand in each other's way.
+ * So many sessions keep the server busy with runs that only compute: more would only stand in each
+ * other's way.
  */
-const enoughForShort = Math.max(8, 2 * availableParallelism());
+const enoughToCompute = Math.max(4, 2 * availableParallelism());
+/** For each ms that runs take: they wait for the disk, which can serve many at once. */
+const morePerMs = 8;
+const mostForShort = Math.max(32, enoughToCompute);
 
 /**
  * How many executor sessions there are: as many as tasks could use, within what the supervisor
@@ -54,12 +57,11 @@ export class Workforce {
     this.#log = options.log;
   }
 
-  /** From now on there may be this many. */
+  /** From now on there may be this many; to be followed by `letGo`. */
   grant(sessions: number, number: number): void {
     this.#granted = sessions;
     this.#grantNumber = number;
     this.#answered = false;
-    this.letGo();
   }
 
   /** Gives up what is beyond the grant as it becomes free, and says when that is done. */
@@ -75,11 +77,17 @@ export class Workforce {
   /** How many tasks it is worth looking for beyond those that find a free session. */
   get lookAhead(): number {
     const most = this.#brief
-      ? Math.max(0, enoughForShort + this.#sessions.stuck - this.#sessions.size)
+      ? Math.max(0, this.#enoughForShort + this.#sessions.stuck - this.#sessions.size)
       : mostLookAhead;
     const asked = this.#demanded >= this.#sessions.size + mostLookAhead;
     if (this.#sessions.size >= this.#granted && asked) return 0;
     return Math.min(most, mostLookAhead);
+  }
+
+  /** How many sessions short runs can use, beside those that a longer one holds up. */
+  get #enoughForShort(): number {
+    const waiting = Math.ceil(morePerMs * this.#runTimes.middle);
+    return Math.min(mostForShort, Math.max(enoughToCompute, waiting));
   }
 
   /** Whether runs are short; also as long as there were too few of them to show what they are. */

@@ -5,7 +5,12 @@ export class Backoff {
   readonly #factor: number;
   readonly #jitter: number;
   readonly #random: () => number;
+  readonly #calmMs: number;
+  readonly #now: () => number;
   #pauseMs: number;
+  /** Whether the next attempt need not wait. */
+  #atOnce: boolean;
+  #failedAt = -Infinity;
 
   /**
    * @param options.firstMs the first pause
@@ -13,6 +18,9 @@ export class Backoff {
    * @param options.factor how much longer each pause is than the one before, at least 1
    * @param options.jitter part of a pause, 0 to 1, that chance may take away
    * @param options.random 0 to 1, 1 excluded
+   * @param options.calmMs after so long without a failure, and a success, the first attempt comes at
+   * once; never unless given
+   * @param options.now the time in ms
    */
   constructor(options: {
     readonly firstMs: number;
@@ -20,17 +28,27 @@ export class Backoff {
     readonly factor?: number;
     readonly jitter?: number;
     readonly random?: () => number;
+    readonly calmMs?: number;
+    readonly now?: () => number;
   }) {
     this.#firstMs = Math.min(options.firstMs, options.maxMs);
     this.#maxMs = options.maxMs;
     this.#factor = options.factor ?? 2;
     this.#jitter = options.jitter ?? 0.25;
     this.#random = options.random ?? Math.random;
+    this.#calmMs = options.calmMs ?? Infinity;
+    this.#now = options.now ?? (() => performance.now());
+    this.#atOnce = this.#calmMs < Infinity;
     this.#pauseMs = this.#firstMs;
   }
 
   /** How long to wait before the next attempt, in whole ms. */
   next(): number {
+    this.#failedAt = this.#now();
+    if (this.#atOnce) {
+      this.#atOnce = false;
+      return 0;
+    }
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(pauseMs * this.#factor, this.#maxMs);
     return Math.round(pauseMs * (1 - this.#jitter * this.#random()));
@@ -45,6 +63,7 @@ export class Backoff {
   /** An attempt succeeded: the next pause is the first again. */
   reset(): void {
     this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
+    this.#atOnce = this.#now() - this.#failedAt >= this.#calmMs;
   }
 }
 

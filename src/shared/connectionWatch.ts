@@ -1,11 +1,19 @@
+import { pause } from "./backoff.js";
 import type { ConnectionTarget } from "./config/types.js";
 import { connect, disconnect, type Client } from "./database.js";
 import { PgTaskError } from "./errors.js";
 import { ownerSql } from "./identity.js";
 
-/** How often it looks whether the connection says anything, and how long an answer may take, in ms. */
-const everyMs = 1_000;
-const answerMs = 2_000;
+/** How often it looks whether the connection says anything, in ms, and how much less often at rest. */
+const everyMs = 200;
+const lessOften = 10;
+/** How often it is asked, and at what distance, in ms, before a process that does nothing is cut off. */
+const questions = 5;
+const betweenMs = 75;
+/** How often it looks without an answer before it asks the server. */
+const patience = 2;
+/** A process that works is not asked for again sooner, in ms: at first, and after many times. */
+const againMs = { first: 1_000, longest: 8_000 };
 /** How long the server may take to let somebody in who asks about the connection, in ms. */
 const askMs = 5_000;
 
@@ -19,19 +27,31 @@ export class ConnectionWatch {
   readonly #client: Client;
   readonly #target: ConnectionTarget;
   readonly #name: string;
+  readonly #rests: () => boolean;
   readonly #timer: NodeJS.Timeout;
   /** Whether anything has come since the last look. */
   #heard = true;
-  /** When a beat was sent that has not been answered. */
-  #sent: number | null = null;
+  /** How often it was looked for the answer to a beat, null when none is awaited. */
+  #looked: number | null = null;
+  #ticks = 0;
   #asking = false;
+  #askedAt = -Infinity;
+  #againMs = againMs.first;
   #over = false;
 
-  /** @param name application name of the connection that asks */
-  constructor(client: Client, target: ConnectionTarget, name: string) {
+  /**
+   * @param options.name application name of the connection that asks
+   * @param options.rests whether it need not be known soon
+   */
+  constructor(
+    client: Client,
+    target: ConnectionTarget,
+    options: { readonly name: string; readonly rests?: () => boolean },
+  ) {
     this.#client = client;
     this.#target = target;
-    this.#name = name;
+    this.#name = options.name;
+    this.#rests = options.rests ?? (() => false);
     this.#timer = setInterval(() => this.#look(), everyMs);
     this.#timer.unref();
     client.connection.stream.on("data", () => (this.#heard = true));
@@ -44,23 +64,28 @@ export class ConnectionWatch {
   }
 
   #look(): void {
+    this.#ticks += 1;
+    if (this.#rests() && this.#ticks % lessOften !== 0) return;
     if (this.#heard) {
       this.#heard = false;
-      this.#sent = null;
-    } else if (this.#sent === null) this.#beat();
-    else if (performance.now() - this.#sent >= answerMs) void this.#ask();
+      this.#looked = null;
+      this.#againMs = againMs.first;
+    } else if (this.#looked === null) this.#beat();
+    else if ((this.#looked += 1) >= patience) void this.#ask();
   }
 
   #beat(): void {
-    this.#sent = performance.now();
+    this.#looked = 0;
     this.#client.query("SELECT").catch(() => {});
   }
 
   async #ask(): Promise<void> {
-    if (this.#asking) return;
+    if (this.#asking || performance.now() - this.#askedAt < this.#againMs) return;
     this.#asking = true;
     const works = await this.#works().catch((error: unknown) => !isUnreachable(error));
     this.#asking = false;
+    this.#askedAt = performance.now();
+    this.#againMs = Math.min(2 * this.#againMs, againMs.longest);
     if (!this.#over && !works && !this.#heard) this.#client.connection.stream.destroy();
   }
 
@@ -72,26 +97,41 @@ export class ConnectionWatch {
     );
     try {
       const pid = "processID" in this.#client ? this.#client.processID : null;
-      const { rows } = await client.query<{ works: boolean; owner: string | null }>(
-        `SELECT state IS DISTINCT FROM 'idle' AND wait_event_type IS DISTINCT FROM 'Client' AS works,
-           ${ownerSql("a")} AS owner
-         FROM pg_catalog.pg_stat_activity AS a WHERE pid = $1`,
-        [pid],
-      );
-      const [process] = rows;
-      if (process === undefined) return false;
-      // It has answered meanwhile: that may be why it does nothing now.
-      if (process.works || this.#heard || this.#over) return true;
+      let before: Process | null = null;
+      for (let question = 0; question < questions; question += 1) {
+        const { rows } = await client.query<Process>(
+          `SELECT state IS DISTINCT FROM 'idle' AND wait_event_type IS DISTINCT FROM 'Client' AS works,
+             ${ownerSql("a")} AS owner, state_change::text AS since
+           FROM pg_catalog.pg_stat_activity AS a WHERE pid = $1`,
+          [pid],
+        );
+        const [now] = rows;
+        if (now === undefined) return false;
+        // What has happened meanwhile may be why it does nothing now.
+        if (now.works || this.#heard || this.#over) return true;
+        if (before !== null && before.since !== now.since) return true;
+        before = now;
+        await pause(betweenMs);
+      }
+      if (this.#heard || this.#over) return true;
       await client.query(
         `SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity AS a
          WHERE pid = $1 AND ${ownerSql("a")} = $2`,
-        [pid, process.owner],
+        [pid, before?.owner],
       );
       return false;
     } finally {
       await disconnect(client);
     }
   }
+}
+
+/** What the server says of the connection's process. */
+interface Process {
+  readonly works: boolean;
+  readonly owner: string | null;
+  /** When it began to do nothing. */
+  readonly since: string | null;
 }
 
 /** A server that refuses to let somebody in is there. */

@@ -258,7 +258,18 @@ export function toReport(error: unknown): ErrorReport {
       sqlState,
     };
   }
+  if (error instanceof Error && isLoss(error)) {
+    return { code: "CONNECTION_LOST", message: error.message };
+  }
   return { code: "INTERNAL", message: wordsOf(error) };
+}
+
+/** What the system, or the driver, says of a connection that has gone. */
+const lossCodes = new Set(["ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNABORTED", "ENETRESET"]);
+const lossWords = /^Connection terminated|is not queryable$/;
+
+function isLoss(error: Error): boolean {
+  return lossWords.test(error.message) || ("code" in error && lossCodes.has(String(error.code)));
 }
 
 /** Of what should not have happened it matters where it did. */

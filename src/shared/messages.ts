@@ -18,6 +18,14 @@ export interface BackendIdentity {
   readonly owner: string;
 }
 
+/** Where a remote task runs: the server as it was reached, and the process there. No secret. */
+export interface RemotePlace extends BackendIdentity {
+  readonly host: string;
+  /** An IP address, null for a socket in the folder `host`. */
+  readonly address: string | null;
+  readonly port: number;
+}
+
 // ── supervisor → manager ────────────────────────────────────────────────────────────────────────
 
 /** What a manager thread is created with; everything else comes over its port. */
@@ -31,6 +39,8 @@ export interface ManagerThreadData {
 /** Payload of the slots with which a manager starts and is reconfigured. */
 export interface ManagerParameters {
   readonly entry: Entry;
+  /** Whether a manager before it may have left tasks. */
+  readonly takesOver: boolean;
 }
 
 export type ToManager =
@@ -55,6 +65,8 @@ export type FromManager =
   | { readonly type: "held"; readonly sessions: number; readonly number: number }
   /** Its role, database or server says that the tasks are there: another has to take its place. */
   | { readonly type: "moved"; readonly place: Place }
+  /** It was told to stop and claims nothing more: another process may have its table. */
+  | { readonly type: "released" }
   /** It goes by its new parameters as far as it can now. */
   | { readonly type: "reconfigured" }
   /** What it did since the last one; none while nothing happens. */
@@ -79,6 +91,10 @@ export interface ExecutorParameters {
   readonly table: string;
   /** The function that enters a run into a ledger: quoted, with its schema. */
   readonly finish: string;
+  /** The function that makes a session as new: quoted, with its schema. */
+  readonly reset: string;
+  /** The ledgers 1 and 2: quoted, with their schema. */
+  readonly ledgers: readonly [string, string];
   /** Most output kept of one task, in bytes of UTF-8. */
   readonly outputLimit: number;
   readonly logLevel: string;
@@ -130,7 +146,8 @@ export type ToExecutor =
   | ({ readonly type: "start" } & SlotReference)
   /** The output limit and the level of its log are others from the next run on. */
   | ({ readonly type: "reconfigure" } & SlotReference)
-  | { readonly type: "open"; readonly sessions: readonly number[] }
+  /** Opens sessions, which will most likely run tasks of this group. */
+  | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
   | ({ readonly type: "dispatch" } & SlotReference)
   /**
    * Cancels a run whose task was stopped or deleted by somebody; one that still waits in its session
@@ -151,6 +168,16 @@ export type ToExecutor =
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Ends sessions at once, in the middle of a run too: their server says nothing any more. */
   | { readonly type: "drop"; readonly sessions: readonly number[] }
+  /** Their server processes have nothing to do: `silent` if nothing comes of them for so many ms. */
+  | { readonly type: "listen"; readonly sessions: readonly number[]; readonly ms: number }
+  /** Please ask the server that `remote` names whether a task still runs there; `sought` answers. */
+  | {
+      readonly type: "seek";
+      readonly number: number;
+      /** A connection string. Holds secrets. */
+      readonly remote: string;
+      readonly place: RemotePlace;
+    }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
   /** Ends all sessions, then the thread's work. */
@@ -200,6 +227,10 @@ export type FromExecutor =
       readonly id: string;
       readonly pid: number;
     }
+  /** This session awaits an answer of its server, and nothing came for as long as `listen` said. */
+  | { readonly type: "silent"; readonly session: number }
+  /** Answers `seek`: whether the process is gone, null when that is not to be known. */
+  | { readonly type: "sought"; readonly number: number; readonly gone: boolean | null }
   /** Answers every `recall`: what it returned has been told before. */
   | { readonly type: "recalled"; readonly sessions: readonly number[] }
   /** The connection is gone; what it ran, if anything, has to be rescued. */

@@ -9,7 +9,7 @@ import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
 
 /** How often a standby tries the lock when it hears nothing, in ms. */
-const lockTryMs = 500;
+const lockTryMs = 200;
 /** How long the server may take to answer, in ms. */
 const answerMs = 10_000;
 /** How long it may take to pass the lock on, in ms. */
@@ -43,6 +43,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   #waiting = new AbortController();
   #client: Client | null = null;
   #leads = false;
+  #yielded = false;
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: {
@@ -61,10 +62,17 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#work = this.#seekForEver();
   }
 
-  /** Gives the lock up, if it is held, tells the standbys so, and ends the connection. */
+  /** Gives the lock up, if it is held, tells the standbys so, and seeks it no more. */
+  async yield(): Promise<void> {
+    this.#yielded = true;
+    if (this.#client !== null && this.#leads) await this.#handOver(this.#client);
+    this.#leads = false;
+  }
+
+  /** Gives the lock up, if it is held, and ends the connection. */
   async stop(): Promise<void> {
     // Before anything ends the connection.
-    if (this.#client !== null && this.#leads) await this.#handOver(this.#client);
+    await this.yield();
     this.#ending.abort();
     this.#waiting.abort();
     if (this.#client !== null) await disconnect(this.#client);
@@ -72,9 +80,9 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   }
 
   async #seekForEver(): Promise<void> {
-    const backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs });
+    const backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs, calmMs: 1_000 });
     let said: string | null = null;
-    while (!this.#ending.signal.aborted) {
+    while (!this.#ending.signal.aborted && !this.#yielded) {
       try {
         await this.#seek(() => {
           backoff.reset();
@@ -108,7 +116,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     for (const event of ["end", "notification"] as const) {
       client.on(event, () => this.#waiting.abort());
     }
-    const watch = new ConnectionWatch(client, this.target, "pg_conf watch");
+    const watch = new ConnectionWatch(client, this.target, { name: "pg_conf watch" });
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;

@@ -1,21 +1,15 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { Entry, Place } from "../shared/config/types.js";
 import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
-import { HandshakeSender } from "../shared/handshake/sender.js";
-import { createHeart, watchHeart } from "../shared/heart.js";
+import type { HandshakeSender } from "../shared/handshake/sender.js";
+import { watchHeart } from "../shared/heart.js";
 import type { Log } from "../shared/log.js";
-import type {
-  FromManager,
-  ManagerParameters,
-  ManagerThreadData,
-  ToManager,
-} from "../shared/messages.js";
+import type { FromManager, ManagerParameters, ToManager } from "../shared/messages.js";
 import type { ManagerStatistics } from "../shared/statistics.js";
 import type { Accounts } from "./accounts.js";
-
-const entryFile = new URL("../manager/thread.js", import.meta.url);
+import type { SpareWorkers } from "./managerWorker.js";
 
 /** No such database; no such role, which the server says less clearly where it asks for a password. */
 const accountMissing = new Set(["3D000", "28000", "28P01"]);
@@ -31,6 +25,8 @@ interface ManagerThreadEvents {
   demand: [sessions: number];
   /** Its answer to the grant of that number. */
   held: [sessions: number, number: number];
+  /** It was told to stop and claims nothing more. */
+  released: [];
   /** What it did since the last time. */
   statistics: [statistics: ManagerStatistics];
   /** Its thread ended, and all its sessions with it. */
@@ -40,6 +36,9 @@ interface ManagerThreadEvents {
 export interface ManagerThreadOptions {
   /** Makes its role and database. */
   readonly accounts: Pick<Accounts, "ensure">;
+  readonly spare: Pick<SpareWorkers, "take">;
+  /** Whether somebody before it may have left tasks. */
+  readonly takesOver: boolean;
   readonly log: Log;
   /** Gets the thread's own log lines. */
   readonly writeLine: (line: string) => void;
@@ -56,6 +55,8 @@ interface Child {
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Resolves when it has said for the first time whether it serves or waits, or was told to end. */
   readonly answered: Promise<void>;
+  /** Resolves when it claims nothing more, after it was told to stop. */
+  readonly released: Promise<void>;
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
   readonly #ending = new AbortController();
@@ -72,6 +73,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #mending = false;
+  /** Whether a manager before it may have left tasks. */
+  #takesOver: boolean;
   #said: string | null = null;
   #whenReconfigured: (() => void)[] = [];
 
@@ -79,9 +82,11 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     super();
     this.#entry = entry;
     this.#options = options;
+    this.#takesOver = options.takesOver;
     this.#log = options.log;
-    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#refusals = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
+    this.released = new Promise((resolve) => void this.once("released", resolve));
     this.answered = new Promise((resolve) => {
       this.once("ready", resolve);
       this.once("waiting", () => resolve());
@@ -90,7 +95,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   start(): void {
-    this.#running = this.#keepRunning();
+    this.#running = this.#keepRunning().finally(() => this.emit("released"));
   }
 
   grant(sessions: number, number: number): void {
@@ -140,6 +145,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       const start = performance.now();
       const reason = await this.#live();
       if (this.#ending.signal.aborted) return;
+      this.#takesOver = true;
       if (this.#moving) {
         this.#moving = false;
         this.emit("died");
@@ -203,10 +209,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
 
   /** From the thread's start to its end, for whatever reason. */
   async #live(): Promise<PgTaskError> {
-    const sender = new HandshakeSender();
-    const heart = createHeart();
-    const data: ManagerThreadData = { buffer: sender.buffer, heart };
-    const worker = new Worker(entryFile, { workerData: data, name: this.#entry.key });
+    const { worker, sender, heart } = this.#options.spare.take();
     let reason: PgTaskError | null = null;
     const blame = (error: unknown): void => {
       reason ??=
@@ -238,7 +241,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
 
   /** Hands the parameters over; a thread that does not take them in time is ended. */
   #hand({ worker, sender, blame }: Child, type: "start" | "reconfigure"): void {
-    const parameters: ManagerParameters = { entry: { ...this.#entry, ...this.#place } };
+    const parameters: ManagerParameters = {
+      entry: { ...this.#entry, ...this.#place },
+      takesOver: this.#takesOver,
+    };
     sender
       .send(
         parameters,
@@ -291,6 +297,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "moved":
         this.#move(message.place);
+        break;
+      case "released":
+        this.emit("released");
         break;
       case "reconfigured":
         this.#reconfigured();

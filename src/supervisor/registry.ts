@@ -4,10 +4,16 @@ import { SessionShares } from "./grants.js";
 import { Limiter } from "./limiter.js";
 import type { ManagerBoard } from "./managerBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
+import { SpareWorkers } from "./managerWorker.js";
+
+type RegistryOptions = Omit<ManagerThreadOptions, "spare" | "takesOver"> & {
+  readonly board: ManagerBoard;
+};
 
 /** The managers of the leader: one for each entry, and the sessions they share. */
 export class Registry {
-  readonly #options: ManagerThreadOptions & { readonly board: ManagerBoard };
+  readonly #options: RegistryOptions;
+  readonly #spare = new SpareWorkers();
   readonly #shares: SessionShares<ManagerThread>;
   /** Of those that connect at the same moment. */
   readonly #atOnce: Limiter;
@@ -19,10 +25,7 @@ export class Registry {
   #configuration: Configuration;
   #short = false;
 
-  constructor(
-    configuration: Configuration,
-    options: ManagerThreadOptions & { readonly board: ManagerBoard },
-  ) {
+  constructor(configuration: Configuration, options: RegistryOptions) {
     this.#configuration = configuration;
     this.#options = options;
     this.#shares = new SessionShares(
@@ -36,9 +39,21 @@ export class Registry {
     return this.#managers.size > 0;
   }
 
-  /** Starts a manager for each entry, a few at once; resolves when each has served or waited once. */
-  async start(): Promise<void> {
-    await Promise.all(this.#configuration.entries.map((entry) => this.#add(entry)));
+  /** Has threads wait, so that `start` is quick; no more of them than start at once. */
+  prepare(): void {
+    const { entries, parameters } = this.#configuration;
+    this.#spare.keep(Math.min(entries.length, parameters["pg_conf.fetch"]));
+  }
+
+  /**
+   * Starts a manager for each entry, a few at once; resolves when each has served or waited once.
+   *
+   * @param how.takesOver whether there was another leader, who may have left tasks.
+   */
+  async start(how: { readonly takesOver: boolean }): Promise<void> {
+    const { entries } = this.#configuration;
+    await Promise.all(entries.map((entry) => this.#add(entry, how.takesOver)));
+    await this.#spare.end();
   }
 
   /**
@@ -64,7 +79,15 @@ export class Registry {
   async stop(graceMs: number): Promise<void> {
     for (const [key, manager] of this.#managers) this.#leave(key, manager, graceMs);
     this.#managers.clear();
-    await Promise.all([...this.#leaving].map((manager) => manager.stop(graceMs)));
+    await Promise.all([
+      this.#spare.end(),
+      ...[...this.#leaving].map((manager) => manager.stop(graceMs)),
+    ]);
+  }
+
+  /** Resolves when no manager that was told to stop claims anything any more. */
+  async released(): Promise<void> {
+    await Promise.all([...this.#leaving].map((manager) => manager.released));
   }
 
   #remove(key: string): void {
@@ -84,13 +107,14 @@ export class Registry {
   async #end(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
     await manager.stop(graceMs);
     this.#leaving.delete(manager);
+    manager.emit("released");
     this.#shares.leave(manager);
     this.#options.board.forget(manager);
     await before;
   }
 
-  async #add(entry: Entry): Promise<void> {
-    const manager = new ManagerThread(entry, this.#options);
+  async #add(entry: Entry, takesOver = false): Promise<void> {
+    const manager = new ManagerThread(entry, { ...this.#options, spare: this.#spare, takesOver });
     this.#managers.set(entry.key, manager);
     this.#shares.join(manager);
     this.#options.board.follow(entry, manager);

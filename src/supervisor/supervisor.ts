@@ -41,6 +41,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   /** Aborted when nothing need be read any more. */
   readonly #ending = new AbortController();
   #saidReady = false;
+  /** Whether somebody else led since we did. */
+  #stoodBy = false;
 
   constructor(
     configuration: Configuration,
@@ -136,6 +138,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   }
 
   async start(): Promise<void> {
+    this.#registry.prepare();
     this.#leadership.start();
   }
 
@@ -144,10 +147,13 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#ending.abort();
     this.board.play("stopping");
     await this.#changes;
-    await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+    const stopped = this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+    // A standby takes over as soon as nothing more is claimed, however long what runs may take.
+    await this.#registry.released();
+    await this.#leadership.yield();
+    await stopped;
   }
 
-  /** The lock goes last, so that a standby takes over when nothing of ours runs any more. */
   async stop(): Promise<void> {
     await this.#registry.stop(0);
     await this.#leadership.stop();
@@ -180,7 +186,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     }
     this.#log.info({ entries: this.#configuration.entries.length }, "leads");
     await this.#readSettings();
-    await this.#registry.start();
+    await this.#registry.start({ takesOver: this.#stoodBy });
     if (this.#draining) return;
     this.board.play("leader", { ready: true });
     if (!this.#saidReady) {
@@ -193,10 +199,13 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   /** Another process leads, perhaps since our connection was lost for a while. */
   async #standBy(): Promise<void> {
     if (this.#draining) return;
+    this.#stoodBy = true;
     this.board.play("standby", { ready: true });
     this.#log.info("standby");
     this.emit("ready");
+    if (!this.#registry.running) return;
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
+    if (!this.#draining) this.#registry.prepare();
   }
 }
 

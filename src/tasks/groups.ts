@@ -1,46 +1,148 @@
 import type { TaskTable } from "../manager/table.js";
 import type { Client } from "../shared/database.js";
-import { isoTime } from "./time.js";
+import { dueOrder, isDue, isLater } from "./queue.js";
+import { readSessions, shownGroups } from "./sessions.js";
+import { isoTime, milliseconds } from "./time.js";
 
-/** A group in which something runs or waits, or that is paused. */
+/** A group of which something runs, waits or ended of late, or that is paused. */
 export interface Group {
-  readonly group: string | null;
+  readonly group: string;
+  /** Sessions that run a task of it. */
   readonly running: number;
   /** In PLAN. */
   readonly waiting: number;
   /** Those whose plan has come. */
   readonly due: number;
-  /** Earliest plan of a task in PLAN. */
+  /** Earliest plan of a task in PLAN; for how long that has been, in ms, where it has come. */
   readonly oldest: string | null;
+  readonly oldestDueMs: number | null;
   /** Itself, or the whole table. */
   readonly paused: boolean;
+  /** Of the newest rows, those that ended. */
+  readonly done: number;
+  readonly failed: number;
+  /** GONE and STOP. */
+  readonly other: number;
 }
 
-/** Those with most to do first. */
+export interface Groups {
+  /** Those with most to do first. */
+  readonly groups: Group[];
+  /** Whether all that waits was looked at. */
+  readonly complete: boolean;
+  /** How many of the newest rows were looked at for what ended, and whether those are all. */
+  readonly newest: number;
+  readonly newestComplete: boolean;
+}
+
+/** Rows of each of the queue's indexes, and of the newest ones, that are looked at. */
+const mostWaiting = 5_000;
+const mostNewest = 5_000;
+/** Groups that are matched with sessions. */
+const mostGroups = 1_000;
+
+type Counted = Omit<Group, "running">;
+
+/** `named`: it is paused itself. */
+type Row = Counted & { readonly named: boolean };
+
+/**
+ * Costs the same in a table of any size.
+ *
+ * @param request.ended whether to tell also of groups in which nothing runs or waits
+ */
 export async function readGroups(
   client: Client,
-  { qualified, pauses }: TaskTable,
-  limit: number,
-): Promise<Group[]> {
-  const { rows } = await client.query<Group>(
-    `SELECT g."group", g.running::float8 AS running, g.waiting::float8 AS waiting, g.due::float8 AS due,
-       ${isoTime("g.oldest")} AS oldest,
-       EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = g."group") AS paused
-     FROM (
-       SELECT w."group", count(DISTINCT w.owner) AS running, count(w.plan) AS waiting,
-         count(*) FILTER (WHERE w.plan <= statement_timestamp()) AS due, min(w.plan) AS oldest
+  table: TaskTable,
+  { limit, ended }: { readonly limit: number; readonly ended: boolean },
+): Promise<Groups> {
+  const { qualified, pauses } = table;
+  const { rows } = await client.query<{
+    groups: Row[];
+    ready: number;
+    later: number;
+    newest: number;
+  }>(
+    `WITH ready AS MATERIALIZED (
+       SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM ${qualified} AS t
+       WHERE ${isDue} ORDER BY ${dueOrder} LIMIT ${mostWaiting}
+     ), later AS MATERIALIZED (
+       SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM ${qualified} AS t
+       WHERE ${isLater} ORDER BY t.plan LIMIT ${mostWaiting}
+     ), newest AS MATERIALIZED (
+       SELECT t."group"::text AS "group", t.state::text AS state FROM ${qualified} AS t ORDER BY t.id DESC LIMIT ${mostNewest}
+     ), counted AS (
+       SELECT w."group", count(w.plan) AS waiting, count(*) FILTER (WHERE w.plan <= clock_timestamp()) AS due,
+         min(w.plan) AS oldest, sum(w.done) AS done, sum(w.failed) AS failed, sum(w.other) AS other
        FROM (
-         SELECT t."group"::text AS "group", NULL::text AS owner, t.plan::timestamptz AS plan
-         FROM ${qualified} AS t WHERE t.ready
-         UNION ALL
-         SELECT t."group"::text, NULL, t.plan::timestamptz FROM ${qualified} AS t WHERE NOT t.ready AND t.ready IS FALSE
-         UNION ALL
-         SELECT t."group"::text, t.owner::text, NULL FROM ${qualified} AS t WHERE t.owner IS NOT NULL
-         UNION ALL
-         SELECT "group", NULL, NULL FROM ${pauses} WHERE "group" IS NOT NULL
+         SELECT "group", plan, 0 AS done, 0 AS failed, 0 AS other FROM ready
+         UNION ALL SELECT "group", plan, 0, 0, 0 FROM later
+         UNION ALL SELECT "group", NULL, 0, 0, 0 FROM ${pauses} WHERE "group" IS NOT NULL
+         UNION ALL SELECT "group", NULL, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAIL'),
+           count(*) FILTER (WHERE state IN ('GONE', 'STOP')) FROM newest GROUP BY "group"
        ) AS w GROUP BY w."group"
-     ) AS g ORDER BY g.running DESC, g.due DESC, g.waiting DESC, g."group" LIMIT $1`,
-    [limit],
+     )
+     SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later,
+       (SELECT count(*) FROM newest)::float8 AS newest,
+       coalesce((SELECT jsonb_agg(to_jsonb(g)) FROM (
+         SELECT coalesce(c."group", '') AS "group", c.waiting::float8 AS waiting, c.due::float8 AS due, ${isoTime("c.oldest")} AS oldest,
+           CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${milliseconds("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
+           EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = c."group") AS paused,
+           EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = c."group") AS named,
+           c.done::float8 AS done, c.failed::float8 AS failed, c.other::float8 AS other
+         FROM counted AS c ORDER BY c.due DESC, c.waiting DESC, c.failed DESC, c.done DESC, c."group" LIMIT ${mostGroups}
+       ) AS g), '[]') AS groups`,
   );
-  return rows;
+  const { groups, ready, later, newest } = rows[0] ?? { groups: [], ready: 0, later: 0, newest: 0 };
+  const all = await withRunning(client, table, groups);
+  return {
+    groups: all
+      .filter(({ group, named }) => ended || named || group.running + group.waiting > 0)
+      .toSorted((a, b) => b.group.running - a.group.running)
+      .slice(0, limit)
+      .map(({ group }) => group),
+    complete: ready < mostWaiting && later < mostWaiting,
+    newest,
+    newestComplete: newest < mostNewest,
+  };
 }
+
+/** Sessions tell the name of the group that they run a task of. */
+async function withRunning(
+  client: Client,
+  table: TaskTable,
+  found: readonly Row[],
+): Promise<{ readonly group: Group; readonly named: boolean }[]> {
+  const left = new Map((await readSessions(client, table)).groups);
+  const names =
+    left.size === 0
+      ? []
+      : await shownGroups(
+          client,
+          table,
+          found.map(({ group }) => group),
+        );
+  const known = found.map(({ named, ...counted }, place) => {
+    const name = names[place] ?? "";
+    const running = left.get(name) ?? 0;
+    left.delete(name);
+    return { group: { ...counted, running }, named };
+  });
+  // All of its tasks run, or none of them is among those that were looked at.
+  const others = [...left].map(([group, running]) => ({
+    group: { ...nothing, group, running },
+    named: false,
+  }));
+  return [...known, ...others];
+}
+
+const nothing: Omit<Counted, "group"> = {
+  waiting: 0,
+  due: 0,
+  oldest: null,
+  oldestDueMs: null,
+  paused: false,
+  done: 0,
+  failed: 0,
+  other: 0,
+};

@@ -6,7 +6,7 @@ import { isoTime } from "./time.js";
 export interface Pause {
   /** Null is the whole table. */
   readonly group: string | null;
-  readonly since: string | null;
+  readonly since: string;
   readonly reason: string | null;
 }
 

@@ -64,30 +64,6 @@ export async function readManager(
   return rows[0] ?? null;
 }
 
-/** Longest application_name that the server shows, in bytes. */
-const longestName = 63;
-
-/** A table's executor sessions, and those of them that run something; null where that is not shown. */
-export async function countSessions(
-  client: Client,
-  { schema, table }: TaskTable,
-): Promise<{ sessions: number; active: number | null }> {
-  // The server replaces what it does not show in such a name, so it is asked for its own version.
-  const { rows: named } = await client.query<{ prefix: string }>(
-    "SELECT set_config('application_name', $1, true) AS prefix",
-    [`pg_task ${schema} ${table} `],
-  );
-  const { rows } = await client.query<{ sessions: number; active: number; hidden: number }>(
-    `SELECT count(*)::integer AS sessions, (count(*) FILTER (WHERE state = 'active'))::integer AS active,
-       (count(*) FILTER (WHERE state IS NULL))::integer AS hidden
-     FROM pg_catalog.pg_stat_activity
-     WHERE datname = current_database() AND starts_with(application_name, $1)`,
-    [(named[0]?.prefix ?? "").slice(0, longestName)],
-  );
-  const { sessions = 0, active = 0, hidden = 0 } = rows[0] ?? {};
-  return { sessions, active: hidden === 0 ? active : null };
-}
-
 /** How many connections the server has, and how many of them are taken. */
 export async function readConnections(
   client: Client,

@@ -1,7 +1,7 @@
 import type { TaskTable } from "../manager/table.js";
 import type { Client } from "../shared/database.js";
+import { identifier, literal } from "../shared/sqlText.js";
 import { maskRemote } from "./maskRemote.js";
-import { masked, summaryColumns, type TaskSummary } from "./summary.js";
 
 /** A column's value: an id is text, and so is a number that JavaScript would not keep exactly. */
 export type ColumnValue = string | number | boolean | null | object;
@@ -9,20 +9,63 @@ export type ColumnValue = string | number | boolean | null | object;
 /** Every column of a task, a user's own included, in the table's order. */
 export type WholeTask = ReadonlyMap<string, ColumnValue>;
 
-/** Null when there is no such task. The password in `remote` is masked. */
+/** Columns whose texts may be long. */
+export const longTexts = ["input", "output", "error", "data"] as const;
+
+/**
+ * Null when there is no such task. The password in `remote` is masked.
+ *
+ * @param mostText of each long text this many characters; all of it unless given
+ */
 export async function readTask(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   id: string,
+  mostText?: number,
 ): Promise<WholeTask | null> {
+  const { qualified } = table;
   const { rows } = await client.query<{ name: string; type: string; value: string | null }>(
     `SELECT c.key AS name, json_typeof(c.value) AS type, c.value #>> '{}' AS value
-     FROM (SELECT row_to_json(t) AS task FROM ${qualified} AS t WHERE t.id = $1::bigint LIMIT 1) AS one,
+     FROM (SELECT row_to_json(o) AS task FROM (
+         SELECT ${mostText === undefined ? "t.*" : await cutColumns(client, table, mostText)}
+         FROM ${qualified} AS t WHERE t.id = $1::bigint LIMIT 1) AS o) AS one,
        json_each(one.task) WITH ORDINALITY AS c(key, value, place) ORDER BY c.place`,
     [id],
   );
   if (rows.length === 0) return null;
   return new Map(rows.map(({ name, type, value }) => [name, columnValue(name, type, value)]));
+}
+
+async function cutColumns(
+  client: Client,
+  { qualified }: TaskTable,
+  mostText: number,
+): Promise<string> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT attname AS name FROM pg_catalog.pg_attribute
+     WHERE attrelid = ${literal(qualified)}::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`,
+  );
+  return rows
+    .map(({ name }) => {
+      const column = identifier(name);
+      const long = longTexts.some((each) => each === name);
+      return long ? `substr(t.${column}::text, 1, ${mostText}) AS ${column}` : `t.${column}`;
+    })
+    .join(", ");
+}
+
+/** How many bytes each of the long texts has, null where there is none; null when there is no such task. */
+export async function readTextSizes(
+  client: Client,
+  { qualified }: TaskTable,
+  id: string,
+): Promise<Readonly<Record<(typeof longTexts)[number], number | null>> | null> {
+  const sizes = longTexts.map((name) => `octet_length(t.${name}::text)::float8 AS ${name}`);
+  const { rows } = await client.query<Record<(typeof longTexts)[number], number | null>>(
+    `SELECT ${sizes.join(", ")} FROM ${qualified} AS t WHERE t.id = $1::bigint`,
+    [id],
+  );
+  return rows[0] ?? null;
 }
 
 function columnValue(name: string, type: string, value: string | null): ColumnValue {
@@ -33,40 +76,4 @@ function columnValue(name: string, type: string, value: string | null): ColumnVa
   if (type === "number") return String(Number(value)) === value ? Number(value) : value;
   if (type === "object" || type === "array") return JSON.parse(value);
   return value;
-}
-
-/** How far back a chain of parents is followed. */
-const longestChain = 100;
-
-/** The task that a task came from, the one that came from, and so on: the nearest first. */
-export async function ancestors(
-  client: Client,
-  { qualified }: TaskTable,
-  id: string,
-): Promise<TaskSummary[]> {
-  const { rows } = await client.query<TaskSummary>(
-    `WITH RECURSIVE chain AS (
-       SELECT t.parent::bigint AS id, 1 AS place FROM ${qualified} AS t WHERE t.id = $1::bigint
-       UNION ALL
-       SELECT t.parent::bigint, c.place + 1 FROM chain AS c JOIN ${qualified} AS t ON t.id = c.id
-       WHERE c.place < ${longestChain}
-     )
-     SELECT ${summaryColumns} FROM chain AS c JOIN ${qualified} AS t ON t.id = c.id ORDER BY c.place`,
-    [id],
-  );
-  return rows.map(masked);
-}
-
-/** The tasks that came from a task, the newest first. Reads the whole table, which has no index for it. */
-export async function children(
-  client: Client,
-  { qualified }: TaskTable,
-  id: string,
-  limit: number,
-): Promise<TaskSummary[]> {
-  const { rows } = await client.query<TaskSummary>(
-    `SELECT ${summaryColumns} FROM ${qualified} AS t WHERE t.parent = $1::bigint ORDER BY t.id DESC LIMIT $2`,
-    [id, limit],
-  );
-  return rows.map(masked);
 }

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../manager/table.js";
 import type { Client } from "../shared/database.js";
+import { readSessions, shownGroups } from "./sessions.js";
 import { isoTime, milliseconds } from "./time.js";
 
 /** Everything about one task that decides whether it runs now. */
@@ -17,51 +18,85 @@ export interface Situation {
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
+  /** Whether it runs in another database, by `remote`. */
+  readonly remote: boolean;
+  /** First line of its error. */
+  readonly problem: string | null;
   /** The session that has it: pid and start of its server process; null when none has. */
   readonly owner: string | null;
   /** Whether that server process is there, as far as this role may see. */
   readonly ownerLives: boolean;
   /** Sessions of its group that run something. */
   readonly groupRuns: number;
-  /** Ids of their tasks, at most ten. */
+  /** Ids of their tasks, as far as they were found, at most ten. */
   readonly heldBy: readonly string[];
-  /** Due tasks of its group that start before it. */
+  /** Due tasks of its group that start before it; with `aheadMore` there are more of them. */
   readonly ahead: number;
+  readonly aheadMore: boolean;
   /** Sessions of the whole table that run something. */
   readonly tableRuns: number;
 }
+
+/** Rows that are looked through for those that run: before the task, and the newest ones. */
+const mostLooked = 10_000;
+/** Due tasks of its group that are counted. */
+const mostAhead = 1_000;
 
 /** As the manager has it: a pause runs however late, and longer than dates reach is for ever. */
 const tooLate = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
   THEN it.plan + it.active <= now() ELSE false END`;
 
-/** Null when there is no such task. Reads the whole table, since no index knows what runs. */
+/**
+ * Null when there is no such task. No index knows what runs: rows say so of those that are near, sessions
+ * by their names of all.
+ */
 export async function readSituation(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   id: string,
 ): Promise<Situation | null> {
-  const { rows } = await client.query<Situation>(
+  const { qualified } = table;
+  const { rows } = await client.query<Omit<Situation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
+     ), looked AS MATERIALIZED (
+       (SELECT t.id, t.owner, t.hash FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
+       UNION ALL
+       (SELECT t.id, t.owner, t.hash FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
      ), held AS MATERIALIZED (
-       SELECT id, owner, hash FROM ${qualified} WHERE owner IS NOT NULL
+       SELECT id, owner, hash FROM looked WHERE owner IS NOT NULL
+     ), ahead AS (
+       SELECT FROM it, LATERAL (
+         SELECT o.max, o.id FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
+         ORDER BY o.hash, greatest(o.max, 0) DESC, o.id LIMIT ${mostAhead + 1}
+       ) AS o
+       WHERE greatest(o.max, 0) > greatest(it.max, 0) OR greatest(o.max, 0) = greatest(it.max, 0) AND o.id < it.id
      )
      SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
        ${isoTime("it.plan")} AS plan,
        CASE WHEN isfinite(it.plan::timestamptz) THEN ${milliseconds("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
        it.ready, ${tooLate} AS "tooLate",
-       ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid, it.owner::text AS owner,
+       ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid,
+       it.remote IS NOT NULL AS remote, split_part(it.error::text, E'\\n', 1) AS problem, it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
        (SELECT count(DISTINCT h.owner) FROM held AS h WHERE h.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT h.id::text FROM held AS h WHERE h.hash = it.hash ORDER BY h.id LIMIT 10) AS "heldBy",
-       (SELECT count(*) FROM ${qualified} AS o WHERE o.ready AND o.hash = it.hash
-         AND (greatest(o.max, 0), -o.id::numeric) > (greatest(it.max, 0), -it.id::numeric))::float8 AS ahead,
+       (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT h.owner) FROM held AS h)::float8 AS "tableRuns"
      FROM it`,
     [id],
   );
-  return rows[0] ?? null;
+  const [row] = rows;
+  if (row === undefined) return null;
+  const { running, groups } = await readSessions(client, table);
+  const [name = ""] = await shownGroups(client, table, [row.group ?? ""]);
+  return {
+    ...row,
+    groupRuns: Math.max(row.groupRuns, groups.get(name) ?? 0),
+    tableRuns: Math.max(row.tableRuns, running),
+    ahead: Math.min(row.ahead, mostAhead),
+    aheadMore: row.ahead > mostAhead,
+  };
 }
 
 /** Somebody whose open transaction holds a row. */

@@ -42,6 +42,8 @@ export interface Surroundings {
   /** Most tasks of the table at once (`pg_task.run`), and most sessions of one process (`pg_conf.max`). */
   readonly mostRuns: number;
   readonly mostSessions: number;
+  /** Sessions that run something for any table, as far as the server shows them. */
+  readonly allRun: number;
   /** Connections that the server has left for pg-task, below 0 when others take them. */
   readonly room: number;
 }
@@ -70,7 +72,7 @@ export function whyNot(task: Situation, around: Surroundings): Reason[] {
   return [{ code: "due", text: "nothing keeps it: it starts at the manager's next check" }];
 }
 
-function ended({ id, state, owner, stop }: Situation): Reason {
+function ended({ id, state, owner, stop, problem }: Situation): Reason {
   if (owner !== null) {
     return {
       code: "stopping",
@@ -80,7 +82,7 @@ function ended({ id, state, owner, stop }: Situation): Reason {
   const when = stop === null ? "" : ` at ${stop}`;
   const words: Readonly<Record<string, string>> = {
     DONE: `it ran without error, and ended${when}`,
-    FAIL: `it ran with an error, and ended${when}`,
+    FAIL: `it ran with an error, and ended${when}${problem === null ? "" : `: ${problem}`}`,
     GONE: `its active had passed before it could start, and it was given up${when}`,
     STOP: "it was stopped",
   };
@@ -91,7 +93,7 @@ function ended({ id, state, owner, stop }: Situation): Reason {
   };
 }
 
-function held({ id, state, owner, ownerLives, pid, start }: Situation): Reason {
+function held({ id, state, owner, ownerLives, pid, start, remote }: Situation): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
   if (!ownerLives) {
     return {
@@ -113,6 +115,13 @@ function held({ id, state, owner, ownerLives, pid, start }: Situation): Reason {
       text: `it is the next, or one of the next, of the session of server process ${ownerPid}`,
     };
   }
+  if (remote) {
+    return {
+      code: "running",
+      text: `it has been running since ${start ?? "a moment ago"} on the server of its remote, there in the server process ${pid ?? "?"}`,
+      remedy: `pg-task stop ${id} cancels it; while that server cannot be reached, it stays as it is until it can, or pg_task.reset has passed`,
+    };
+  }
   return {
     code: "running",
     text: `it has been running since ${start ?? "a moment ago"} in the server process ${pid ?? ownerPid}`,
@@ -120,7 +129,7 @@ function held({ id, state, owner, ownerLives, pid, start }: Situation): Reason {
   };
 }
 
-function whenDue({ id, plan, waitMs, tooLate }: Situation): Reason[] {
+function whenDue({ id, plan, waitMs, tooLate, max }: Situation): Reason[] {
   if (waitMs === null) {
     return plan === "-infinity"
       ? []
@@ -136,7 +145,7 @@ function whenDue({ id, plan, waitMs, tooLate }: Situation): Reason[] {
     return [
       {
         code: "not-due",
-        text: `it is planned for ${plan}`,
+        text: `it is planned for ${plan}${max < 0 ? `; after each run its group pauses for ${-max} ms, as its max says` : ""}`,
         remedy: `pg-task run-now ${id} plans it for now`,
       },
     ];
@@ -227,13 +236,13 @@ function inTheQueue({ ready }: Situation, { locked }: Surroundings): Reason[] {
 
 function limits(task: Situation, around: Surroundings): Reason[] {
   const reasons: Reason[] = [];
-  const { groupRuns, heldBy, ahead, tableRuns } = task;
+  const { groupRuns, heldBy, ahead, aheadMore, tableRuns } = task;
   const most = Math.max(task.max, 0);
   if (groupRuns > most) {
-    const some = heldBy.length < groupRuns ? `${heldBy.join(", ")}, …` : heldBy.join(", ");
+    const some = [...heldBy, ...(heldBy.length < groupRuns ? ["…"] : [])].join(", ");
     reasons.push({
       code: "group-limit",
-      text: `its group ${JSON.stringify(task.group)} runs ${groupRuns} (${some}), and it starts beside ${most} at most`,
+      text: `its group ${JSON.stringify(task.group)} runs ${groupRuns}${some === "" ? "" : ` (${some})`}, and it starts beside ${most} at most${task.max < 0 ? ", since its max is a pause" : ""}`,
       remedy: "wait for those, or raise its max: UPDATE … SET max = … WHERE id = …",
       tasks: heldBy,
     });
@@ -241,20 +250,21 @@ function limits(task: Situation, around: Surroundings): Reason[] {
   if (ahead > 0) {
     reasons.push({
       code: "behind-others",
-      text: `${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come before it (a larger max first, then the smaller id)`,
+      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come before it (a larger max first, then the smaller id)`,
     });
   }
   if (tableRuns >= around.mostRuns) {
     reasons.push({
       code: "run-limit",
-      text: `the table runs ${tableRuns} tasks, and pg_task.run allows ${around.mostRuns}`,
+      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${around.mostRuns}`,
       remedy: "wait, or raise pg_task.run",
     });
   }
-  if (tableRuns >= around.mostSessions) {
+  const allRun = Math.max(tableRuns, around.allRun);
+  if (allRun >= around.mostSessions) {
     reasons.push({
       code: "session-limit",
-      text: `${tableRuns} sessions run, and pg_conf.max allows ${around.mostSessions} for all tables together`,
+      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${around.mostSessions} for all tables together`,
       remedy: "wait, or raise pg_conf.max",
     });
   }

@@ -1,11 +1,6 @@
 import { z } from "zod";
 import type { ClusterView } from "../shared/cluster.js";
-import { WebProblem } from "./problem.js";
-import { changeTask, type TaskAction } from "./queries/changeTask.js";
-import { groupCounts } from "./queries/groupCounts.js";
-import { listTasks } from "./queries/listTasks.js";
-import { readTask } from "./queries/readTask.js";
-import { children, parents } from "./queries/relatives.js";
+import { readGroups } from "../tasks/groups.js";
 import { route, type Route } from "./route.js";
 import {
   changedTaskSchema,
@@ -20,31 +15,19 @@ import {
   tasksSchema,
 } from "./schemas.js";
 import type { WebTables } from "./tables.js";
+import { changeAnswer, listAnswer, taskAnswer } from "./taskAnswers.js";
 import { tableView } from "./views.js";
 
 const nothing = z.strictObject({});
 
-const actions: readonly {
-  readonly action: TaskAction;
-  readonly summary: string;
-  readonly from: string;
-}[] = [
-  {
-    action: "stop",
-    summary: "stop a task that waits or runs: it gets the state STOP",
-    from: "PLAN, TAKE or WORK",
-  },
-  {
-    action: "retry",
-    summary: "run a task again that has ended: planned for now",
-    from: "DONE, FAIL, GONE or STOP",
-  },
-  {
-    action: "run-now",
-    summary: "plan a waiting task for now",
-    from: "PLAN, with a plan to come",
-  },
-];
+/** Groups that an answer has at most. */
+const mostGroups = 50;
+
+const actions = [
+  { action: "stop", summary: "stop a task that waits or runs: it gets the state STOP" },
+  { action: "retry", summary: "run a task again that has ended: planned for now" },
+  { action: "run-now", summary: "plan a waiting task for now" },
+] as const;
 
 /** Everything the API answers. */
 export function apiRoutes(parts: {
@@ -94,13 +77,15 @@ export function apiRoutes(parts: {
     route({
       method: "get",
       path: "/tables/{table}/groups",
-      summary: "the groups among the newest rows",
+      summary: "groups in which something runs, waits, or ended of late",
       parameters: tablePathSchema,
       query: nothing,
       answer: groupsSchema,
       handle: async ({ parameters }) => {
         const { connections, table } = tables.byId(parameters.table);
-        return await connections.read((client) => groupCounts(client, table));
+        return await connections.read((client) =>
+          readGroups(client, table, { limit: mostGroups, ended: true }),
+        );
       },
     }),
     route({
@@ -112,7 +97,7 @@ export function apiRoutes(parts: {
       answer: tasksSchema,
       handle: async ({ parameters, query }) => {
         const { connections, table } = tables.byId(parameters.table);
-        return await connections.read((client) => listTasks(client, table, query));
+        return await connections.read((client) => listAnswer(client, table, query));
       },
     }),
     route({
@@ -123,21 +108,17 @@ export function apiRoutes(parts: {
       query: nothing,
       answer: taskPageSchema,
       handle: async ({ parameters: { table: tableId, id } }) => {
-        const { connections, table } = tables.byId(tableId);
-        return await connections.read(async (client) => {
-          const task = await readTask(client, table, id);
-          if (task === null) throw notThere(id);
-          const born = await children(client, table, id);
-          return {
-            task,
-            parents: await parents(client, table, id),
-            children: born.tasks,
-            childrenComplete: born.complete,
-          };
-        });
+        const { connections, table, entry } = tables.byId(tableId);
+        const around = {
+          entry,
+          mostSessions: parts.mostSessions(),
+          // A leader somewhere else is none that this process knows of.
+          leads: async () => (cluster.role === "leader" ? true : null),
+        };
+        return await connections.read((client) => taskAnswer(client, table, id, around));
       },
     }),
-    ...actions.map(({ action, summary, from }) =>
+    ...actions.map(({ action, summary }) =>
       route({
         method: "post",
         path: `/tables/{table}/tasks/{id}/${action}`,
@@ -147,23 +128,13 @@ export function apiRoutes(parts: {
         answer: changedTaskSchema,
         handle: async ({ parameters: { table: tableId, id } }) => {
           const { connections, table, watch } = tables.byId(tableId);
-          const outcome = await connections.write((client) =>
-            changeTask(client, table, id, action),
+          const changed = await connections.write((client) =>
+            changeAnswer(client, table, id, action),
           );
-          if (outcome === null) throw notThere(id);
-          if (!outcome.changed) {
-            throw new WebProblem(
-              "CONFLICT",
-              `expected task ${id} in ${from}, got ${outcome.state}: it was not changed`,
-            );
-          }
           watch.touch();
-          return { id, state: outcome.state };
+          return changed;
         },
       }),
     ),
   ];
 }
-
-const notThere = (id: string): WebProblem =>
-  new WebProblem("NOT_FOUND", `there is no task ${id} in this table`);

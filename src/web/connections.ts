@@ -7,6 +7,7 @@ import {
   type StartupSettings,
 } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
+import { readingSettings } from "../tasks/readingSettings.js";
 import { WebProblem } from "./problem.js";
 
 /** Connections of one table at most; who comes later waits. */
@@ -28,6 +29,7 @@ export const webSettings: StartupSettings = {
   IntervalStyle: "postgres",
   standard_conforming_strings: "on",
   jit: "off",
+  ...readingSettings,
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 2,
   tcp_keepalives_count: 3,

@@ -2,7 +2,7 @@ import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { ClusterView, ManagerView } from "../shared/cluster.js";
 import { durationBounds, type Durations, type TaskCounts } from "../shared/statistics.js";
 import { LoopDelay } from "./loopDelay.js";
-import { serverConnections } from "./queries/serverConnections.js";
+import { serverConnections } from "../tasks/serverConnections.js";
 import type { Summary } from "./schemas.js";
 import type { WebTable } from "./table.js";
 import type { WebTables } from "./tables.js";

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { states } from "../tasks/filter.js";
 
 /** Every shape of the API's answers by its name, for the OpenAPI document. */
 export const models = z.registry<{ id: string }>();
@@ -7,8 +8,6 @@ function model<T extends z.ZodType>(id: string, schema: T): T {
   models.add(schema, { id });
   return schema;
 }
-
-export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
 
 const time = z.string().meta({ description: "ISO 8601, or infinity" });
 const taskId = z
@@ -127,12 +126,15 @@ export const groupSchema = model(
   "Group",
   z.object({
     group: z.string(),
+    running: z.int().meta({ description: "sessions that run a task of it" }),
     waiting: z.int(),
-    running: z.int(),
-    done: z.int(),
+    due: z.int().meta({ description: "those of them whose plan has come" }),
+    oldest: time.nullable().meta({ description: "earliest plan of those that wait" }),
+    oldestDueMs: z.number().nullable().meta({ description: "how long the longest due one waits" }),
+    paused: z.boolean(),
+    done: z.int().meta({ description: "of the newest rows, as those below" }),
     failed: z.int(),
-    other: z.int(),
-    oldestDueMs: z.number().nullable(),
+    other: z.int().meta({ description: "GONE and STOP" }),
   }),
 );
 
@@ -140,23 +142,27 @@ export const groupsSchema = model(
   "Groups",
   z.object({
     groups: z.array(groupSchema),
-    rows: z.int().meta({ description: "how many of the newest rows these numbers are of" }),
-    complete: z.boolean().meta({ description: "whether those are all rows" }),
+    complete: z.boolean().meta({ description: "whether all that waits was looked at" }),
+    newest: z.int().meta({ description: "how many of the newest rows were looked at" }),
+    newestComplete: z.boolean().meta({ description: "whether those are all rows" }),
   }),
 );
 
-const briefShape = {
+const summaryShape = {
   id: taskId,
   parent: taskId.nullable(),
   state: z.string(),
-  group: z.string(),
+  group: z.string().nullable(),
   plan: time,
   start: time.nullable(),
   stop: time.nullable(),
-  runMs: z.number().nullable(),
+  tookMs: z.number().nullable().meta({ description: "how long it ran, or has been running" }),
   ready: z.boolean().nullable().meta({ description: "due, not due yet, or null: does not wait" }),
+  held: z.boolean().meta({ description: "whether a session has it" }),
   pid: z.int().nullable(),
-  remote: z.boolean(),
+  max: z.int().nullable(),
+  repeat: z.string().nullable(),
+  remote: z.string().nullable().meta({ description: "with its password as ***" }),
   input: z.string().meta({ description: "at most its first 300 characters" }),
   error: z.string().nullable().meta({ description: "at most its first 300 characters" }),
   output: z
@@ -166,12 +172,12 @@ const briefShape = {
   outputBytes: z.number().nullable(),
 };
 
-export const briefTaskSchema = model("BriefTask", z.object(briefShape));
+export const taskSummarySchema = model("TaskSummary", z.object(summaryShape));
 
 export const tasksSchema = model(
   "Tasks",
   z.object({
-    tasks: z.array(briefTaskSchema).meta({ description: "newest first" }),
+    tasks: z.array(taskSummarySchema).meta({ description: "newest first" }),
     next: taskId.nullable().meta({ description: "give it as `before` to go on; null at the end" }),
     looked: z.int().meta({ description: "how many rows were looked through" }),
   }),
@@ -185,25 +191,22 @@ const longText = z.object({
 export const taskSchema = model(
   "Task",
   z.object({
-    ...briefShape,
-    take: time.nullable(),
-    active: z.string(),
-    live: z.string(),
-    repeat: z.string(),
-    timeout: z.string(),
-    keep: z.string(),
-    count: z.int(),
-    max: z.int(),
-    crash: z.int(),
-    atomic: z.boolean(),
-    delete: z.boolean(),
-    drift: z.boolean(),
-    save: z.boolean(),
-    data: longText.nullable(),
+    ...summaryShape,
     input: longText,
     output: longText.nullable(),
     error: longText.nullable(),
-    remote: z.string().nullable().meta({ description: "where it runs, without secrets" }),
+    data: longText.nullable(),
+    columns: z
+      .record(z.string(), z.unknown())
+      .meta({ description: "all other columns, a user's own included" }),
+  }),
+);
+
+export const descendantSchema = model(
+  "Descendant",
+  z.object({
+    ...summaryShape,
+    depth: z.int().meta({ description: "1: from the task itself" }),
   }),
 );
 
@@ -211,11 +214,13 @@ export const taskPageSchema = model(
   "TaskPage",
   z.object({
     task: taskSchema,
-    parents: z.array(briefTaskSchema).meta({ description: "nearest first, at most 20" }),
-    children: z.array(briefTaskSchema).meta({ description: "oldest first, at most 50" }),
-    childrenComplete: z
+    waits: z.array(z.string()).meta({ description: "why a task that waits does not run" }),
+    ancestors: z.array(taskSummarySchema).meta({ description: "nearest first" }),
+    ancestorsComplete: z.boolean().meta({ description: "false: there are more" }),
+    descendants: z.array(descendantSchema).meta({ description: "each followed by its own" }),
+    descendantsComplete: z
       .boolean()
-      .meta({ description: "false: only the rows soon after the task were looked through" }),
+      .meta({ description: "false: there may be more, or rows that were not looked through" }),
   }),
 );
 
@@ -237,11 +242,11 @@ const moment = z.iso.datetime({ offset: true });
 export const taskFilterSchema = z.strictObject({
   state: z
     .string()
-    .regex(/^[A-Z]+(,[A-Z]+)*$/)
+    .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`))
     .optional()
     .meta({ description: "one or several states, with commas between" }),
   group: z.string().optional(),
-  text: z.string().min(1).max(200).optional().meta({ description: "part of input or error" }),
+  text: z.string().min(1).max(200).optional().meta({ description: "part of input, data or error" }),
   from: moment.optional().meta({ description: "plan not before" }),
   to: moment.optional().meta({ description: "plan before" }),
   before: taskId.optional().meta({ description: "only tasks with a smaller id" }),
@@ -258,10 +263,11 @@ export type Point = z.infer<typeof pointSchema>;
 export type History = z.infer<typeof historySchema>;
 export type Group = z.infer<typeof groupSchema>;
 export type Groups = z.infer<typeof groupsSchema>;
-export type BriefTask = z.infer<typeof briefTaskSchema>;
+export type TaskSummary = z.infer<typeof taskSummarySchema>;
+export type Descendant = z.infer<typeof descendantSchema>;
 export type Tasks = z.infer<typeof tasksSchema>;
 export type Task = z.infer<typeof taskSchema>;
 export type TaskPage = z.infer<typeof taskPageSchema>;
 export type TaskFilter = z.infer<typeof taskFilterSchema>;
 export type ChangedTask = z.infer<typeof changedTaskSchema>;
-export type TaskState = (typeof states)[number];
+export type { TaskState } from "../tasks/filter.js";

@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { taskTable, type TaskTable } from "../manager/table.js";
 import type { Entry } from "../shared/config/types.js";
+import { readBacklog } from "../tasks/backlog.js";
+import { readLatencies } from "../tasks/latencies.js";
+import { readPauses } from "../tasks/pauses.js";
+import { readRowCounts } from "../tasks/rowCounts.js";
 import { Connections } from "./connections.js";
 import { History } from "./history.js";
-import { latencies } from "./queries/latencies.js";
-import { pauses } from "./queries/pauses.js";
-import { stateCounts } from "./queries/stateCounts.js";
-import { waiting } from "./queries/waiting.js";
 import type { Summary } from "./schemas.js";
 import { Watch } from "./watch.js";
 
@@ -63,12 +63,12 @@ export class WebTable {
 
   async #ask(): Promise<Summary> {
     return await this.connections.read(async (client) => {
-      const { rows, states } = await stateCounts(client, this.table);
-      const { due, later, oldestDueMs } = await waiting(client, this.table);
-      const latency = await latencies(client, this.table);
-      const paused = await pauses(client, this.table);
+      const { rows, states } = await readRowCounts(client, this.table);
+      const { due, planned, oldestDueMs } = await readBacklog(client, this.table);
+      const latency = await readLatencies(client, this.table);
+      const paused = await readPauses(client, this.table);
       this.history.sample(due.value);
-      const PLAN = { value: due.value + later.value, exact: due.exact && later.exact };
+      const PLAN = { value: due.value + planned.value, exact: due.exact && planned.exact };
       return {
         rows,
         states: rows.exact ? states : { ...states, PLAN },

@@ -1,10 +1,10 @@
 import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
+import { listen } from "../manager/connection.js";
 import type { TaskTable } from "../manager/table.js";
+import { changeCount } from "../tasks/changeCount.js";
 import { applicationName, webSettings } from "./connections.js";
-import { changeCount } from "./queries/changeCount.js";
-import { listen } from "./queries/listen.js";
 
 /** How often the server is asked whether rows were written of which no wake-up told, in ms. */
 const lookMs = 2_000;

@@ -127,17 +127,9 @@ export async function judge(client: Client): Promise<Verdict> {
     kinds.map(({ name }) => name),
   );
   const { rows: crowded } = await client.query<{ row: string }>(
-    `WITH run AS MATERIALIZED (
-       SELECT t.id, t."group", t.max,
-         CASE WHEN t.output IS NULL THEN e.start ELSE t.start END AS start,
-         CASE WHEN t.output IS NULL THEN e.stop ELSE t.stop END AS stop
-       FROM task AS t LEFT JOIN (
-         SELECT DISTINCT ON (task) * FROM effect ORDER BY task, stop DESC
-       ) AS e ON e.task = t.id
-     )
-     SELECT json_build_object('crowded', t.id, 'group', t."group", 'max', t.max, 'beside', b.ids)::text AS row
-     FROM run AS t CROSS JOIN LATERAL (
-       SELECT array_agg(o.id) AS ids FROM run AS o
+    `SELECT json_build_object('crowded', t.id, 'group', t."group", 'max', t.max, 'take', t.take, 'start', t.start, 'stop', t.stop, 'pid', t.pid, 'output', t.output, 'beside', b.ids)::text AS row
+     FROM task AS t CROSS JOIN LATERAL (
+       SELECT array_agg(concat_ws(' ', o.id, o.take, o.start, o.stop, o.state, o.pid, coalesce(o.output, 'null'))) AS ids FROM task AS o
        WHERE o."group" = t."group" AND o.id <> t.id AND o.start <= t.start AND o.stop > t.start
      ) AS b WHERE cardinality(b.ids) > t.max LIMIT 20`,
   );

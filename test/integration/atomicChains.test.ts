@@ -250,15 +250,12 @@ test("what is behind a reset that failed is not run before the session is as new
   );
   const holder = await database.connect();
   await holder.query(`BEGIN; LOCK TABLE ${rows[0]?.name} IN ACCESS SHARE MODE`);
-  const [first, second] = await claim(
-    `${insert}; SET ROLE pg_monitor`,
-    `SELECT current_user; ${insert}`,
-  );
+  const [first, second] = await claim(insert, `SELECT current_user; ${insert}`);
   assert.ok(first !== undefined && second !== undefined);
   driver.executor.dispatch([first, second]);
-  await driver.blocked(1, "DISCARD ALL");
+  await driver.blocked(1, "task_reset");
   await admin.query("SELECT pg_cancel_backend($1)", [driver.backend(1).pid]);
-  await driver.blocked(1, "DISCARD ALL");
+  await driver.blocked(1, "task_reset");
   await holder.query("COMMIT");
   await expectEffects([first, second]);
   assert.equal((await results([second]))[0]?.output, "postgres\nINSERT 0 1");

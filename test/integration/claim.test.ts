@@ -95,6 +95,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       keep: false,
       save: false,
       atomic: true,
+      data: null,
       take,
       remote: null,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },

@@ -354,6 +354,30 @@ describe("pg-task explain-plan", () => {
   });
 });
 
+const inChain = (shown: string): (string | undefined)[] =>
+  [...shown.matchAll(/^(70\d\d) {2}PLAN/gm)].map(([, id]) => id);
+
+describe("pg-task show", () => {
+  test("shows twenty of a long chain each way on a terminal, and all with --full", async () => {
+    await client.query(
+      `INSERT INTO task (id, parent, input, plan) SELECT i, nullif(i - 1, 7000), 'SELECT 1', 'infinity'
+       FROM generate_series(7001, 7061) AS i`,
+    );
+    const short = await cliOnTerminal(["show", "7031"], { env: { ...env, NO_COLOR: "1" } });
+    assert.deepEqual(
+      [inChain(short.shown).length, inChain(short.shown)[0], inChain(short.shown).at(-1)],
+      [40, "7011", "7051"],
+    );
+    assert.equal(short.shown.match(/^… 10 more \(--full shows them\)$/gm)?.length, 2);
+    const full = await cliOnTerminal(["show", "7031", "--full"], {
+      env: { ...env, NO_COLOR: "1" },
+    });
+    assert.equal(inChain(full.shown).length, 60);
+    assert.doesNotMatch(full.shown, /…/);
+    await client.query("DELETE FROM task WHERE id > 7000");
+  });
+});
+
 describe("pg-task status", () => {
   test("tells leader, standbys, manager, sessions and pauses", async () => {
     const standby = await startProcess({ config: { url: database.url } });
@@ -371,12 +395,12 @@ describe("pg-task status", () => {
     assert.deepEqual(new Set([cluster.leader.pid, cluster.standbys[0]?.pid]), new Set(conf));
     const [table] = tables;
     assert.equal(table.manager.pid, rows.find(({ name }) => name.startsWith("pg_work"))?.pid);
-    assert.ok(table.sessions.sessions >= 1 && table.sessions.active >= 1, stdout);
+    assert.ok(table.sessions.sessions >= 1 && table.sessions.running >= 1, stdout);
     assert.deepEqual(
       table.pauses.map(({ group }: { group: string }) => group),
       ["some"],
     );
-    assert.ok(table.recent.lastMinute.ended >= 1);
+    assert.ok(table.rates.lastMinute.ended >= 1);
     await cli(["resume", "-g", "some"], { env });
     await cli(["stop", id], { env });
     await standby.end();

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect } from "../../src/shared/database.js";
 import { ConnectionWatch } from "../../src/shared/connectionWatch.js";
-import { eventually } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { TcpProxy } from "../support/tcpProxy.js";
+import { waitForRow } from "../support/waitFor.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -20,22 +20,19 @@ function stall(ms: number): void {
 test("a connection is ended when the network has swallowed it, and its server process too", async () => {
   const client = await connect(target, { applicationName: "cut" });
   const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const watch = new ConnectionWatch(client, target, "asks");
+  const watch = new ConnectionWatch(client, target, { name: "asks" });
   const ended = new Promise((resolve) => client.once("end", resolve));
   assert.equal(proxy.freeze("cut"), 1);
   await ended;
   watch.stop();
-  // The server process has been told to end, and takes its time.
-  await eventually(
-    user,
-    `SELECT FROM pg_stat_activity WHERE pid = ${rows[0]?.pid}`,
-    ({ length }) => length === 0,
-  );
+  await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [
+    rows[0]?.pid,
+  ]);
 });
 
 test("a connection whose server process works on a long statement is left alone", async () => {
   const client = await connect(target, { applicationName: "long" });
-  const watch = new ConnectionWatch(client, target, "asks");
+  const watch = new ConnectionWatch(client, target, { name: "asks" });
   const { rows } = await client.query("SELECT 1 AS one FROM pg_sleep(8)");
   assert.deepEqual(rows, [{ one: 1 }]);
   watch.stop();
@@ -44,7 +41,7 @@ test("a connection whose server process works on a long statement is left alone"
 
 test("a connection is left alone when it was this side that did not listen", async () => {
   const client = await connect(target, { applicationName: "stalled" });
-  const watch = new ConnectionWatch(client, target, "asks");
+  const watch = new ConnectionWatch(client, target, { name: "asks" });
   for (let time = 0; time < 4; time += 1) {
     // Just long enough that beats are sent between the stalls.
     await pause(1200);

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { createDatabase } from "../support/database.js";
 import { ExecutorDriver } from "../support/executorDriver.js";
 
-const database = await createDatabase("empty");
+const database = await createDatabase();
 const admin = await database.connect();
 await admin.query("CREATE TABLE effect (what text)");
 
@@ -284,7 +284,7 @@ test("a run that ends in spite of an abort has ended", async () => {
   driver.executor.abort();
   await driver.heard("cancel");
   await admin.query("SELECT pg_advisory_unlock(7)");
-  await driver.idle(1, "DISCARD ALL");
+  await driver.idle(1, "COMMIT");
   await driver.cancel(1, run.id);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
@@ -303,7 +303,7 @@ test("a run that fails of itself in spite of an abort has ended with its error",
   await driver.running(1, "pg_advisory_lock");
   driver.executor.abort();
   await admin.query("SELECT pg_advisory_unlock(8)");
-  await driver.idle(1, "DISCARD ALL");
+  await driver.idle(1, "COMMIT");
   await driver.cancel(1, run.id);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");

@@ -6,7 +6,7 @@ import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import { createDatabase } from "../support/database.js";
 import { ExecutorDriver } from "../support/executorDriver.js";
 
-const database = await createDatabase("empty");
+const database = await createDatabase();
 const admin = await database.connect();
 
 /** Stands between client and server for one connection. */
@@ -92,7 +92,7 @@ test("a server that refuses what every version knows is not asked twice", async 
     };
   });
   const driver = new ExecutorDriver(target, admin);
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   const { reason } = await driver.heard("unopened");
   assert.equal(reason.code, "CONNECTION_REJECTED");
   assert.equal(connections, 1);
@@ -107,7 +107,7 @@ test("a session through a pooler is refused", async () => {
     },
   }));
   const driver = new ExecutorDriver(target, admin);
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   const { reason } = await driver.heard("unopened");
   assert.equal(reason.code, "CONNECTION_POOLED");
   assert.match(reason.message, /give the server's own address/);
@@ -115,7 +115,7 @@ test("a session through a pooler is refused", async () => {
 
 test("a server that cannot be reached is told as such", async () => {
   const driver = new ExecutorDriver({ ...database.target, port: 1 }, admin);
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   const { reason } = await driver.heard("unopened");
   assert.equal(reason.code, "CONNECTION_FAILED");
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { createDatabase } from "../support/database.js";
 import { ExecutorDriver } from "../support/executorDriver.js";
 
-const database = await createDatabase("empty");
+const database = await createDatabase();
 const admin = await database.connect();
 const driver = new ExecutorDriver(database.target, admin);
 await driver.open(1);

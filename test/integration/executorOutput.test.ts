@@ -4,7 +4,7 @@ import type { OutputFormat } from "../../src/shared/messages.js";
 import { createDatabase } from "../support/database.js";
 import { defaultFormat, ExecutorDriver } from "../support/executorDriver.js";
 
-const database = await createDatabase("empty");
+const database = await createDatabase();
 const admin = await database.connect();
 const driver = new ExecutorDriver(database.target, admin);
 await driver.open(1);

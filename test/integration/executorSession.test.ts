@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { createDatabase } from "../support/database.js";
 import { ExecutorDriver } from "../support/executorDriver.js";
 
-const database = await createDatabase("empty");
+const database = await createDatabase();
 const admin = await database.connect();
 await admin.query("CREATE TABLE effect (what text)");
 
@@ -62,7 +62,7 @@ test("the server watches over the session's connection, whatever the role's own 
 
 test("a session that cannot be opened says why, and returns what was given to it", async () => {
   const driver = new ExecutorDriver({ ...database.target, database: "no such one" }, admin);
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   driver.executor.dispatch([driver.make(1, "SELECT 1", { id: "9" })]);
   const { reason } = await driver.heard("unopened");
   assert.equal(reason.code, "CONNECTION_REJECTED");
@@ -72,7 +72,7 @@ test("a session that cannot be opened says why, and returns what was given to it
 
 test("a run given while its session is being opened runs then", async () => {
   const driver = create();
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   const { output } = await driver.run(1, "SELECT 1");
   assert.equal(output, "1");
   await driver.executor.stop();
@@ -121,7 +121,7 @@ test("a lost session takes nothing more, and its number can be opened anew", asy
   const late = driver.make(1, "SELECT 1");
   driver.executor.dispatch([late]);
   assert.deepEqual(await driver.result(late.id), { outcome: "returned", session: 1, id: late.id });
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   await driver.heard("opened", ({ backend }) => backend.pid !== first.pid);
   assert.equal((await driver.run(1, "SELECT 1")).output, "1");
   await driver.executor.stop();
@@ -139,7 +139,7 @@ test("a run whose session is lost right after it is told before the loss", async
   await driver.running(1, "pg_advisory_lock");
   driver.executor.abort();
   await admin.query("SELECT pg_advisory_unlock(22)");
-  await driver.idle(1, "DISCARD ALL");
+  await driver.idle(1, "COMMIT");
   await admin.query("SELECT pg_terminate_backend($1)", [pid]);
   await driver.heard("lost");
   const result = await driver.result(run.id);
@@ -184,7 +184,7 @@ test("orders about sessions and runs that are not there change nothing", async (
   await driver.open(1);
   driver.executor.cancelled(1, "77");
   driver.executor.abort();
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   const { output } = await driver.run(1, "SELECT 1");
   driver.executor.cancelled(1, "1");
   assert.equal(output, "1");
@@ -199,7 +199,7 @@ test("a stop ends every session: idle ones are closed, a busy one is lost, what 
   const waiting = driver.make(2, "SELECT 1");
   driver.executor.dispatch([driver.make(2, "SELECT pg_sleep(600)"), waiting]);
   await driver.running(2, "pg_sleep");
-  driver.executor.open([3]);
+  driver.executor.open([3], "group");
   await Promise.all([driver.executor.stop(), driver.executor.stop()]);
   assert.deepEqual(driver.results(), [{ outcome: "returned", session: 2, id: waiting.id }]);
   assert.equal((await driver.heard("closed")).session, 1);
@@ -212,7 +212,7 @@ test("a stop ends every session: idle ones are closed, a busy one is lost, what 
 test("an executor that was stopped opens nothing and runs nothing", async () => {
   const driver = create();
   await driver.executor.stop();
-  driver.executor.open([1]);
+  driver.executor.open([1], "group");
   const run = driver.make(1, "SELECT 1");
   driver.executor.dispatch([run]);
   driver.executor.abort();

@@ -42,6 +42,7 @@ for (const schema of ["public", "parts"]) {
     const session = await database.connect();
     await session.query("SELECT set_config('pg_task.id', $1, false)", [id]);
     await session.query(how);
+    await session.query("SELECT txid_current()");
     return { id, session };
   }
 

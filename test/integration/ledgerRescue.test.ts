@@ -11,6 +11,7 @@ import { taskTable } from "../../src/manager/table.js";
 import { createLog } from "../../src/shared/log.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
+import { nobodyAbroad } from "../support/nobodyAbroad.js";
 import { openManager } from "../support/taskTables.js";
 import { only } from "../support/tasks.js";
 
@@ -49,7 +50,13 @@ async function enter(id: string, ledger: 1 | 2, running = true): Promise<void> {
 /** Rescues all there is, each task blamed for its session's end. */
 async function rescueAll(blame = true): Promise<number> {
   const groups = new Groups();
-  const orphans = new Orphans({ table, groups, pauses: new Pauses(table), log });
+  const orphans = new Orphans({
+    table,
+    groups,
+    pauses: new Pauses(table),
+    abroad: nobodyAbroad(),
+    log,
+  });
   const { rows } = await user.query<{ id: string; owner: string; hash: number }>(
     "SELECT id, owner, hash FROM task WHERE owner IS NOT NULL",
   );
@@ -241,4 +248,18 @@ test("ledgers take turns as runs come, each emptied before it is used again", as
   }
   assert.deepEqual(used, [1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2]);
   assert.ok((await entered()).every(({ id }) => Number(id) >= 6));
+});
+
+test("a remote task that had not begun on its server, or of which nobody has to ask, is planned at once", async () => {
+  await user.query("TRUNCATE task_ledger_1, task_ledger_2; TRUNCATE task");
+  const ids = [
+    await orphan({ remote: "'host=127.0.0.1 port=1'" }),
+    await orphan({ remote: "'host=127.0.0.1 port=1'" }),
+  ];
+  await user.query(
+    `INSERT INTO task_ledger_2 SELECT id, ${takenAt("t")}, false, '' FROM task AS t WHERE id = $1`,
+    [ids[1]],
+  );
+  assert.equal(await rescueAll(false), 2);
+  for (const id of ids) assert.equal((await row(id)).state, "PLAN");
 });

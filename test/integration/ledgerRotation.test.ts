@@ -12,6 +12,7 @@ import { ownerSql } from "../../src/shared/identity.js";
 import { createLog } from "../../src/shared/log.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
+import { nobodyAbroad } from "../support/nobodyAbroad.js";
 import { openManager } from "../support/taskTables.js";
 import { only } from "../support/tasks.js";
 
@@ -43,7 +44,7 @@ function newManager(): { groups: Groups; orphans: Orphans; ledgers: Ledgers } {
   const groups = new Groups();
   return {
     groups,
-    orphans: new Orphans({ table, groups, pauses: new Pauses(table), log }),
+    orphans: new Orphans({ table, groups, pauses: new Pauses(table), abroad: nobodyAbroad(), log }),
     ledgers: new Ledgers({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),
   };
 }

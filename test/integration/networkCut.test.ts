@@ -9,7 +9,15 @@ import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
 const database = await createDatabase();
 const client = await database.connect();
 const proxy = await TcpProxy.to(database.target.port, database.target.host);
+await client.query("CREATE TABLE effect (task bigint)");
+const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 const url = `postgresql://${database.target.user}@127.0.0.1:${proxy.port}/${database.target.database}`;
+
+/** How often the task has had its effect: as many lines as it left in the table `effect`. */
+async function effects(task: string): Promise<number> {
+  const { rows } = await client.query("SELECT FROM effect WHERE task = $1", [task]);
+  return rows.length;
+}
 
 async function runOne(group: string): Promise<void> {
   await waitForState(client, await insertTask(client, "SELECT 1", group), "DONE");
@@ -21,10 +29,11 @@ test("a cut connection of the manager is noticed, though nothing ends it, and an
   await runOne("before");
   const before = performance.now();
   assert.equal(proxy.freeze("pg_work"), 1);
-  const id = await insertTask(client, "SELECT 'after'");
-  assert.equal((await waitForState(client, id, "DONE")).output, "after");
+  const id = await insertTask(client, `${effect}; SELECT 'after'`);
+  assert.match((await waitForState(client, id, "DONE")).output ?? "", /after$/);
   t.diagnostic(`the manager's connection cut: ${Math.round(performance.now() - before)} ms`);
   await program.line("manager works", 2);
+  assert.equal(await effects(id), 1);
   assert.equal((await program.end()).code, 0);
 });
 
@@ -42,13 +51,9 @@ test("a cut connection of the supervisor is noticed, and it leads again", async 
 test("a task whose session is cut off, and that has run behind the cut, comes to its end without blame", async (t) => {
   const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
   await program.line("ready");
-  await client.query("CREATE TABLE effect (id int)");
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(1)");
-  const id = await insertTask(
-    client,
-    "SELECT pg_advisory_xact_lock_shared(1); INSERT INTO effect VALUES (1)",
-  );
+  const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
   const first = await waitForState(client, id, "WORK");
   await waitForRow(
     client,
@@ -61,6 +66,7 @@ test("a task whose session is cut off, and that has run behind the cut, comes to
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a session's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.equal(row.crash, 0);
+  assert.equal(await effects(id), 1);
   assert.equal(program.said("session is cut off from its server").length, 1);
   await runOne("session");
   assert.equal((await program.end()).code, 0);
@@ -72,13 +78,14 @@ test("with every connection cut at once it goes on when it gets through again", 
   await program.line("ready");
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(2)");
-  const id = await insertTask(client, "SELECT pg_advisory_xact_lock_shared(2)", "all");
+  const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(2); ${effect}`, "all");
   await waitForState(client, id, "WORK");
   const before = performance.now();
   assert.ok(proxy.freeze("pg_") >= 3);
   await gate.query("SELECT pg_advisory_unlock(2)");
   assert.equal((await waitForState(client, id, "DONE")).crash, 0);
   t.diagnostic(`all connections cut: ${Math.round(performance.now() - before)} ms`);
+  assert.equal(await effects(id), 1);
   await runOne("all");
   assert.equal((await program.end()).code, 0);
   await gate.end();

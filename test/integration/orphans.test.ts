@@ -8,6 +8,7 @@ import { createLog } from "../../src/shared/log.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { openManagerConnection } from "../support/managerConnection.js";
+import { nobodyAbroad } from "../support/nobodyAbroad.js";
 import { only } from "../support/tasks.js";
 
 const database = await createDatabase();
@@ -36,7 +37,10 @@ async function crashes(id: string): Promise<number> {
 
 function some(): { orphans: Orphans; groups: Groups } {
   const groups = new Groups();
-  return { orphans: new Orphans({ table, groups, pauses: new Pauses(table), log }), groups };
+  return {
+    orphans: new Orphans({ table, groups, pauses: new Pauses(table), abroad: nobodyAbroad(), log }),
+    groups,
+  };
 }
 
 test("a task whose session died alone is blamed for it", async () => {

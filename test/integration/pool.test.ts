@@ -13,7 +13,7 @@ import { waitForRow } from "../support/waitFor.js";
 // Loaded late: the workers it starts have to be recorded.
 const { Executors } = await import("../../src/manager/executors.js");
 
-const database = await createDatabase("empty");
+const database = await createDatabase();
 const client = await database.connect();
 
 type Heard<Type extends SessionMessage["type"]> = Extract<SessionMessage, { type: Type }>;
@@ -37,6 +37,8 @@ function startPool(test: TestContext) {
       schema: "public",
       table: "task",
       finish: "public.task_finish",
+      reset: "public.task_reset",
+      ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: 1 << 20,
       logLevel: "warn",
       superuser: true,
@@ -83,7 +85,7 @@ function startPool(test: TestContext) {
     /** Starts a thread with an open session of that number; its backend's pid. */
     async open(session: number): Promise<{ thread: ExecutorThread; pid: number }> {
       const thread = executors.start();
-      executors.tell(thread, { type: "open", sessions: [session] });
+      executors.tell(thread, { type: "open", sessions: [session], group: "group" });
       const { backend } = await heard("opened", thread);
       return { thread, pid: backend.pid };
     },

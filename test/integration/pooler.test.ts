@@ -62,7 +62,7 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
         const elsewhere = { ...entry, target: { ...entry.target, user: "somebody" } };
         await refuses(port, new Accounts(control, log).ensure(elsewhere));
         const driver = new ExecutorDriver(target, client);
-        driver.executor.open([1]);
+        driver.executor.open([1], "group");
         const { reason } = await driver.heard("unopened");
         assert.equal(reason.code, "CONNECTION_POOLED");
         assertRefusal(reason.message, port);

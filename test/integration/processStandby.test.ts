@@ -60,19 +60,84 @@ it("takes over from a leader that was killed, and runs what that one ran", async
   assert.equal((await standby.end()).code, 0);
 });
 
-it("takes over from a leader that stops, after that one's last task", async () => {
+it("takes over from a leader that stops while that one's tasks run on, within the limits of groups", async () => {
   const { leader, standby } = await startPair();
+  await client.query("CREATE TABLE effect (task bigint)");
   await client.query("SELECT pg_advisory_lock(1)");
-  const running = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "one");
-  await waitForState(client, running, "WORK");
+  const running = await insertTask(
+    client,
+    "SELECT pg_advisory_lock_shared(1); INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)",
+    "one",
+  );
+  const { owner } = await waitForState(client, running, "WORK");
   leader.child.kill("SIGTERM");
   await leader.line(/^stopping/);
-  const waiting = await insertTask(client, "SELECT 1", "two");
+  // Others run at once, by the new leader.
+  await waitForState(client, await insertTask(client, "SELECT 1", "two"), "DONE");
+  await standby.line("manager works");
+  // What would run beside it does not, though the new leader has seen it.
+  const behind = await insertTask(client, "SELECT 1", "one");
+  await waitForState(client, await insertTask(client, "SELECT 1", "three"), "DONE");
+  assert.equal((await waitForState(client, behind, "PLAN")).owner, null);
+  assert.equal((await waitForState(client, running, "WORK")).owner, owner);
   await client.query("SELECT pg_advisory_unlock(1)");
   assert.equal((await leader.exit).code, 0);
-  await waitForState(client, waiting, "DONE");
-  await waitForState(client, running, "DONE");
+  assert.equal((await waitForState(client, running, "DONE")).crash, 0);
+  await waitForState(client, behind, "DONE");
+  const { rows } = await client.query("SELECT task FROM effect");
+  assert.deepEqual(rows, [{ task: running }]);
+  assert.equal(standby.said("orphaned tasks rescued").length, 0);
   assert.equal(standby.said("ready").length, 1);
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("stops a task of a leader that drains, and writes its results, whatever becomes of its connection", async () => {
+  const { leader, standby } = await startPair();
+  await client.query("SELECT pg_advisory_lock(1)");
+  const [kept, stopped] = [
+    await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "kept"),
+    await insertTask(client, "SELECT pg_sleep(600)", "stopped"),
+  ];
+  await waitForState(client, kept, "WORK");
+  await waitForState(client, stopped, "WORK");
+  const { rows } = await client.query<{ pid: number }>(
+    `SELECT pid FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name ~ '^pg_work'`,
+  );
+  leader.child.kill("SIGTERM");
+  await standby.line("manager works");
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [stopped]);
+  await waitForRow(
+    client,
+    "SELECT FROM task WHERE id = $1 AND state = 'STOP' AND error ~ 'user request'",
+    [stopped],
+  );
+  await client.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  assert.equal((await leader.exit).code, 0);
+  assert.equal((await waitForState(client, kept, "DONE")).output, "");
+  assert.equal(standby.said("orphaned tasks rescued").length, 0);
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("returns what a leader that drains does not finish within its grace to the new one, which runs it", async () => {
+  const config = { ...same, config: { url: database.url, "pg_conf.grace": 1500 } };
+  const leader = await startProcess(config);
+  await leader.line("ready");
+  const standby = await startProcess(config);
+  await standby.line("standby");
+  await client.query("SELECT pg_advisory_lock(1)");
+  const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
+  const { owner } = await waitForState(client, id, "WORK");
+  leader.child.kill("SIGTERM");
+  await standby.line("manager works");
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [
+    id,
+    owner,
+  ]);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  assert.equal((await waitForState(client, id, "DONE")).crash, 0);
+  assert.equal((await leader.exit).code, 0);
   assert.equal((await standby.end()).code, 0);
 });
 

@@ -25,7 +25,7 @@ async function startManager(user: string): Promise<Manager> {
   const parameters = { ...entry.parameters, "pg_conf.log": "trace" } as const;
   const log = createLog({ level: "trace", name: "test", write: writeLine });
   const manager = new Manager(
-    { entry: { ...entry, parameters } },
+    { entry: { ...entry, parameters }, takesOver: false },
     { send: () => {}, writeLine, log },
   );
   await manager.start();
@@ -187,7 +187,8 @@ test("where the manager's user is no superuser, a remote task needs a password",
     `DO $$ BEGIN CREATE ROLE remote_ordinary LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`,
   );
   await admin.query("ALTER TABLE task OWNER TO remote_ordinary");
-  await admin.query("ALTER TABLE task_pause OWNER TO remote_ordinary");
+  for (const table of ["task_pause", "task_ledger_1", "task_ledger_2"])
+    await admin.query(`ALTER TABLE ${table} OWNER TO remote_ordinary`);
   await admin.query("GRANT ALL ON SCHEMA public TO remote_ordinary");
   const ordinary = await startManager("remote_ordinary");
   try {

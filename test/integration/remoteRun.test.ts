@@ -60,14 +60,12 @@ for (const [name, remote] of [
 ] as const) {
   test(`a timeout cancels what runs ${name} on its server`, async () => {
     const driver = await openDriver();
-    const { output, error } = await driver.run(1, `SET statement_timeout = 0; ${sleep}`, {
+    // How far it gets before that, connecting included, is for the machine to say.
+    const { error } = await driver.run(1, `SET statement_timeout = 0; ${sleep}`, {
       remote,
-      timeoutMs: 200,
+      timeoutMs: 500,
     });
-    assert.deepEqual(
-      [output, error],
-      ["SET\nINSERT 0 1", failure(`SET statement_timeout = 0; ${sleep}`, timedOut)],
-    );
+    assert.equal(error, failure(`SET statement_timeout = 0; ${sleep}`, timedOut));
     await expectNoEffect();
     assert.deepEqual(
       driver.messages.filter(({ type }) => type === "cancel"),

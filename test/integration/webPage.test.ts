@@ -122,6 +122,28 @@ describe("the page", { skip: noBrowser }, () => {
     await end();
   });
 
+  it("says what is paused, and why a task waits", async () => {
+    const { web, table, end } = await start();
+    await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
+    const id = await insertTask(client, "SELECT 1", "halted");
+    const { page, mistakes } = await open(web, `/tables/${table}`);
+    await page.getByText(/^Group halted is paused since \d\d:\d\d:\d\d: why not$/).waitFor();
+    await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
+    await page
+      .getByText(/^its group "halted" has been paused since \d\d:\d\d:\d\d: why not$/)
+      .waitFor();
+    await client.query("DELETE FROM task_pause");
+    await page.locator("pre", { hasText: "1" }).last().waitFor();
+    await page.getByText("Why it waits").waitFor({ state: "detached" });
+    await page.goto(`${web.url}/tables/${table}/tasks/404404`);
+    await page.getByText("there is no task 404404 in this table").waitFor();
+    await page.getByRole("link", { name: "All tasks" }).click();
+    await page.locator(row(id)).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
   it("asks for the token where there is none, and says when it is wrong", async () => {
     const { web, end } = await start();
     const { page } = await open(web, "/", { token: null });
@@ -193,7 +215,9 @@ describe("the page", { skip: noBrowser }, () => {
       await answer;
       await page.locator("main[aria-busy=false]").waitFor();
     };
-    await asking(/text=needle/, () => page.getByLabel("Text in input or error").fill("needle"));
+    await asking(/text=needle/, () =>
+      page.getByLabel("Text in input, data or error").fill("needle"),
+    );
     const found = await ids();
     const further = page.getByRole("button", { name: /Older|Look further/ });
     // It stops looking when that takes long, and says so.

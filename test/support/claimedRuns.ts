@@ -23,11 +23,18 @@ export class ClaimedRuns {
   }
 
   /** With one session open, number 1, and a table `effect (what text)`. */
-  static async of(database: TestDatabase, user?: string): Promise<ClaimedRuns> {
+  static async of(
+    database: TestDatabase,
+    user?: string,
+    outputLimit = 64 << 20,
+  ): Promise<ClaimedRuns> {
     const admin = await database.connect();
     await admin.query("CREATE TABLE IF NOT EXISTS effect (what text)");
     const target = user === undefined ? database.target : { ...database.target, user };
-    const driver = new ExecutorDriver(target, admin, { finish: '"public"."task_finish"' });
+    const driver = new ExecutorDriver(target, admin, {
+      finish: '"public"."task_finish"',
+      outputLimit,
+    });
     await driver.open(1);
     return new ClaimedRuns(driver, admin);
   }

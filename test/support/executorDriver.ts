@@ -51,6 +51,8 @@ export class ExecutorDriver {
         schema: "public",
         table: "task",
         finish: "public.task_finish",
+        reset: "public.task_reset",
+        ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
         outputLimit: 64 << 20,
         logLevel: "warn",
         superuser: true,
@@ -71,7 +73,7 @@ export class ExecutorDriver {
 
   /** Opens a session. */
   async open(session: number): Promise<BackendIdentity> {
-    this.executor.open([session]);
+    this.executor.open([session], "group");
     const { backend } = await this.heard("opened", (message) => message.session === session);
     return backend;
   }

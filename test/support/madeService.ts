@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { Bell } from "../../src/manager/bell.js";
 import { Claiming } from "../../src/manager/claiming.js";
 import { listen } from "../../src/manager/connection.js";
-import { CutOff } from "../../src/manager/cutOff.js";
 import { Executors } from "../../src/manager/executors.js";
 import { Groups } from "../../src/manager/groups.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
@@ -24,6 +23,7 @@ import { WakeUps, type WakeUpLimits } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import type { Client } from "../../src/shared/database.js";
+import { nobodyAbroad } from "./nobodyAbroad.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
 
 /** What stands in for a part of the manager's; the others are the manager's own. */
@@ -69,7 +69,13 @@ export async function startService(
     writeLine: nothing,
   });
   const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
-  const others = { opened: nothing, unopened: nothing, cancel: nothing, started: nothing };
+  const others = {
+    opened: nothing,
+    unopened: nothing,
+    cancel: nothing,
+    started: nothing,
+    silent: nothing,
+  };
   const groups = new Groups();
   const runTimes = new RunTimes();
   const sessions = new Sessions({
@@ -97,7 +103,7 @@ export async function startService(
       sessions,
       outbox,
       ledgers,
-      orphans: new Orphans({ table, groups, pauses, log }),
+      orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
       turn: new (standIns.turn ?? Turn)({
         table,
         sessions,
@@ -121,13 +127,17 @@ export async function startService(
       pruning: new (standIns.pruning ?? Pruning)({ table, log }),
       statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
       wakeUps: new (standIns.wakeUps ?? WakeUps)(manager, rows[0]?.oid ?? 0, standIns.limits),
-      cutOff: new CutOff({ table, sessions, excuse: nothing, log }),
+      runTimes,
     },
   );
   manager.on("notification", () => service.hear());
   await listen(manager, table);
   let over = false;
-  const work = service.run(() => over, { began: nothing, worked: nothing });
+  const work = service.run(() => over, {
+    began: nothing,
+    worked: nothing,
+    released: () => Promise.resolve(),
+  });
   return {
     wake: () => service.hear(),
     async stop() {

@@ -65,5 +65,7 @@ export class OwnServer {
     if (this.#server === null) return;
     process.kill(this.#server.pid, signal);
     await this.#server.ended;
+    // They went with it.
+    this.#frozen.splice(0);
   }
 }

@@ -15,6 +15,13 @@ export const admin = await home.connect();
 /** The second server. */
 export const server = await startRemoteServer();
 
+// Where runs are entered before they begin, wherever a test's sessions are.
+for (const client of [admin, server.admin])
+  await client.query(
+    `CREATE TABLE task_ledger_1 (id bigint, take bigint, running boolean, place text);
+     GRANT INSERT ON task_ledger_1 TO PUBLIC`,
+  );
+
 /** Where it is; unencrypted and as its superuser, unless more is said behind it. */
 export const place = `host=127.0.0.1 port=${server.port} dbname=postgres user=postgres sslmode=disable`;
 

@@ -33,6 +33,24 @@ describe("backoff", () => {
     const backoff = new Backoff({ firstMs: 5000, maxMs: 1000, random: () => 0 });
     assert.deepEqual(take(backoff, 2), [1000, 1000]);
   });
+
+  it("lets the first attempt come at once after a calm time, and not when it fails soon again", () => {
+    let now = 0;
+    const backoff = new Backoff({
+      firstMs: 100,
+      maxMs: 1000,
+      random: () => 0,
+      calmMs: 500,
+      now: () => now,
+    });
+    assert.deepEqual(take(backoff, 3), [0, 100, 200]);
+    now = 499;
+    backoff.reset();
+    assert.deepEqual(take(backoff, 2), [100, 200]);
+    now = 1000;
+    backoff.reset();
+    assert.deepEqual(take(backoff, 2), [0, 100]);
+  });
 });
 
 describe("pause", () => {

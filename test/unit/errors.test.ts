@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { errorKinds, exitCodes, PgTaskError } from "../../src/shared/errors.js";
+import { errorKinds, exitCodes, PgTaskError, toReport } from "../../src/shared/errors.js";
 
 const document = readFileSync(new URL("../../../docs/errors.md", import.meta.url), "utf8");
 
@@ -52,5 +52,15 @@ describe("an error", () => {
     assert.equal(invalid.exitCode, 2);
     assert.equal(invalid.retryable, false);
     assert.equal(new PgTaskError("CONNECTION_LOST", "gone").retryable, true);
+  });
+});
+
+describe("toReport", () => {
+  it("tells a connection that has gone from what should not happen, without a stack", () => {
+    const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+    const words = "Client has encountered a connection error and is not queryable";
+    assert.deepEqual(toReport(reset), { code: "CONNECTION_LOST", message: "read ECONNRESET" });
+    assert.deepEqual(toReport(new Error(words)), { code: "CONNECTION_LOST", message: words });
+    assert.equal(toReport(new TypeError("x is not a function")).code, "INTERNAL");
   });
 });

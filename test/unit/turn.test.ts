@@ -64,6 +64,7 @@ function writingTurn(outbox: Outbox): Turn {
       cancel: nothing,
       remote: nothing,
       started: nothing,
+      silent: nothing,
     },
     log,
   });
@@ -103,7 +104,7 @@ function server(answers: ReadonlyMap<string, Answer>, written: string[]): Client
     return {
       rows: ids
         .filter((id) => answers.get(id) === "locked")
-        .map((id) => ({ id, since: null, holds: true })),
+        .map((id) => ({ id, since: null, holds: true, state: null })),
     };
   };
   // The turn uses nothing else of it.

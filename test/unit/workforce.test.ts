@@ -6,8 +6,8 @@ import { Sessions } from "../../src/manager/sessions.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { silentLog } from "../support/taskTables.js";
 
-/** One whose sessions are never opened, after so many refusals. */
-function refused(times: number, longestPauseMs: number): Workforce {
+/** The pause of one whose sessions are never opened, right after so many refusals, in ms. */
+function refused(times: number, longestPauseMs: number): number {
   const executors = Object.create(Executors.prototype);
   const sessions = Object.create(Sessions.prototype);
   const workforce = new Workforce({
@@ -23,13 +23,11 @@ function refused(times: number, longestPauseMs: number): Workforce {
     while (performance.now() < until) continue;
     workforce.refused("no");
   }
-  return workforce;
+  return workforce.pauseMs ?? 0;
 }
 
 it("waits longer and longer before sessions are opened again, but no longer than it may", () => {
-  const pauses = [refused(1, 60_000), refused(4, 60_000), refused(6, 40)].map(
-    ({ pauseMs }) => pauseMs ?? 0,
-  );
+  const pauses = [refused(1, 60_000), refused(4, 60_000), refused(6, 40)];
   const [first = 0, fourth = 0, limited = 0] = pauses;
   assert.ok(first <= 100, String(pauses));
   assert.ok(fourth > 400, String(pauses));

@@ -8,7 +8,7 @@ import type { Subject, Surroundings } from "./subject.js";
 
 /** What is best for many short tasks on a small machine: as `--only pg-task tune` finds it. */
 export const bestConfiguration: Configuration = {
-  "pg_conf.max": 8,
+  "pg_conf.max": 4,
   "pg_conf.threads": 1,
   "pg_task.fetch": 1000,
 };

@@ -1,6 +1,7 @@
-/** A length of time for a reader: "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
+/** A length of time for a reader: "0.3 ms", "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
 export function duration(ms: number): string {
   if (ms < 0) return `-${duration(-ms)}`;
+  if (ms > 0 && ms < 1) return `${ms.toFixed(1)} ms`;
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;
   if (seconds < 59.95) return `${seconds.toFixed(1)} s`;

@@ -1,7 +1,7 @@
 import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
 import type { SslMode } from "../../shared/config/types.js";
-import type { BackendIdentity } from "../../shared/messages.js";
+import type { RemotePlace } from "../../shared/messages.js";
 import { Wire } from "../wire.js";
 import { cancelRemote } from "./cancelRequest.js";
 import { introduce, WrongSession } from "./introduce.js";
@@ -13,9 +13,8 @@ import type { RemoteServer, RemoteTarget, SessionAttributes } from "./target.js"
 /** A connection to a remote server that can run a task. */
 export interface RemoteConnection {
   readonly wire: Wire;
-  /** The server process that runs the task. */
-  readonly backend: BackendIdentity;
-  readonly server: RemoteServer;
+  /** The server as it was reached, and the process there that runs the task. */
+  readonly place: RemotePlace;
   /** Which of the servers it is, for messages. */
   readonly where: string;
   /** Cancels what it runs; resolves when the server has got that, with false when it could not. */
@@ -175,7 +174,7 @@ async function open(attempt: Attempt, options: RemoteConnectOptions): Promise<Re
     const encrypted: Encryption = "encrypted" in stream ? "required" : "none";
     const secured = { security, keepAliveMs, encryption: encrypted };
     const cancel = (): Promise<boolean> => cancelRemote(place, key, secured);
-    return { wire, backend, server, where: describe(place), cancel };
+    return { wire, place: { ...place, ...backend }, where: describe(place), cancel };
   } catch (error) {
     stream.destroy();
     throw error;

@@ -1,3 +1,4 @@
+import { escapeLiteral } from "pg";
 import { PgTaskError } from "../../shared/errors.js";
 import type { ConnectionTarget } from "../../shared/config/types.js";
 import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
@@ -23,6 +24,8 @@ export interface RemoteRunPlace extends TaskTable {
   readonly own: ConnectionTarget;
   readonly superuser: boolean;
   readonly outputLimit: number;
+  /** The ledger into which it is entered where the run is: quoted, with its schema. */
+  readonly ledger: string;
   readonly log: Log;
   /** How long it is waited for a server to say whether a lost run still goes on there, in ms. */
   readonly resetMs: number;
@@ -156,6 +159,7 @@ export class RemoteExecution {
       { ...this.#run, timeoutMs },
       {
         wire,
+        messages: null,
         settings: new SettingsText({
           schema,
           table,
@@ -167,9 +171,11 @@ export class RemoteExecution {
       },
     );
     this.#execution = execution;
-    runsIn(connection.backend.pid);
     if (this.#ending !== null) this.#end(this.#ending);
     try {
+      const refusal = await this.#note(JSON.stringify(connection.place));
+      if (refusal !== null) return this.#failed({ message: refusal });
+      runsIn(connection.place.pid);
       return (await runAlone(execution, wire)).result;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
@@ -178,6 +184,23 @@ export class RemoteExecution {
       this.#execution = null;
       await wire.close();
     }
+  }
+
+  /**
+   * Enters where it runs, before it does: whoever finds the task without this process knows whom to ask.
+   *
+   * @param place empty when nobody has to ask any more.
+   * @returns what the server has against it.
+   */
+  async #note(place: string): Promise<string | null> {
+    const { home, ledger } = this.#place;
+    const values = `${this.#run.id}, ${this.#run.take}, false, ${escapeLiteral(place)}`;
+    const { error, status } = await home.wire.ask(
+      "BEGIN READ WRITE; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; " +
+        `INSERT INTO ${ledger} (id, take, running, place) VALUES (${values}); COMMIT`,
+    );
+    if (status !== "I") await home.wire.ask("ROLLBACK");
+    return error?.message ?? null;
   }
 
   /** Asks the server to cancel; one that cannot be reached for that is given up. */
@@ -210,7 +233,8 @@ export class RemoteExecution {
         AbortSignal.timeout(Math.min(this.#place.resetMs, 2 ** 31 - 1)),
       ]);
       await connection.cancel();
-      await awaitGone(target, connection, signal);
+      const gone = await awaitGone(target, connection.place, signal);
+      if (!gone && this.#ending === null) await this.#note("");
     }
     if (this.#ending === null || this.#ending === "home") throw reason;
     return this.#ended(this.#ending);

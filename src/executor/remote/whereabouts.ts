@@ -1,46 +1,75 @@
 import { escapeLiteral } from "pg";
 import { pause } from "../../shared/backoff.js";
+import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql } from "../../shared/identity.js";
-import { connectRemote, type RemoteConnection } from "./connect.js";
-import { RemoteProblem } from "./problem.js";
+import type { RemotePlace } from "../../shared/messages.js";
+import { connectRemote } from "./connect.js";
 import { Refusal } from "./login.js";
-import type { RemoteTarget } from "./target.js";
+import { RemoteProblem } from "./problem.js";
+import { resolveRemote } from "./resolve.js";
+import type { RemoteServer, RemoteTarget } from "./target.js";
+import type { RemoteContext } from "./words.js";
 
 /** How often the server is asked, in ms. */
 const pauseMs = 500;
+/** How long one question may take, in ms. */
+const answerMs = 10_000;
 
 /** Largest message of the answer, in bytes. */
 const messageLimit = 1 << 16;
+
+/** Why a server could not be asked, or did not answer. */
+const problems = [RemoteProblem, ConnectionStringProblem, Refusal, PgTaskError];
 
 /**
  * Resolves when the server says that the process of a lost connection is gone, so that what it ran
  * has no effect any more that it has not had; or on abort. While the server cannot be asked, or may
  * not say, that is not known.
+ *
+ * @returns whether it is gone
  */
 export async function awaitGone(
   target: RemoteTarget,
-  connection: RemoteConnection,
+  place: RemotePlace,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<boolean> {
   while (!signal.aborted) {
     try {
-      if (await isGone(target, connection, signal)) return;
+      if (await isGone(target, place, signal)) return true;
     } catch (error) {
-      const problems = [RemoteProblem, Refusal, PgTaskError];
       if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
     }
     await pause(pauseMs, signal);
+  }
+  return false;
+}
+
+/**
+ * Asks once, by the task's own connection string, whether the process is gone; null when the server
+ * cannot be asked.
+ */
+export async function seekRemote(
+  remote: string,
+  place: RemotePlace,
+  context: RemoteContext,
+): Promise<boolean | null> {
+  const signal = AbortSignal.timeout(answerMs);
+  try {
+    return await isGone(await resolveRemote(remote, context), place, signal);
+  } catch (error) {
+    if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
+    return null;
   }
 }
 
 async function isGone(
   target: RemoteTarget,
-  { server, backend }: RemoteConnection,
+  place: RemotePlace,
   signal: AbortSignal,
 ): Promise<boolean> {
   const { wire } = await connectRemote(
-    { ...target, servers: [server], sessionAttributes: "any" },
+    { ...target, servers: [serverAt(target, place)], sessionAttributes: "any" },
     { applicationName: "pg_task", messageLimit, signal },
   );
   const end = (): void => void wire.close();
@@ -49,8 +78,8 @@ async function isGone(
     // One whose start may not be seen counts as there.
     const answer = await wire.ask(
       "SELECT FROM pg_catalog.pg_stat_activity AS activity WHERE " +
-        `activity.pid OPERATOR(pg_catalog.=) ${backend.pid} AND ` +
-        `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${escapeLiteral(backend.owner)}, true)`,
+        `activity.pid OPERATOR(pg_catalog.=) ${place.pid} AND ` +
+        `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${escapeLiteral(place.owner)}, true)`,
     );
     if (answer.error !== null) throw new Refusal(answer.error);
     return answer.rows.length === 0;
@@ -58,4 +87,21 @@ async function isGone(
     signal.removeEventListener("abort", end);
     await wire.close();
   }
+}
+
+/**
+ * The one of the target's servers that was reached, at the address at which it was: a name may mean
+ * others as well.
+ *
+ * @throws RemoteProblem when the connection string does not name it any more
+ */
+function serverAt({ servers }: RemoteTarget, { host, address, port }: RemotePlace): RemoteServer {
+  const server = servers.find((each) => {
+    const named = each.host === host || (each.host === "" && each.address === host);
+    return each.port === port && (named || each.address === address);
+  });
+  if (server === undefined) {
+    throw new RemoteProblem("the connection string does not name the server any more");
+  }
+  return { ...server, host, address };
 }

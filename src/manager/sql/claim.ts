@@ -12,12 +12,16 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly hash: number;
   /** How many others of its group it starts beside. */
   readonly max: number;
+  /** Whether it starts at once; else it waits behind others. */
+  readonly front: boolean;
   /** Whether nothing may wait behind it in its session, nor it behind others. */
   readonly alone: boolean;
   /** Whether its group may pause after it. */
   readonly pauses: boolean;
   /** Whether the session stays with the group for further tasks. */
   readonly keep: boolean;
+  /** The column of that name where it may hold a trace context; null unless that is asked for. */
+  readonly data: string | null;
 }
 
 /** A due task that was not given away. */
@@ -85,6 +89,8 @@ export interface ClaimRequest {
   readonly look: number;
   /** Tasks not to look at this time. */
   readonly except: readonly string[];
+  /** Whether `data` is wanted. */
+  readonly traced?: boolean;
 }
 
 interface ClaimRow {
@@ -111,6 +117,8 @@ interface ClaimRow {
   atomic: boolean;
   take: string;
   remote: string | null;
+  front: boolean;
+  data: string | null;
 }
 
 /**
@@ -142,8 +150,8 @@ export async function claim(
     return group.places === null ? null : first;
   });
   const { rows } = await client.query<ClaimRow>({
-    name: "claim",
-    text: claimStatement(table),
+    name: request.traced === true ? "claim traced" : "claim",
+    text: claimStatement(table, request.traced === true),
     values: [
       groups.map((group) => group.hash),
       groups.map((group) => group.running),
@@ -178,12 +186,13 @@ export async function claim(
 
 function toTask(row: ClaimRow): ClaimedTask {
   const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
-  const { alone, pauses, keep } = row;
+  const { front, alone, pauses, keep } = row;
   return {
     id: String(row.id),
     owner,
     hash,
     max,
+    front,
     alone,
     pauses,
     input,
@@ -196,11 +205,20 @@ function toTask(row: ClaimRow): ClaimedTask {
     atomic: row.atomic,
     take: row.take,
     remote: row.remote,
+    data: row.data,
   };
 }
 
 /** A pause goes by the row as the task leaves it, and one that says so may change its own. */
 const mayPause = (task: string): string => `(${task}.max < 0 OR ${task}.input ILIKE '%max%')`;
+
+/**
+ * The claim's commit waits for no flush: should the server crash before that, its processes are gone and
+ * the tasks wait again, and whatever a run has committed was flushed behind its claim. But what runs on
+ * another server goes on, and has to be known of.
+ */
+const unflushed = `set_config('synchronous_commit',
+  CASE WHEN bool_or(remote IS NOT NULL) THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
 
 /** Whatever the task's run may do to its session or needs of it, no other is to be in the way. */
 const alone =
@@ -218,7 +236,10 @@ function firstDue({ qualified }: TaskTable, from: string): string {
       ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
 
-function claimStatement(table: TaskTable): string {
+/** What cannot be a trace context is not worth the way. */
+const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;
+
+function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified, stateType } = table;
   return `
 WITH candidate AS MATERIALIZED (
@@ -286,7 +307,8 @@ WITH candidate AS MATERIALIZED (
     t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${takenAt("t")} AS take, ${mayPause("t")} AS pauses
+    t.atomic, ${takenAt("t")} AS take, ${mayPause("t")} AS pauses, g.front,
+    ${traced ? traceContext : "NULL::text"} AS data
 ), left_over AS MATERIALIZED (
   SELECT CASE WHEN c.id = ANY (ARRAY(SELECT id FROM claimed)) THEN 'claimed'
       WHEN c.gone THEN 'gone'
@@ -297,9 +319,10 @@ WITH candidate AS MATERIALIZED (
   FROM candidate AS c
 )
 SELECT 'claimed' AS kind, * FROM claimed
+WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.*, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter, c.quote, c.escape, c."null",
-  c.keep, c.save, c.remote, c.atomic, c.take, c.pauses
+  c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.front, c.data
 FROM (
   SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL

@@ -9,7 +9,7 @@ import { repeatInsert } from "./repeat.js";
 export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
   readonly owner: string;
   /** Hash of its group, where its end may pause that. */
-  readonly pauses?: number;
+  readonly pauses?: number | undefined;
 };
 
 /**
@@ -19,20 +19,24 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
  * is left alone. A state that was changed while the task ran stays: STOP keeps what came out beside
  * it, PLAN offers the task again. A STOP that came after the effect was committed was too late for
  * this run: it is DONE, but does not repeat.
+ *
+ * @param traced whether the states that were written are wanted.
  */
 export async function complete(
   client: Client,
   table: TaskTable,
   shape: Shape,
   results: readonly OwnedResult[],
+  traced = false,
 ): Promise<Completion> {
   const { rows } = await client.query<{
     id: string | number;
     since: string | null;
     holds: boolean;
+    state: string | null;
   }>({
-    name: `complete ${shape.name}`,
-    text: completeStatement(table, shape),
+    name: `complete ${traced ? "traced " : ""}${shape.name}`,
+    text: completeStatement(table, shape, traced),
     values: [
       results.map((result) => result.id),
       results.map((result) => result.owner),
@@ -44,9 +48,12 @@ export async function complete(
     ],
   });
   return {
-    later: new Set(rows.flatMap(({ id, since }) => (since === null ? String(id) : []))),
+    later: new Set(
+      rows.flatMap(({ id, since, state }) => (since === null && state === null ? String(id) : [])),
+    ),
     paused: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
     outdated: rows.some((row) => !row.holds),
+    states: new Map(rows.flatMap(({ id, state }) => (state === null ? [] : [[String(id), state]]))),
   };
 }
 
@@ -57,13 +64,18 @@ export interface Completion {
   readonly paused: readonly PausedTask[];
   /** The table has another shape by now: those that repeat are among the later ones. */
   readonly outdated: boolean;
+  /** What the rows say that were written, by id; empty unless that is asked for. */
+  readonly states: ReadonlyMap<string, string>;
 }
+
+const statesWritten = `UNION ALL SELECT id, NULL, true,
+  CASE WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END FROM ended`;
 
 /**
  * Each result finds its row by itself, one index lookup each: joined as sets, or looked up as lists,
  * a thousand of them would cost a million comparisons.
  */
-function completeStatement(table: TaskTable, shape: Shape): string {
+function completeStatement(table: TaskTable, shape: Shape, traced: boolean): string {
   const { qualified, stateType } = table;
   const holds = shapeHolds(table, shape);
   return `
@@ -99,8 +111,9 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
-SELECT r.id, NULL AS since, ${holds} AS holds FROM result AS r
+SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r
 WHERE r.id <> ALL (ARRAY(SELECT id FROM locked))
   AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = r.id AND t.owner = r.owner)
-UNION ALL SELECT l.id, l.since::text, true FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL`;
+UNION ALL SELECT l.id, l.since::text, true, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
+${traced ? statesWritten : ""}`;
 }

@@ -133,17 +133,17 @@ WITH lost AS MATERIALIZED (
   FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
 ), proof AS MATERIALIZED (
-  SELECT id, bool_or(running) AS running
+  SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop
   FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p
-  WHERE ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
+  WHERE place IS NULL AND ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
 ), judged AS MATERIALIZED (
-  SELECT l.id, l.state, l.hash, l.max, l.crash,
+  SELECT l.id, l.state, l.hash, l.max, l.crash, p.start, coalesce(p.stop, now()) AS stop,
     CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state = 'STOP' AND p.running)) THEN 'done'
       WHEN l.state = 'WORK' AND $3::integer > 0 AND l.crash >= $4::integer THEN 'failed'
       WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN 'planned' ELSE 'kept' END AS verdict
   FROM lost AS l LEFT JOIN proof AS p ON p.id = l.id
 ), ended AS (
-  SELECT id, now() AS stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
+  SELECT id, stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
 ), again AS (
   SELECT id, stop FROM ended WHERE state <> 'STOP'
 ), repeated AS (${repeatInsert(table, shape, "again")}
@@ -153,8 +153,8 @@ WITH lost AS MATERIALIZED (
     state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' ELSE j.state END::${stateType},
     pid = CASE WHEN j.verdict <> 'planned' THEN t.pid END,
     take = CASE WHEN j.verdict <> 'planned' THEN t.take END,
-    start = CASE WHEN j.verdict = 'done' THEN coalesce(t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
-    stop = CASE WHEN j.verdict IN ('done', 'failed') THEN now() ELSE t.stop END,
+    start = CASE WHEN j.verdict = 'done' THEN coalesce(j.start, t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
+    stop = CASE WHEN j.verdict IN ('done', 'failed') THEN j.stop ELSE t.stop END,
     error = CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') ELSE t.error END,
     output = CASE WHEN j.verdict = 'failed' THEN '' ELSE t.output END,
     ready = CASE WHEN j.verdict = 'planned' THEN t.plan <= now() END

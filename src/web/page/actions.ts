@@ -1,7 +1,7 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { BriefTask } from "../schemas.js";
+import type { TaskSummary } from "../schemas.js";
 import { act, Refusal } from "./session.js";
 
 interface Action {
@@ -12,7 +12,7 @@ interface Action {
 }
 
 /** What can be done to a task in its state. */
-function actionsFor({ state, plan }: Pick<BriefTask, "state" | "plan">): Action[] {
+function actionsFor({ state, plan }: Pick<TaskSummary, "state" | "plan">): Action[] {
   const stop: Action = { name: "stop", words: "Stop", question: "Stop it" };
   if (state === "TAKE" || state === "WORK") return [stop];
   if (state !== "PLAN") return [{ name: "retry", words: "Retry" }];
@@ -23,7 +23,7 @@ function actionsFor({ state, plan }: Pick<BriefTask, "state" | "plan">): Action[
 /** Buttons for what can be done to the task; what may lose work asks once more. */
 export function Actions(props: {
   table: string;
-  task: Pick<BriefTask, "id" | "state" | "plan">;
+  task: Pick<TaskSummary, "id" | "state" | "plan">;
   done: () => void;
 }): VNode {
   const { table, task, done } = props;

@@ -48,8 +48,7 @@ function content(place: Place, cluster: Cluster | null, now: number): VNode | nu
     </main>`;
   }
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
-  if (page === "overview")
-    return html`<${Overview} key=${id} id=${id} table=${table} now=${now} />`;
+  if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
   if (page === "tasks") return html`<${TaskList} key=${id} id=${id} query=${query} now=${now} />`;
   return html`<${TaskPage} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
 }

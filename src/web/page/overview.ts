@@ -2,9 +2,10 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
-import { count, distance, duration, number, rate } from "./format.js";
+import { count, duration, moment, number, rate } from "./format.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
+import { TableHead } from "./tableHead.js";
 
 const order: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const spans = [
@@ -13,15 +14,7 @@ const spans = [
 ] as const;
 
 /** How a table is doing. */
-export function Overview({
-  id,
-  table,
-  now,
-}: {
-  id: string;
-  table: Table | null;
-  now: number;
-}): VNode {
+export function Overview({ id, table }: { id: string; table: Table | null }): VNode {
   const history = useResource<History>(`/tables/${id}/history`, {
     table: id,
     leastMs: 2_000,
@@ -51,8 +44,7 @@ export function Overview({
     ${table?.summary?.paused.map(
       ({ group, since, reason }) =>
         html`<p class="notice" key=${group}>
-          ${group === null ? "The whole table" : html`Group <b>${group}</b>`} is paused since
-          ${distance(since, now)}${reason === null ? "" : `: ${reason}`}
+          ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` is paused since ${moment(since)}${reason === null ? "" : `: ${reason}`}`}
         </p>`,
     )}
     ${tiles(table, points, span)}
@@ -210,24 +202,16 @@ function plots(points: readonly Point[], span: number): VNode {
 }
 
 function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
-  const { groups: list, rows, complete } = groups;
+  const { groups: list, newest, newestComplete, complete } = groups;
   if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
   return html`<div class="panel scroll">
       <table class="groups">
         <caption class="hidden">
-          Groups of the newest rows
+          Groups
         </caption>
-        <thead>
-          <tr>
-            <th scope="col">Group</th>
-            <th scope="col">Running</th>
-            <th scope="col">Waiting</th>
-            <th scope="col">Oldest due</th>
-            <th scope="col">Done</th>
-            <th scope="col">Failed</th>
-            <th scope="col">Other</th>
-          </tr>
-        </thead>
+        <${TableHead}
+          titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
+        />
         <tbody>
           ${list.map(
             (group) =>
@@ -235,9 +219,10 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                 <th scope="row">
                   <a href=${`/tables/${id}/tasks?group=${encodeURIComponent(group.group)}`}
                     >${group.group === "" ? "(empty)" : group.group}</a
-                  >
+                  >${group.paused && html` <span class="tag">paused</span>`}
                 </th>
                 <td class=${group.running > 0 ? "t-WORK" : "zero"}>${number(group.running)}</td>
+                <td class=${group.due > 0 ? "t-PLAN" : "zero"}>${number(group.due)}</td>
                 <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>${number(group.waiting)}</td>
                 <td>
                   ${group.oldestDueMs === null ? "" : duration(Math.max(0, group.oldestDueMs))}
@@ -250,5 +235,6 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
         </tbody>
       </table>
     </div>
-    ${!complete && html`<p class="note">Of the newest ${number(rows)} rows.</p>`}`;
+    ${!complete && html`<p class="note">More waits than was counted here.</p>`}
+    ${!newestComplete && html`<p class="note">Done, failed and other: of the newest ${number(newest)} rows.</p>`}`;
 }

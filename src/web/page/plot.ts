@@ -83,7 +83,8 @@ function options(
   return {
     width: element.clientWidth,
     height: heightPx,
-    padding: [8, 6, 0, 0],
+    // Room for the half of a time that stands at the very end.
+    padding: [8, 18, 0, 0],
     cursor: { y: false, points: { size: 5 } },
     legend: { show: false },
     scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, least)] } },

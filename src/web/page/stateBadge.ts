@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { BriefTask } from "../schemas.js";
+import type { TaskSummary } from "../schemas.js";
 
 const meanings: Readonly<Record<string, string>> = {
   PLAN: "planned",
@@ -12,7 +12,7 @@ const meanings: Readonly<Record<string, string>> = {
   STOP: "stopped",
 };
 
-export function StateBadge({ task }: { task: Pick<BriefTask, "state" | "ready"> }): VNode {
+export function StateBadge({ task }: { task: Pick<TaskSummary, "state" | "ready"> }): VNode {
   const due = task.state === "PLAN" && task.ready === true;
   const meaning = due ? "due, waits for its turn" : (meanings[task.state] ?? task.state);
   return html`<span class=${`state s-${task.state}`} title=${meaning}>${task.state}</span>`;

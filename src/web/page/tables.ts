@@ -3,6 +3,7 @@ import type { VNode } from "preact";
 import type { Cluster, Summary } from "../schemas.js";
 import { count, duration, number } from "./format.js";
 import { managerState } from "./header.js";
+import { TableHead } from "./tableHead.js";
 
 const oldest = (summary: Summary | null): string =>
   duration(summary?.oldestDueMs ?? 0).replace(/^0 ms$/, "");
@@ -13,18 +14,9 @@ export function Tables({ cluster }: { cluster: Cluster }): VNode {
     <h1>Tables</h1>
     <div class="panel scroll">
       <table class="overall">
-        <thead>
-          <tr>
-            <th scope="col">Table</th>
-            <th scope="col">Manager</th>
-            <th scope="col">Due</th>
-            <th scope="col">Oldest</th>
-            <th scope="col">Running</th>
-            <th scope="col">Done</th>
-            <th scope="col">Failed</th>
-            <th scope="col">Rows</th>
-          </tr>
-        </thead>
+        <${TableHead}
+          titles=${["Table", "Manager", "Due", "Oldest", "Running", "Done", "Failed", "Rows"]}
+        />
         <tbody>
           ${cluster.tables.map((table) => {
             const { summary, manager } = table;

@@ -1,13 +1,14 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { BriefTask, Tasks } from "../schemas.js";
+import type { TaskSummary, Tasks } from "../schemas.js";
 import { Actions } from "./actions.js";
 import { goTo, setQuery } from "./address.js";
 import { bytes, distance, duration, firstLine, moment, number } from "./format.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
+import { TableHead } from "./tableHead.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
@@ -114,8 +115,8 @@ function Filters(props: {
     />
     <${SearchBox}
       wide=${true}
-      words="Text in input or error"
-      label="Text in input or error"
+      words="Text in input, data or error"
+      label="Text in input, data or error"
       text=${query.get("text") ?? ""}
       find=${(text: string) => change("text", text)}
     />
@@ -124,7 +125,7 @@ function Filters(props: {
 
 function Rows(props: {
   id: string;
-  tasks: readonly BriefTask[];
+  tasks: readonly TaskSummary[];
   now: number;
   refresh: () => void;
 }): VNode | null {
@@ -142,18 +143,10 @@ function Rows(props: {
       <caption class="hidden">
         Tasks, newest first
       </caption>
-      <thead>
-        <tr>
-          <th scope="col">Id</th>
-          <th scope="col">State</th>
-          <th scope="col">Group</th>
-          <th scope="col">Input</th>
-          <th scope="col">Result</th>
-          <th scope="col">Plan</th>
-          <th scope="col">Run</th>
-          <th scope="col"><span class="hidden">Actions</span></th>
-        </tr>
-      </thead>
+      <${TableHead}
+        titles=${["Id", "State", "Group", "Input", "Result", "Plan", "Run"]}
+        hidden="Actions"
+      />
       <tbody>
         ${tasks.map(
           (task) =>
@@ -167,9 +160,14 @@ function Rows(props: {
               <td><${StateBadge} task=${task} /></td>
               <td class="group">${task.group}</td>
               <td class="sql" title=${task.input}>
-                ${task.remote && html`<span class="tag">remote</span>`}${task.input.replace(/\s+/g, " ")}
+                ${task.remote !== null && html`<span class="tag">remote</span>`}${task.input.replace(/\s+/g, " ")}
               </td>
-              <td class=${task.error === null ? "result" : "result failed"}>${result(task)}</td>
+              <td
+                class=${task.error === null ? "result" : "result failed"}
+                title=${task.error ?? task.output ?? ""}
+              >
+                ${result(task)}
+              </td>
               <td class="when" title=${task.plan}>
                 ${task.state === "PLAN" ? distance(task.plan, now) : moment(task.plan)}
               </td>
@@ -182,15 +180,14 @@ function Rows(props: {
   </div>`;
 }
 
-function result({ error, output, outputBytes }: BriefTask): string {
+function result({ error, output, outputBytes }: TaskSummary): string {
   if (error !== null) return firstLine(error).replace(/^ERROR:\s+/, "");
   return (
     output?.trim().replace(/\s*\n\s*/g, " ⏎ ") ?? (outputBytes === null ? "" : bytes(outputBytes))
   );
 }
 
-function runTime({ state, start, runMs }: BriefTask, now: number): string {
-  if (runMs !== null) return duration(runMs);
-  if (state !== "WORK" || start === null) return "";
+function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
+  if (state !== "WORK" || start === null) return tookMs === null ? "" : duration(tookMs);
   return duration(Math.max(0, Math.floor((now - Date.parse(start)) / 1000)) * 1000);
 }

@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { BriefTask, Task, TaskPage as Page } from "../schemas.js";
+import type { Descendant, Task, TaskPage as Page, TaskSummary } from "../schemas.js";
 import { Actions } from "./actions.js";
 import { bytes, distance, duration, firstLine, moment } from "./format.js";
 import { useResource } from "./resource.js";
@@ -21,10 +21,14 @@ export function TaskPage({
   });
   if (value === null || value.task.id !== taskId) {
     return html`<main class="task">
-      ${problem === null ? "" : html`<p class="notice bad" role="alert">${problem}</p>`}
+      ${
+        problem !== null &&
+        html`<p class="notice bad" role="alert">${problem}</p>
+          <p><a href=${`/tables/${id}/tasks`}>All tasks</a></p>`
+      }
     </main>`;
   }
-  const { task, parents, children, childrenComplete } = value;
+  const { task } = value;
   return html`<main class="task">
     ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
     <div class="row">
@@ -35,6 +39,15 @@ export function TaskPage({
       <${Actions} table=${id} task=${task} done=${refresh} />
     </div>
     <${Times} task=${task} now=${now} />
+    ${
+      value.waits.length > 0 &&
+      html`<section>
+        <h2>Why it waits</h2>
+        <ul class="panel reasons">
+          ${value.waits.map((reason) => html`<li key=${reason}>${withMoments(reason)}</li>`)}
+        </ul>
+      </section>`
+    }
     <${LongText} title="Input" text=${task.input} />
     <${LongText} title="Error" text=${task.error} failed=${true} />
     <${LongText} title="Output" text=${task.output} />
@@ -44,33 +57,54 @@ export function TaskPage({
         <h2>Settings</h2>
         <dl class="panel settings">
           ${settings(task).map(
-            ([name, words]) =>
+            ([name, shown]) =>
               html`<div key=${name}>
                 <dt>${name}</dt>
-                <dd>${words}</dd>
+                <dd>${shown}</dd>
               </div>`,
           )}
         </dl>
       </section>
       <section>
         <h2>Chain</h2>
-        <div class="panel chain">
-          ${parents.length === 0 && children.length === 0 && task.parent === null && html`<p class="empty">Neither parent nor children.</p>`}
-          ${task.parent !== null && parents.length === 0 && html`<p class="note">Its parent ${task.parent} is not there any more.</p>`}
-          <ol>
-            ${parents.toReversed().map((each) => relative(id, each, "parent"))}
-            ${parents.length + children.length > 0 && html`<li class="self"><${StateBadge} task=${task} /><b>${task.id}</b><span class="sql">this task</span></li>`}
-            ${children.map((each) => relative(id, each, "child"))}
-          </ol>
-          ${!childrenComplete && html`<p class="note">Only the rows soon after this one were looked through for children.</p>`}
-        </div>
+        <${Chain} id=${id} page=${value} />
       </section>
     </div>
   </main>`;
 }
 
-function relative(id: string, task: BriefTask, kind: "parent" | "child"): VNode {
-  return html`<li key=${task.id} class=${kind}>
+/** Times of the server's as one reads them. */
+const withMoments = (text: string): string =>
+  text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, moment);
+
+/** From the first ancestor down to the last descendant, each set in further than what it came from. */
+function Chain({ id, page }: { id: string; page: Page }): VNode {
+  const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = page;
+  const first = ancestors.at(-1)?.parent ?? (ancestors.length === 0 ? task.parent : null);
+  const alone = ancestors.length + descendants.length === 0;
+  return html`<div class="panel chain">
+    ${alone && task.parent === null && descendantsComplete && html`<p class="empty">It came from no other task, and none came from it.</p>`}
+    ${!ancestorsComplete && html`<p class="note">Its first ancestors are left out.</p>`}
+    ${ancestorsComplete && first !== null && !ancestors.some((each) => each.id === first) && first !== task.id && html`<p class="note">Task ${first}, from which it came, is not there any more.</p>`}
+    ${
+      !alone &&
+      html`<ol>
+        ${ancestors.toReversed().map((each) => relative(id, each, "parent", 0))}
+        <li class="self">
+          <${StateBadge} task=${task} /><b>${task.id}</b><span class="sql">this task</span>
+        </li>
+        ${descendants.map((each: Descendant) => relative(id, each, "child", each.depth))}
+      </ol>`
+    }
+    ${!descendantsComplete && html`<p class="note">There may be more: not all rows behind it were looked through.</p>`}
+  </div>`;
+}
+
+/** Steps further in that are shown; deeper ones stand below each other. */
+const deepest = 6;
+
+function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth: number): VNode {
+  return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, deepest)}`}>
     <${StateBadge} task=${task} />
     <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
     <span class="sql" title=${task.input}>${firstLine(task.input)}</span>
@@ -85,7 +119,8 @@ const between = (from: string | null, to: string | null): string => {
 };
 
 function Times({ task, now }: { task: Task; now: number }): VNode {
-  const { plan, take, start, stop, state, runMs } = task;
+  const { plan, start, stop, state, tookMs } = task;
+  const take = typeof task.columns["take"] === "string" ? task.columns["take"] : null;
   const steps = [
     { name: "Plan", at: plan, gap: "" },
     { name: "Taken", at: take, gap: between(plan, take) },
@@ -94,11 +129,11 @@ function Times({ task, now }: { task: Task; now: number }): VNode {
       name: "Stop",
       at: stop,
       gap:
-        runMs === null
-          ? state === "WORK" && start !== null
-            ? duration(Math.max(0, now - Date.parse(start)))
-            : ""
-          : duration(runMs),
+        state === "WORK" && start !== null
+          ? duration(Math.max(0, now - Date.parse(start)))
+          : tookMs === null
+            ? ""
+            : duration(tookMs),
     },
   ];
   return html`<ol class="times panel" aria-label="Times">
@@ -140,23 +175,41 @@ ${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
   </section>`;
 }
 
-/** What is not as it is with every task comes with its value, the rest is left out. */
-function settings(task: Task): [string, string][] {
-  const zero = "00:00:00";
-  const times = ["timeout", "repeat", "live", "keep"] as const;
-  const flags = ["drift", "save"] as const;
-  return [
-    ["max", task.max < 0 ? `${task.max} (pause of ${duration(-task.max)})` : String(task.max)],
-    ["active", task.active],
-    ...times.flatMap((name): [string, string][] =>
-      task[name] === zero ? [] : [[name, task[name]]],
-    ),
-    ...flags.flatMap((name): [string, string][] => (task[name] ? [[name, "yes"]] : [])),
-    ...(task.count === 0 ? [] : ([["count", String(task.count)]] satisfies [string, string][])),
-    ...(task.crash === 0 ? [] : ([["crash", String(task.crash)]] satisfies [string, string][])),
-    ["atomic", task.atomic ? "yes" : "no"],
-    ["delete", task.delete ? "yes" : "no"],
-    ...(task.pid === null ? [] : ([["pid", String(task.pid)]] satisfies [string, string][])),
-    ...(task.remote === null ? [] : ([["remote", task.remote]] satisfies [string, string][])),
+/** Columns that are shown elsewhere on the page, or are pg-task's own affair. */
+const elsewhere = new Set(["take", "hash", "owner", "ready"]);
+/** What most tasks have in a column: it is not worth a line. */
+const usual: Readonly<Record<string, readonly unknown[]>> = {
+  timeout: ["00:00:00"],
+  live: ["00:00:00"],
+  keep: ["00:00:00"],
+  count: [0],
+  crash: [0],
+  drift: [false],
+  save: [false],
+  header: [true],
+  string: [true],
+  delimiter: ["\t"],
+  escape: [""],
+  quote: [""],
+  null: ["\\N"],
+};
+
+function words(value: unknown): string {
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** What is not as it is with most tasks, a user's own columns included. */
+function settings({ max, repeat, pid, remote, columns }: Task): [string, string][] {
+  const some: [string, string | null][] = [
+    ["max", max !== null && max < 0 ? `${max} (pause of ${duration(-max)})` : String(max ?? 0)],
+    ["repeat", repeat],
+    ...Object.entries(columns).map(([name, value]): [string, string | null] => {
+      const shown = value !== null && !elsewhere.has(name) && !usual[name]?.includes(value);
+      return [name, shown ? words(value) : null];
+    }),
+    ["pid", pid === null ? null : String(pid)],
+    ["remote", remote],
   ];
+  return some.flatMap(([name, text]): [string, string][] => (text === null ? [] : [[name, text]]));
 }

@@ -1,4 +1,4 @@
-import type { Client } from "../../shared/database.js";
+import type { Client } from "../shared/database.js";
 
 /** How many connections of pg-task's the database has, by what they are. */
 export async function serverConnections(

@@ -1,5 +1,5 @@
-import type { Client } from "../../shared/database.js";
-import type { TaskTable } from "../../manager/table.js";
+import type { Client } from "../shared/database.js";
+import type { TaskTable } from "../manager/table.js";
 
 /** A text that is another one after rows of the table, its partitions included, were written. */
 export async function changeCount(client: Client, { qualified }: TaskTable): Promise<string> {

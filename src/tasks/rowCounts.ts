@@ -1,18 +1,20 @@
-import type { Client } from "../../shared/database.js";
-import type { TaskTable } from "../../manager/table.js";
-import { literal } from "../../shared/sqlText.js";
-import { states, type Count, type TaskState } from "../schemas.js";
+import type { TaskTable } from "../manager/table.js";
+import type { Client } from "../shared/database.js";
+import { literal } from "../shared/sqlText.js";
+import { estimate, type Count } from "./count.js";
+import { states, type TaskState } from "./filter.js";
 
 /** A table of more pages than this is not counted but estimated: 32 MB of pages of 8 kB. */
 const mostPages = 4096;
 
-export interface StateCounts {
+/** How many rows there are, and how many in each state. */
+export interface RowCounts {
   readonly rows: Count;
-  readonly states: Record<TaskState, Count>;
+  readonly states: Readonly<Record<TaskState, Count>>;
 }
 
-/** How many rows there are in each state: counted in a small table, the planner's estimate in others. */
-export async function stateCounts(client: Client, table: TaskTable): Promise<StateCounts> {
+/** Counted in a small table, the planner's estimate in others. */
+export async function readRowCounts(client: Client, table: TaskTable): Promise<RowCounts> {
   return (await pages(client, table)) <= mostPages
     ? await counted(client, table)
     : await estimated(client, table);
@@ -29,7 +31,7 @@ async function pages(client: Client, { qualified }: TaskTable): Promise<number> 
 
 const exact = (value: number): Count => ({ value, exact: true });
 
-async function counted(client: Client, { qualified }: TaskTable): Promise<StateCounts> {
+async function counted(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
   const { rows } = await client.query<{ state: TaskState; rows: number }>(
     `SELECT state::text AS state, count(*)::float8 AS rows FROM ${qualified} GROUP BY 1`,
   );
@@ -40,17 +42,15 @@ async function counted(client: Client, { qualified }: TaskTable): Promise<StateC
   };
 }
 
-async function estimated(client: Client, { qualified }: TaskTable): Promise<StateCounts> {
-  const estimate = async (condition: string): Promise<Count> => {
-    const { rows } = await client.query<{ "QUERY PLAN": [{ Plan: { "Plan Rows": number } }] }>(
-      `EXPLAIN (FORMAT JSON) SELECT FROM ${qualified} ${condition}`,
-    );
-    return { value: rows[0]?.["QUERY PLAN"][0].Plan["Plan Rows"] ?? 0, exact: false };
-  };
-  const all = await estimate("");
+async function estimated(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
+  const expected = async (condition: string): Promise<Count> => ({
+    value: await estimate(client, `${qualified} ${condition}`),
+    exact: false,
+  });
+  const all = await expected("");
   const found = new Map<TaskState, Count>();
   // A literal takes the column's own type, whose statistics the planner has.
-  for (const state of states) found.set(state, await estimate(`WHERE state = ${literal(state)}`));
+  for (const state of states) found.set(state, await expected(`WHERE state = ${literal(state)}`));
   return { rows: all, states: perState((state) => found.get(state) ?? all) };
 }
 

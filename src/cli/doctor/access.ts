@@ -1,0 +1,119 @@
+import type { TaskTable } from "../../manager/table.js";
+import type { Client } from "../../shared/database.js";
+import { fail, ok, warn, type Check } from "./check.js";
+
+export async function rights(client: Client, { qualified }: TaskTable): Promise<Check> {
+  const { rows } = await client.query<{
+    lacking: string[];
+    owns: boolean;
+    sequence: string | null;
+    user: string;
+  }>(
+    `SELECT ARRAY(SELECT r FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r
+         WHERE NOT has_table_privilege($1, r)) AS lacking,
+       pg_has_role(c.relowner, 'USAGE') AS owns, current_user AS "user",
+       (SELECT s FROM pg_get_serial_sequence($1, 'id') AS s WHERE NOT has_sequence_privilege(s, 'USAGE')) AS sequence
+     FROM pg_catalog.pg_class AS c WHERE c.oid = $1::regclass`,
+    [qualified],
+  );
+  const { lacking = [], owns = false, sequence = null, user = "" } = rows[0] ?? {};
+  if (lacking.length > 0) {
+    return fail(
+      "rights",
+      `${user} lacks ${lacking.join(", ")} on ${qualified}`,
+      `GRANT ${lacking.join(", ")} ON ${qualified} TO ${user}`,
+    );
+  }
+  if (sequence !== null) {
+    return fail(
+      "rights",
+      `${user} lacks USAGE on ${sequence}: tasks that repeat could not`,
+      `GRANT USAGE ON SEQUENCE ${sequence} TO ${user}`,
+    );
+  }
+  if (!owns) {
+    return warn(
+      "rights",
+      `${user} may read and write ${qualified}, and does not own it: changed defaults and later versions cannot be applied`,
+      `ALTER TABLE ${qualified} OWNER TO ${user}, or make it a member of the owner`,
+    );
+  }
+  return ok("rights", `${user} owns ${qualified}`);
+}
+
+/** The manager asks the server to fail rather than to hide rows from it. */
+export async function rowSecurity(client: Client, { qualified }: TaskTable): Promise<Check> {
+  const { rows } = await client.query<{ active: boolean }>(
+    "SELECT row_security_active($1) AS active",
+    [qualified],
+  );
+  if (rows[0]?.active !== true) return ok("row security", "hides no tasks from the entry's user");
+  return fail(
+    "row security",
+    "hides tasks from the entry's user, so the manager does not start",
+    `let the table's owner be the entry's user and not FORCE it, or ALTER ROLE … BYPASSRLS`,
+  );
+}
+
+/** Settings of the entry's role and database that change what its tasks may do. */
+const hurtful: readonly {
+  readonly name: string;
+  readonly hurts: (value: string) => boolean;
+  readonly level: "warn" | "fail";
+  readonly why: string;
+}[] = [
+  {
+    name: "session_replication_role",
+    hurts: (value) => value !== "origin",
+    level: "fail",
+    why: "triggers do not fire for this role",
+  },
+  {
+    name: "default_transaction_read_only",
+    hurts: (value) => value === "on",
+    level: "warn",
+    why: "tasks may not write",
+  },
+  {
+    name: "statement_timeout",
+    hurts: (value) => value !== "0",
+    level: "warn",
+    why: "it ends tasks as their own timeout would",
+  },
+  {
+    name: "transaction_timeout",
+    hurts: (value) => value !== "0",
+    level: "warn",
+    why: "it ends the sessions of tasks that take longer",
+  },
+  {
+    name: "idle_session_timeout",
+    hurts: (value) => value !== "0",
+    level: "warn",
+    why: "it ends sessions that wait for their next task",
+  },
+];
+
+export async function roleSettings(client: Client): Promise<Check[]> {
+  // What the commands' own connection pins is looked up where it comes from.
+  const { rows } = await client.query<{ name: string; value: string }>(
+    `SELECT s.name, coalesce(
+         (SELECT split_part(c, '=', 2) FROM pg_catalog.pg_db_role_setting AS d, unnest(d.setconfig) AS c
+          WHERE d.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+            AND d.setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user))
+            AND split_part(c, '=', 1) = s.name
+          ORDER BY d.setrole <> 0 DESC, d.setdatabase <> 0 DESC LIMIT 1),
+         CASE WHEN s.source IN ('client', 'session') THEN s.boot_val ELSE current_setting(s.name) END) AS value
+     FROM pg_catalog.pg_settings AS s WHERE s.name = ANY ($1::text[])`,
+    [hurtful.map(({ name }) => name)],
+  );
+  const values = new Map(rows.map(({ name, value }) => [name, value]));
+  const found = hurtful.flatMap(({ name, hurts, level, why }) => {
+    const value = values.get(name);
+    if (value === undefined || !hurts(value)) return [];
+    const remedy = `take it away for the entry's user: ALTER ROLE … RESET ${name}`;
+    const make = level === "fail" ? fail : warn;
+    return [make("role settings", `${name} is ${value}: ${why}`, remedy)];
+  });
+  return found.length > 0 ? found : [ok("role settings", "none of the entry's user hurts")];
+}

@@ -1,0 +1,41 @@
+import type { TaskTable } from "../../manager/table.js";
+import type { Client } from "../../shared/database.js";
+import { readBacklog } from "../../tasks/backlog.js";
+import { readPauses } from "../../tasks/pauses.js";
+import { readManager } from "../../tasks/processes.js";
+import { duration } from "../screen/words.js";
+import { ok, warn, type Check } from "./check.js";
+
+export async function manager(client: Client, table: TaskTable): Promise<Check> {
+  const found = await readManager(client, table);
+  if (found !== null) return ok("manager", `server process ${found.pid}`);
+  return warn(
+    "manager",
+    "none works on the table",
+    "start pg-task, or look into its log: it says why a manager waits",
+  );
+}
+
+/** A task that has been due for so long waits for something else than its turn, in ms. */
+const overdueMs = 60_000;
+
+export async function overdue(client: Client, table: TaskTable): Promise<Check> {
+  const { due, oldestDueMs } = await readBacklog(client, table);
+  if (due.value === 0) return ok("backlog", "nothing is due");
+  const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : duration(oldestDueMs)}`;
+  if (oldestDueMs !== null && oldestDueMs < overdueMs) return ok("backlog", text);
+  return warn(
+    "backlog",
+    text,
+    "pg-task explain-plan says of each why; pg-task groups shows where they wait",
+  );
+}
+
+export async function pauses(client: Client, table: TaskTable): Promise<Check> {
+  const found = await readPauses(client, table);
+  if (found.length === 0) return ok("pauses", "none");
+  const list = found.map(({ group }) =>
+    group === null ? "the whole table" : JSON.stringify(group),
+  );
+  return warn("pauses", `paused: ${list.join(", ")}`, "pg-task resume lets them go on");
+}

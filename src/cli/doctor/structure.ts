@@ -1,0 +1,94 @@
+import { appliedVersion, latestVersion } from "../../manager/migrations.js";
+import type { TaskTable } from "../../manager/table.js";
+import type { Client } from "../../shared/database.js";
+import { fail, ok, warn, type Check } from "./check.js";
+
+export async function migration(client: Client, table: TaskTable): Promise<Check> {
+  const version = await appliedVersion(client, table);
+  if (version === latestVersion) return ok("table", `${table.qualified} is up to date`);
+  const text = `${table.qualified} is at migration ${version}, this pg-task knows ${latestVersion}`;
+  if (version > latestVersion) return fail("table", text, "upgrade this pg-task");
+  return warn("table", text, "pg-task start brings it up to date");
+}
+
+export async function triggers(client: Client, table: TaskTable): Promise<Check> {
+  const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp } = table;
+  const wanted = [readyInsertTrigger, readyUpdateTrigger, wakeUp];
+  const { rows } = await client.query<{ name: string; relation: string; state: string | null }>(
+    `SELECT w.name, r.relation::regclass::text AS relation, t.tgenabled AS state
+     FROM unnest($2::text[]) AS w(name)
+     CROSS JOIN (SELECT $1::regclass AS relation
+       UNION SELECT p.relid FROM pg_catalog.pg_partition_tree($1::regclass) AS p WHERE p.isleaf) AS r
+     JOIN pg_catalog.pg_class AS c ON c.oid = r.relation AND c.relkind IN ('r', 'p')
+     LEFT JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = r.relation AND t.tgname = w.name
+     WHERE t.tgenabled IS DISTINCT FROM 'O' AND t.tgenabled IS DISTINCT FROM 'A'
+       AND NOT (c.relkind = 'p' AND current_setting('server_version_num')::integer < 130000 AND w.name <> $3)`,
+    [qualified, wanted, wakeUp],
+  );
+  const [first] = rows;
+  if (first === undefined) return ok("triggers", "all there and on");
+  const list = rows.map(
+    ({ name, relation, state }) =>
+      `${name} on ${relation} ${state === null ? "is missing" : "is off"}`,
+  );
+  return fail(
+    "triggers",
+    `${list.join("; ")}: tasks may start late or not at all`,
+    first.state === null
+      ? "pg-task start makes it when the table is adopted anew; see docs/adoption.md"
+      : `ALTER TABLE ${first.relation} ENABLE TRIGGER "${first.name.replaceAll('"', '""')}"`,
+  );
+}
+
+export async function indexes(client: Client, table: TaskTable): Promise<Check> {
+  const { rows } = await client.query<{
+    what: string;
+    index: string | null;
+    valid: boolean | null;
+  }>(
+    `SELECT w.what, i.indexrelid::regclass::text AS index, i.indisvalid AS valid
+     FROM (VALUES ('due tasks', 'ready'), ('planned tasks', '(NOT ready)'), ('ids', NULL)) AS w(what, predicate)
+     LEFT JOIN LATERAL (
+       SELECT i.indexrelid, i.indisvalid FROM pg_catalog.pg_index AS i
+       JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+       WHERE i.indrelid = $1::regclass AND CASE WHEN w.predicate IS NULL
+         THEN i.indpred IS NULL AND a.attname = 'id' ELSE pg_get_expr(i.indpred, i.indrelid) = w.predicate END
+       ORDER BY i.indisvalid DESC LIMIT 1
+     ) AS i ON true`,
+    [table.qualified],
+  );
+  const missing = rows.filter(({ index }) => index === null).map(({ what }) => what);
+  if (missing.length > 0) {
+    return warn(
+      "indexes",
+      `none for ${missing.join(", ")}: claims read the whole table`,
+      `see the statements in docs/table.md, or restart pg-task on a table that it adopts`,
+    );
+  }
+  const invalid = rows.filter(({ valid }) => valid === false).map(({ index }) => index);
+  if (invalid.length > 0) {
+    return fail(
+      "indexes",
+      `not valid: ${invalid.join(", ")}`,
+      `REINDEX INDEX CONCURRENTLY ${invalid[0]}`,
+    );
+  }
+  return ok("indexes", "all there and valid");
+}
+
+export async function views(client: Client, table: TaskTable): Promise<Check> {
+  const names = [table.statsView, table.errorsView, table.groupsView];
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT n.name FROM unnest($2::text[]) AS n(name) WHERE NOT EXISTS (
+       SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace
+       WHERE s.nspname = $1 AND c.relname = n.name AND c.relkind = 'v' AND obj_description(c.oid, 'pg_class') LIKE 'pg-task view%')`,
+    [table.schema, names],
+  );
+  if (rows.length === 0) return ok("views", names.join(", "));
+  const missing = rows.map(({ name }) => name).join(", ");
+  return warn(
+    "views",
+    `not there: ${missing}`,
+    "something else may have the name: rename that, or do without them",
+  );
+}

@@ -1,0 +1,66 @@
+import type { TaskTable } from "../../manager/table.js";
+import type { Client } from "../../shared/database.js";
+import { literal } from "../../shared/sqlText.js";
+import { ok, warn, type Check } from "./check.js";
+
+/** Dead rows beside live ones that autovacuum should have taken away by now. */
+const bloated = `dead > 10000 AND dead > live * 0.5`;
+
+export async function bloat(client: Client, { qualified }: TaskTable): Promise<Check> {
+  const { rows } = await client.query<{
+    live: string;
+    dead: string;
+    bloated: boolean;
+    vacuumed: string | null;
+    off: boolean;
+  }>(
+    `SELECT live, dead, ${bloated} AS bloated, vacuumed::text AS vacuumed, off FROM (
+       SELECT sum(s.n_live_tup) AS live, sum(s.n_dead_tup) AS dead, max(greatest(s.last_vacuum, s.last_autovacuum)) AS vacuumed,
+         bool_or('autovacuum_enabled=false' = ANY (c.reloptions) OR 'autovacuum_enabled=off' = ANY (c.reloptions)) AS off
+       FROM pg_catalog.pg_stat_all_tables AS s JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
+       WHERE s.relid = $1::regclass OR s.relid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1::regclass))
+     ) AS t`,
+    [qualified],
+  );
+  const [row] = rows;
+  if (row === undefined) return ok("bloat", "nothing known yet");
+  const text = `${row.dead} dead rows beside ${row.live}, last vacuumed ${row.vacuumed ?? "never"}`;
+  if (row.off) {
+    return warn(
+      "bloat",
+      `autovacuum is off for the table; ${text}`,
+      `ALTER TABLE ${qualified} RESET (autovacuum_enabled)`,
+    );
+  }
+  if (row.bloated)
+    return warn("bloat", text, `VACUUM ${qualified}; look for what holds it back, as below`);
+  return ok("bloat", text);
+}
+
+/** An open transaction keeps dead rows from being removed, in the whole database, after so long. */
+const longOpen = "10 minutes";
+
+export async function oldSnapshots(client: Client): Promise<Check> {
+  const { rows } = await client.query<{ text: string; remedy: string }>(
+    `SELECT format('server process %s (%s, %s) has had a transaction open since %s', pid, usename, application_name, xact_start) AS text,
+       CASE WHEN application_name LIKE 'pg\\_task %' THEN 'it runs a task: pg-task list --state WORK tells which, pg-task stop ends it'
+         ELSE format('commit there, or SELECT pg_terminate_backend(%s)', pid) END AS remedy
+     FROM pg_catalog.pg_stat_activity
+     WHERE datname = current_database() AND backend_xmin IS NOT NULL AND backend_type = 'client backend'
+       AND xact_start < now() - interval ${literal(longOpen)}
+     UNION ALL
+     SELECT format('the prepared transaction %L has been open since %s', gid, prepared), format('COMMIT PREPARED or ROLLBACK PREPARED %L', gid)
+     FROM pg_catalog.pg_prepared_xacts WHERE database = current_database() AND prepared < now() - interval ${literal(longOpen)}
+     UNION ALL
+     SELECT format('the replication slot %s holds dead rows back and is not in use', slot_name), format('SELECT pg_drop_replication_slot(%L), if nobody will use it again', slot_name)
+     FROM pg_catalog.pg_replication_slots WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)
+     LIMIT 1`,
+  );
+  const [row] = rows;
+  if (row === undefined) return ok("transactions", `none open for more than ${longOpen}`);
+  return warn(
+    "transactions",
+    `${row.text}: what is deleted cannot be reused meanwhile`,
+    row.remedy,
+  );
+}

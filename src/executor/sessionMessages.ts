@@ -1,0 +1,104 @@
+import { escapeLiteral } from "pg";
+import type { ExecutorParameters, Run } from "../shared/messages.js";
+import { applicationName } from "./sessionSql.js";
+import { encodeBind, encodeCommand, encodeExecute, encodeParse, flush } from "./wireMessages.js";
+
+/** Messages that are sent together, and how many commands they are. */
+export interface Block {
+  readonly bytes: Buffer;
+  readonly commands: number;
+}
+
+/** What every session has set when it runs nothing, by name. */
+export type Standing = ReadonlyMap<string, string>;
+
+/** The settings that a run finds beside its id. */
+const settingNames = [
+  "application_name",
+  "pg_task.schema",
+  "pg_task.table",
+  "pg_task.group",
+] as const;
+
+/** Reads the standing settings: one row, in the order of their names. */
+export const standingSql = `SELECT ${settingNames
+  .map((name) => `pg_catalog.current_setting('${name}', true)`)
+  .join(", ")}`;
+
+export function toStanding(values: readonly (string | null)[]): Standing {
+  return new Map(settingNames.map((name, index) => [name, values[index] ?? ""]));
+}
+
+const int8 = 20;
+const int4 = 23;
+const text = 25;
+
+const beginCommand = encodeCommand("BEGIN");
+const commit = encodeCommand("COMMIT");
+/** In a transaction it is the time of its BEGIN; no name in it could be a task's to choose. */
+const startClock = encodeCommand("SELECT CURRENT_TIMESTAMP");
+
+/** Begins a transaction. */
+export const begin: Block = { bytes: beginCommand, commands: 1 };
+
+/**
+ * The messages around an input that is sent whole. They are of the extended protocol, in which the
+ * server answers nothing before it is asked to and skips everything behind what fails.
+ */
+export class SessionMessages {
+  readonly #table: Pick<ExecutorParameters, "schema" | "table">;
+  readonly #standing: Standing;
+  readonly #owner: string;
+  readonly #parseFinish: Buffer;
+  readonly #execute = encodeExecute();
+  /** Makes the session as new; its one value is the stop. */
+  readonly reset: Block;
+  #group: string | null = null;
+  #groupSettings: readonly Buffer[] = [];
+
+  constructor(
+    parameters: Pick<ExecutorParameters, "schema" | "table" | "finish" | "reset">,
+    session: { readonly owner: string; readonly standing: Standing },
+  ) {
+    this.#table = parameters;
+    this.#standing = session.standing;
+    this.#owner = session.owner;
+    const finish = `SELECT ${parameters.finish}($1, $2, $3, $4)`;
+    this.#parseFinish = encodeParse(finish, [int8, int8, text, int4]);
+    const reset = encodeCommand(`SELECT ${parameters.reset}()`);
+    this.reset = block([beginCommand, reset, commit]);
+  }
+
+  /** Up to the input; its one value is the start. Without a transaction the settings have one of their own. */
+  opening({ id, group }: Pick<Run, "id" | "group">, transaction: boolean): Block {
+    const settings = [...this.#settingsOf(group), encodeCommand(`SET pg_task.id = '${id}'`)];
+    const end = transaction ? [] : [commit];
+    return block([beginCommand, startClock, ...settings, ...end], flush);
+  }
+
+  /** Enters the proof and commits; its one value says whether it was entered, as `finishSql` does. */
+  proof({ id, take, ledger }: Pick<Run, "id" | "take" | "ledger">): Block {
+    const bind = encodeBind([id, take, this.#owner, String(ledger)]);
+    const bytes = Buffer.concat([this.#parseFinish, bind, this.#execute, commit]);
+    return { bytes, commands: 2 };
+  }
+
+  #settingsOf(group: string): readonly Buffer[] {
+    if (this.#group === group) return this.#groupSettings;
+    const { schema, table } = this.#table;
+    const values = [`${applicationName(this.#table)} ${group}`, schema, table, group];
+    this.#group = group;
+    this.#groupSettings = settingNames.flatMap((name, index) => {
+      const value = values[index] ?? "";
+      if (this.#standing.get(name) === value) return [];
+      // The last part of a name may be a reserved word.
+      const quoted = name.replace(/[^.]+$/, '"$&"');
+      return encodeCommand(`SET ${quoted} = ${escapeLiteral(value)}`);
+    });
+    return this.#groupSettings;
+  }
+}
+
+function block(commands: readonly Buffer[], end: Buffer = Buffer.alloc(0)): Block {
+  return { bytes: Buffer.concat([...commands, end]), commands: commands.length };
+}

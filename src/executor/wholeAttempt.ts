@@ -1,0 +1,88 @@
+import type { Run } from "../shared/messages.js";
+import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
+import type { Output } from "./output.js";
+import type { SessionMessages } from "./sessionMessages.js";
+import type { Receive, Wire } from "./wire.js";
+import { decodeTimestamp } from "./wireMessages.js";
+
+/** Where a whole attempt takes place. */
+export interface WholePlace {
+  readonly wire: Wire;
+  readonly messages: SessionMessages;
+}
+
+/**
+ * An attempt that is sent in one write, for inputs of which it is sure how they leave the transaction.
+ * In brackets are guards, which keep the server from everything behind what fails:
+ *
+ *     [BEGIN, clock, settings] ─ input ─ [finish, COMMIT] ─ [reset]
+ *     [BEGIN, clock, settings, COMMIT] ─ input ─ [reset]           without a proof
+ *
+ * So when the input fails, the server does nothing of what is behind it, the next attempts included:
+ * the session has to be mended.
+ */
+export class WholeAttempt extends Attempt {
+  readonly #run: Run;
+  readonly #place: WholePlace;
+  #finished = false;
+  #proven = false;
+
+  constructor(
+    run: Run,
+    place: WholePlace,
+    options: { output: Output; form: AttemptForm; events: AttemptEvents },
+  ) {
+    super(options);
+    this.#run = run;
+    this.#place = place;
+  }
+
+  send(chained: boolean): void {
+    const { wire, messages } = this.#place;
+    const { begin } = this.form;
+    wire.guard(messages.opening(this.#run, begin), this.#onOpening);
+    wire.send(this.#run.input, this.#onInput);
+    if (begin) wire.guard(messages.proof(this.#run), this.#onProof);
+    wire.guard(messages.reset, this.#onReset);
+    if (!chained) wire.sync(ignore);
+  }
+
+  readonly #onOpening: Receive = (event) => {
+    if (event.type === "value" && event.bytes !== null) this.start = decodeTimestamp(event.bytes);
+    else if (event.type === "passed") {
+      this.prepared = true;
+      this.events.begun();
+    }
+  };
+
+  readonly #onInput: Receive = (event) => {
+    if (event.type === "ready") {
+      this.left = event.status;
+      if (!this.form.begin) this.end();
+    } else if (event.type === "error") this.inputError ??= event.error;
+    else if (event.type !== "skipped") this.output.receive(event);
+  };
+
+  readonly #onProof: Receive = (event) => {
+    if (event.type === "value") {
+      this.#finished = true;
+      this.#proven = event.bytes?.[0] === 1;
+    } else if (event.type === "passed") {
+      this.committed = this.#proven;
+      this.end();
+    } else if (event.type === "error" && this.inputError === null) {
+      if (this.#finished) this.endError = event.error;
+      else this.finishError = event.error;
+    }
+  };
+
+  readonly #onReset: Receive = (event) => {
+    if (event.type === "value" && event.bytes !== null) this.stop = decodeTimestamp(event.bytes);
+    else if (event.type === "passed") {
+      this.reset = true;
+      this.events.done();
+    } else if (event.type === "skipped") this.events.done();
+  };
+}
+
+const ignore: Receive = () => {};

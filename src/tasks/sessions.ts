@@ -1,0 +1,80 @@
+import type { TaskTable } from "../manager/table.js";
+import type { Client } from "../shared/database.js";
+
+/** Longest application_name that the server shows, in bytes. */
+const longestName = 63;
+
+/** A table's executor sessions, by their names: no row is looked at. */
+export interface Sessions {
+  readonly sessions: number;
+  /** Those that run a task. */
+  readonly running: number;
+  /** How many run tasks of each group, by the group's name as the server shows it. */
+  readonly groups: ReadonlyMap<string, number>;
+}
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0);
+
+/** Executor sessions as the server tells them, in every process. */
+export async function readSessions(
+  client: Client,
+  { schema, table }: TaskTable,
+): Promise<Sessions> {
+  const name = `pg_task ${schema} ${table}`;
+  const [idle = "", prefix = ""] = await shown(client, [name, `${name} `]);
+  const { rows } = await client.query<{ group: string | null; sessions: number }>(
+    `SELECT CASE WHEN application_name <> $1 THEN substr(application_name, length($2) + 1) END AS "group",
+       count(*)::float8 AS sessions
+     FROM pg_catalog.pg_stat_activity
+     WHERE datname = current_database() AND (application_name = $1 OR starts_with(application_name, $2))
+     GROUP BY 1`,
+    [idle, prefix],
+  );
+  const busy = rows.flatMap(({ group, sessions }): [string, number][] =>
+    group === null ? [] : [[group, sessions]],
+  );
+  return {
+    sessions: sum(rows.map(({ sessions }) => sessions)),
+    running: sum(busy.map(([, sessions]) => sessions)),
+    groups: new Map(busy),
+  };
+}
+
+/** What the server makes of these groups' names in the names of sessions, in their order. */
+export async function shownGroups(
+  client: Client,
+  { schema, table }: TaskTable,
+  groups: readonly string[],
+): Promise<string[]> {
+  const prefix = `pg_task ${schema} ${table} `;
+  const [own = "", ...names] = await shown(client, [
+    prefix,
+    ...groups.map((group) => prefix + group),
+  ]);
+  return names.map((name) => name.slice(own.length));
+}
+
+/** It replaces what it does not show in such a name, and cuts it, so it is asked for its own version. */
+async function shown(client: Client, names: readonly string[]): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT set_config('application_name', n.name, true) AS name
+     FROM unnest($1::text[]) WITH ORDINALITY AS n(name, place) ORDER BY n.place`,
+    [names],
+  );
+  return rows.map(({ name }) => name.slice(0, longestName));
+}
+
+/**
+ * How many executor sessions run something, of all tables and databases of the server, as far as it shows them.
+ *
+ * @param address where the processes are that have them, as the server sees it; null for a Unix socket
+ */
+export async function countAllRunning(client: Client, address: string | null): Promise<number> {
+  const { rows } = await client.query<{ running: number }>(
+    `SELECT count(*)::float8 AS running FROM pg_catalog.pg_stat_activity
+     WHERE application_name LIKE 'pg\\_task %' AND application_name <> 'pg_task web' AND state <> 'idle'
+       AND host(client_addr) IS NOT DISTINCT FROM $1`,
+    [address],
+  );
+  return rows[0]?.running ?? 0;
+}

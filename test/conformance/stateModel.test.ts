@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import * as fc from "fast-check";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { startProcess } from "../support/process.js";
+import { waitForRow } from "../support/waitFor.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+await client.query("CREATE TABLE effect (task bigint, run integer)");
+
+/** What users did to a task, which says what it may have come to. */
+interface Task {
+  readonly id: string;
+  readonly repeats: boolean;
+  readonly vanishes: boolean;
+  stopped: boolean;
+  deleted: boolean;
+  replans: number;
+}
+
+interface Model {
+  readonly tasks: Task[];
+}
+
+interface Real {
+  readonly run: number;
+  /** What was done, for a failure to tell. */
+  readonly done: string[];
+}
+
+type Command = fc.AsyncCommand<Model, Real>;
+
+const seed = Number(process.env["SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+
+const insert = fc
+  .record({
+    ms: fc.constantFrom(0, 0, 5, 60),
+    max: fc.constantFrom(0, 0, 1, 3, -5),
+    group: fc.nat(2),
+    planMs: fc.constantFrom(0, 0, 40),
+    repeats: fc.boolean(),
+    drift: fc.boolean(),
+    vanishes: fc.boolean(),
+  })
+  .map((task): Command => ({
+    check: ({ tasks }) => tasks.length < 30,
+    async run({ tasks }, { run, done }) {
+      const { ms, max, group, planMs, repeats, drift, vanishes } = task;
+      const effect = `INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint, ${run})`;
+      // Without output, and with delete, its row goes when it has run.
+      const input = vanishes
+        ? `WITH e AS (${effect} RETURNING pg_sleep(${ms / 1000})) SELECT FROM e WHERE false`
+        : `${effect}; SELECT pg_sleep(${ms / 1000})`;
+      const { rows } = await client.query<{ id: string }>(
+        `INSERT INTO task (input, max, "group", plan, repeat, drift, delete)
+         VALUES ($1, $2, $3, now() + $4 * interval '1 ms', $5::interval, $6, true) RETURNING id`,
+        [input, max, `run ${run} ${group}`, planMs, repeats ? "20 ms" : "0", drift],
+      );
+      const id = rows[0]?.id ?? "";
+      tasks.push({ id, repeats, vanishes, stopped: false, deleted: false, replans: 0 });
+      done.push(`insert ${id} ${JSON.stringify(task)}`);
+    },
+    toString: () => `insert ${JSON.stringify(task)}`,
+  }));
+
+/** Something that a user does to a task that was inserted. */
+function act(name: string, sql: string, note: (task: Task) => void): fc.Arbitrary<Command> {
+  return fc.nat(29).map((place): Command => ({
+    check: ({ tasks }) => tasks.length > 0,
+    async run({ tasks }, { done }) {
+      const task = tasks[place % tasks.length];
+      if (task === undefined) return;
+      note(task);
+      await client.query(sql, [task.id]);
+      done.push(`${name} ${task.id}`);
+    },
+    toString: () => `${name} ${place}`,
+  }));
+}
+
+function kill(role: string): fc.Arbitrary<Command> {
+  return fc.constant({
+    check: () => true,
+    async run(_: Model, { done }: Real) {
+      await client.query(
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name ~ $1 LIMIT 1`,
+        [`^${role} `],
+      );
+      done.push(`kill ${role}`);
+    },
+    toString: () => `kill ${role}`,
+  });
+}
+
+const pass = fc.constantFrom(1, 10, 50).map((ms): Command => ({
+  check: () => true,
+  run: async () => void (await client.query("SELECT pg_sleep($1)", [ms / 1000])),
+  toString: () => `pass ${ms} ms`,
+}));
+
+const commands = fc.commands(
+  [
+    insert,
+    insert,
+    insert,
+    act("stop", "UPDATE task SET state = 'STOP' WHERE id = $1", (task) => (task.stopped = true)),
+    act("plan", "UPDATE task SET state = 'PLAN', plan = now() WHERE id = $1", (task) => {
+      task.replans += 1;
+    }),
+    act("delete", "DELETE FROM task WHERE id = $1", (task) => (task.deleted = true)),
+    kill("pg_task"),
+    kill("pg_work"),
+    pass,
+  ],
+  { maxCommands: 40 },
+);
+
+interface Row {
+  readonly id: string;
+  readonly state: string;
+  readonly parent: string | null;
+  readonly owner: string | null;
+  readonly error: string | null;
+}
+
+/** Every row of the run, when nothing of it waits or runs any more, and how often each had its effect. */
+async function settled(run: number): Promise<{ rows: Row[]; effects: Map<string, number> }> {
+  await waitForRow(
+    client,
+    `WITH calm AS (UPDATE task SET repeat = '0' WHERE "group" LIKE $1 AND repeat > '0' RETURNING 1)
+     SELECT WHERE NOT EXISTS (SELECT FROM calm) AND NOT EXISTS (SELECT FROM task
+       WHERE "group" LIKE $1 AND (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL))`,
+    [`run ${run} %`],
+  );
+  const { rows } = await client.query<Row>(
+    `SELECT id, state::text, parent, owner, error FROM task WHERE "group" LIKE $1`,
+    [`run ${run} %`],
+  );
+  const { rows: effects } = await client.query<{ task: string; count: number }>(
+    "SELECT task, count(*)::integer AS count FROM effect WHERE run = $1 GROUP BY task",
+    [run],
+  );
+  return { rows, effects: new Map(effects.map(({ task, count }) => [task, count])) };
+}
+
+/** What a task may have come to, given what was done to it. */
+function assertAllowed(task: Task, row: Row | undefined, effects: number): void {
+  const { stopped, deleted, replans, vanishes } = task;
+  const most = 1 + replans;
+  assert.ok(effects <= most, `${effects} effects, ${most} allowed`);
+  if (row === undefined) {
+    assert.ok(deleted || vanishes, "its row is gone");
+    if (!deleted) assert.ok(effects >= 1, "gone without its effect");
+    return;
+  }
+  assert.ok(["DONE", "STOP"].includes(row.state), `${row.state} ${row.error}`);
+  if (row.state === "STOP") assert.ok(stopped, "nobody stopped it");
+  if (row.state === "STOP" && replans === 0) assert.equal(effects, 0, "stopped, with its effect");
+  if (row.state === "DONE") assert.ok(effects >= 1, "done without its effect");
+}
+
+test(`whatever users do and whatever dies, each task comes to what it may (SEED=${seed})`, async () => {
+  const config = { url: database.url, "pg_task.sleep": 50, "pg_task.crash": 1000 };
+  const program = await startProcess({ config });
+  await program.line("ready");
+  let run = 0;
+  await fc.assert(
+    fc.asyncProperty(commands, async (some) => {
+      run += 1;
+      const model: Model = { tasks: [] };
+      const real: Real = { run, done: [] };
+      await fc.asyncModelRun(() => ({ model, real }), some);
+      const { rows, effects } = await settled(run);
+      try {
+        for (const task of model.tasks) {
+          const row = rows.find(({ id }) => id === task.id);
+          assertAllowed(task, row, effects.get(task.id) ?? 0);
+        }
+        const own = new Set(model.tasks.map(({ id }) => id));
+        for (const { id, parent, state } of rows.filter((row) => !own.has(row.id))) {
+          assert.ok(parent !== null, "a row that nobody inserted");
+          assert.deepEqual([state, effects.get(id)], ["DONE", 1], `repeated ${id} of ${parent}`);
+        }
+        const untouched = model.tasks.filter(({ replans }) => replans === 0).map(({ id }) => id);
+        for (const id of untouched) {
+          const children = rows.filter(({ parent }) => parent === id).length;
+          assert.ok(children <= 1, `${id} was repeated ${children} times`);
+        }
+      } catch (error) {
+        throw new Error(`${String(error)}\n${real.done.join("\n")}`, { cause: error });
+      }
+    }),
+    { seed, numRuns: 20, endOnFailure: true },
+  );
+  assert.equal((await program.end()).code, 0);
+});

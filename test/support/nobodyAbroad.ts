@@ -1,0 +1,12 @@
+import { Abroad } from "../../src/manager/abroad.js";
+import { createLog } from "../../src/shared/log.js";
+
+/** For tests without remote tasks. */
+export function nobodyAbroad(): Abroad {
+  return new Abroad({
+    seek: () => Promise.reject(new Error("a remote task that this test does not know")),
+    changed: () => {},
+    resetMs: () => Infinity,
+    log: createLog({ level: "silent", name: "test", write: () => {} }),
+  });
+}
