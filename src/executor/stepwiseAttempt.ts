@@ -11,7 +11,7 @@ import {
   type SettingsText,
 } from "./sessionSql.js";
 import type { Receive, Wire } from "./wire.js";
-import { decodeTimestamp, type ServerError, type TransactionStatus } from "./wireMessages.js";
+import type { ServerError, TransactionStatus } from "./wireMessages.js";
 
 /** Where a stepwise attempt takes place. */
 export interface StepwisePlace {
@@ -55,18 +55,10 @@ export class StepwiseAttempt extends Attempt {
   send(): void {
     const { wire, settings, messages } = this.#place;
     if (messages === null) wire.send(settings.sql(this.#run), this.#onSettings);
-    else wire.guard(messages.opening(this.#run, false), this.#onOpening);
+    else wire.guard(messages.opening(this.#run, false), this.onOpening);
     if (this.form.begin) wire.guard(begin, ignore);
     wire.send(this.#run.input, this.#onInput);
   }
-
-  readonly #onOpening: Receive = (event) => {
-    if (event.type === "value" && event.bytes !== null) this.start = decodeTimestamp(event.bytes);
-    else if (event.type === "passed") {
-      this.prepared = true;
-      this.events.begun();
-    }
-  };
 
   readonly #onSettings: Receive = (event) => {
     if (event.type === "dataRow") this.start = event.values.at(-1) ?? "";
