@@ -332,11 +332,11 @@ test("a session that saves keeps its state, not the timeout nor the identity of 
   assert.equal((await driver.run(1, "SELECT to_regclass('kept') IS NULL")).output, "t");
 });
 
-test("between runs the session is called by its table and the group it was opened for", async () => {
+test("between runs the session is called by its table alone", async () => {
   await driver.run(1, "SELECT 1");
   const { rows } = await admin.query<{ name: string }>(
     "SELECT application_name AS name FROM pg_stat_activity WHERE pid = $1",
     [backend.pid],
   );
-  assert.deepEqual(rows, [{ name: "pg_task public task group" }]);
+  assert.deepEqual(rows, [{ name: "pg_task public task" }]);
 });
