@@ -257,7 +257,7 @@ test("a remote task that had not begun on its server, or of which nobody has to 
     await orphan({ remote: "'host=127.0.0.1 port=1'" }),
   ];
   await user.query(
-    `INSERT INTO task_ledger_2 SELECT id, ${takenAt("t")}, false, '' FROM task AS t WHERE id = $1`,
+    `INSERT INTO task_ledger_2 (id, take, running, place) SELECT id, ${takenAt("t")}, false, '' FROM task AS t WHERE id = $1`,
     [ids[1]],
   );
   assert.equal(await rescueAll(false), 2);
