@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { it } from "node:test";
 import { createDatabase } from "../support/database.js";
 import { startProcess, temporaryFolder, type TestProcess } from "../support/process.js";
-import { insertTask, waitForState } from "../support/waitFor.js";
+import { lockClasses } from "../../src/shared/locks.js";
+import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -52,6 +53,12 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
     const { id, next } = await startTask(index + 1);
     program.child.kill(signal);
     await program.line(/^stopping/);
+    // The table is given up as soon as nothing more is claimed.
+    await waitForRow(
+      client,
+      "SELECT WHERE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid)",
+      [lockClasses.manager],
+    );
     await unlock(index + 1);
     assert.deepEqual(await program.exit, { code: 0, signal: null });
     await waitForState(client, id, "DONE");
