@@ -1,6 +1,7 @@
 import type { Output } from "./output.js";
 import type { FinishPlace } from "./sessionSql.js";
-import type { ServerError, TransactionStatus } from "./wireMessages.js";
+import type { Receive } from "./wire.js";
+import { decodeTimestamp, type ServerError, type TransactionStatus } from "./wireMessages.js";
 
 /** How an attempt is made. */
 export interface AttemptForm {
@@ -72,6 +73,14 @@ export abstract class Attempt {
   get clean(): boolean {
     return this.reset && (this.stop !== null || !this.ran);
   }
+
+  protected readonly onOpening: Receive = (event) => {
+    if (event.type === "value" && event.bytes !== null) this.start = decodeTimestamp(event.bytes);
+    else if (event.type === "passed") {
+      this.prepared = true;
+      this.events.begun();
+    }
+  };
 
   protected end(): void {
     if (this.#over) return;

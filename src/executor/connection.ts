@@ -73,7 +73,7 @@ export class Connector {
   }
 
   /**
-   * @param group its settings stand from the beginning, so that they need not be made for its tasks.
+   * @param group it is set from the beginning, so that it need not be for its tasks.
    * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or CONNECTION_POOLED as `connect`,
    * CONNECTION_REJECTED when the server does not let a session set itself up, CONNECTION_LOST
    */
@@ -90,7 +90,7 @@ export class Connector {
 
   async #connect(group: string): ReturnType<typeof connect> {
     const { target, schema, table } = this.#parameters;
-    const options = { applicationName: `${applicationName(this.#parameters)} ${group}` };
+    const options = { applicationName: applicationName(this.#parameters) };
     const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
     // Other attempts may go on beside this one and change it.
     const tried = this.#settings;

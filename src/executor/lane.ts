@@ -14,7 +14,7 @@ const wireMs = 8;
 const weight = 0.1;
 
 /** How often what a stray cancel, of whomever, has hit is sent again. */
-const mostResets = 10;
+const mostResets = 100;
 
 export interface LaneEvents {
   /** A run came out; with a loss no other will. */

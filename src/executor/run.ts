@@ -30,8 +30,6 @@ const leastOutputOfWhole = 16 << 20;
 
 /** Where a run takes place. */
 export interface RunPlace extends StepwisePlace {
-  /** For inputs that can be sent whole, null where the server lacks what they need. */
-  readonly messages: SessionMessages | null;
   readonly outputLimit: number;
   /** Where the proof of its effect is entered, null when that is in another database. */
   readonly proof: FinishPlace | null;

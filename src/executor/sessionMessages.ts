@@ -1,6 +1,6 @@
 import { escapeLiteral } from "pg";
 import type { ExecutorParameters, Run } from "../shared/messages.js";
-import { applicationName } from "./sessionSql.js";
+import { applicationName, statementTimeoutMs } from "./sessionSql.js";
 import { encodeBind, encodeCommand, encodeExecute, encodeParse, flush } from "./wireMessages.js";
 
 /** Messages that are sent together, and how many commands they are. */
@@ -70,8 +70,10 @@ export class SessionMessages {
   }
 
   /** Up to the input; its one value is the start. Without a transaction the settings have one of their own. */
-  opening({ id, group }: Pick<Run, "id" | "group">, transaction: boolean): Block {
+  opening(run: Pick<Run, "id" | "group" | "timeoutMs">, transaction: boolean): Block {
+    const { id, group, timeoutMs } = run;
     const settings = [...this.#settingsOf(group), encodeCommand(`SET pg_task.id = '${id}'`)];
+    if (timeoutMs > 0) settings.push(encodeCommand(`SET ${timeoutSetting(timeoutMs)}`));
     const end = transaction ? [] : [commit];
     return block([beginCommand, startClock, ...settings, ...end], flush);
   }
@@ -98,6 +100,9 @@ export class SessionMessages {
     return this.#groupSettings;
   }
 }
+
+const timeoutSetting = (timeoutMs: number): string =>
+  `statement_timeout = ${statementTimeoutMs(timeoutMs)}`;
 
 function block(commands: readonly Buffer[], end: Buffer = Buffer.alloc(0)): Block {
   return { bytes: Buffer.concat([...commands, end]), commands: commands.length };

@@ -15,6 +15,11 @@ export interface TaskTable {
   readonly table: string;
 }
 
+/** What the server's own timeout is set to. */
+export function statementTimeoutMs(timeoutMs: number): number {
+  return Math.min(Math.ceil(timeoutMs), maxStatementTimeoutMs);
+}
+
 /** What a session is called when it runs nothing; the server cuts it at its limit. */
 export function applicationName({ schema, table }: TaskTable): string {
   return `pg_task ${schema} ${table}`;
@@ -38,8 +43,8 @@ export class SettingsText {
     }
     const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}`;
     if (timeoutMs === 0) return settings;
-    const limitMs = Math.min(Math.ceil(timeoutMs), maxStatementTimeoutMs);
-    return `${settings} AND ${setConfig("statement_timeout", String(limitMs))}`;
+    const limitMs = String(statementTimeoutMs(timeoutMs));
+    return `${settings} AND ${setConfig("statement_timeout", limitMs)}`;
   }
 }
 

@@ -2,7 +2,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Run } from "../shared/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import type { Output } from "./output.js";
-import { begin } from "./sessionMessages.js";
+import { begin, type SessionMessages } from "./sessionMessages.js";
 import {
   finishEncodingSql,
   finishSql,
@@ -17,15 +17,19 @@ import type { ServerError, TransactionStatus } from "./wireMessages.js";
 export interface StepwisePlace {
   readonly wire: Wire;
   readonly settings: SettingsText;
+  /** Null where the server lacks what they need. */
+  readonly messages: SessionMessages | null;
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
 
 /**
  * An attempt whose end is sent when its input has been answered, for whatever input. Each is a message
- * of its own; BEGIN is a guard, which keeps the server from the input when it fails:
+ * of its own; in brackets are guards, which keep the server from everything behind what fails:
  *
- *     settings ─ [BEGIN] ─ input ┊ finish ─ COMMIT, stop ─ reset
+ *     [BEGIN, clock, settings, COMMIT] ─ [BEGIN] ─ input ┊ finish ─ COMMIT, stop ─ reset
+ *
+ * Where the server has nothing of ours, the settings are one query.
  *
  * Settings within the transaction would be undone by an input that rolls it back, and keep it from
  * choosing its isolation.
@@ -49,8 +53,9 @@ export class StepwiseAttempt extends Attempt {
   }
 
   send(): void {
-    const { wire, settings } = this.#place;
-    wire.send(settings.sql(this.#run), this.#onSettings);
+    const { wire, settings, messages } = this.#place;
+    if (messages === null) wire.send(settings.sql(this.#run), this.#onSettings);
+    else wire.guard(messages.opening(this.#run, false), this.onOpening);
     if (this.form.begin) wire.guard(begin, ignore);
     wire.send(this.#run.input, this.#onInput);
   }

@@ -40,20 +40,12 @@ export class WholeAttempt extends Attempt {
   send(chained: boolean): void {
     const { wire, messages } = this.#place;
     const { begin } = this.form;
-    wire.guard(messages.opening(this.#run, begin), this.#onOpening);
+    wire.guard(messages.opening(this.#run, begin), this.onOpening);
     wire.send(this.#run.input, this.#onInput);
     if (begin) wire.guard(messages.proof(this.#run), this.#onProof);
     wire.guard(messages.reset, this.#onReset);
     if (!chained) wire.sync(ignore);
   }
-
-  readonly #onOpening: Receive = (event) => {
-    if (event.type === "value" && event.bytes !== null) this.start = decodeTimestamp(event.bytes);
-    else if (event.type === "passed") {
-      this.prepared = true;
-      this.events.begun();
-    }
-  };
 
   readonly #onInput: Receive = (event) => {
     if (event.type === "ready") {

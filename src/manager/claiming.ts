@@ -159,7 +159,7 @@ export class Claiming {
     return plan;
   }
 
-  /** One task for each free session, and more behind it when all are expected to be short. */
+  /** One task for each free session, and more behind it when all are of one group and expected to be short. */
   #planStarts(offered: readonly OfferedSession[], lookAhead: number, most: number): Plan | null {
     const kept = offered.flatMap((session) => session.kept ?? []);
     const chosen = new Set<Group>();
@@ -182,33 +182,28 @@ export class Claiming {
       stays === null ? { owner, pid, front: true } : [],
     );
     const behind = kept.length > 0 ? [] : this.#behindFronts(offered, ranked, most - fronts.length);
-    for (const group of ranked) chosen.add(group);
     const places = [...fronts, ...behind];
     const look = offered.length + behind.length + lookAhead;
     const mosts = mostOfEach([...chosen], look);
     return this.#request(offered, places, kept, look, mosts, null);
   }
 
-  /** Places behind tasks that start now; the groups whose tasks may come there are added to `ranked`. */
-  #behindFronts(offered: readonly OfferedSession[], ranked: Group[], most: number): Place[] {
+  /** Places behind tasks that start now, where a single group has any. */
+  #behindFronts(
+    offered: readonly OfferedSession[],
+    ranked: readonly Group[],
+    most: number,
+  ): Place[] {
+    const [group] = ranked;
     const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
     const places = new Places(sessions, this.#runTimes);
-    if (offered.length === 0 || !ranked.every(({ hash }) => places.suits(hash))) return [];
-    const expected = ranked.map(({ hash }) => this.#runTimes.expected(hash) ?? Infinity);
-    const slowest = ranked[expected.indexOf(Math.max(...expected))];
-    if (slowest === undefined) return [];
+    if (group === undefined || ranked.length > 1 || !places.suits(group.hash)) return [];
     const behind: Place[] = [];
     for (let taken = 0; behind.length < most; taken += 1) {
-      const place = places.behindAny(slowest.hash);
+      const place = places.behindAny(group.hash);
       if (place === null) break;
       // The first of each session is its front.
       if (taken >= offered.length) behind.push(place);
-    }
-    while (ranked.length < offered.length + behind.length) {
-      const { best } = this.#groups;
-      if (best === null || !places.suits(best.hash)) break;
-      const group = this.#groups.next();
-      if (group !== null) ranked.push(group);
     }
     return behind;
   }

@@ -193,8 +193,8 @@ export class Sessions {
         missed.push(assigned);
         continue;
       }
-      // It would start before what is on its way back.
-      if (session.recalls > 0 && session.queue.size > 0) {
+      // It would start before what is on its way back, or wait behind what takes long after all.
+      if ((session.recalls > 0 || session.slow) && session.queue.size > 0) {
         missed.push(assigned);
         continue;
       }

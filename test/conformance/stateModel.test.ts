@@ -105,7 +105,12 @@ const commands = fc.commands(
     insert,
     insert,
     insert,
-    act("stop", "UPDATE task SET state = 'STOP' WHERE id = $1", (task) => (task.stopped = true)),
+    // One that has ended would only be renamed by it.
+    act(
+      "stop",
+      "UPDATE task SET state = 'STOP' WHERE id = $1 AND state IN ('PLAN', 'TAKE', 'WORK')",
+      (task) => (task.stopped = true),
+    ),
     act("plan", "UPDATE task SET state = 'PLAN', plan = now() WHERE id = $1", (task) => {
       task.replans += 1;
     }),

@@ -87,6 +87,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       owner: "owner 0",
       hash,
       max: 0,
+      front: true,
       alone: true,
       pauses: false,
       input: "SELECT 7",
