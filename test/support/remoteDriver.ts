@@ -3,11 +3,13 @@ import { once } from "node:events";
 import { after } from "node:test";
 import type { ExecutorParameters } from "../../src/shared/messages.js";
 import { quoteValue } from "../../src/shared/connectionString/keyValues.js";
+import { migrationText, render } from "../../src/manager/migrations.js";
+import { taskTable } from "../../src/manager/table.js";
 import { createDatabase } from "./database.js";
 import { ExecutorDriver } from "./executorDriver.js";
 import { password, startRemoteServer } from "./remoteServer.js";
 
-const home = await createDatabase("empty");
+const home = await createDatabase();
 
 /** A connection to the sessions' own server. */
 export const admin = await home.connect();
@@ -15,12 +17,14 @@ export const admin = await home.connect();
 /** The second server. */
 export const server = await startRemoteServer();
 
-// Where runs are entered before they begin, wherever a test's sessions are.
+// What sessions need beside a table, wherever a test's sessions are.
+await server.admin.query(
+  `CREATE TABLE task_ledger_1 (id bigint, take bigint, running boolean, place text);
+   CREATE TABLE task_ledger_2 (LIKE task_ledger_1);
+   ${render(migrationText(5), taskTable("public", "task"))}`,
+);
 for (const client of [admin, server.admin])
-  await client.query(
-    `CREATE TABLE task_ledger_1 (id bigint, take bigint, running boolean, place text);
-     GRANT INSERT ON task_ledger_1 TO PUBLIC`,
-  );
+  await client.query("GRANT INSERT ON task_ledger_1 TO PUBLIC");
 
 /** Where it is; unencrypted and as its superuser, unless more is said behind it. */
 export const place = `host=127.0.0.1 port=${server.port} dbname=postgres user=postgres sslmode=disable`;
