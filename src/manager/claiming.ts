@@ -197,7 +197,8 @@ export class Claiming {
     const [group] = ranked;
     const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
     const places = new Places(sessions, this.#runTimes);
-    if (group === undefined || ranked.length > 1 || !places.suits(group.hash)) return [];
+    if (group === undefined || ranked.length > 1) return [];
+    if (!places.suits(group) || this.#runTimes.known(group.hash) === 0) return [];
     const behind: Place[] = [];
     for (let taken = 0; behind.length < most; taken += 1) {
       const place = places.behindAny(group.hash);
@@ -239,7 +240,7 @@ export class Claiming {
       }
       const group = this.#groups.next();
       if (group === null) break;
-      if (!places.suits(group.hash)) {
+      if (!places.suits(group)) {
         passed.push(group);
         places.reserve(1);
         continue;
@@ -259,11 +260,16 @@ export class Claiming {
     return this.#request([], shared, [], shared.length, mosts, ownPlaces);
   }
 
+  /** Whether it could have more sessions, and has not shown yet whether that is worth it. */
+  #isNew({ hash, head, running }: Group): boolean {
+    return head !== null && head.max >= running && this.#runTimes.known(hash) === 0;
+  }
+
   /** Groups of which more may wait in the sessions that have some, best first. */
   #waitingBehindOwn(places: Places): Group[] {
     const groups = places.groups.flatMap((hash) => {
       const group = this.#groups.get(hash);
-      return group !== null && mayWait(group) ? group : [];
+      return group !== null && mayWait(group) && !this.#isNew(group) ? group : [];
     });
     return groups.toSorted((a, b) => (precedes(a, b, 0) ? -1 : 1));
   }

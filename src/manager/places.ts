@@ -46,8 +46,9 @@ export class Places {
     const places: Place[] = [];
     if (expected === null) return places;
     // What is expected rests on few runs at first.
-    const known = Math.min(most, 2 * this.#runTimes.known(hash));
-    while (places.length < known) {
+    const known = this.#runTimes.known(hash) || this.#runTimes.known();
+    const enough = Math.min(most, 2 * known);
+    while (places.length < enough) {
       const place = take(least(sessions), expected, this.#runTimes.mostOwnMs);
       if (place === null) break;
       places.push(place);
@@ -55,8 +56,12 @@ export class Places {
     return places;
   }
 
-  /** Whether a task of the group is expected to be short enough to be put behind any others. */
-  suits(hash: number): boolean {
+  /**
+   * Whether a task of the group is expected to be short enough to be put behind any others. Of a group
+   * that nothing is known of yet, the first that run will tell; others' runs speak for it until then.
+   */
+  suits({ hash, running }: { readonly hash: number; readonly running: number }): boolean {
+    if (running > 0 && this.#runTimes.known(hash) === 0) return false;
     return (this.#runTimes.expected(hash) ?? Infinity) <= shortMs;
   }
 

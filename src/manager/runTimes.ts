@@ -73,9 +73,9 @@ export class RunTimes {
     return runs === 0 ? null : Math.max(leastMs, ms);
   }
 
-  /** How many runs that rests on. */
+  /** How many runs of the group, or of all, are known. */
   known(hash?: number): number {
-    return this.#average(hash).runs;
+    return (hash === undefined ? this.#all : this.#groups.get(hash))?.runs ?? 0;
   }
 
   #average(hash?: number): Average {

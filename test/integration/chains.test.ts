@@ -377,3 +377,15 @@ test("one statement takes no more than fetch allows, one turn no more than limit
   );
   await open();
 });
+
+test("tasks of a new group that could start wait for sessions of their own, until it is known how long they take", async () => {
+  const chain = await managing(2, { g: 0.1 });
+  await plant(...Array.from({ length: 4 }, () => ({ group: "new", max: 9, gated: true })));
+  await chain.step();
+  assert.deepEqual(await states(), ["WORK", "WORK", "PLAN", "PLAN"]);
+  await chain.step();
+  assert.deepEqual(await states(), ["WORK", "WORK", "PLAN", "PLAN"]);
+  await open();
+  await chain.finish();
+  assert.equal((await ran()).length, 4);
+});

@@ -20,7 +20,7 @@ test("what is expected follows a group's own runs, and those of all for a group 
   assert.equal(times.expected(2)?.toFixed(6), "40.000000");
   const other = times.expected(3) ?? 0;
   assert.ok(other > 3 && other < 40);
-  assert.equal(times.known(3), 400);
+  assert.deepEqual([times.known(1), times.known(3), times.known()], [200, 0, 400]);
 });
 
 test("a few long runs among many short ones leave the middle short", () => {
@@ -59,11 +59,22 @@ test("the number of places behind a group's own tasks is bounded by what is aske
 
 test("only tasks that are expected to be short suit any place", () => {
   const places = new Places([session(1, 0, [7])], known);
-  assert.deepEqual([places.suits(1), places.suits(2)], [true, false]);
-  assert.equal(new Places([], new RunTimes()).suits(1), false);
+  const suits = (hash: number, running = 0): boolean => places.suits({ hash, running });
+  assert.deepEqual([suits(1), suits(1, 1), suits(2)], [true, true, false]);
+  assert.equal(new Places([], new RunTimes()).suits({ hash: 1, running: 0 }), false);
   let count = 0;
   while (places.behindAny(1) !== null) count += 1;
   assert.equal(count, 3);
+});
+
+test("others' runs speak for a new group until it runs itself", () => {
+  const short = new RunTimes();
+  short.add(1, 1);
+  const places = new Places([session(1, 0, [1])], short);
+  assert.deepEqual(
+    [0, 1].map((running) => places.suits({ hash: 9, running })),
+    [true, false],
+  );
 });
 
 test("sessions that are left to run dry have no places", () => {
