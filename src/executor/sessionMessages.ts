@@ -1,13 +1,14 @@
 import { escapeLiteral } from "pg";
 import type { ExecutorParameters, Run } from "../shared/messages.js";
 import { applicationName, statementTimeoutMs } from "./sessionSql.js";
-import { encodeBind, encodeCommand, encodeExecute, encodeParse, flush } from "./wireMessages.js";
-
-/** Messages that are sent together, and how many commands they are. */
-export interface Block {
-  readonly bytes: Buffer;
-  readonly commands: number;
-}
+import {
+  encodeBind,
+  encodeCommand,
+  encodeExecute,
+  encodeParse,
+  flush,
+  type Block,
+} from "./wireMessages.js";
 
 /** What every session has set when it runs nothing, by name. */
 export type Standing = ReadonlyMap<string, string>;

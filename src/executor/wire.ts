@@ -1,7 +1,6 @@
 import type { Duplex } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
 import { Frames } from "./frames.js";
-import type { Block } from "./sessionMessages.js";
 import {
   decodeMessage,
   encodeCopyFail,
@@ -10,6 +9,7 @@ import {
   queryLength,
   sync,
   writeQuery,
+  type Block,
   type ServerError,
   type TransactionStatus,
   type WireEvent,

@@ -125,6 +125,12 @@ export function encodeCopyFail(text: string): Buffer {
   return message;
 }
 
+/** Messages of the extended protocol that are sent together, and how many commands they are. */
+export interface Block {
+  readonly bytes: Buffer;
+  readonly commands: number;
+}
+
 /** A statement of the extended protocol, whose parameters have these types. */
 export function encodeParse(statement: string, types: readonly number[] = []): Buffer {
   const length = 8 + Buffer.byteLength(statement) + 4 * types.length;

@@ -9,7 +9,7 @@ import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
 import { Abroad } from "./abroad.js";
-import { hasNewPartitions } from "./adoption/upkeep.js";
+import { PartitionsWatch } from "./adoption/partitionsWatch.js";
 import { Bell } from "./bell.js";
 import { Cancellations } from "./cancellations.js";
 import { Claiming } from "./claiming.js";
@@ -39,13 +39,12 @@ import { Service } from "./service.js";
 import type { SessionEvents } from "./session.js";
 import { Sessions } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
-import { proven } from "./sql/proven.js";
-import { deadOwners } from "./sql/rescue.js";
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
 import { Tracing } from "./tracing.js";
 import { Turn } from "./turn.js";
+import { dropUnproven } from "./unproven.js";
 import { WakeUps } from "./wakeUps.js";
 import { Workforce } from "./workforce.js";
 
@@ -376,25 +375,6 @@ export class Manager implements LifecycleHooks {
     }
   }
 
-  /**
-   * A server that crashed has lost the commits that it had not flushed, though their sessions were told
-   * of them. What is proven by a ledger is written as it came out; the rest is found as orphans.
-   */
-  async #verify(client: Client): Promise<void> {
-    const owners = this.#sessions.owners();
-    if (owners.length > 0) this.#sessions.distrust(await deadOwners(client, owners));
-    const committed = this.#outbox.takeCommitted();
-    if (committed.length === 0) return;
-    try {
-      const sure = await proven(client, this.#table, committed);
-      const kept = committed.splice(0).filter(({ id }) => sure.has(id));
-      this.#outbox.putBack(kept, []);
-    } finally {
-      // Not asked: it stays in doubt until the next connection.
-      this.#outbox.putBack(committed, []);
-    }
-  }
-
   async #serve(working: () => void): Promise<void> {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
@@ -425,7 +405,7 @@ export class Manager implements LifecycleHooks {
       const made = this.#draining ? this.#oid : null;
       const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
       const locked = await this.#lock(client, oid);
-      await this.#verify(client);
+      await dropUnproven(client, this.#table, this.#sessions, this.#outbox);
       const service = new Service(client, settings, {
         bell: this.#bell,
         groups: this.#groups,
@@ -452,12 +432,18 @@ export class Manager implements LifecycleHooks {
         this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
         this.#send({ type: "ready" });
       };
-      const lookAtPartitions = this.#partitionsWatch(client);
+      const partitions = new PartitionsWatch({
+        table: this.#table,
+        entry: () => this.#entry,
+        everyMs: () => this.#settings?.resetMs ?? Infinity,
+        found: () => this.#renewal.start(),
+        log: this.#log,
+      });
       const worked = (): void => {
         working();
         this.#tellChange();
         this.#letGo();
-        if (!this.#draining) lookAtPartitions();
+        if (!this.#draining) partitions.look(client);
       };
       const released = async (): Promise<void> => {
         if (locked) await unlock(client, oid);
@@ -476,25 +462,6 @@ export class Manager implements LifecycleHooks {
       this.#orphans.forgive();
       watch?.stop();
       await disconnect(client);
-    }
-  }
-
-  /** Every `reset`: partitions that have come since the start get their triggers, as at a reload. */
-  #partitionsWatch(client: Client): () => void {
-    let lookedAt = performance.now();
-    return () => {
-      if (performance.now() - lookedAt < (this.#settings?.resetMs ?? Infinity)) return;
-      lookedAt = performance.now();
-      void this.#lookAtPartitions(client);
-    };
-  }
-
-  async #lookAtPartitions(client: Client): Promise<void> {
-    try {
-      if (await hasNewPartitions(client, this.#table, this.#entry)) this.#renewal.start();
-    } catch (error) {
-      // What the connection or the table comes to is for the turns to tell.
-      this.#log.debug({ reason: toReport(error).message }, "partitions not seen");
     }
   }
 

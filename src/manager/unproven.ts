@@ -1,0 +1,31 @@
+import type { Client } from "../shared/database.js";
+import type { Outbox } from "./outbox.js";
+import type { Sessions } from "./sessions.js";
+import { proven } from "./sql/proven.js";
+import { deadOwners } from "./sql/rescue.js";
+import type { TaskTable } from "./table.js";
+
+/**
+ * For a connection that comes after another. A server that crashed has lost the commits that it had not
+ * flushed, though their sessions were told of them: of what came out and is not written yet only what a
+ * ledger proves is kept, and sessions whose server process is gone are not believed any more. The rest
+ * is found as orphans.
+ */
+export async function dropUnproven(
+  client: Client,
+  table: TaskTable,
+  sessions: Pick<Sessions, "owners" | "distrust">,
+  outbox: Outbox,
+): Promise<void> {
+  const owners = sessions.owners();
+  if (owners.length > 0) sessions.distrust(await deadOwners(client, owners));
+  let doubtful = outbox.takeCommitted();
+  if (doubtful.length === 0) return;
+  try {
+    const sure = await proven(client, table, doubtful);
+    doubtful = doubtful.filter(({ id }) => sure.has(id));
+  } finally {
+    // Those that could not be asked about stay in doubt until the next connection.
+    outbox.putBack(doubtful, []);
+  }
+}
