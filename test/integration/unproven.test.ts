@@ -35,14 +35,13 @@ const ended = (id: string, committed: boolean): RunResult => ({
 });
 
 test("after a lost connection what says to be committed is kept only when a ledger proves it, held or not", async () => {
-  const ids = await Promise.all(Array.from({ length: 5 }, taken));
-  const [provenOne, unproven, heldProven, heldUnproven, nothingWritten] = ids as [
-    string,
-    string,
-    string,
-    string,
-    string,
-  ];
+  const [provenOne, unproven, heldProven, heldUnproven, nothingWritten] = await Promise.all([
+    taken(),
+    taken(),
+    taken(),
+    taken(),
+    taken(),
+  ]);
   for (const [ledger, id] of [
     [1, provenOne],
     [2, heldProven],
