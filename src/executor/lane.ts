@@ -63,6 +63,16 @@ export class Lane {
     return this.#onWire.length === 0 && this.#held.length === 0 && this.#mending === null;
   }
 
+  /**
+   * For about how long what is on the wire will keep the server busy, in ms; Infinity when something is
+   * under way that takes long anyway.
+   */
+  get suppliedMs(): number {
+    if (this.#onWire.length === 0) return 0;
+    if (performance.now() - this.#lastDoneAt > wireMs) return Infinity;
+    return this.#onWire.length * this.#paceMs;
+  }
+
   /** What has not come out yet, in its order. */
   get runs(): readonly Execution[] {
     return [...this.#held, ...this.#onWire];
