@@ -13,7 +13,8 @@ const special =
  * What may keep the end of a transaction from being entered as it usually is: another role, limits; or
  * the next one from beginning right behind it.
  */
-const restricting = /\b(?:authorization|listen|role|session_authorization|set_config)\b|_timeout\b/i;
+const restricting =
+  /\b(?:authorization|listen|role|session_authorization|set_config)\b|_timeout\b/i;
 
 /**
  * What the extended protocol refuses, several statements, or answers otherwise: parameters, a look at

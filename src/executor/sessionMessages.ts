@@ -99,7 +99,13 @@ export class SessionMessages {
    */
   following({ id, group }: Pick<Run, "id" | "group">): Block {
     const settings = this.#settingsOf(group);
-    const parts = [this.#beginAsNew, this.#parseReset, encodeBind([id]), this.#execute, ...settings];
+    const parts = [
+      this.#beginAsNew,
+      this.#parseReset,
+      encodeBind([id]),
+      this.#execute,
+      ...settings,
+    ];
     return { bytes: Buffer.concat([...parts, flush]), commands: 2 + settings.length };
   }
 

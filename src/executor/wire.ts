@@ -51,7 +51,7 @@ const terminate = Buffer.from([0x58, 0, 0, 0, 4]);
 const goodbyeMs = 5000;
 
 /**
- * Speaks the simple query protocol over a connection that somebody has opened and logged in.
+ * Speaks the query protocols over a connection that somebody has opened and logged in.
  *
  * Queries may be sent while others are unanswered: answers come in order, and what is sent in one
  * turn of the event loop leaves in one write. After a failed query the next is run all the same; after

@@ -164,10 +164,10 @@ export function encodeExecute(): Buffer {
 }
 
 /** Bind, Describe and Execute of a statement without parameters, whose values come as text. */
-const bindDescribeExecute = Buffer.from([
-  ...[0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0],
-  ...[0x44, 0, 0, 0, 6, 0x50, 0],
-  ...[0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0],
+const bindDescribeExecute = Buffer.concat([
+  Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
+  Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]),
+  encodeExecute(),
 ]);
 
 /** A statement of the extended protocol that is answered as a query is. */
