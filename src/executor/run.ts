@@ -3,7 +3,7 @@ import type { Run, RunResult } from "../shared/messages.js";
 import type { Attempt, AttemptForm } from "./attempt.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
-import { beginsTransaction, isPlain } from "./inputWords.js";
+import { beginsTransaction, isPlain, needsBlock } from "./inputWords.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
 import type { SessionMessages } from "./sessionMessages.js";
@@ -80,7 +80,9 @@ export class Execution {
     this.#run = run;
     this.#place = place;
     const mayBeWhole = place.outputLimit >= leastOutputOfWhole;
-    this.#plain = mayBeWhole && run.timeoutMs === 0 && !run.save && isPlain(run.input);
+    const { input, timeoutMs, save, atomic } = run;
+    const plain = isPlain(input) && (atomic || !needsBlock(input));
+    this.#plain = mayBeWhole && timeoutMs === 0 && !save && plain;
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
       place.cancel();
@@ -97,8 +99,7 @@ export class Execution {
 
   /** Whether it may be on the wire right behind another, and another right behind it. */
   get chainable(): boolean {
-    const { whole, begin } = this.#form();
-    return whole && begin;
+    return this.#whole !== null;
   }
 
   /** What this run needs of its session's reset. */
@@ -218,7 +219,7 @@ export class Execution {
     if (attempt === null || verdict === "returned") return { outcome: "returned", session, id };
     const error = this.#errorText(attempt);
     const output = attempt.output.text ?? (error === null ? null : "");
-    const { start, committed } = attempt;
+    const { start, committed, unflushed } = attempt;
     return {
       outcome: "ended",
       session,
@@ -228,6 +229,7 @@ export class Execution {
       output,
       error,
       committed,
+      unflushed,
     };
   }
 
@@ -238,8 +240,10 @@ export class Execution {
 
   #form(): AttemptForm {
     const proof = this.#run.atomic && !this.#bare ? this.#place.proof : null;
-    const begin = proof !== null && (this.#plain || !beginsTransaction(this.#run.input));
-    return { whole: this.#whole !== null, begin, proof };
+    const whole = this.#whole !== null;
+    // Nothing can tell a plain one from one that is as it was written.
+    const begin = whole || (proof !== null && !beginsTransaction(this.#run.input));
+    return { whole, begin, proof };
   }
 
   #begun(): void {

@@ -89,15 +89,15 @@ export class Outbox {
     return this.#returns.splice(0, mostResults);
   }
 
-  /** Removes and returns what was committed, whether it waits for `release` or not. */
-  takeCommitted(): OwnedResult[] {
+  /** Removes and returns what a crash of the server may have undone, whether it waits for `release` or not. */
+  takeDoubtful(): OwnedResult[] {
     const all = [...this.#held.results.splice(0), ...this.#results.splice(0)];
     this.#pausing = 0;
     this.putBack(
-      all.filter(({ committed }) => !committed),
+      all.filter((result) => !mayBeUndone(result)),
       [],
     );
-    return all.filter(({ committed }) => committed);
+    return all.filter(mayBeUndone);
   }
 
   /** For what was not written since the connection went: first in the next statement. */
@@ -118,14 +118,22 @@ export class Outbox {
   }
 }
 
+/** Whether a crash of the server right after it may undo what it has done. */
+export function mayBeUndone({
+  committed,
+  unflushed,
+}: Pick<OwnedResult, "committed" | "unflushed">): boolean {
+  return committed || unflushed === true;
+}
+
 /** Each by its name: copying whole objects costs more than all the rest here. */
 function owned(
   result: Extract<RunResult, { outcome: "ended" }>,
   owner: string,
   pauses: number | undefined,
 ): OwnedResult {
-  const { outcome, session, id, start, stop, output, error, committed } = result;
-  return { outcome, session, id, start, stop, output, error, committed, owner, pauses };
+  const { outcome, session, id, start, stop, output, error, committed, unflushed } = result;
+  return { outcome, session, id, start, stop, output, error, committed, unflushed, owner, pauses };
 }
 
 function countPausing(results: readonly OwnedResult[]): number {

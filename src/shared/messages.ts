@@ -197,6 +197,8 @@ export type RunResult =
       readonly error: string | null;
       /** Its effect was committed while its row said that it runs: a stop that is there now came later. */
       readonly committed: boolean;
+      /** Its commit has waited for no flush, and no ledger will tell whether a crash of the server undid it. */
+      readonly unflushed?: boolean | undefined;
     }
   /** Not run, or cancelled on our own account and rolled back: back to PLAN. */
   | { readonly outcome: "returned"; readonly session: number; readonly id: string };

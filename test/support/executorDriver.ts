@@ -124,6 +124,11 @@ export class ExecutorDriver {
     await this.#state(session, "idle", text);
   }
 
+  /** Resolves when a session's backend has nothing to do in a transaction that has failed. */
+  async failed(session: number): Promise<void> {
+    await this.#state(session, "idle in transaction (aborted)", "");
+  }
+
   /** Resolves when a session's backend waits for a lock in a query that contains this text. */
   async blocked(session: number, text: string): Promise<void> {
     await this.#state(session, "active", text, "Lock");
