@@ -1,4 +1,5 @@
 import type { OutputFormat } from "../shared/messages.js";
+import { ByteStore } from "./byteStore.js";
 import type { Column, WireEvent } from "./wireMessages.js";
 
 /** bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
@@ -10,12 +11,23 @@ const plainTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700
  */
 const pieceLength = 1 << 16;
 
-/** Makes a task's output of what the server answers, in memory bounded by the limit. */
+/** From so much on, in bytes, output is handed on as bytes, and by itself. */
+const largeOutput = 1 << 20;
+
+/** Most output of a task, in bytes, whatever its limit: a statement has to carry it as one value. */
+export const mostOutput = 256 << 20;
+
+/** An output that its taker has from then on: text, or a store where it is large; null is none at all. */
+export type TakenOutput =
+  | { readonly text: string | null; readonly stored: null }
+  | { readonly text: null; readonly stored: ByteStore };
+
+/** Makes a task's output of what the server answers, in bounded memory. */
 export class Output {
   readonly #format: OutputFormat;
   readonly #limit: number;
   readonly #onFailure: () => void;
-  #pieces: Buffer[] = [];
+  #store = new ByteStore();
   #piece = "";
   #bytes = 0;
   #empty = true;
@@ -27,12 +39,12 @@ export class Output {
   #copying = false;
 
   /**
-   * @param limit most bytes of UTF-8 kept
+   * @param limit most bytes of UTF-8 kept, where that is less than `mostOutput`
    * @param onFailure called once, when the output cannot be taken; nothing is added from then on
    */
   constructor(format: OutputFormat, limit: number, onFailure: () => void) {
     this.#format = format;
-    this.#limit = limit;
+    this.#limit = Math.min(limit, mostOutput);
     this.#onFailure = onFailure;
   }
 
@@ -41,16 +53,29 @@ export class Output {
     return this.#failure;
   }
 
-  /** All that was kept; null when there was nothing at all. */
+  /** All that was kept and not taken; null when there was nothing at all. */
   get text(): string | null {
     if (this.#empty) return null;
-    if (this.#pieces.length > 0) {
-      // One copy is left, for those who ask again.
-      this.#keepPiece();
-      this.#pieces = [Buffer.concat(this.#pieces, this.#bytes)];
-      return this.#pieces[0]?.toString() ?? "";
+    return this.#store.length === 0 ? this.#piece : this.#store.read().toString() + this.#piece;
+  }
+
+  /** All that was kept; nothing of it is left here. */
+  take(): TakenOutput {
+    if (this.#bytes < largeOutput) {
+      const { text } = this;
+      this.drop();
+      return { text, stored: null };
     }
-    return this.#piece;
+    this.#keepPiece();
+    const stored = this.#store;
+    this.#store = new ByteStore();
+    return { text: null, stored };
+  }
+
+  /** What was kept is not wanted. */
+  drop(): void {
+    this.#store.drop();
+    this.#piece = "";
   }
 
   receive(event: WireEvent): void {
@@ -139,7 +164,7 @@ export class Output {
   }
 
   #keepPiece(): void {
-    this.#pieces.push(Buffer.from(this.#piece));
+    this.#store.add(Buffer.from(this.#piece));
     this.#piece = "";
   }
 

@@ -1,6 +1,7 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
 import type { Attempt, AttemptForm } from "./attempt.js";
+import type { ByteStore } from "./byteStore.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
 import { beginsTransaction, isPlain } from "./inputWords.js";
@@ -37,9 +38,12 @@ export interface RunPlace extends StepwisePlace {
   readonly cancel: () => void;
 }
 
+/** A result whose output, when that is large, is still where it was put together. */
+export type OutgoingResult = RunResult & { readonly stored?: ByteStore };
+
 /** How a run came out, and whether its session can be used any longer. */
 export interface RunOutcome {
-  readonly result: RunResult;
+  readonly result: OutgoingResult;
   /** Why the session is of no use any more, null when it is. */
   readonly loss: PgTaskError | null;
 }
@@ -162,6 +166,7 @@ export class Execution {
     this.#events = events;
     this.#exposed = false;
     this.#attempts += 1;
+    this.drop();
     const output = new Output(this.#run.format, this.#place.outputLimit, () => this.#overflow());
     const options = {
       output,
@@ -206,13 +211,24 @@ export class Execution {
     this.#cancellation.end();
   }
 
-  /** How it came out, by the verdict; the clock of an end that the attempt did not read is `stop`. */
-  result(verdict: "ended" | "returned", stop: string | null): RunResult {
+  /** What it has put out is not wanted any more. */
+  drop(): void {
+    this.#attempt?.output.drop();
+  }
+
+  /**
+   * How it came out, by the verdict; the clock of an end that the attempt did not read is `stop`. The
+   * output goes along, and is not here any more.
+   */
+  result(verdict: "ended" | "returned", stop: string | null): OutgoingResult {
     const { session, id } = this.#run;
     const attempt = this.#attempt;
-    if (attempt === null || verdict === "returned") return { outcome: "returned", session, id };
+    if (attempt === null || verdict === "returned") {
+      this.drop();
+      return { outcome: "returned", session, id };
+    }
     const error = this.#errorText(attempt);
-    const output = attempt.output.text ?? (error === null ? null : "");
+    const { text, stored } = attempt.output.take();
     const { start, committed } = attempt;
     return {
       outcome: "ended",
@@ -220,9 +236,10 @@ export class Execution {
       id,
       start,
       stop: attempt.stop ?? stop,
-      output,
+      output: text ?? (error === null || stored !== null ? null : ""),
       error,
       committed,
+      ...(stored === null ? {} : { stored }),
     };
   }
 

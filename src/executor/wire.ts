@@ -83,7 +83,10 @@ export class Wire {
     );
     stream.on("data", (chunk: Buffer) => this.#read(frames, chunk));
     stream.on("error", (error) => (this.#reason ??= lost(error.message)));
-    stream.once("close", () => this.#finish());
+    stream.once("close", () => {
+      frames.drop();
+      this.#finish();
+    });
   }
 
   /** Whether a transaction is open, or has failed, as the server said last. */
