@@ -33,6 +33,8 @@ export class ExecutorDriver {
   readonly lines: string[] = [];
   /** Answers a request to cancel; replace it to answer otherwise. */
   onCancel: (session: number, id: string) => void = (session, id) => void this.cancel(session, id);
+  /** Whether it says of large outputs by itself that they are written. */
+  readonly writesAtOnce: boolean = true;
   readonly #admin: Client;
   readonly #backends = new Map<number, BackendIdentity>();
   readonly #watchers = new Set<() => void>();
@@ -109,7 +111,7 @@ export class ExecutorDriver {
     if (message.type !== "results") return message;
     const results = message.results.map((result): RunResult => {
       if (result.outcome === "returned" || result.large === undefined) return result;
-      setImmediate(() => this.executor.written());
+      if (this.writesAtOnce) setImmediate(() => this.executor.written());
       const { large, ...rest } = result;
       return { ...rest, output: Buffer.from(large).toString() };
     });
