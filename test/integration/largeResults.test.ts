@@ -8,10 +8,11 @@ const database = await createDatabase();
 const client = await database.connect();
 const config = { url: database.url };
 
-/** As long as there is no table `gate`, who writes a large output waits. */
+/** As long as the table `gate` is empty, who writes a large output waits. */
 await client.query(`
+  CREATE TABLE gate (open boolean);
   CREATE FUNCTION wait_for_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    WHILE to_regclass('public.gate') IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP;
+    WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
     RETURN NEW;
   END $$;
   CREATE TRIGGER wait_for_gate BEFORE UPDATE ON task FOR EACH ROW
@@ -30,11 +31,11 @@ test("while a large output is being written other tasks run and come to their en
     await waitForState(client, await insertTask(client, "SELECT 1", `neighbour ${time}`), "DONE");
   }
   for (const id of ids) assert.equal((await waitForState(client, id, "WORK")).output, null);
-  await client.query("CREATE TABLE gate ()");
+  await client.query("INSERT INTO gate VALUES (true)");
   for (const id of ids) {
     assert.equal((await waitForState(client, id, "DONE")).output, "x".repeat(3_000_000));
   }
-  await client.query("DROP TABLE gate");
+  await client.query("TRUNCATE gate");
   assert.equal((await program.end()).code, 0);
 });
 
@@ -50,10 +51,10 @@ test("a large output is written again when its connection, or the manager's, is 
       [lost],
     );
     await waitForRow(client, writing);
-    await client.query("CREATE TABLE gate ()");
+    await client.query("INSERT INTO gate VALUES (true)");
     const row = await waitForState(client, id, "DONE");
     assert.deepEqual([row.output?.length, row.crash], [3_000_000, 0]);
-    await client.query("DROP TABLE gate");
+    await client.query("TRUNCATE gate");
   }
   assert.equal((await program.end()).code, 0);
 });
@@ -65,14 +66,14 @@ test("a stop waits until large outputs are written", async () => {
   await waitForRow(client, writing);
   program.child.kill("SIGTERM");
   await program.line(/^stopping/);
-  await client.query("CREATE TABLE gate ()");
+  await client.query("INSERT INTO gate VALUES (true)");
   assert.equal((await program.exit).code, 0);
   assert.equal((await waitForState(client, id, "DONE")).output?.length, 3_000_000);
-  await client.query("DROP TABLE gate");
+  await client.query("TRUNCATE gate");
 });
 
 test("a larger limit than there can be output is one of 256 MB", async () => {
-  await client.query("CREATE TABLE gate ()");
+  await client.query("INSERT INTO gate VALUES (true)");
   const program = await startProcess({ config: { ...config, "pg_task.output": "2000MB" } });
   await program.line("ready");
   const id = await insertTask(
