@@ -18,6 +18,7 @@ const largeBody = 1 << 20;
 export class Frames {
   readonly #limit: () => number;
   readonly #handle: FrameHandler;
+  readonly #announce: (code: number, bytes: number) => void;
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
   /** The body that is being put together, null between messages. */
@@ -28,9 +29,15 @@ export class Frames {
   #room = 0;
   #missing = 0;
 
-  constructor(limit: () => number, handle: FrameHandler) {
+  /** @param announce is told of a large body when it begins to come */
+  constructor(
+    limit: () => number,
+    handle: FrameHandler,
+    announce: (code: number, bytes: number) => void = () => {},
+  ) {
     this.#limit = limit;
     this.#handle = handle;
+    this.#announce = announce;
   }
 
   /** @throws Error when the stream is no PostgreSQL protocol, and whatever the handler throws. */
@@ -70,6 +77,7 @@ export class Frames {
     this.#whole = length <= limit;
     this.#kept = 0;
     this.#missing = length;
+    if (kept > largeBody) this.#announce(code, length);
     return offset;
   }
 

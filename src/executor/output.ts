@@ -37,6 +37,9 @@ export class Output {
   #quoted: readonly boolean[] = [];
   #headerDue = false;
   #copying = false;
+  /** Beyond so many bytes it is told once that the limit may be near. */
+  #foreseenAt = Infinity;
+  #onForeseen: () => void = () => {};
 
   /**
    * @param limit most bytes of UTF-8 kept, where that is less than `mostOutput`
@@ -78,6 +81,15 @@ export class Output {
     this.#piece = "";
   }
 
+  /**
+   * @param beforeLimit how far before the limit, in bytes, it is to be told that more has come or is
+   * announced; where the limit is less than that, at the first
+   */
+  foresee(beforeLimit: number, onForeseen: () => void): void {
+    this.#foreseenAt = Math.max(0, this.#limit - beforeLimit);
+    this.#onForeseen = onForeseen;
+  }
+
   receive(event: WireEvent): void {
     if (this.#failure !== null) return;
     switch (event.type) {
@@ -96,6 +108,9 @@ export class Output {
         break;
       case "unreadable":
         this.#fail(event.reason === "size" ? this.#tooLarge : "output is not encoded in UTF8");
+        break;
+      case "announced":
+        this.#reach(this.#bytes + event.bytes);
         break;
       case "commandComplete":
         this.#endStatement(event.tag);
@@ -161,6 +176,13 @@ export class Output {
     this.#bytes = bytes;
     this.#piece += addition;
     if (this.#piece.length >= pieceLength) this.#keepPiece();
+    this.#reach(bytes);
+  }
+
+  #reach(bytes: number): void {
+    if (bytes <= this.#foreseenAt) return;
+    this.#foreseenAt = Infinity;
+    this.#onForeseen();
   }
 
   #keepPiece(): void {

@@ -23,11 +23,12 @@ import { WholeAttempt } from "./wholeAttempt.js";
 import type { ServerError } from "./wireMessages.js";
 
 /**
- * With less output allowed than this, in bytes, nothing is sent behind an input before it has answered:
- * the way to us may hold so much of an answer that its end would be committed before we have read more
- * than is allowed.
+ * So much of an answer, in bytes, the way to us may hold: its end would be committed before we have read
+ * all that. A run that is sent whole stays that far below what is allowed.
  */
-const leastOutputOfWhole = 16 << 20;
+const mostOnTheWay = 48 << 20;
+/** With less output allowed than this, in bytes, nothing is sent behind an input before it has answered. */
+const leastOutputOfWhole = 64 << 20;
 
 /** Where a run takes place. */
 export interface RunPlace extends StepwisePlace {
@@ -83,7 +84,8 @@ export class Execution {
   constructor(run: Run, place: RunPlace) {
     this.#run = run;
     this.#place = place;
-    const mayBeWhole = place.outputLimit >= leastOutputOfWhole;
+    // Escapes make more of an answer than has come.
+    const mayBeWhole = place.outputLimit >= leastOutputOfWhole && run.format.escape === "";
     this.#plain = mayBeWhole && run.timeoutMs === 0 && !run.save && isPlain(run.input);
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
@@ -167,7 +169,9 @@ export class Execution {
     this.#exposed = false;
     this.#attempts += 1;
     this.drop();
-    const output = new Output(this.#run.format, this.#place.outputLimit, () => this.#overflow());
+    const { outputLimit } = this.#place;
+    const output = new Output(this.#run.format, outputLimit, () => this.#cut("output"));
+    if (this.#whole !== null) output.foresee(mostOnTheWay, () => this.#cut("room"));
     const options = {
       output,
       form: this.#form(),
@@ -194,12 +198,18 @@ export class Execution {
 
   get #circumstances(): Circumstances {
     const { reason } = this.#cancellation;
-    return { reason, exposed: this.#exposed, attempts: this.#attempts };
+    return {
+      reason: reason === "room" ? null : reason,
+      crowded: reason === "room",
+      exposed: this.#exposed,
+      attempts: this.#attempts,
+    };
   }
 
   /** It is to be tried again. */
   renew(retrial: Retrial): void {
     if (retrial === "again") return;
+    this.#cancellation.clear();
     this.#stepwise = true;
     this.#bare = retrial === "bare";
     this.#attempts = 0;
@@ -263,8 +273,8 @@ export class Execution {
   }
 
   /** The server is kept from coming to the end of what is too much, until it has been cancelled. */
-  #overflow(): void {
-    this.#cancellation.request("output");
+  #cut(reason: "output" | "room"): void {
+    this.#cancellation.request(reason);
     if (this.#cancellation.underWay) this.#place.wire.pause();
   }
 
@@ -283,7 +293,7 @@ export class Execution {
     }
     const error = inputError ?? withoutPosition(finishError) ?? endError;
     if (error === null) return null;
-    const { reason } = this.#cancellation;
+    const { reason } = this.#circumstances;
     if (reason !== null && retrialOf(attempt, this.#circumstances) !== null) {
       return formatOwnError(reason === "timeout" ? timeoutMessage : cancelMessage, input);
     }

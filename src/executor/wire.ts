@@ -78,8 +78,10 @@ export class Wire {
     this.pid = pid;
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#stream = stream;
-    const frames = new Frames(messageLimit, (code, body, whole) =>
-      this.#message(code, body, whole),
+    const frames = new Frames(
+      messageLimit,
+      (code, body, whole) => this.#message(code, body, whole),
+      (_, bytes) => this.#pending[0]?.receive({ type: "announced", bytes }),
     );
     stream.on("data", (chunk: Buffer) => this.#read(frames, chunk));
     stream.on("error", (error) => (this.#reason ??= lost(error.message)));
