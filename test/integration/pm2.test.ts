@@ -78,6 +78,33 @@ it(
   },
 );
 
+it(
+  "lets a task that takes long end where it runs while a reload replaces both, and others run meanwhile",
+  limit,
+  async () => {
+    const leader = await pidThatSaid("ready");
+    const gate = await database.connect();
+    await gate.query("SELECT pg_advisory_lock(1)");
+    const effect = "INSERT INTO effect VALUES (-1)";
+    const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
+    const before = await waitForState(client, id, "WORK");
+    const reload = pm2.do("reload", "pg-task");
+    while ((await pidThatSaid("ready")) === leader) await pause(50);
+    for (const group of ["group", "other"]) {
+      await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
+    }
+    const meanwhile = await waitForState(client, id, "WORK");
+    assert.deepEqual([meanwhile.owner, meanwhile.pid], [before.owner, before.pid]);
+    await gate.query("SELECT pg_advisory_unlock(1)");
+    const row = await waitForState(client, id, "DONE");
+    assert.deepEqual([row.pid, row.crash], [before.pid, 0]);
+    await reload;
+    const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
+    assert.equal(rows.length, 1);
+    assert.equal((await linesOf(leader)).at(-1), "stopped");
+  },
+);
+
 it("reads its configuration again when PM2 sends SIGHUP", limit, async () => {
   await pm2.configure({ ...config, "pg_task.sleep": 123 });
   await pm2.do("sendSignal", "SIGHUP", "pg-task");
