@@ -87,17 +87,21 @@ it(
     await gate.query("SELECT pg_advisory_lock(1)");
     const effect = "INSERT INTO effect VALUES (-1)";
     const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
-    const before = await waitForState(client, id, "WORK");
+    const started = await waitForState(client, id, "WORK");
     const reload = pm2.do("reload", "pg-task");
     while ((await pidThatSaid("ready")) === leader) await pause(50);
-    for (const group of ["group", "other"]) {
+    const behind = await insertTask(client, "SELECT 'behind'");
+    for (const group of ["new", "other"]) {
       await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
     }
+    // Its group has no room for another one as long as it runs.
+    await waitForState(client, behind, "PLAN");
     const meanwhile = await waitForState(client, id, "WORK");
-    assert.deepEqual([meanwhile.owner, meanwhile.pid], [before.owner, before.pid]);
+    assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);
     await gate.query("SELECT pg_advisory_unlock(1)");
     const row = await waitForState(client, id, "DONE");
-    assert.deepEqual([row.pid, row.crash], [before.pid, 0]);
+    assert.deepEqual([row.pid, row.crash], [started.pid, 0]);
+    await waitForState(client, behind, "DONE");
     await reload;
     const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
     assert.equal(rows.length, 1);
