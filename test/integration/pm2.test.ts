@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { before, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { connectTo } from "../support/connectTo.js";
 import { createDatabase } from "../support/database.js";
 import { Pm2 } from "../support/pm2.js";
 import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
@@ -83,7 +84,7 @@ it(
   limit,
   async () => {
     const leader = await pidThatSaid("ready");
-    const gate = await database.connect();
+    const gate = await connectTo(database.url);
     await gate.query("SELECT pg_advisory_lock(1)");
     const effect = "INSERT INTO effect VALUES (-1)";
     const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
@@ -98,7 +99,7 @@ it(
     await waitForState(client, behind, "PLAN");
     const meanwhile = await waitForState(client, id, "WORK");
     assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);
-    await gate.query("SELECT pg_advisory_unlock(1)");
+    await gate.end();
     const row = await waitForState(client, id, "DONE");
     assert.deepEqual([row.pid, row.crash], [started.pid, 0]);
     await waitForState(client, behind, "DONE");
