@@ -59,10 +59,10 @@ function takeOver(client: Client): Link {
   return { pid, stream };
 }
 
+/** Of what pg_stat_activity is made of: a new process would take longer to plan the view than for all the rest. */
 const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")} ` +
-  "FROM pg_catalog.pg_stat_activity AS activity " +
-  "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()";
+  "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
 
 /** Opens connections to one target, and remembers what its server knows. */
 export class Connector {
@@ -105,10 +105,12 @@ export class Connector {
     }
   }
 
+  /** All at once: each way there and back counts where many sessions are opened. */
   async #introduce(wire: Wire): Promise<OpenConnection> {
-    const answer = await wire.ask(identitySql);
-    this.#expectSuccess(answer);
-    const [pid, owner] = answer.rows[0] ?? [];
+    const queries = [identitySql, ...this.#rehearsal(), standingSql];
+    const answers = await Promise.all(queries.map((text) => wire.ask(text)));
+    for (const answer of answers) this.#expectSuccess(answer);
+    const [pid, owner] = answers[0]?.rows[0] ?? [];
     if (typeof owner !== "string") {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
@@ -116,24 +118,18 @@ export class Connector {
           "in pg_stat_activity, found none",
       );
     }
-    await this.#rehearse(wire);
-    const [standing = []] = (await wire.ask(standingSql)).rows;
+    const standing = answers.at(-1)?.rows[0] ?? [];
     const session = { owner, standing: toStanding(standing) };
     const messages = new SessionMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
   }
 
-  /** Tries what every run needs, so that no run fails for it. */
-  async #rehearse(wire: Wire): Promise<void> {
+  /** What every run needs, so that no run fails for it; the session is as new after it. */
+  #rehearsal(): string[] {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
     const { reset } = this.#parameters;
-    const queries = [
-      new SettingsText(this.#parameters).sql(trial),
-      `SELECT ${reset}(NULL)`,
-      ...resetSql(trial),
-    ];
-    const answers = await Promise.all(queries.map((text) => wire.ask(text)));
-    for (const answer of answers) this.#expectSuccess(answer);
+    const settings = new SettingsText(this.#parameters).sql(trial);
+    return [settings, `SELECT ${reset}(NULL)`, ...resetSql(trial)];
   }
 
   #expectSuccess(answer: Answer): void {

@@ -1,4 +1,4 @@
-import { disconnect, type Client } from "../shared/database.js";
+import { disconnect, sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Outbox } from "./outbox.js";
 import type { OwnedResult } from "./sql/complete.js";
@@ -6,9 +6,13 @@ import type { OwnedResult } from "./sql/complete.js";
 /** Writes one result, or puts it into the outbox again. */
 export type WriteOne = (client: Client, result: OwnedResult) => Promise<void>;
 
+/** SQLSTATE of a server that has no connection left, or none for this role or database. */
+const tooManyConnections = "53300";
+
 /**
  * Writes results with large outputs, one at a time, over a connection of its own: the turns, and with
  * them all other tasks, go on meanwhile. The connection is there only while there are such results.
+ * Where the server has none left for it the turns have to wait for theirs.
  */
 export class LargeResults {
   readonly #outbox: Outbox;
@@ -31,10 +35,14 @@ export class LargeResults {
     this.#log = options.log;
   }
 
-  /** Writes what there is; without effect while that is under way. */
-  start(write: WriteOne): void {
+  /**
+   * Writes what there is; without effect while that is under way.
+   *
+   * @param turns the turns' own connection.
+   */
+  start(turns: Client, write: WriteOne): void {
     if (this.#working !== null || this.#outbox.large === 0) return;
-    this.#working = this.#work(write).finally(() => (this.#working = null));
+    this.#working = this.#work(turns, write).finally(() => (this.#working = null));
   }
 
   /** Gives up what is under way, which is in the outbox again when it resolves. */
@@ -44,18 +52,22 @@ export class LargeResults {
     this.#ending = new AbortController();
   }
 
-  async #work(write: WriteOne): Promise<void> {
+  async #work(turns: Client, write: WriteOne): Promise<void> {
     const { signal } = this.#ending;
     let client: Client | null = null;
-    const giveUp = (): void => void client?.connection.stream.destroy();
+    let used: Client | null = null;
+    const giveUp = (): void => void used?.connection.stream.destroy();
     signal.addEventListener("abort", giveUp);
     try {
       for (;;) {
         const result = signal.aborted ? null : this.#outbox.takeLarge();
         if (result === null) break;
-        client ??= await this.#open(result, signal);
-        if (client === null) break;
-        await this.#write(client, result, write);
+        const opened: Client | "full" | null = client ?? (await this.#open(result, signal));
+        if (opened === null) break;
+        if (opened !== "full") client = opened;
+        used = client ?? turns;
+        await this.#write(used, result, write);
+        used = client;
       }
     } finally {
       signal.removeEventListener("abort", giveUp);
@@ -63,10 +75,13 @@ export class LargeResults {
     }
   }
 
-  async #open(first: OwnedResult, signal: AbortSignal): Promise<Client | null> {
+  /** Null when the result has to wait, "full" when the server has no connection left. */
+  async #open(first: OwnedResult, signal: AbortSignal): Promise<Client | "full" | null> {
     try {
       return await this.#connect(signal);
     } catch (error) {
+      const cause = error instanceof Error ? error.cause : null;
+      if (sqlState(cause) === tooManyConnections && !signal.aborted) return "full";
       this.#log.debug({ id: first.id, err: error }, "no connection for a large output, it waits");
       this.#outbox.settleLarge();
       this.#outbox.putBack([first], []);

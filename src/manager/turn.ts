@@ -143,7 +143,7 @@ export class Turn {
     const shape = (this.#shape ??= await readShape(client, this.#table));
     const pressed = this.#pressed;
     const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
-    this.#writeLarge();
+    this.#writeLarge(client);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     const early = pressed && this.#mayClaimEarly(results, returns);
@@ -211,7 +211,7 @@ export class Turn {
    */
   async finish(client: Client): Promise<boolean> {
     const shape = (this.#shape ??= await readShape(client, this.#table));
-    this.#writeLarge();
+    this.#writeLarge(client);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     this.#writing = true;
@@ -364,8 +364,8 @@ export class Turn {
     }
   }
 
-  #writeLarge(): void {
-    this.#large?.start(async (client, result) => {
+  #writeLarge(turns: Client): void {
+    this.#large?.start(turns, async (client, result) => {
       const shape = (this.#shape ??= await readShape(client, this.#table));
       await this.#write(client, shape, [result]);
     });

@@ -38,6 +38,10 @@ export class Workforce {
   #answered = true;
   #short = false;
   #notBefore = 0;
+  /** Whether one of those opened together last was refused. */
+  #refused = false;
+  /** Whether it was said that tasks wait since sessions are refused. */
+  #saidRefused = false;
 
   constructor(options: {
     readonly sessions: Sessions;
@@ -98,7 +102,9 @@ export class Workforce {
 
   /** A session could not be opened. */
   refused(reason: string): void {
-    if (this.#notBefore === 0) this.#log.warn({ reason }, "no session could be opened, tasks wait");
+    this.#refused = true;
+    if (!this.#saidRefused) this.#log.warn({ reason }, "no session could be opened, tasks wait");
+    this.#saidRefused = true;
     // Those opened together are refused for one reason.
     if (performance.now() < this.#notBefore) return;
     const pauseMs = Math.min(this.#backoff.next(), this.#longestPauseMs());
@@ -108,13 +114,19 @@ export class Workforce {
 
   /** Opens sessions for `more` tasks that could start: few at first, more if those don't suffice. */
   async grow(client: Client, more: number): Promise<void> {
-    const { size, opening } = this.#sessions;
-    if (more === 0 || opening > 0 || performance.now() < this.#notBefore) return;
+    const { size, opening, free } = this.#sessions;
+    if (opening > 0 || performance.now() < this.#notBefore) return;
+    if (more === 0) {
+      // Otherwise they may be waiting behind what runs.
+      if (free > 0) this.#saidRefused = false;
+      return;
+    }
     this.#ask(size + more);
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
     const room = Math.min(wanted, await connectionRoom(client));
     if (room < wanted) this.#say("the server has no room for more connections, tasks wait");
+    this.#refused = false;
     this.#sessions.open(room);
   }
 
@@ -124,8 +136,9 @@ export class Workforce {
     return left > 0 ? left : null;
   }
 
-  /** A session was opened. */
+  /** A session was opened; where others that were to be opened with it are refused there is no more room all the same. */
   succeeded(): void {
+    if (this.#refused) return;
     this.#backoff.reset();
     this.#notBefore = 0;
   }
@@ -136,6 +149,7 @@ export class Workforce {
     await this.#executors.end();
     this.#ask(0);
     this.#short = false;
+    this.#saidRefused = false;
   }
 
   #ask(sessions: number): void {
