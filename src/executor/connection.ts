@@ -128,8 +128,8 @@ export class Connector {
   #rehearsal(): string[] {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
     const { reset } = this.#parameters;
-    const settings = new SettingsText(this.#parameters).sql(trial);
-    return [settings, `SELECT ${reset}(NULL)`, ...resetSql(trial)];
+    const told = new SettingsText(this.#parameters).sql(trial);
+    return [told, `SELECT ${reset}(NULL)`, ...resetSql(trial)];
   }
 
   #expectSuccess(answer: Answer): void {

@@ -31,20 +31,22 @@ export async function complete(
   results: readonly OwnedResult[],
   traced = false,
 ): Promise<Completion> {
+  const large = largeOf(results);
   const { rows } = await client.query<{
     id: string | number;
     since: string | null;
     holds: boolean;
     state: string | null;
   }>({
-    name: `complete ${traced ? "traced " : ""}${shape.name}`,
-    text: completeStatement(table, shape, traced),
+    name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${shape.name}`,
+    text: completeStatement(table, shape, { traced, large: large !== null }),
     values: [
       results.map((result) => result.id),
       results.map((result) => result.owner),
       results.map((result) => result.start),
       results.map((result) => result.stop),
-      outputsOf(results),
+      // As it is, in binary format: making text of it would take its size again and again.
+      large ?? results.map((result) => result.output),
       results.map((result) => result.error),
       results.map((result) => result.committed),
     ],
@@ -59,21 +61,13 @@ export async function complete(
   };
 }
 
-/** A large output is sent as it is, as an array of one in binary format: making text of it would take its size again and again. */
-function outputsOf(results: readonly OwnedResult[]): (string | null)[] | Buffer {
+function largeOf(results: readonly OwnedResult[]): Buffer | null {
   const [first] = results;
-  if (first?.large === undefined) return results.map((result) => result.output);
+  if (first?.large === undefined) return null;
   if (results.length > 1) throw new PgTaskError("INTERNAL", "a large output was not alone");
-  const { large } = first;
-  const array = Buffer.allocUnsafe(arrayHeader.length + 4 + large.length);
-  arrayHeader.copy(array);
-  array.writeUInt32BE(large.length, arrayHeader.length);
-  array.set(large, arrayHeader.length + 4);
-  return array;
+  const { buffer, byteOffset, byteLength } = first.large;
+  return Buffer.from(buffer, byteOffset, byteLength);
 }
-
-/** One dimension, no nulls, of type text, one element, the first of which is number 1. */
-const arrayHeader = Buffer.from(Uint32Array.of(1, 0, 25, 1, 1).buffer).swap32();
 
 export interface Completion {
   /** Ids of tasks that are still ours and could not be written now, since somebody has their row locked. */
@@ -92,13 +86,21 @@ const statesWritten = `UNION ALL SELECT id, NULL, true,
 /**
  * Each result finds its row by itself, one index lookup each: joined as sets, or looked up as lists,
  * a thousand of them would cost a million comparisons.
+ *
+ * A large output goes from its parameter to the row: every set it passed through would write it to disk.
  */
-function completeStatement(table: TaskTable, shape: Shape, traced: boolean): string {
+function completeStatement(
+  table: TaskTable,
+  shape: Shape,
+  { traced, large }: { readonly traced: boolean; readonly large: boolean },
+): string {
   const { qualified, stateType } = table;
+  const outputs = large ? "ARRAY['large']" : "$5::text[]";
+  const output = large ? "$5::text" : "e.output";
   const holds = shapeHolds(table, shape);
   return `
 WITH result AS MATERIALIZED (
-  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::boolean[])
+  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], ${outputs}, $6::text[], $7::boolean[])
     AS r(id, owner, start, stop, output, error, committed)
 ), locked AS MATERIALIZED (
   SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
@@ -118,11 +120,11 @@ WITH result AS MATERIALIZED (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
-    start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
+    start = e.start, stop = e.stop, output = ${output}, error = e.error, owner = NULL
   FROM ended AS e
   WHERE t.id = e.id AND e.finished AND NOT e.deletable
 ), stopped AS (
-  UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = e.output, error = e.error, owner = NULL
+  UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = ${output}, error = e.error, owner = NULL
   FROM ended AS e
   WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
 ), replanned AS (
