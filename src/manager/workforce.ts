@@ -81,11 +81,17 @@ export class Workforce {
   /** How many tasks it is worth looking for beyond those that find a free session. */
   get lookAhead(): number {
     const most = this.#brief
-      ? Math.max(0, this.#enoughForShort + this.#sessions.stuck - this.#sessions.size)
+      ? Math.max(0, this.#enough + this.#sessions.stuck - this.#sessions.size)
       : mostLookAhead;
     const asked = this.#demanded >= this.#sessions.size + mostLookAhead;
     if (this.#sessions.size >= this.#granted && asked) return 0;
     return Math.min(most, mostLookAhead);
+  }
+
+  /** How many sessions are tried beside those that a longer run holds up: the more of these, the more where little is known. */
+  get #enough(): number {
+    if (this.#shown) return this.#enoughForShort;
+    return Math.max(this.#enoughForShort, Math.min(this.#sessions.stuck, mostForShort));
   }
 
   /** How many sessions short runs can use, beside those that a longer one holds up. */
@@ -96,8 +102,12 @@ export class Workforce {
 
   /** Whether runs are short; also as long as there were too few of them to show what they are. */
   get #brief(): boolean {
-    if (this.#runTimes.known() < 4 * this.#sessions.size) return true;
-    return this.#runTimes.middle <= 2 * shortMs;
+    return !this.#shown || this.#runTimes.middle <= 2 * shortMs;
+  }
+
+  /** Whether there were enough runs to show how long they take. */
+  get #shown(): boolean {
+    return this.#runTimes.known() >= 4 * this.#sessions.size;
   }
 
   /** A session could not be opened. */
