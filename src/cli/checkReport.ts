@@ -184,15 +184,17 @@ function entryText(entry: EntryReport): string[] {
     printable(name),
     why === undefined ? state : `${state}: ${why}`,
   ]);
+  // Of what was not looked at, it says what it is called.
+  const looked = new Set<string>(entry.objects.map(({ what }) => what));
   const named = [
-    ["user", printable(entry.user), ""],
+    ["role", printable(entry.user), ""],
     ["database", printable(entry.database), ""],
     ["schema", printable(entry.schema), ""],
     ["table", printable(entry.table), ""],
-  ];
+  ].filter(([what]) => !looked.has(what ?? ""));
   return [
     `  ${entry.url}${password(entry.password)}`,
-    ...table(objects.length === 5 ? objects : [...named, ...objects]).map((line) => `  ${line}`),
+    ...table([...objects, ...named]).map((line) => `  ${line}`),
     ...entry.paused.map((group) =>
       group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
     ),
