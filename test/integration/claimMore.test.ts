@@ -15,19 +15,22 @@ beforeEach(async () => {
   await user.query("TRUNCATE task");
 });
 
+let hear: (more: number) => void = () => {};
+
+/** Opens none, and says how many are wanted. */
+class HearingWorkforce extends Workforce {
+  override async grow(_: Client, more: number): Promise<void> {
+    if (more > 0) hear(more);
+  }
+}
+
 /** How many sessions the manager wants when it meets these tasks, as groups and their max, and has none. */
 async function wanted(tasks: readonly (readonly [group: string, max: number])[]): Promise<number> {
   await user.query(
     `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', * FROM unnest($1::text[], $2::integer[])`,
     [tasks.map(([group]) => group), tasks.map(([, max]) => max)],
   );
-  let hear = (_: number): void => {};
   const heard = new Promise<number>((resolve) => (hear = resolve));
-  class HearingWorkforce extends Workforce {
-    override async grow(_: Client, more: number): Promise<void> {
-      if (more > 0) hear(more);
-    }
-  }
   const service = await startService(manager, database.target, { workforce: HearingWorkforce });
   const more = await heard;
   await service.stop();
