@@ -92,6 +92,17 @@ test("finished rows that were kept long enough are removed, others stay", async 
   assert.equal((await tasks.row(ever.id)).state, "DONE");
 });
 
+test("a row is removed as well whose task has ended long after the last one was started", async () => {
+  const [slow = ""] = await tasks.insert({ input: "SELECT pg_sleep(1.5)", keep: "1 ms" });
+  await tasks.removed(slow);
+  const [late = ""] = await tasks.insert({
+    input: "SELECT 1",
+    keep: "1 ms",
+    plan: "2001-01-01",
+  });
+  await tasks.removed(late);
+});
+
 test("a pause that was made while no pg-task ran holds after its next start", async () => {
   await pgTask.stop();
   await client.query(`INSERT INTO task_pause ("group") VALUES ('kept')`);
