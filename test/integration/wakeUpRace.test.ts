@@ -160,7 +160,14 @@ class Race {
             "UPDATE public.task SET state = 'DONE', ready = NULL WHERE ready RETURNING data",
           );
           for (const { data } of rows) see(data);
-          const nothing = { more: 0, gone: 0, ended: 0, again: false, nearestMs: null, putOff: false };
+          const nothing = {
+            more: 0,
+            gone: 0,
+            ended: 0,
+            again: false,
+            nearestMs: null,
+            putOff: false,
+          };
           return { claimed: rows.length, ...nothing };
         }
       },
