@@ -192,13 +192,15 @@ function entryText(entry: EntryReport): string[] {
     ["schema", printable(entry.schema), ""],
     ["table", printable(entry.table), ""],
   ].filter(([what]) => !looked.has(what ?? ""));
+  const parts = [...objects, ...named];
+  const lines = table([...parts, ...own, ...made]).map((line) => `  ${line}`);
   return [
     `  ${entry.url}${password(entry.password)}`,
-    ...table([...objects, ...named]).map((line) => `  ${line}`),
+    ...lines.slice(0, parts.length),
     ...entry.paused.map((group) =>
       group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
     ),
-    ...table([...own, ...made]).map((line) => `  ${line}`),
+    ...lines.slice(parts.length),
     ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
   ];
 }
