@@ -43,6 +43,8 @@ export abstract class Attempt {
   endedOne = false;
   /** Whether its effect was committed while the task's row said that it runs. */
   committed = false;
+  /** Whether its effect was committed without a proof, and without waiting for the disk. */
+  unflushed = false;
   protected readonly events: AttemptEvents;
   /** Whether the settings stand, so that the input runs under its own. */
   protected prepared = false;

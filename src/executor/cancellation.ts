@@ -1,5 +1,5 @@
-/** Why a run is cancelled on our own account. */
-export type CancelReason = "timeout" | "output" | "abort" | "stop";
+/** Why a run is cancelled on our own account; `room` is to be run again, all others end it. */
+export type CancelReason = "timeout" | "output" | "abort" | "stop" | "room";
 
 /** A cancel that hit nothing, or that the task's SQL caught, is asked for again after this. */
 const repeatMs = 1000;
@@ -53,9 +53,17 @@ export class Cancellation {
   }
 
   request(reason: CancelReason): void {
-    if (this.#state === "ended" || this.#reason !== null) return;
+    if (this.#state === "ended" || (this.#reason !== null && this.#reason !== "room")) return;
+    const asked = this.#reason !== null;
     this.#reason = reason;
-    if (this.#state === "running") this.#send();
+    if (this.#state === "running" && !asked) this.#send();
+  }
+
+  /** The run is to be done again, with room enough. */
+  clear(): void {
+    if (this.#reason !== "room") return;
+    this.#reason = null;
+    this.wait();
   }
 
   /** The manager's cancel has reached the server, if it could. */
@@ -63,6 +71,7 @@ export class Cancellation {
     if (!this.#underWay) return;
     this.#underWay = false;
     for (const settle of this.#settle.splice(0)) settle();
+    clearTimeout(this.#repeat);
     if (this.#state === "running") this.#repeat = setTimeout(() => this.#send(), repeatMs);
   }
 

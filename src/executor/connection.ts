@@ -8,6 +8,7 @@ import {
 import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
+import { mostOutput } from "./output.js";
 import { SessionMessages, standingSql, toStanding } from "./sessionMessages.js";
 import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
 import { Wire, type Answer, type Link } from "./wire.js";
@@ -45,7 +46,7 @@ const rowOverhead = 8192;
 
 /** @returns the largest message kept whole, in bytes, where output may have `outputLimit` */
 export function messageLimit(outputLimit: number): number {
-  return Math.max(outputLimit, leastMessageLimit) + rowOverhead;
+  return Math.max(Math.min(outputLimit, mostOutput), leastMessageLimit) + rowOverhead;
 }
 
 /** The Client is of no use any more. */

@@ -8,7 +8,9 @@ import type {
   ToExecutor,
 } from "../shared/messages.js";
 import { Connector } from "./connection.js";
+import { Handover } from "./handover.js";
 import { seekRemote } from "./remote/whereabouts.js";
+import type { OutgoingResult } from "./run.js";
 import { Session, type SessionEvents } from "./session.js";
 
 /**
@@ -22,6 +24,7 @@ export class Executor {
   readonly #connector: Connector;
   readonly #send: (message: FromExecutor) => void;
   readonly #log: Log;
+  readonly #handover: Handover;
   readonly #sessions = new Map<number, Session>();
   /** Came out and have not been told. */
   #results: RunResult[] = [];
@@ -38,6 +41,7 @@ export class Executor {
     this.#parameters = { ...parameters };
     this.#connector = new Connector(this.#parameters);
     this.#send = options.send;
+    this.#handover = new Handover(options.send);
     this.#log = options.log;
   }
 
@@ -74,6 +78,11 @@ export class Executor {
   recall(sessions: readonly number[]): void {
     for (const session of sessions) this.#sessions.get(session)?.recall();
     this.#tell({ type: "recalled", sessions });
+  }
+
+  /** What was handed over of large outputs is written. */
+  written(): void {
+    this.#handover.written();
   }
 
   /** Ends sessions, each once the runs dispatched to it have come out; each answers `closed`. */
@@ -116,6 +125,7 @@ export class Executor {
   async #stopSessions(): Promise<void> {
     await Promise.all([...this.#sessions.values()].map((session) => session.stop()));
     this.#flush();
+    this.#handover.end();
   }
 
   #open(id: number, group: string): void {
@@ -152,11 +162,14 @@ export class Executor {
     this.#tell(message);
   }
 
-  #result(result: RunResult): void {
+  #result(result: OutgoingResult): void {
+    if (result.stored !== undefined || this.#handover.holds(result.session)) {
+      this.#flush();
+      this.#handover.result(result);
+      return;
+    }
     this.#results.push(result);
-    // Copies of large ones are made one after another, not all at once.
-    if (isLarge(result)) this.#flush();
-    else if (this.#sessions.get(result.session)?.idle !== false) this.#flushSoon();
+    if (this.#sessions.get(result.session)?.idle !== false) this.#flushSoon();
     else this.#gather();
   }
 
@@ -207,7 +220,7 @@ export class Executor {
   /** What comes after a result is never heard of before it. */
   #tell(message: FromExecutor): void {
     this.#flush();
-    this.#send(message);
+    this.#handover.tell(message);
   }
 }
 
@@ -217,10 +230,3 @@ const gatherMs = 2;
 const leastRestMs = 0.25;
 /** Nobody ever notifies on it. */
 const never = new Int32Array(new SharedArrayBuffer(4));
-
-/** From so much output on, in characters, a result is sent by itself. */
-const largeOutput = 1 << 20;
-
-function isLarge(result: RunResult): boolean {
-  return result.outcome === "ended" && (result.output?.length ?? 0) >= largeOutput;
-}

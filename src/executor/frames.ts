@@ -1,3 +1,5 @@
+import { ByteStore } from "./byteStore.js";
+
 /**
  * Gets each message of the server: its type byte and its body, which is valid only during the call.
  * `whole` is false when the body was larger than the limit and only its beginning is there.
@@ -7,6 +9,9 @@ export type FrameHandler = (code: number, body: Buffer, whole: boolean) => void;
 const headerBytes = 5;
 const noBody = Buffer.alloc(0);
 
+/** A body of more bytes than this is put together in a store. */
+const largeBody = 1 << 20;
+
 /**
  * Cuts the server's byte stream into its messages, in bounded memory: of a message larger than
  * `limit` bytes, which is asked anew for each, only the first `limit` are kept.
@@ -14,17 +19,26 @@ const noBody = Buffer.alloc(0);
 export class Frames {
   readonly #limit: () => number;
   readonly #handle: FrameHandler;
+  readonly #announce: (code: number, bytes: number) => void;
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
   /** The body that is being put together, null between messages. */
-  #body: Buffer | null = null;
+  #body: Buffer | ByteStore | null = null;
   #whole = true;
   #kept = 0;
+  /** Of how many bytes the body will consist, and how many have not come. */
+  #room = 0;
   #missing = 0;
 
-  constructor(limit: () => number, handle: FrameHandler) {
+  /** @param announce is told of a large body when it begins to come */
+  constructor(
+    limit: () => number,
+    handle: FrameHandler,
+    announce: (code: number, bytes: number) => void = () => {},
+  ) {
     this.#limit = limit;
     this.#handle = handle;
+    this.#announce = announce;
   }
 
   /** @throws Error when the stream is no PostgreSQL protocol, and whatever the handler throws. */
@@ -59,20 +73,35 @@ export class Frames {
       return end;
     }
     this.#header[0] = code;
-    this.#body = Buffer.allocUnsafe(Math.min(length, limit));
+    const kept = Math.min(length, limit);
+    this.#body = kept > largeBody ? new ByteStore() : Buffer.allocUnsafe(kept);
+    this.#room = kept;
     this.#whole = length <= limit;
     this.#kept = 0;
     this.#missing = length;
+    if (kept > largeBody) this.#announce(code, length);
     return offset;
   }
 
-  #continueBody(body: Buffer, chunk: Buffer, offset: number): number {
+  /** What has come of a message is not wanted any more. */
+  drop(): void {
+    if (this.#body instanceof ByteStore) this.#body.drop();
+    this.#body = null;
+    this.#headerLength = 0;
+  }
+
+  #continueBody(body: Buffer | ByteStore, chunk: Buffer, offset: number): number {
     const end = Math.min(chunk.length, offset + this.#missing);
     this.#missing -= end - offset;
-    this.#kept += chunk.copy(body, this.#kept, offset, end);
+    const keptEnd = Math.min(end, offset + this.#room - this.#kept);
+    if (!(body instanceof ByteStore)) chunk.copy(body, this.#kept, offset, keptEnd);
+    // The chunk's memory is the stream's.
+    else if (keptEnd > offset) body.add(Buffer.from(chunk.subarray(offset, keptEnd)));
+    this.#kept += keptEnd - offset;
     if (this.#missing === 0) {
       this.#body = null;
-      this.#handle(this.#header.readUInt8(0), body, this.#whole);
+      const all = body instanceof ByteStore ? body.take() : body;
+      this.#handle(this.#header.readUInt8(0), all, this.#whole);
     }
     return end;
   }

@@ -14,7 +14,7 @@ import { Executor } from "./executor.js";
 /** Runs one executor for the manager at the other end of the port; resolves when it was stopped. */
 export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
   const slots = new HandshakeReceiver(buffer);
-  const send = (message: FromExecutor): void => port.postMessage(message);
+  const send = (message: FromExecutor): void => port.postMessage(message, largeOf(message));
   return new Promise((resolve) => {
     let executor: Executor | null = null;
     let log: Log | null = null;
@@ -69,6 +69,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "recall":
           executor?.recall(message.sessions);
           break;
+        case "written":
+          executor?.written();
+          break;
         case "drop":
           executor?.drop(message.sessions);
           break;
@@ -92,4 +95,15 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
     });
     send({ type: "hello", threadId });
   });
+}
+
+const nothing: ArrayBuffer[] = [];
+
+/** What is moved to the manager, not copied. */
+function largeOf(message: FromExecutor): ArrayBuffer[] {
+  if (message.type !== "results") return nothing;
+  const [result] = message.results;
+  return result?.outcome === "ended" && result.large !== undefined
+    ? [result.large.buffer]
+    : nothing;
 }

@@ -22,6 +22,9 @@ const restricting =
  */
 const simpleOnly = /;(?!\s*$)|\$\d|cursor/i;
 
+/** In a comment or a string it costs only time. */
+const blockOnly = /\b(?:declare|local|lock|release|savepoint)\b/i;
+
 /** Inputs up to this are searched, in characters. */
 const longest = 1 << 16;
 
@@ -36,6 +39,11 @@ export function beginsTransaction(input: string): boolean {
  */
 export function isPlain(input: string): boolean {
   return input.length <= longest && !special.test(input) && !restricting.test(input);
+}
+
+/** Whether it may be that a statement of it does nothing, or fails, outside of a transaction block. */
+export function needsBlock(input: string): boolean {
+  return blockOnly.test(input);
 }
 
 /** Whether it is one statement at most, and the same in the extended protocol as in the simple one. */

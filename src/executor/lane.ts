@@ -19,6 +19,8 @@ const mostResets = 100;
 export interface LaneEvents {
   /** A run came out; with a loss no other will. */
   out(execution: Execution, outcome: RunOutcome): void;
+  /** It is not known how a run came out. */
+  lost(execution: Execution): void;
   /** A run is to be sent again. */
   again(execution: Execution): void;
   /** A run is what the server is at now. */
@@ -119,6 +121,7 @@ export class Lane {
     for (const execution of [...this.#held.splice(0), ...this.#onWire.splice(0)]) {
       execution.end();
       if (execution.attempt?.over === true) this.#comeOut(execution, null, reason);
+      else this.#events.lost(execution);
     }
   }
 
@@ -208,6 +211,7 @@ export function runAlone(execution: Execution, wire: Wire): Promise<RunOutcome> 
   return new Promise((resolve, reject) => {
     const lane = new Lane(wire, {
       out: (_, outcome) => resolve(outcome),
+      lost() {},
       again: (it) => lane.send(it, null),
       begun() {},
       changed() {},

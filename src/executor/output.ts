@@ -1,4 +1,5 @@
 import type { OutputFormat } from "../shared/messages.js";
+import { ByteStore } from "./byteStore.js";
 import type { Column, WireEvent } from "./wireMessages.js";
 
 /** bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
@@ -10,12 +11,23 @@ const plainTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700
  */
 const pieceLength = 1 << 16;
 
-/** Makes a task's output of what the server answers, in memory bounded by the limit. */
+/** From so much on, in bytes, output is handed on as bytes, and by itself. */
+const largeOutput = 1 << 20;
+
+/** Most output of a task, in bytes, whatever its limit: a statement has to carry it as one value. */
+export const mostOutput = 256 << 20;
+
+/** An output that its taker has from then on: text, or a store where it is large; null is none at all. */
+export type TakenOutput =
+  | { readonly text: string | null; readonly stored: null }
+  | { readonly text: null; readonly stored: ByteStore };
+
+/** Makes a task's output of what the server answers, in bounded memory. */
 export class Output {
   readonly #format: OutputFormat;
   readonly #limit: number;
   readonly #onFailure: () => void;
-  #pieces: Buffer[] = [];
+  #store = new ByteStore();
   #piece = "";
   #bytes = 0;
   #empty = true;
@@ -25,14 +37,17 @@ export class Output {
   #quoted: readonly boolean[] = [];
   #headerDue = false;
   #copying = false;
+  /** Beyond so many bytes it is told once that the limit may be near. */
+  #foreseenAt = Infinity;
+  #onForeseen: () => void = () => {};
 
   /**
-   * @param limit most bytes of UTF-8 kept
+   * @param limit most bytes of UTF-8 kept, where that is less than `mostOutput`
    * @param onFailure called once, when the output cannot be taken; nothing is added from then on
    */
   constructor(format: OutputFormat, limit: number, onFailure: () => void) {
     this.#format = format;
-    this.#limit = limit;
+    this.#limit = Math.min(limit, mostOutput);
     this.#onFailure = onFailure;
   }
 
@@ -41,16 +56,38 @@ export class Output {
     return this.#failure;
   }
 
-  /** All that was kept; null when there was nothing at all. */
+  /** All that was kept and not taken; null when there was nothing at all. */
   get text(): string | null {
     if (this.#empty) return null;
-    if (this.#pieces.length > 0) {
-      // One copy is left, for those who ask again.
-      this.#keepPiece();
-      this.#pieces = [Buffer.concat(this.#pieces, this.#bytes)];
-      return this.#pieces[0]?.toString() ?? "";
+    return this.#store.length === 0 ? this.#piece : this.#store.read().toString() + this.#piece;
+  }
+
+  /** All that was kept; nothing of it is left here. */
+  take(): TakenOutput {
+    if (this.#bytes < largeOutput) {
+      const { text } = this;
+      this.drop();
+      return { text, stored: null };
     }
-    return this.#piece;
+    this.#keepPiece();
+    const stored = this.#store;
+    this.#store = new ByteStore();
+    return { text: null, stored };
+  }
+
+  /** What was kept is not wanted. */
+  drop(): void {
+    this.#store.drop();
+    this.#piece = "";
+  }
+
+  /**
+   * @param beforeLimit how far before the limit, in bytes, it is to be told that more has come or is
+   * announced; where the limit is less than that, at the first
+   */
+  foresee(beforeLimit: number, onForeseen: () => void): void {
+    this.#foreseenAt = Math.max(0, this.#limit - beforeLimit);
+    this.#onForeseen = onForeseen;
   }
 
   receive(event: WireEvent): void {
@@ -71,6 +108,9 @@ export class Output {
         break;
       case "unreadable":
         this.#fail(event.reason === "size" ? this.#tooLarge : "output is not encoded in UTF8");
+        break;
+      case "announced":
+        this.#reach(this.#bytes + event.bytes);
         break;
       case "commandComplete":
         this.#endStatement(event.tag);
@@ -136,10 +176,17 @@ export class Output {
     this.#bytes = bytes;
     this.#piece += addition;
     if (this.#piece.length >= pieceLength) this.#keepPiece();
+    this.#reach(bytes);
+  }
+
+  #reach(bytes: number): void {
+    if (bytes <= this.#foreseenAt) return;
+    this.#foreseenAt = Infinity;
+    this.#onForeseen();
   }
 
   #keepPiece(): void {
-    this.#pieces.push(Buffer.from(this.#piece));
+    this.#store.add(Buffer.from(this.#piece));
     this.#piece = "";
   }
 

@@ -1,9 +1,10 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
 import type { Attempt, AttemptForm } from "./attempt.js";
+import type { ByteStore } from "./byteStore.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
-import { beginsTransaction, isPlain } from "./inputWords.js";
+import { beginsTransaction, isPlain, needsBlock } from "./inputWords.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
 import type { SessionMessages } from "./sessionMessages.js";
@@ -22,11 +23,12 @@ import { WholeAttempt } from "./wholeAttempt.js";
 import type { ServerError } from "./wireMessages.js";
 
 /**
- * With less output allowed than this, in bytes, nothing is sent behind an input before it has answered:
- * the way to us may hold so much of an answer that its end would be committed before we have read more
- * than is allowed.
+ * So much of an answer, in bytes, the way to us may hold: its end would be committed before we have read
+ * all that. A run that is sent whole stays that far below what is allowed.
  */
-const leastOutputOfWhole = 16 << 20;
+const mostOnTheWay = 48 << 20;
+/** With less output allowed than this, in bytes, nothing is sent behind an input before it has answered. */
+const leastOutputOfWhole = 64 << 20;
 
 /** Where a run takes place. */
 export interface RunPlace extends StepwisePlace {
@@ -37,9 +39,12 @@ export interface RunPlace extends StepwisePlace {
   readonly cancel: () => void;
 }
 
+/** A result whose output, when that is large, is still where it was put together. */
+export type OutgoingResult = RunResult & { readonly stored?: ByteStore };
+
 /** How a run came out, and whether its session can be used any longer. */
 export interface RunOutcome {
-  readonly result: RunResult;
+  readonly result: OutgoingResult;
   /** Why the session is of no use any more, null when it is. */
   readonly loss: PgTaskError | null;
 }
@@ -79,8 +84,11 @@ export class Execution {
   constructor(run: Run, place: RunPlace) {
     this.#run = run;
     this.#place = place;
-    const mayBeWhole = place.outputLimit >= leastOutputOfWhole;
-    this.#plain = mayBeWhole && run.timeoutMs === 0 && !run.save && isPlain(run.input);
+    // Escapes make more of an answer than has come.
+    const mayBeWhole = place.outputLimit >= leastOutputOfWhole && run.format.escape === "";
+    const { input, timeoutMs, save, atomic } = run;
+    const plain = isPlain(input) && (atomic || !needsBlock(input));
+    this.#plain = mayBeWhole && timeoutMs === 0 && !save && plain;
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
       place.cancel();
@@ -97,8 +105,7 @@ export class Execution {
 
   /** Whether it may be on the wire right behind another, and another right behind it. */
   get chainable(): boolean {
-    const { whole, begin } = this.#form();
-    return whole && begin;
+    return this.#whole !== null;
   }
 
   /** What this run needs of its session's reset. */
@@ -162,7 +169,10 @@ export class Execution {
     this.#events = events;
     this.#exposed = false;
     this.#attempts += 1;
-    const output = new Output(this.#run.format, this.#place.outputLimit, () => this.#overflow());
+    this.drop();
+    const { outputLimit } = this.#place;
+    const output = new Output(this.#run.format, outputLimit, () => this.#cut("output"));
+    if (this.#whole !== null) output.foresee(mostOnTheWay, () => this.#cut("room"));
     const options = {
       output,
       form: this.#form(),
@@ -194,12 +204,18 @@ export class Execution {
 
   get #circumstances(): Circumstances {
     const { reason } = this.#cancellation;
-    return { reason, exposed: this.#exposed, attempts: this.#attempts };
+    return {
+      reason: reason === "room" ? null : reason,
+      crowded: reason === "room",
+      exposed: this.#exposed,
+      attempts: this.#attempts,
+    };
   }
 
   /** It is to be tried again. */
   renew(retrial: Retrial): void {
     if (retrial === "again") return;
+    this.#cancellation.clear();
     this.#stepwise = true;
     this.#bare = retrial === "bare";
     this.#attempts = 0;
@@ -211,23 +227,36 @@ export class Execution {
     this.#cancellation.end();
   }
 
-  /** How it came out, by the verdict; the clock of an end that the attempt did not read is `stop`. */
-  result(verdict: "ended" | "returned", stop: string | null): RunResult {
+  /** What it has put out is not wanted any more. */
+  drop(): void {
+    this.#attempt?.output.drop();
+  }
+
+  /**
+   * How it came out, by the verdict; the clock of an end that the attempt did not read is `stop`. The
+   * output goes along, and is not here any more.
+   */
+  result(verdict: "ended" | "returned", stop: string | null): OutgoingResult {
     const { session, id } = this.#run;
     const attempt = this.#attempt;
-    if (attempt === null || verdict === "returned") return { outcome: "returned", session, id };
+    if (attempt === null || verdict === "returned") {
+      this.drop();
+      return { outcome: "returned", session, id };
+    }
     const error = this.#errorText(attempt);
-    const output = attempt.output.text ?? (error === null ? null : "");
-    const { start, committed } = attempt;
+    const { text, stored } = attempt.output.take();
+    const { start, committed, unflushed } = attempt;
     return {
       outcome: "ended",
       session,
       id,
       start,
       stop: attempt.stop ?? stop,
-      output,
+      output: text ?? (error === null || stored !== null ? null : ""),
       error,
       committed,
+      unflushed,
+      ...(stored === null ? {} : { stored }),
     };
   }
 
@@ -238,8 +267,10 @@ export class Execution {
 
   #form(): AttemptForm {
     const proof = this.#run.atomic && !this.#bare ? this.#place.proof : null;
-    const begin = proof !== null && (this.#plain || !beginsTransaction(this.#run.input));
-    return { whole: this.#whole !== null, begin, proof };
+    const whole = this.#whole !== null;
+    // Nothing can tell a plain one from one that is as it was written.
+    const begin = whole || (proof !== null && !beginsTransaction(this.#run.input));
+    return { whole, begin, proof };
   }
 
   #begun(): void {
@@ -251,8 +282,8 @@ export class Execution {
   }
 
   /** The server is kept from coming to the end of what is too much, until it has been cancelled. */
-  #overflow(): void {
-    this.#cancellation.request("output");
+  #cut(reason: "output" | "room"): void {
+    this.#cancellation.request(reason);
     if (this.#cancellation.underWay) this.#place.wire.pause();
   }
 
@@ -271,7 +302,7 @@ export class Execution {
     }
     const error = inputError ?? withoutPosition(finishError) ?? endError;
     if (error === null) return null;
-    const { reason } = this.#cancellation;
+    const { reason } = this.#circumstances;
     if (reason !== null && retrialOf(attempt, this.#circumstances) !== null) {
       return formatOwnError(reason === "timeout" ? timeoutMessage : cancelMessage, input);
     }

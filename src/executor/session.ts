@@ -1,17 +1,17 @@
 import type { Log } from "../shared/log.js";
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
-import type { BackendIdentity, ExecutorParameters, Run, RunResult } from "../shared/messages.js";
+import type { BackendIdentity, ExecutorParameters, Run } from "../shared/messages.js";
 import type { OpenConnection } from "./connection.js";
 import { Lane } from "./lane.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
-import { Execution } from "./run.js";
+import { Execution, type OutgoingResult } from "./run.js";
 import { SettingsText } from "./sessionSql.js";
 
 /** What a session tells its executor; `unopened`, `lost` or `closed` is the last. */
 export interface SessionEvents {
   opened(backend: BackendIdentity): void;
   unopened(reason: ErrorReport): void;
-  result(result: RunResult): void;
+  result(result: OutgoingResult): void;
   /** Please cancel what the backend runs, and answer with `cancelled`. */
   cancel(id: string): void;
   /** A run that waited behind another has been under way for a while. */
@@ -200,6 +200,7 @@ export class Session {
     this.#connection = connection;
     this.#lane = new Lane(connection.wire, {
       out: (execution, { result }) => this.#out(execution, result),
+      lost: (execution) => execution.drop(),
       again: (execution) => this.#queue.unshift(execution),
       begun: (execution) => this.#begun(execution, execution.start),
       changed: () => this.#pump(),
@@ -310,7 +311,7 @@ export class Session {
     } else if (this.#late !== null) this.#lookForLate();
   }
 
-  #out(work: Work, result: RunResult): void {
+  #out(work: Work, result: OutgoingResult): void {
     if (this.#late?.id === work.id) this.#late = null;
     this.#events.result(result);
   }

@@ -35,7 +35,9 @@ const mostMisses = 10;
 
 export interface Circumstances {
   /** Why it was asked to end, null when it was not. */
-  readonly reason: CancelReason | null;
+  readonly reason: Exclude<CancelReason, "room"> | null;
+  /** Whether it was cancelled to be run again with its output answered before its end is sent. */
+  readonly crowded: boolean;
   /** Whether a cancel that was meant for another may have hit it. */
   readonly exposed: boolean;
   /** How many attempts were made in this form, this one included. */
@@ -50,6 +52,7 @@ export function judge(attempt: Attempt, circumstances: Circumstances): Verdict {
     return reason === null && circumstances.attempts < mostMisses ? "again" : "returned";
   }
   if (error?.code === queryCanceled && reason === "abort") return "returned";
+  if (error?.code === queryCanceled && circumstances.crowded) return "stepwise";
   const retrial = retrialOf(attempt, circumstances);
   if (retrial === null) return "ended";
   if (reason === null) return retrial;

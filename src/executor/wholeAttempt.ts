@@ -18,8 +18,8 @@ export interface WholePlace {
  *
  *     [BEGIN, clock, settings] ─ [input] ─ [finish, COMMIT] ┬ [reset]
  *                                                           └ [BEGIN, reset, settings] ─ [input] ─ …
- *     [BEGIN, clock, settings, COMMIT] ─ input ─ [reset]      without a proof
  *
+ * Finish is the proof, where there is to be one.
  * Its reset is one with the opening of the attempt right behind it. An input of several statements is no
  * guard, but its failed transaction lets no guard pass.
  *
@@ -46,13 +46,13 @@ export class WholeAttempt extends Attempt {
 
   send(previous: Attempt | null, open: boolean): void {
     const { wire, messages } = this.#place;
-    const { begin } = this.form;
     if (previous instanceof WholeAttempt) this.#follow(previous);
-    else wire.guard(messages.opening(this.#run, begin), this.onOpening);
+    else wire.guard(messages.opening(this.#run, true), this.onOpening);
     const { input } = this.#run;
-    if (begin && isSingle(input)) wire.statement(input, this.#onInput);
+    if (isSingle(input)) wire.statement(input, this.#onInput);
     else wire.send(input, this.#onInput);
-    if (begin) wire.guard(messages.proof(this.#run), this.#onProof);
+    if (this.#proves) wire.guard(messages.proof(this.#run), this.#onEnd);
+    else wire.guard(messages.end, this.#onEnd);
     if (!open) this.close();
   }
 
@@ -61,6 +61,10 @@ export class WholeAttempt extends Attempt {
     this.#closed = true;
     wire.guard(messages.reset, this.#onReset);
     wire.sync(ignore);
+  }
+
+  get #proves(): boolean {
+    return this.form.proof !== null;
   }
 
   #follow(previous: WholeAttempt): void {
@@ -73,24 +77,23 @@ export class WholeAttempt extends Attempt {
   }
 
   readonly #onInput: Receive = (event) => {
-    if (event.type === "ready") {
-      this.left = event.status;
-      if (!this.form.begin) this.end();
-    } else if (event.type === "passed") this.left = "T";
+    if (event.type === "ready") this.left = event.status;
+    else if (event.type === "passed") this.left = "T";
     else if (event.type === "error") this.inputError ??= event.error;
     else if (event.type !== "skipped") this.output.receive(event);
     else if (this.inputError !== null) this.left = event.status;
   };
 
-  readonly #onProof: Receive = (event) => {
+  readonly #onEnd: Receive = (event) => {
     if (event.type === "value") {
       this.#finished = true;
       this.#proven = event.bytes?.[0] === 1;
     } else if (event.type === "passed") {
       this.committed = this.#proven;
+      this.unflushed = !this.#proves;
       this.end();
     } else if (event.type === "error" && this.inputError === null) {
-      if (this.#finished) this.endError = event.error;
+      if (this.#finished || !this.#proves) this.endError = event.error;
       else this.finishError = event.error;
     } else if (event.type === "skipped" && !this.#closed) this.events.done();
   };

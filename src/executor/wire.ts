@@ -79,12 +79,17 @@ export class Wire {
     this.pid = pid;
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#stream = stream;
-    const frames = new Frames(messageLimit, (code, body, whole) =>
-      this.#message(code, body, whole),
+    const frames = new Frames(
+      messageLimit,
+      (code, body, whole) => this.#message(code, body, whole),
+      (_, bytes) => this.#pending[0]?.receive({ type: "announced", bytes }),
     );
     stream.on("data", (chunk: Buffer) => this.#read(frames, chunk));
     stream.on("error", (error) => (this.#reason ??= lost(error.message)));
-    stream.once("close", () => this.#finish());
+    stream.once("close", () => {
+      frames.drop();
+      this.#finish();
+    });
   }
 
   /** Whether a transaction is open, or has failed, as the server said last. */

@@ -35,6 +35,8 @@ export type WireEvent =
   | { readonly type: "dataRow"; readonly values: readonly (string | null)[] }
   | { readonly type: "copyOut"; readonly binary: boolean }
   | { readonly type: "copyData"; readonly text: string }
+  /** A large message has begun to come, of so many bytes. */
+  | { readonly type: "announced"; readonly bytes: number }
   /** A row or COPY data that could not be taken: larger than the wire's limit, or no UTF-8. */
   | { readonly type: "unreadable"; readonly reason: "size" | "encoding" }
   | { readonly type: "commandComplete"; readonly tag: string }

@@ -36,10 +36,19 @@ const pinned: StartupSettings = {
   tcp_user_timeout: "10s",
 };
 
-/** Opens the manager's connection: statements sent together share one round trip. */
-export async function connectManager(entry: Entry, signal?: AbortSignal): Promise<Client> {
+/**
+ * Opens the manager's connection: statements sent together share one round trip.
+ *
+ * @param name of another one that has the same settings.
+ */
+export async function connectManager(
+  entry: Entry,
+  signal?: AbortSignal,
+  name?: string,
+): Promise<Client> {
+  const sleepMs = entry.fixed.sleep ?? entry.parameters["pg_task.sleep"];
   const client = await connect(entry.target, {
-    applicationName: applicationName(entry, entry.fixed.sleep ?? entry.parameters["pg_task.sleep"]),
+    applicationName: name ?? applicationName(entry, sleepMs),
     settings: pinned,
     pipeline: true,
     ...(signal === undefined ? {} : { signal }),

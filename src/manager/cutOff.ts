@@ -8,9 +8,9 @@ import { endOwners } from "./sql/rescue.js";
 import type { TaskTable } from "./table.js";
 
 /** How often the server is asked about sessions that run something, in ms. */
-const everyMs = 250;
+const everyMs = 150;
 /** For how long nothing may come of a server process that has nothing to do any more, in ms. */
-const silenceMs = 700;
+const silenceMs = 500;
 
 interface Silence {
   /** What it had to run, and since when its server process has had nothing to do. */

@@ -7,7 +7,12 @@ import { PgTaskError, toReport } from "../shared/errors.js";
 import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
-import type { ExecutorParameters, FromManager, ManagerParameters } from "../shared/messages.js";
+import type {
+  ExecutorParameters,
+  FromManager,
+  ManagerParameters,
+  RunResult,
+} from "../shared/messages.js";
 import { Abroad } from "./abroad.js";
 import { PartitionsWatch } from "./adoption/partitionsWatch.js";
 import { Bell } from "./bell.js";
@@ -24,6 +29,7 @@ import {
 } from "./connection.js";
 import { Executors } from "./executors.js";
 import { Groups } from "./groups.js";
+import { LargeResults } from "./largeResults.js";
 import { Ledgers } from "./ledgers.js";
 import { Lookout } from "./lookout.js";
 import { Orphans } from "./orphans.js";
@@ -101,6 +107,9 @@ export class Manager implements LifecycleHooks {
   #retry = new AbortController();
   #draining = false;
   readonly #runTimes = new RunTimes();
+  readonly #large: LargeResults;
+  /** Whether large outputs came of which it was not said yet that they are written. */
+  #owing = false;
   /** Whether results gather for a turn. */
   #gathering = false;
   #work: Promise<void> = Promise.resolve();
@@ -129,7 +138,10 @@ export class Manager implements LifecycleHooks {
       parameters: () => this.#executorParameters(),
       closeMs: () => this.#settings?.closeMs ?? this.#entry.parameters["pg_work.close"],
       events: {
-        message: (thread, message) => this.#sessions.receive(thread, message),
+        message: (thread, message) => {
+          if (message.type === "results") this.#owing ||= isLarge(message.results);
+          this.#sessions.receive(thread, message);
+        },
         ended: (thread, reason) => this.#sessions.threadEnded(thread, reason),
       },
       log,
@@ -167,6 +179,15 @@ export class Manager implements LifecycleHooks {
     });
     this.#pruning = new Pruning({ table: this.#table, log });
     this.#tracing = Tracing.begin(this.#table, entry.target, log);
+    this.#large = new LargeResults({
+      outbox: this.#outbox,
+      connect: (signal) => connectManager(this.#entry, signal, "pg_work output"),
+      written: () => {
+        this.#tellWritten();
+        this.#bell.ring();
+      },
+      log,
+    });
     this.#turn = new Turn({
       table: this.#table,
       sessions: this.#sessions,
@@ -186,6 +207,7 @@ export class Manager implements LifecycleHooks {
         log,
       }),
       starts: this.#starts,
+      large: this.#large,
       tracing: this.#tracing,
       log,
     });
@@ -261,6 +283,7 @@ export class Manager implements LifecycleHooks {
         this.#tellChange();
         this.#letGo();
         this.#statistics.touch();
+        this.#tellWritten();
         if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
         else if (!this.#gathering) {
           this.#gathering = true;
@@ -291,6 +314,13 @@ export class Manager implements LifecycleHooks {
    */
   #letGo(): void {
     if (!this.#draining || this.#turn.written) this.#workforce.letGo();
+  }
+
+  /** Executor threads have more large outputs handed over when those before are written. */
+  #tellWritten(): void {
+    if (!this.#owing || this.#outbox.large > 0) return;
+    this.#owing = false;
+    for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "written" });
   }
 
   #tellChange(): void {
@@ -441,6 +471,7 @@ export class Manager implements LifecycleHooks {
       });
       const worked = (): void => {
         working();
+        this.#tellWritten();
         this.#tellChange();
         this.#letGo();
         if (!this.#draining) partitions.look(client);
@@ -461,6 +492,7 @@ export class Manager implements LifecycleHooks {
       this.#cancellations.detach();
       this.#orphans.forgive();
       watch?.stop();
+      await this.#large.stop();
       await disconnect(client);
     }
   }
@@ -494,3 +526,6 @@ export class Manager implements LifecycleHooks {
 }
 
 const longestPauseMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;
+
+const isLarge = ([first]: readonly RunResult[]): boolean =>
+  first?.outcome === "ended" && first.large !== undefined;

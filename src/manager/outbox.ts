@@ -2,7 +2,7 @@ import type { RunResult } from "../shared/messages.js";
 import type { OwnedResult } from "./sql/complete.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 
-/** Most output and error text of one statement, in characters; a single result may be larger. */
+/** Most output and error text of one statement, in characters; a single error may be larger. */
 const mostText = 8 * 1024 * 1024;
 const mostResults = 1000;
 
@@ -16,6 +16,9 @@ export interface ReturnedTask extends OwnedTask {
 export class Outbox {
   #results: OwnedResult[] = [];
   #returns: ReturnedTask[] = [];
+  /** Those with large outputs are written one by one, beside the others. */
+  #large: OwnedResult[] = [];
+  #largeUnderWay: OwnedResult | null = null;
   /** How many of the results are of tasks whose group may pause after them. */
   #pausing = 0;
   readonly #held: { results: OwnedResult[]; returns: ReturnedTask[] } = {
@@ -28,13 +31,18 @@ export class Outbox {
     if (result.outcome === "ended") {
       const pauses = due !== undefined && pausing ? due.hash : undefined;
       if (pauses !== undefined) this.#pausing += 1;
-      this.#results.push(owned(result, owner, pauses));
+      (result.large === undefined ? this.#results : this.#large).push(owned(result, owner, pauses));
     } else this.#returns.push({ id: result.id, owner, ...(due === undefined ? {} : { due }) });
   }
 
-  /** Whether there is nothing to write now. */
+  /** Whether there is nothing to write now, large results aside. */
   get empty(): boolean {
     return this.#results.length === 0 && this.#returns.length === 0;
+  }
+
+  /** How many results with large outputs are to be written, or are being written. */
+  get large(): number {
+    return this.#large.length + (this.#largeUnderWay === null ? 0 : 1);
   }
 
   /**
@@ -45,7 +53,8 @@ export class Outbox {
     if (!this.holdsUpAny) return false;
     return (
       this.#returns.some(({ due }) => due?.hash === hash) ||
-      this.#results.some(({ pauses }) => pauses === hash)
+      [...this.#results, ...this.#large].some(({ pauses }) => pauses === hash) ||
+      this.#largeUnderWay?.pauses === hash
     );
   }
 
@@ -61,12 +70,13 @@ export class Outbox {
 
   /** How many are not in their rows, those that wait included. */
   get size(): number {
-    return this.#results.length + this.#returns.length + this.held;
+    return this.#results.length + this.#returns.length + this.large + this.held;
   }
 
   has(id: string): boolean {
     const { results, returns } = this.#held;
-    return [this.#results, this.#returns, results, returns].some((list) =>
+    if (this.#largeUnderWay?.id === id) return true;
+    return [this.#results, this.#large, this.#returns, results, returns].some((list) =>
       list.some((each) => each.id === id),
     );
   }
@@ -85,24 +95,43 @@ export class Outbox {
     return taken;
   }
 
+  /** A result with a large output, which counts as not written before `settleLarge`; null while there is one. */
+  takeLarge(): OwnedResult | null {
+    if (this.#largeUnderWay !== null) return null;
+    this.#largeUnderWay = this.#large.shift() ?? null;
+    return this.#largeUnderWay;
+  }
+
+  /** What `takeLarge` gave is written, or was held or put back. */
+  settleLarge(): void {
+    if (this.#largeUnderWay?.pauses !== undefined) this.#pausing -= 1;
+    this.#largeUnderWay = null;
+  }
+
   takeReturns(): ReturnedTask[] {
     return this.#returns.splice(0, mostResults);
   }
 
-  /** Removes and returns what was committed, whether it waits for `release` or not. */
-  takeCommitted(): OwnedResult[] {
-    const all = [...this.#held.results.splice(0), ...this.#results.splice(0)];
-    this.#pausing = 0;
+  /** Removes and returns what a crash of the server may have undone, whether it waits for `release` or not. */
+  takeDoubtful(): OwnedResult[] {
+    const all = [
+      ...this.#held.results.splice(0),
+      ...this.#results.splice(0),
+      ...this.#large.splice(0),
+    ];
+    this.#pausing = this.#largeUnderWay?.pauses === undefined ? 0 : 1;
     this.putBack(
-      all.filter(({ committed }) => !committed),
+      all.filter((result) => !mayBeUndone(result)),
       [],
     );
-    return all.filter(({ committed }) => committed);
+    return all.filter(mayBeUndone);
   }
 
   /** For what was not written since the connection went: first in the next statement. */
   putBack(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
-    this.#results = [...results, ...this.#results];
+    const large = results.filter((result) => result.large !== undefined);
+    this.#results = [...results.filter((result) => result.large === undefined), ...this.#results];
+    if (large.length > 0) this.#large = [...large, ...this.#large];
     this.#pausing += countPausing(results);
     this.#returns = [...returns, ...this.#returns];
   }
@@ -118,14 +147,35 @@ export class Outbox {
   }
 }
 
+/** Whether a crash of the server right after it may undo what it has done. */
+export function mayBeUndone({
+  committed,
+  unflushed,
+}: Pick<OwnedResult, "committed" | "unflushed">): boolean {
+  return committed || unflushed === true;
+}
+
 /** Each by its name: copying whole objects costs more than all the rest here. */
 function owned(
   result: Extract<RunResult, { outcome: "ended" }>,
   owner: string,
   pauses: number | undefined,
 ): OwnedResult {
-  const { outcome, session, id, start, stop, output, error, committed } = result;
-  return { outcome, session, id, start, stop, output, error, committed, owner, pauses };
+  const { outcome, session, id, start, stop, output, large, error, committed, unflushed } = result;
+  const own = {
+    outcome,
+    session,
+    id,
+    start,
+    stop,
+    output,
+    error,
+    committed,
+    unflushed,
+    owner,
+    pauses,
+  };
+  return large === undefined ? own : { ...own, large };
 }
 
 function countPausing(results: readonly OwnedResult[]): number {

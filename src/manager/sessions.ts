@@ -3,6 +3,7 @@ import type { Log } from "../shared/log.js";
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
 import type { Groups } from "./groups.js";
+import { mayBeUndone } from "./outbox.js";
 import { elapsedMs, type RunTimes } from "./runTimes.js";
 import type {
   AssignedRun,
@@ -365,7 +366,7 @@ export class Sessions {
   #result(session: Session, { owner }: BackendIdentity, result: RunResult): void {
     const held = this.#letGo(session, result.id);
     if (held === null) return;
-    if (session.distrusted && result.outcome === "ended" && result.committed) {
+    if (session.distrusted && result.outcome === "ended" && mayBeUndone(result)) {
       this.#events.lost({ id: held.id, hash: held.hash }, owner, false);
       return;
     }

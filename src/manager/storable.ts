@@ -11,12 +11,14 @@ const unstorable = new Set(["22021", "22P05"]);
  */
 export function storable(result: OwnedResult, error: unknown): OwnedResult | null {
   if (!(error instanceof Error) || !unstorable.has(sqlState(error) ?? "")) return null;
-  const { output, error: own } = result;
+  const { large, error: own, ...rest } = result;
+  const output = large === undefined ? rest.output : Buffer.from(large.buffer).toString();
   if ([output, own].every((text) => text === null || ascii(text) === text)) return null;
   const said = `ERROR:  result has characters that the database cannot store, all but plain ASCII became "?": ${error.message}`;
+  const stored = ascii(output ?? "");
   return {
-    ...result,
-    output: ascii(output ?? ""),
+    ...rest,
+    ...(large === undefined ? { output: stored } : { large: new Uint8Array(Buffer.from(stored)) }),
     error: ascii(own === null ? said : `${own}\n${said}`),
   };
 }

@@ -6,6 +6,7 @@ import { isPassing } from "./passing.js";
 import type { Pauses } from "./pauses.js";
 import type { RemotePids } from "./remotePids.js";
 import type { Claiming, Claimed } from "./claiming.js";
+import type { LargeResults } from "./largeResults.js";
 import type { Lookout } from "./lookout.js";
 import type { Sessions } from "./sessions.js";
 import type { Starts } from "./starts.js";
@@ -60,6 +61,7 @@ export class Turn {
   readonly #lookout: Lookout;
   readonly #claiming: Claiming;
   readonly #starts: Starts;
+  readonly #large: LargeResults | null;
   readonly #tracing: Tracing | null;
   /** Null when it has to be read anew. */
   #shape: Shape | null = null;
@@ -81,6 +83,7 @@ export class Turn {
     readonly lookout: Lookout;
     readonly claiming: Claiming;
     readonly starts: Starts;
+    readonly large?: LargeResults;
     readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
@@ -93,6 +96,7 @@ export class Turn {
     this.#lookout = options.lookout;
     this.#claiming = options.claiming;
     this.#starts = options.starts;
+    this.#large = options.large ?? null;
     this.#tracing = options.tracing ?? null;
     this.#log = options.log;
   }
@@ -102,9 +106,10 @@ export class Turn {
     return !this.#writing && this.#outbox.size === 0;
   }
 
-  /** Whether something waits for rows that somebody has locked. */
+  /** Whether something waits for rows that somebody has locked, or is being written beside the turns. */
   get waiting(): boolean {
-    return this.#claiming.passedOver.length > 0 || this.#outbox.held > 0 || this.#pauses.size > 0;
+    const { held, large } = this.#outbox;
+    return this.#claiming.passedOver.length > 0 || held > 0 || large > 0 || this.#pauses.size > 0;
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
@@ -140,6 +145,7 @@ export class Turn {
     const shape = (this.#shape ??= await readShape(client, this.#table));
     const pressed = this.#pressed;
     const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
+    this.#writeLarge();
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     const early = pressed && this.#mayClaimEarly(results, returns);
@@ -208,6 +214,7 @@ export class Turn {
    */
   async finish(client: Client): Promise<boolean> {
     const shape = (this.#shape ??= await readShape(client, this.#table));
+    this.#writeLarge();
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     this.#writing = true;
@@ -358,6 +365,13 @@ export class Turn {
       }
       for (const result of results) await this.#writeStorable(client, shape, result, error);
     }
+  }
+
+  #writeLarge(): void {
+    this.#large?.start(async (client, result) => {
+      const shape = (this.#shape ??= await readShape(client, this.#table));
+      await this.#write(client, shape, [result]);
+    });
   }
 
   async #writeStorable(

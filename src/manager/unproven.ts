@@ -19,7 +19,7 @@ export async function dropUnproven(
 ): Promise<void> {
   const owners = sessions.owners();
   if (owners.length > 0) sessions.distrust(await deadOwners(client, owners));
-  let doubtful = outbox.takeCommitted();
+  let doubtful = outbox.takeDoubtful();
   if (doubtful.length === 0) return;
   try {
     const sure = await proven(client, table, doubtful);

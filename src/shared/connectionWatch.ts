@@ -5,11 +5,11 @@ import { PgTaskError } from "./errors.js";
 import { ownerSql } from "./identity.js";
 
 /** How often it looks whether the connection says anything, in ms, and how much less often at rest. */
-const everyMs = 200;
-const lessOften = 10;
+const everyMs = 100;
+const lessOften = 20;
 /** How often it is asked, and at what distance, in ms, before a process that does nothing is cut off. */
 const questions = 5;
-const betweenMs = 75;
+const betweenMs = 40;
 /** How often it looks without an answer before it asks the server. */
 const patience = 2;
 /** A process that works is not asked for again sooner, in ms: at first, and after many times. */

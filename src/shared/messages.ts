@@ -164,6 +164,8 @@ export type ToExecutor =
    * `returned`.
    */
   | { readonly type: "recall"; readonly sessions: readonly number[] }
+  /** Every large output that was handed over is written. */
+  | { readonly type: "written" }
   /** Ends sessions, each once the runs dispatched to it have come out. */
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Ends sessions at once, in the middle of a run too: their server says nothing any more. */
@@ -193,10 +195,14 @@ export type RunResult =
       /** Null when the connection was lost between the end of the run and its clock being read. */
       readonly stop: string | null;
       readonly output: string | null;
+      /** The output as UTF-8 instead, where it is large. */
+      readonly large?: Uint8Array<ArrayBuffer>;
       /** Null when it ran without error. */
       readonly error: string | null;
       /** Its effect was committed while its row said that it runs: a stop that is there now came later. */
       readonly committed: boolean;
+      /** Its commit has waited for no flush, and no ledger will tell whether a crash of the server undid it. */
+      readonly unflushed?: boolean | undefined;
     }
   /** Not run, or cancelled on our own account and rolled back: back to PLAN. */
   | { readonly outcome: "returned"; readonly session: number; readonly id: string };
@@ -206,7 +212,10 @@ export type FromExecutor =
   | { readonly type: "hello"; readonly threadId: number }
   | { readonly type: "opened"; readonly session: number; readonly backend: BackendIdentity }
   | { readonly type: "unopened"; readonly session: number; readonly reason: ErrorReport }
-  /** Runs that came out; their sessions are reset and free for the next ones. */
+  /**
+   * Runs that came out; their sessions are reset and free for the next ones. One with a large output
+   * comes by itself, and the next such of this thread when `written` has answered.
+   */
   | { readonly type: "results"; readonly results: readonly RunResult[] }
   /**
    * Please cancel what this session's backend runs, and answer `cancelled`. Comes again for as long

@@ -4,7 +4,7 @@ import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { waitForRow } from "../support/waitFor.js";
 
-const limit = 16 << 20;
+const limit = 64 << 20;
 const database = await createDatabase();
 const large = await ClaimedRuns.of(database, undefined, limit);
 const small = await ClaimedRuns.of(database, undefined, 1000);
@@ -28,25 +28,56 @@ test("output far beyond the limit: the server is kept from the end until it is c
     })();
   };
   const { error, output, proofs, effects } = await large.run(putsOut("far", 200 << 20));
-  assert.match(error ?? "", /^ERROR: {2}output exceeds 16777216 bytes\nSTATEMENT: {2}INSERT/);
+  assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes\nSTATEMENT: {2}INSERT/);
   assert.ok((output?.length ?? 0) > limit - 2048);
   assert.deepEqual([proofs, effects], [0, []]);
 });
 
-test("output that is too large by less than what the way to us holds: the row says that its effect stays", async () => {
+test("output that is too large by little, in rows or in one value, leaves no effect", async () => {
+  const { driver } = large;
+  driver.onCancel = (session, id) => void driver.cancel(session, id);
+  const value = `INSERT INTO effect VALUES ('value'); SELECT repeat('x', ${10 << 20}); SELECT repeat('x', ${limit - (9 << 20)})`;
+  for (const input of [putsOut("close", limit + 4096), value]) {
+    const { error, committed, proofs, effects } = await large.run(input);
+    assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes\nSTATEMENT/);
+    assert.deepEqual([committed, proofs, effects], [false, 0, []]);
+  }
+});
+
+test("output that comes near the limit, and whose cancel comes after its commit, is whole", async () => {
   const { driver } = large;
   driver.onCancel = (session, id) => {
     void (async () => {
-      await waitForRow(admin, "SELECT FROM effect WHERE what = 'close'");
+      await waitForRow(admin, "SELECT FROM effect WHERE what = 'near'");
       await driver.cancel(session, id);
     })();
   };
-  const { error, committed, proofs, effects } = await large.run(putsOut("close", limit + 4096));
-  assert.match(
-    error ?? "",
-    /^ERROR: {2}output exceeds 16777216 bytes\nDETAIL: {2}Its effect had been committed by then\.\nSTATEMENT/,
+  const bytes = limit - (47 << 20);
+  const { error, output, committed, proofs, effects } = await large.run(putsOut("near", bytes));
+  assert.deepEqual([error, committed, proofs, effects], [null, true, 1, ["near"]]);
+  assert.equal(output?.length, "INSERT 0 1\n".length + bytes - 1);
+  await admin.query("TRUNCATE effect");
+});
+
+test("output that comes near the limit, and whose cancel comes before its end, is run again with one effect", async () => {
+  const { driver } = large;
+  let cancels = 0;
+  await admin.query("SELECT pg_advisory_lock(7)");
+  driver.onCancel = (session, id) => {
+    cancels += 1;
+    void (async () => {
+      await driver.blocked(session, "advisory");
+      await driver.cancel(session, id);
+      await admin.query("SELECT pg_advisory_unlock(7)");
+    })();
+  };
+  const bytes = limit - (47 << 20);
+  const { error, output, committed, proofs, effects } = await large.run(
+    `${putsOut("again", bytes)}; SELECT pg_advisory_xact_lock_shared(7)`,
   );
-  assert.deepEqual([committed, proofs, effects], [true, 1, ["close"]]);
+  assert.deepEqual([error, committed, proofs, effects], [null, true, 1, ["again"]]);
+  assert.equal(output?.length, "INSERT 0 1\n".length + bytes);
+  assert.equal(cancels, 1);
   await admin.query("TRUNCATE effect");
 });
 

@@ -303,7 +303,7 @@ test("a run that fails of itself in spite of an abort has ended with its error",
   await driver.running(1, "pg_advisory_lock");
   driver.executor.abort();
   await admin.query("SELECT pg_advisory_unlock(8)");
-  await driver.idle(1, "COMMIT");
+  await driver.failed(1);
   await driver.cancel(1, run.id);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");

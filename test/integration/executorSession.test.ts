@@ -196,7 +196,7 @@ test("orders about sessions and runs that are not there change nothing", async (
 test("a stop ends every session: idle ones are closed, a busy one is lost, what waits comes back", async () => {
   const driver = create();
   await Promise.all([driver.open(1), driver.open(2)]);
-  const waiting = driver.make(2, "SELECT 1");
+  const waiting = driver.make(2, "DO $$ BEGIN END $$");
   driver.executor.dispatch([driver.make(2, "SELECT pg_sleep(600)"), waiting]);
   await driver.running(2, "pg_sleep");
   driver.executor.open([3], "group");

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { before, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { connectTo } from "../support/connectTo.js";
 import { createDatabase } from "../support/database.js";
 import { Pm2 } from "../support/pm2.js";
 import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
@@ -75,6 +76,37 @@ it(
        (SELECT start - lag(start) OVER (ORDER BY start) AS pause FROM task WHERE input ~ 'effect') AS t`,
     );
     context.diagnostic(`${inserted} tasks, the longest pause between two was ${longest.ms} ms`);
+  },
+);
+
+it(
+  "lets a task that takes long end where it runs while a reload replaces both, and others run meanwhile",
+  limit,
+  async () => {
+    const leader = await pidThatSaid("ready");
+    const gate = await connectTo(database.url);
+    await gate.query("SELECT pg_advisory_lock(1)");
+    const effect = "INSERT INTO effect VALUES (-1)";
+    const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
+    const started = await waitForState(client, id, "WORK");
+    const reload = pm2.do("reload", "pg-task");
+    while ((await pidThatSaid("ready")) === leader) await pause(50);
+    const behind = await insertTask(client, "SELECT 'behind'");
+    for (const group of ["new", "other"]) {
+      await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
+    }
+    // Its group has no room for another one as long as it runs.
+    await waitForState(client, behind, "PLAN");
+    const meanwhile = await waitForState(client, id, "WORK");
+    assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);
+    await gate.end();
+    const row = await waitForState(client, id, "DONE");
+    assert.deepEqual([row.pid, row.crash], [started.pid, 0]);
+    await waitForState(client, behind, "DONE");
+    await reload;
+    const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
+    assert.equal(rows.length, 1);
+    assert.equal((await linesOf(leader)).at(-1), "stopped");
   },
 );
 

@@ -3,7 +3,6 @@ import { Outbox } from "../../src/manager/outbox.js";
 import { takenAt } from "../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../src/manager/table.js";
 import { dropUnproven } from "../../src/manager/unproven.js";
-import type { RunResult } from "../../src/shared/messages.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { openManager } from "../support/taskTables.js";
@@ -23,8 +22,8 @@ async function taken(): Promise<string> {
   return rows[0]?.id ?? "";
 }
 
-const ended = (id: string, committed: boolean): RunResult => ({
-  outcome: "ended",
+const ended = (id: string, committed: boolean) => ({
+  outcome: "ended" as const,
   session: 1,
   id,
   start: "2001-01-01T00:00:00.000000Z",
@@ -35,13 +34,8 @@ const ended = (id: string, committed: boolean): RunResult => ({
 });
 
 test("after a lost connection what says to be committed is kept only when a ledger proves it, held or not", async () => {
-  const [provenOne, unproven, heldProven, heldUnproven, nothingWritten] = await Promise.all([
-    taken(),
-    taken(),
-    taken(),
-    taken(),
-    taken(),
-  ]);
+  const [provenOne, unproven, heldProven, heldUnproven, nothingWritten, notAtomic] =
+    await Promise.all([taken(), taken(), taken(), taken(), taken(), taken()]);
   for (const [ledger, id] of [
     [1, provenOne],
     [2, heldProven],
@@ -64,6 +58,7 @@ test("after a lost connection what says to be committed is kept only when a ledg
   outbox.hold(outbox.takeResults(), []);
   for (const id of [provenOne, unproven]) outbox.add(ended(id, true), gone);
   outbox.add(ended(nothingWritten, false), gone);
+  outbox.add({ ...ended(notAtomic, false), unflushed: true }, gone);
   const { rows } = await user.query<{ owner: string }>(
     `SELECT pg_backend_pid() || ' ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US') AS owner
      FROM pg_stat_activity WHERE pid = pg_backend_pid()`,

@@ -33,6 +33,8 @@ export class ExecutorDriver {
   readonly lines: string[] = [];
   /** Answers a request to cancel; replace it to answer otherwise. */
   onCancel: (session: number, id: string) => void = (session, id) => void this.cancel(session, id);
+  /** Whether it says of large outputs by itself that they are written. */
+  readonly writesAtOnce: boolean = true;
   readonly #admin: Client;
   readonly #backends = new Map<number, BackendIdentity>();
   readonly #watchers = new Set<() => void>();
@@ -104,6 +106,18 @@ export class ExecutorDriver {
     return this.messages.flatMap((message) => (message.type === "results" ? message.results : []));
   }
 
+  /** Says that large outputs are written, and keeps them as text. */
+  #unpack(message: FromExecutor): FromExecutor {
+    if (message.type !== "results") return message;
+    const results = message.results.map((result): RunResult => {
+      if (result.outcome === "returned" || result.large === undefined) return result;
+      if (this.writesAtOnce) setImmediate(() => this.executor.written());
+      const { large, ...rest } = result;
+      return { ...rest, output: Buffer.from(large).toString() };
+    });
+    return { ...message, results };
+  }
+
   /** The first message of this type that fits, when it has come. */
   async heard<T extends FromExecutor["type"]>(
     type: T,
@@ -122,6 +136,11 @@ export class ExecutorDriver {
   /** Resolves when a session's backend waits, and the last query it had contains this text. */
   async idle(session: number, text: string): Promise<void> {
     await this.#state(session, "idle", text);
+  }
+
+  /** Resolves when a session's backend has nothing to do in a transaction that has failed. */
+  async failed(session: number): Promise<void> {
+    await this.#state(session, "idle in transaction (aborted)", "");
   }
 
   /** Resolves when a session's backend waits for a lock in a query that contains this text. */
@@ -154,7 +173,7 @@ export class ExecutorDriver {
   }
 
   #receive(message: FromExecutor): void {
-    this.messages.push(message);
+    this.messages.push(this.#unpack(message));
     if (message.type === "opened") this.#backends.set(message.session, message.backend);
     if (message.type === "cancel") this.onCancel(message.session, message.id);
     for (const watcher of this.#watchers) watcher();

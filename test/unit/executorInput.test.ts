@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beginsTransaction, isPlain, isSingle } from "../../src/executor/inputWords.js";
+import { beginsTransaction, isPlain, isSingle, needsBlock } from "../../src/executor/inputWords.js";
 
 test("an input that begins its transaction itself is known by its first words", () => {
   for (const input of [
@@ -61,5 +61,14 @@ test("an input is single when the extended protocol answers it as the simple one
     "DECLARE c CURSOR FOR SELECT 1",
   ]) {
     assert.equal(isSingle(input), false, input);
+  }
+});
+
+test("what does nothing or fails outside of a transaction block is known by its words", () => {
+  for (const input of ["LOCK TABLE t", "SET local work_mem = '7MB'", "savepoint s"]) {
+    assert.equal(needsBlock(input), true, input);
+  }
+  for (const input of ["SELECT 1", "INSERT INTO locks SELECT locality FROM savepoints"]) {
+    assert.equal(needsBlock(input), false, input);
   }
 });

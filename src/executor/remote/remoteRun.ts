@@ -8,7 +8,13 @@ import { messageLimit } from "../connection.js";
 import { formatError } from "../error.js";
 import { startTimer } from "../longTimer.js";
 import { runAlone } from "../lane.js";
-import { cancelMessage, Execution, timeoutMessage, type RunOutcome } from "../run.js";
+import {
+  cancelMessage,
+  Execution,
+  timeoutMessage,
+  type OutgoingResult,
+  type RunOutcome,
+} from "../run.js";
 import { applicationName, resetSql, SettingsText, stopSql, type TaskTable } from "../sessionSql.js";
 import { firstError, lastValue, type Wire } from "../wire.js";
 import { connectRemote, type RemoteConnection } from "./connect.js";
@@ -105,7 +111,7 @@ export class RemoteExecution {
     else this.#execution?.abort();
   }
 
-  async #attempt(begun: number): Promise<RunResult> {
+  async #attempt(begun: number): Promise<OutgoingResult> {
     const { timeoutMs } = this.#run;
     const stopTimer =
       timeoutMs > 0 ? startTimer(timeoutMs, () => this.#end("timeout")) : (): void => {};
@@ -152,7 +158,7 @@ export class RemoteExecution {
     target: RemoteTarget,
     connection: RemoteConnection,
     timeoutMs: number,
-  ): Promise<RunResult> {
+  ): Promise<OutgoingResult> {
     const { schema, table, outputLimit, runsIn } = this.#place;
     const { wire } = connection;
     const execution: Execution = new Execution(
@@ -182,6 +188,7 @@ export class RemoteExecution {
       return await this.#lost(target, connection, execution, error);
     } finally {
       this.#execution = null;
+      execution.drop();
       await wire.close();
     }
   }
@@ -278,7 +285,7 @@ export class RemoteExecution {
   }
 
   /** The run is over and how it came out is known: what fails now costs the session, not the result. */
-  async #finish(start: string, result: RunResult): Promise<RunOutcome> {
+  async #finish(start: string, result: OutgoingResult): Promise<RunOutcome> {
     const { wire } = this.#place.home;
     const run = { ...this.#run, timeoutMs: 0 };
     let stop: string | null = null;

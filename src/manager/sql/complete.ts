@@ -1,4 +1,5 @@
 import type { Client } from "../../shared/database.js";
+import { PgTaskError } from "../../shared/errors.js";
 import type { RunResult } from "../../shared/messages.js";
 import { shapeHolds, type Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
@@ -20,6 +21,7 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
  * it, PLAN offers the task again. A STOP that came after the effect was committed was too late for
  * this run: it is DONE, but does not repeat.
  *
+ * @param results one with a large output has to come alone.
  * @param traced whether the states that were written are wanted.
  */
 export async function complete(
@@ -42,7 +44,7 @@ export async function complete(
       results.map((result) => result.owner),
       results.map((result) => result.start),
       results.map((result) => result.stop),
-      results.map((result) => result.output),
+      outputsOf(results),
       results.map((result) => result.error),
       results.map((result) => result.committed),
     ],
@@ -56,6 +58,22 @@ export async function complete(
     states: new Map(rows.flatMap(({ id, state }) => (state === null ? [] : [[String(id), state]]))),
   };
 }
+
+/** A large output is sent as it is, as an array of one in binary format: making text of it would take its size again and again. */
+function outputsOf(results: readonly OwnedResult[]): (string | null)[] | Buffer {
+  const [first] = results;
+  if (first?.large === undefined) return results.map((result) => result.output);
+  if (results.length > 1) throw new PgTaskError("INTERNAL", "a large output was not alone");
+  const { large } = first;
+  const array = Buffer.allocUnsafe(arrayHeader.length + 4 + large.length);
+  arrayHeader.copy(array);
+  array.writeUInt32BE(large.length, arrayHeader.length);
+  array.set(large, arrayHeader.length + 4);
+  return array;
+}
+
+/** One dimension, no nulls, of type text, one element, the first of which is number 1. */
+const arrayHeader = Buffer.from(Uint32Array.of(1, 0, 25, 1, 1).buffer).swap32();
 
 export interface Completion {
   /** Ids of tasks that are still ours and could not be written now, since somebody has their row locked. */
