@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { pause } from "../shared/backoff.js";
-import { readGroups } from "../tasks/groups.js";
+import { briefly, readGroups } from "../tasks/groups.js";
 import { listTasks } from "../tasks/listTasks.js";
 import { groupColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
@@ -94,12 +94,18 @@ function title(terminal: Terminal, { target, schema, table: name }: Entry): stri
 async function frame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
   const { client, table: names, entry } = opened;
   const status = await askTable(opened, newestRows);
-  const { groups } = await readGroups(client, names, { limit: mostGroups, ended: false });
+  const found = await readGroups(client, names, {
+    limit: mostGroups,
+    ended: false,
+    effort: briefly,
+  });
   const head = [
     title(terminal, entry),
     ...tableLines(status).map((line) => cut(printableLine(line), terminal.columns)),
     "",
-    ...(groups.length === 0 ? [] : [...table(terminal, groupColumns, groups), ""]),
+    ...(found.groups.length === 0
+      ? []
+      : [...table(terminal, groupColumns(found), found.groups), ""]),
   ];
   const room = Math.max(1, terminal.rows - head.length - 1);
   const { tasks } = await listTasks(client, names, {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { ClusterView } from "../shared/cluster.js";
-import { readGroups } from "../tasks/groups.js";
+import { briefly, readGroups } from "../tasks/groups.js";
 import { route, type Route } from "./route.js";
 import {
   changedTaskSchema,
@@ -84,7 +84,7 @@ export function apiRoutes(parts: {
       handle: async ({ parameters }) => {
         const { connections, table } = tables.byId(parameters.table);
         return await connections.read((client) =>
-          readGroups(client, table, { limit: mostGroups, ended: true }),
+          readGroups(client, table, { limit: mostGroups, ended: true, effort: briefly }),
         );
       },
     }),

@@ -142,7 +142,9 @@ export const groupsSchema = model(
   "Groups",
   z.object({
     groups: z.array(groupSchema),
-    complete: z.boolean().meta({ description: "whether all that waits was looked at" }),
+    complete: z.boolean().meta({
+      description: "whether all that waits was looked at; else waiting and due are estimates",
+    }),
     newest: z.int().meta({ description: "how many of the newest rows were looked at" }),
     newestComplete: z.boolean().meta({ description: "whether those are all rows" }),
   }),
