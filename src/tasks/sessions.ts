@@ -1,8 +1,12 @@
 import type { TaskTable } from "../manager/table.js";
+import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
 
 /** Longest application_name that the server shows, in bytes. */
 const longestName = 63;
+
+/** Where an entry's table is. */
+export type PlacedEntry = Pick<Entry, "target" | "schema" | "table">;
 
 /** A table's executor sessions, by their names: no row is looked at. */
 export interface Sessions {
@@ -64,17 +68,29 @@ async function shown(client: Client, names: readonly string[]): Promise<string[]
   return rows.map(({ name }) => name.slice(0, longestName));
 }
 
-/**
- * How many executor sessions run something, of all tables and databases of the server, as far as it shows them.
- *
- * @param address where the processes are that have them, as the server sees it; null for a Unix socket
- */
-export async function countAllRunning(client: Client, address: string | null): Promise<number> {
+/** How many executor sessions run something for these entries, which may be in any database of the server. */
+export async function countAllRunning(
+  client: Client,
+  entries: readonly PlacedEntry[],
+): Promise<number> {
+  const names = await shown(
+    client,
+    entries.flatMap(({ schema, table }) => {
+      const name = `pg_task ${schema} ${table}`;
+      return [name, `${name} `];
+    }),
+  );
   const { rows } = await client.query<{ running: number }>(
-    `SELECT count(*)::float8 AS running FROM pg_catalog.pg_stat_activity
-     WHERE application_name LIKE 'pg\\_task %' AND application_name <> 'pg_task web' AND state <> 'idle'
-       AND host(client_addr) IS NOT DISTINCT FROM $1`,
-    [address],
+    `SELECT count(*)::float8 AS running FROM pg_catalog.pg_stat_activity AS a
+     WHERE EXISTS (
+       SELECT FROM unnest($1::text[], $2::text[], $3::text[]) AS t(database, idle, prefix)
+       WHERE a.datname = t.database AND a.application_name <> t.idle AND starts_with(a.application_name, t.prefix)
+     )`,
+    [
+      entries.map(({ target }) => target.database),
+      names.filter((_, place) => place % 2 === 0),
+      names.filter((_, place) => place % 2 === 1),
+    ],
   );
   return rows[0]?.running ?? 0;
 }

@@ -111,6 +111,7 @@ export function apiRoutes(parts: {
         const { connections, table, entry } = tables.byId(tableId);
         const around = {
           entry,
+          entries: tables.all.map((each) => each.entry),
           mostSessions: parts.mostSessions(),
           // A leader somewhere else is none that this process knows of.
           leads: async () => (cluster.role === "leader" ? true : null),

@@ -250,10 +250,10 @@ test("groups of which more waits than is looked at are estimated, and counted wh
     assert.ok(Math.abs(waiting - 10_000) < 3_000, `${waiting} wait in ${group}`);
     assert.ok(Math.abs(due - 6_667) < 2_500, `${due} are due in ${group}`);
   }
-  const all = await readWith(1_000_000);
-  assert.equal(all.complete, true);
+  const counted = await readWith(1_000_000);
+  assert.equal(counted.complete, true);
   assert.deepEqual(
-    all.groups.map(({ waiting }) => waiting),
+    counted.groups.map(({ waiting }) => waiting),
     [10_000, 10_000, 10_000, 10_000],
   );
 });

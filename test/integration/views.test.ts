@@ -42,6 +42,19 @@ async function rowsOf(sql: string, on: Client = client): Promise<unknown[]> {
   return (await on.query(sql)).rows;
 }
 
+/** Sessions called as those that run a task of the group are, until they are ended. */
+async function sessionsOf(
+  schema: string,
+  ...groupNames: readonly string[]
+): Promise<() => Promise<void>> {
+  const sessions = await Promise.all(
+    groupNames.map((group) =>
+      connect(target, { applicationName: `pg_task ${schema} task ${group}` }),
+    ),
+  );
+  return async () => void (await Promise.all(sessions.map((session) => session.end())));
+}
+
 describe("task_stats", () => {
   test("tells each hour's runs and how long they took", async () => {
     await ensure(target, { schema: "stats" });
@@ -108,19 +121,6 @@ describe("task_errors", () => {
 describe("task_groups", () => {
   const groups = `SELECT "group", running, waiting, due, to_char(oldest AT TIME ZONE 'UTC', 'YYYY') AS oldest, paused
     FROM groups.task_groups ORDER BY "group"`;
-
-  /** Sessions called as those that run a task of the group are, until the end of the test. */
-  async function sessionsOf(
-    schema: string,
-    ...groupNames: readonly string[]
-  ): Promise<() => Promise<void>> {
-    const sessions = await Promise.all(
-      groupNames.map((group) =>
-        connect(target, { applicationName: `pg_task ${schema} task ${group}` }),
-      ),
-    );
-    return async () => void (await Promise.all(sessions.map((session) => session.end())));
-  }
 
   test("tells what runs, waits and is paused in each group, and of no other", async () => {
     await ensure(target, { schema: "groups" });
