@@ -4,7 +4,7 @@ import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
 import { readPauses } from "./pauses.js";
 import { readConnections, readManager } from "./processes.js";
-import { countAllRunning, type PlacedEntry } from "./sessions.js";
+import { countSessions, entriesOn, type PlacedEntry } from "./sessions.js";
 import { readRowLock, readSituation } from "./situation.js";
 import { whyNot, type Reason } from "./whyNot.js";
 
@@ -44,15 +44,10 @@ export async function explainPlan(
     leader: manager === null ? await around.leads() : true,
     mostRuns: await mostRuns(client, around.entry),
     mostSessions: around.mostSessions,
-    allRun: await countAllRunning(client, onServerOf(around.entry, around.entries)),
+    allRun: (await countSessions(client, entriesOn(around.entry.target, around.entries))).running,
     room: most - leftToOthers - taken,
   });
 }
-
-const onServerOf = (
-  { target: { host, port } }: Pick<Entry, "target">,
-  entries: readonly PlacedEntry[],
-): PlacedEntry[] => entries.filter(({ target }) => target.host === host && target.port === port);
 
 /** As the table's manager goes by it: the entry, its role or database, the file. */
 async function mostRuns(

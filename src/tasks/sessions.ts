@@ -8,6 +8,12 @@ const longestName = 63;
 /** Where an entry's table is. */
 export type PlacedEntry = Pick<Entry, "target" | "schema" | "table">;
 
+/** Those on the same server. */
+export const entriesOn = (
+  { host, port }: Entry["target"],
+  entries: readonly PlacedEntry[],
+): PlacedEntry[] => entries.filter(({ target }) => target.host === host && target.port === port);
+
 /** A table's executor sessions, by their names: no row is looked at. */
 export interface Sessions {
   readonly sessions: number;
@@ -68,11 +74,14 @@ async function shown(client: Client, names: readonly string[]): Promise<string[]
   return rows.map(({ name }) => name.slice(0, longestName));
 }
 
-/** How many executor sessions run something for these entries, which may be in any database of the server. */
-export async function countAllRunning(
+/**
+ * How many executor sessions there are for these entries, which may be in any database of the server, and
+ * how many of them run something.
+ */
+export async function countSessions(
   client: Client,
   entries: readonly PlacedEntry[],
-): Promise<number> {
+): Promise<{ readonly sessions: number; readonly running: number }> {
   const names = await shown(
     client,
     entries.flatMap(({ schema, table }) => {
@@ -80,17 +89,18 @@ export async function countAllRunning(
       return [name, `${name} `];
     }),
   );
-  const { rows } = await client.query<{ running: number }>(
-    `SELECT count(*)::float8 AS running FROM pg_catalog.pg_stat_activity AS a
-     WHERE EXISTS (
-       SELECT FROM unnest($1::text[], $2::text[], $3::text[]) AS t(database, idle, prefix)
-       WHERE a.datname = t.database AND a.application_name <> t.idle AND starts_with(a.application_name, t.prefix)
-     )`,
+  const { rows } = await client.query<{ sessions: number; running: number }>(
+    `SELECT count(*)::float8 AS sessions, (count(*) FILTER (WHERE running))::float8 AS running FROM (
+       SELECT bool_and(a.application_name <> t.idle) AS running FROM pg_catalog.pg_stat_activity AS a
+       JOIN unnest($1::text[], $2::text[], $3::text[]) AS t(database, idle, prefix) ON a.datname = t.database
+         AND (a.application_name = t.idle OR starts_with(a.application_name, t.prefix))
+       GROUP BY a.pid
+     ) AS s`,
     [
       entries.map(({ target }) => target.database),
       names.filter((_, place) => place % 2 === 0),
       names.filter((_, place) => place % 2 === 1),
     ],
   );
-  return rows[0]?.running ?? 0;
+  return rows[0] ?? { sessions: 0, running: 0 };
 }
