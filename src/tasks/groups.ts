@@ -45,11 +45,13 @@ export interface GroupsEffort {
   readonly rows: number;
   /** Where more waits, pages of the table, taken at random: their rows stand for all. */
   readonly pages: number;
+  /** There, due rows of each group that is told: one with fewer is counted. */
+  readonly each: number;
 }
 
 /** For an answer that is asked for again and again, and for one that somebody waits for. */
-export const briefly: GroupsEffort = { rows: 5_000, pages: 2_500 };
-export const thoroughly: GroupsEffort = { rows: 50_000, pages: 10_000 };
+export const briefly: GroupsEffort = { rows: 5_000, pages: 2_500, each: 150 };
+export const thoroughly: GroupsEffort = { rows: 20_000, pages: 10_000, each: 1_000 };
 
 /** The newest rows that are looked at. */
 const mostNewest = 5_000;
@@ -60,6 +62,9 @@ type Counted = Omit<Group, "running">;
 
 /** `named`: it is paused itself. */
 type Row = Counted & { readonly named: boolean };
+
+/** `hashes`: those of its rows in a sample, one for each remote; null where there is none. */
+type Found = Row & { readonly hashes: readonly number[] | null };
 
 /**
  * Costs the same in a table of any size.
@@ -78,7 +83,7 @@ export async function readGroups(
   const { qualified, pauses } = table;
   const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
   const { rows } = await client.query<{
-    groups: Row[];
+    groups: Found[];
     ready: number;
     later: number;
     newest: number;
@@ -94,7 +99,7 @@ export async function readGroups(
      ), sampled AS MATERIALIZED (
        SELECT t."group"::text AS "group", round(count(*) * (100 / $1::float8)) AS waiting,
          round(count(*) FILTER (WHERE t.plan::timestamptz <= clock_timestamp()) * (100 / $1::float8)) AS due,
-         min(t.plan::timestamptz) AS oldest
+         min(t.plan::timestamptz) AS oldest, array_agg(DISTINCT t.hash) AS hashes
        FROM ${qualified} AS t TABLESAMPLE SYSTEM ($1::float8)
        WHERE t.ready IS NOT NULL AND (SELECT ready >= ${effort.rows} OR later >= ${effort.rows} FROM seen)
        GROUP BY 1
@@ -119,13 +124,15 @@ export async function readGroups(
            CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${milliseconds("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = c."group") AS paused,
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = c."group") AS named,
+           (SELECT s.hashes FROM sampled AS s WHERE s."group" = c."group") AS hashes,
            c.done::float8 AS done, c.failed::float8 AS failed, c.other::float8 AS other
          FROM counted AS c ORDER BY c.due DESC, c.waiting DESC, c.failed DESC, c.done DESC, c."group" LIMIT ${mostGroups}
        ) AS g), '[]') AS groups`,
     [percent],
   );
   const { groups, ready, later, newest } = rows[0] ?? { groups: [], ready: 0, later: 0, newest: 0 };
-  const all = await withRunning(client, table, groups);
+  const sure = await countSmall(client, table, groups, { groups: limit, rows: effort.each });
+  const all = await withRunning(client, table, sure);
   return {
     groups: all
       .filter(({ group, named }) => ended || named || group.running + group.waiting > 0)
@@ -136,6 +143,41 @@ export async function readGroups(
     newest,
     newestComplete: newest < mostNewest,
   };
+}
+
+/**
+ * Counts what is due of the first groups where a sample told it, each as far as `most.rows`: what few rows
+ * of a sample say is rough, and those of which it had too many by chance stand first.
+ */
+async function countSmall(
+  client: Client,
+  { qualified }: TaskTable,
+  found: readonly Found[],
+  most: { readonly groups: number; readonly rows: number },
+): Promise<Row[]> {
+  const asked = found
+    .slice(0, most.groups)
+    .flatMap(({ hashes, group }) => (hashes ?? []).map((hash) => ({ hash, group })));
+  const { rows } = await client.query<{ group: string; due: number }>(
+    `SELECT a."group", sum(n.due)::float8 AS due
+     FROM unnest($1::int[], $2::text[]) AS a(hash, "group"), LATERAL (
+       SELECT count(*) AS due FROM (
+         SELECT FROM ${qualified} AS t WHERE ${isDue} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrder} LIMIT ${most.rows}
+       ) AS d
+     ) AS n GROUP BY a."group"`,
+    [asked.map(({ hash }) => hash), asked.map(({ group }) => group)],
+  );
+  const counted = new Map(rows.map(({ group, due }) => [group, due]));
+  const sure = found.map(({ hashes, ...row }): Row => {
+    const due = hashes === null ? undefined : counted.get(row.group);
+    if (due === undefined || due >= most.rows) return row;
+    return { ...row, due, waiting: Math.max(due, row.waiting - row.due + due) };
+  });
+  const byDue = sure
+    .slice(0, most.groups)
+    .toSorted((a, b) => b.due - a.due || b.waiting - a.waiting);
+  // The others have only not been found to have less than the sample says.
+  return [...byDue, ...sure.slice(most.groups)];
 }
 
 /** Sessions tell the name of the group that they run a task of. */

@@ -242,7 +242,11 @@ test("groups of which more waits than is looked at are estimated, and counted wh
        CASE WHEN i <= 40000 THEN 'PLAN' ELSE 'DONE' END::crowd.state, 'group ' || i % 4 FROM generate_series(1, 80000) AS i`,
   );
   const readWith = async (pages: number): Promise<Groups> =>
-    await readGroups(client, table, { limit: 50, ended: false, effort: { rows: 5_000, pages } });
+    await readGroups(client, table, {
+      limit: 50,
+      ended: false,
+      effort: { rows: 5_000, pages, each: 100 },
+    });
   const few = await readWith(500);
   assert.equal(few.complete, false);
   assert.deepEqual(few.groups.map(({ group }) => group).toSorted(), range(4));
@@ -256,6 +260,23 @@ test("groups of which more waits than is looked at are estimated, and counted wh
     counted.groups.map(({ waiting }) => waiting),
     [10_000, 10_000, 10_000, 10_000],
   );
+});
+
+test("of many small groups of which a sample has some by chance, those that are told are counted", async () => {
+  const table = await ensure(database.target, { schema: "many" });
+  await client.query(
+    `INSERT INTO many.task (input, plan, "group", remote)
+     SELECT '', now() - interval '1 hour', 'group ' || i % 1000, CASE WHEN i % 2000 < 500 THEN 'host=' || i % 3 END
+     FROM generate_series(1, 40000) AS i`,
+  );
+  const effort = { rows: 5_000, pages: 100, each: 100 };
+  const { groups, complete } = await readGroups(client, table, { limit: 20, ended: false, effort });
+  assert.equal(complete, false);
+  assert.equal(groups.length, 20);
+  for (const { group, due, waiting } of groups) {
+    assert.ok(due <= 40, `${due} are due in ${group}`);
+    assert.equal(waiting, due);
+  }
 });
 
 const range = (count: number): string[] =>

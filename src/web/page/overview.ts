@@ -2,7 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
-import { count, duration, moment, number, rate } from "./format.js";
+import { count, countOrFew, duration, moment, number, rate } from "./format.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
@@ -146,7 +146,7 @@ function States({ id, summary }: { id: string; summary: Summary }): VNode {
         (state) =>
           html`<li key=${state}>
             <a href=${`/tables/${id}/tasks?state=${state}`}>
-              <span class=${`state s-${state}`}>${state}</span> ${count(summary.states[state])}
+              <span class=${`state s-${state}`}>${state}</span> ${countOrFew(summary.states[state])}
             </a>
           </li>`,
       )}
