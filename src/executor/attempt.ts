@@ -56,8 +56,14 @@ export abstract class Attempt {
     this.events = options.events;
   }
 
-  /** @param chained whether another will be sent right behind it; only for whole ones */
-  abstract send(chained: boolean): void;
+  /**
+   * @param previous the one right before it on the wire, when that has been left open.
+   * @param open whether its end is left to another right behind it, or to `close`; only for whole ones.
+   */
+  abstract send(previous: Attempt | null, open: boolean): void;
+
+  /** Ends one that was left open. */
+  close(): void {}
 
   /** Whether the input was run, in the transaction and under the settings that are its own. */
   get ran(): boolean {

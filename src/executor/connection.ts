@@ -128,7 +128,7 @@ export class Connector {
     const { reset } = this.#parameters;
     const queries = [
       new SettingsText(this.#parameters).sql(trial),
-      `SELECT ${reset}()`,
+      `SELECT ${reset}(NULL)`,
       ...resetSql(trial),
     ];
     const answers = await Promise.all(queries.map((text) => wire.ask(text)));

@@ -9,8 +9,18 @@ const startsTransaction = /^(?:BEGIN|START\s+TRANSACTION)\b/i;
 const special =
   /\b(?:abort|begin|call|cluster|commit|concurrently|copy|database|discard|do|end|prepare|reindex|rollback|start|subscription|system|tablespace|transaction|vacuum)\b|\btransaction_/i;
 
-/** What may keep the end of a transaction from being entered as it usually is: another role, limits. */
-const restricting = /\b(?:authorization|role|session_authorization|set_config)\b|_timeout\b/i;
+/**
+ * What may keep the end of a transaction from being entered as it usually is: another role, limits; or
+ * the next one from beginning right behind it.
+ */
+const restricting =
+  /\b(?:authorization|listen|role|session_authorization|set_config)\b|_timeout\b/i;
+
+/**
+ * What the extended protocol refuses, several statements, or answers otherwise: parameters, a look at
+ * the cursors, of which its own are some. In a comment or a string it costs only time.
+ */
+const simpleOnly = /;(?!\s*$)|\$\d|cursor/i;
 
 /** Inputs up to this are searched, in characters. */
 const longest = 1 << 16;
@@ -26,6 +36,11 @@ export function beginsTransaction(input: string): boolean {
  */
 export function isPlain(input: string): boolean {
   return input.length <= longest && !special.test(input) && !restricting.test(input);
+}
+
+/** Whether it is one statement at most, and the same in the extended protocol as in the simple one. */
+export function isSingle(input: string): boolean {
+  return !simpleOnly.test(input);
 }
 
 function afterComments(input: string): string {

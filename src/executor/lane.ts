@@ -46,8 +46,8 @@ export class Lane {
   /** Came back, and wait until the session has been mended. */
   #held: Execution[] = [];
   #mending: Promise<void> | null = null;
-  /** Whether the last on the wire ends with a guard. */
-  #guarded = false;
+  /** Whether the last on the wire was left open for the next. */
+  #open = false;
   #filling = false;
   /** How long runs take of late, one behind the other, in ms. */
   #paceMs = wireMs;
@@ -63,6 +63,16 @@ export class Lane {
     return this.#onWire.length === 0 && this.#held.length === 0 && this.#mending === null;
   }
 
+  /**
+   * For about how long what is on the wire will keep the server busy, in ms; Infinity when something is
+   * under way that takes long anyway.
+   */
+  get suppliedMs(): number {
+    if (this.#onWire.length === 0) return 0;
+    if (performance.now() - this.#lastDoneAt > wireMs) return Infinity;
+    return this.#onWire.length * this.#paceMs;
+  }
+
   /** What has not come out yet, in its order. */
   get runs(): readonly Execution[] {
     return [...this.#held, ...this.#onWire];
@@ -74,7 +84,7 @@ export class Lane {
     // So that several leave in one write.
     const most = Math.min(onWire.most, Math.max(onWire.least, Math.floor(wireMs / this.#paceMs)));
     this.#filling = this.#onWire.length <= (this.#filling ? most - 1 : most / 2);
-    return this.#filling && this.#guarded && execution.chainable && !this.#endangered;
+    return this.#filling && this.#open && execution.chainable && !this.#endangered;
   }
 
   /** Whether what is sent might be hit by a cancel, or would be before what has to be mended. */
@@ -85,20 +95,21 @@ export class Lane {
   /** Sends what it takes; `next` is what will be sent behind it as soon as that is taken. */
   send(execution: Execution, next: Execution | null): void {
     if (this.#onWire.length === 0) this.#lastDoneAt = performance.now();
+    const previous = this.#open ? (this.#onWire.at(-1) ?? null) : null;
     this.#onWire.push(execution);
-    this.#guarded = next !== null && next.chainable && execution.chainable;
-    execution.send(this.#guarded, {
+    this.#open = next !== null && next.chainable && execution.chainable;
+    execution.send(previous, this.#open, {
       begun: () => this.#events.begun(execution),
       endangering: () => this.#expose(execution),
       done: () => this.#done(execution),
     });
   }
 
-  /** When `next` will not be sent right behind the last, its answer must not wait for that. */
+  /** When `next` will not be sent right behind the last, that must not wait for it. */
   settle(next: Execution | null): void {
-    if (!this.#guarded || (next?.chainable === true && !this.#endangered)) return;
-    this.#guarded = false;
-    this.#wire.sync(() => {});
+    if (!this.#open || (next?.chainable === true && !this.#endangered)) return;
+    this.#open = false;
+    this.#onWire.at(-1)?.close();
   }
 
   /** The connection is gone. Resolves when everything that is known of its runs has been said. */
@@ -118,6 +129,7 @@ export class Lane {
   #done(execution: Execution): void {
     if (this.#lost) return;
     this.#onWire.shift();
+    if (this.#onWire.length === 0) this.#open = false;
     const now = performance.now();
     this.#paceMs += (now - this.#lastDoneAt - this.#paceMs) * weight;
     this.#lastDoneAt = now;

@@ -157,8 +157,8 @@ export class Execution {
     return this.#attempt;
   }
 
-  /** Sends it; `done` is the end. With `chained` the next on the wire comes right behind it. */
-  send(chained: boolean, events: RunEvents): void {
+  /** Sends it, behind what was left open or not; `done` is the end. When it is left open, `close` it. */
+  send(previous: Execution | null, open: boolean, events: RunEvents): void {
     this.#events = events;
     this.#exposed = false;
     this.#attempts += 1;
@@ -179,7 +179,12 @@ export class Execution {
       messages === null
         ? new StepwiseAttempt(this.#run, this.#place, options)
         : new WholeAttempt(this.#run, { wire, messages }, options);
-    this.#attempt.send(chained);
+    this.#attempt.send(previous?.attempt ?? null, open);
+  }
+
+  /** Ends what was left open: nothing comes right behind it. */
+  close(): void {
+    this.#attempt?.close();
   }
 
   /** What becomes of it after an attempt. */

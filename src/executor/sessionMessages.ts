@@ -21,13 +21,22 @@ const settingNames = [
   "pg_task.group",
 ] as const;
 
+/** What a transaction is that says nothing of it. */
+const transactionNames = [
+  "default_transaction_isolation",
+  "default_transaction_read_only",
+  "default_transaction_deferrable",
+] as const;
+
+const standingNames = [...settingNames, ...transactionNames] as const;
+
 /** Reads the standing settings: one row, in the order of their names. */
-export const standingSql = `SELECT ${settingNames
+export const standingSql = `SELECT ${standingNames
   .map((name) => `pg_catalog.current_setting('${name}', true)`)
   .join(", ")}`;
 
 export function toStanding(values: readonly (string | null)[]): Standing {
-  return new Map(settingNames.map((name, index) => [name, values[index] ?? ""]));
+  return new Map(standingNames.map((name, index) => [name, values[index] ?? ""]));
 }
 
 const int8 = 20;
@@ -52,6 +61,9 @@ export class SessionMessages {
   readonly #owner: string;
   readonly #parseFinish: Buffer;
   readonly #execute = encodeExecute();
+  readonly #parseReset: Buffer;
+  /** Begins a transaction as the session's would be when it is as new. */
+  readonly #beginAsNew: Buffer;
   /** Makes the session as new; its one value is the stop. */
   readonly reset: Block;
   #group: string | null = null;
@@ -66,8 +78,10 @@ export class SessionMessages {
     this.#owner = session.owner;
     const finish = `SELECT ${parameters.finish}($1, $2, $3, $4)`;
     this.#parseFinish = encodeParse(finish, [int8, int8, text, int4]);
-    const reset = encodeCommand(`SELECT ${parameters.reset}()`);
+    const reset = encodeCommand(`SELECT ${parameters.reset}(NULL)`);
     this.reset = block([beginCommand, reset, commit]);
+    this.#parseReset = encodeParse(`SELECT ${parameters.reset}($1)`, [int8]);
+    this.#beginAsNew = encodeCommand(`BEGIN ${transactionModes(session.standing)}`);
   }
 
   /** Up to the input; its one value is the start. Without a transaction the settings have one of their own. */
@@ -77,6 +91,22 @@ export class SessionMessages {
     if (timeoutMs > 0) settings.push(encodeCommand(`SET ${timeoutSetting(timeoutMs)}`));
     const end = transaction ? [] : [commit];
     return block([beginCommand, startClock, ...settings, ...end], flush);
+  }
+
+  /**
+   * The opening, with a transaction, of a run right behind another whose reset it is as well; its one
+   * value is the stop of that and the start of this.
+   */
+  following({ id, group }: Pick<Run, "id" | "group">): Block {
+    const settings = this.#settingsOf(group);
+    const parts = [
+      this.#beginAsNew,
+      this.#parseReset,
+      encodeBind([id]),
+      this.#execute,
+      ...settings,
+    ];
+    return { bytes: Buffer.concat([...parts, flush]), commands: 2 + settings.length };
   }
 
   /** Enters the proof and commits; its one value says whether it was entered, as `finishSql` does. */
@@ -100,6 +130,13 @@ export class SessionMessages {
     });
     return this.#groupSettings;
   }
+}
+
+function transactionModes(standing: Standing): string {
+  const isolation = standing.get("default_transaction_isolation") ?? "";
+  const readOnly = standing.get("default_transaction_read_only") === "on";
+  const deferrable = standing.get("default_transaction_deferrable") === "on";
+  return `ISOLATION LEVEL ${isolation}, READ ${readOnly ? "ONLY" : "WRITE"}, ${deferrable ? "" : "NOT "}DEFERRABLE`;
 }
 
 const timeoutSetting = (timeoutMs: number): string =>

@@ -1,5 +1,6 @@
 import type { Run } from "../shared/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
+import { isSingle } from "./inputWords.js";
 import type { Output } from "./output.js";
 import type { SessionMessages } from "./sessionMessages.js";
 import type { Receive, Wire } from "./wire.js";
@@ -15,8 +16,12 @@ export interface WholePlace {
  * An attempt that is sent in one write, for inputs of which it is sure how they leave the transaction.
  * In brackets are guards, which keep the server from everything behind what fails:
  *
- *     [BEGIN, clock, settings] ─ input ─ [finish, COMMIT] ─ [reset]
- *     [BEGIN, clock, settings, COMMIT] ─ input ─ [reset]           without a proof
+ *     [BEGIN, clock, settings] ─ [input] ─ [finish, COMMIT] ┬ [reset]
+ *                                                           └ [BEGIN, reset, settings] ─ [input] ─ …
+ *     [BEGIN, clock, settings, COMMIT] ─ input ─ [reset]      without a proof
+ *
+ * Its reset is one with the opening of the attempt right behind it. An input of several statements is no
+ * guard, but its failed transaction lets no guard pass.
  *
  * So when the input fails, the server does nothing of what is behind it, the next attempts included:
  * the session has to be mended.
@@ -26,6 +31,8 @@ export class WholeAttempt extends Attempt {
   readonly #place: WholePlace;
   #finished = false;
   #proven = false;
+  /** Whether its reset has been sent. */
+  #closed = false;
 
   constructor(
     run: Run,
@@ -37,22 +44,42 @@ export class WholeAttempt extends Attempt {
     this.#place = place;
   }
 
-  send(chained: boolean): void {
+  send(previous: Attempt | null, open: boolean): void {
     const { wire, messages } = this.#place;
     const { begin } = this.form;
-    wire.guard(messages.opening(this.#run, begin), this.onOpening);
-    wire.send(this.#run.input, this.#onInput);
+    if (previous instanceof WholeAttempt) this.#follow(previous);
+    else wire.guard(messages.opening(this.#run, begin), this.onOpening);
+    const { input } = this.#run;
+    if (begin && isSingle(input)) wire.statement(input, this.#onInput);
+    else wire.send(input, this.#onInput);
     if (begin) wire.guard(messages.proof(this.#run), this.#onProof);
+    if (!open) this.close();
+  }
+
+  override close(): void {
+    const { wire, messages } = this.#place;
+    this.#closed = true;
     wire.guard(messages.reset, this.#onReset);
-    if (!chained) wire.sync(ignore);
+    wire.sync(ignore);
+  }
+
+  #follow(previous: WholeAttempt): void {
+    const { wire, messages } = this.#place;
+    previous.#closed = true;
+    wire.guard(messages.following(this.#run), (event) => {
+      previous.#onReset(event);
+      this.onOpening(event);
+    });
   }
 
   readonly #onInput: Receive = (event) => {
     if (event.type === "ready") {
       this.left = event.status;
       if (!this.form.begin) this.end();
-    } else if (event.type === "error") this.inputError ??= event.error;
+    } else if (event.type === "passed") this.left = "T";
+    else if (event.type === "error") this.inputError ??= event.error;
     else if (event.type !== "skipped") this.output.receive(event);
+    else if (this.inputError !== null) this.left = event.status;
   };
 
   readonly #onProof: Receive = (event) => {
@@ -65,7 +92,7 @@ export class WholeAttempt extends Attempt {
     } else if (event.type === "error" && this.inputError === null) {
       if (this.#finished) this.endError = event.error;
       else this.finishError = event.error;
-    }
+    } else if (event.type === "skipped" && !this.#closed) this.events.done();
   };
 
   readonly #onReset: Receive = (event) => {

@@ -4,6 +4,7 @@ import { Frames } from "./frames.js";
 import {
   decodeMessage,
   encodeCopyFail,
+  encodeStatement,
   firstColumn,
   MessageCode,
   queryLength,
@@ -28,7 +29,7 @@ export interface Answer {
 
 interface PendingAnswer {
   readonly receive: Receive;
-  readonly kind: "query" | "guard" | "sync";
+  readonly kind: "query" | "statement" | "guard" | "sync";
   readonly lost: ((reason: PgTaskError) => void) | null;
   /** How many of a guard's commands are unanswered. */
   commands: number;
@@ -50,11 +51,11 @@ const terminate = Buffer.from([0x58, 0, 0, 0, 4]);
 const goodbyeMs = 5000;
 
 /**
- * Speaks the simple query protocol over a connection that somebody has opened and logged in.
+ * Speaks the query protocols over a connection that somebody has opened and logged in.
  *
  * Queries may be sent while others are unanswered: answers come in order, and what is sent in one
  * turn of the event loop leaves in one write. After a failed query the next is run all the same; after
- * a failed *guard* the server skips whatever is on the wire behind it.
+ * a failed *guard* or *statement* the server skips whatever is on the wire behind it.
  */
 export class Wire {
   /** The server process, as the server's own key data name it. */
@@ -105,6 +106,14 @@ export class Wire {
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
     this.#pending.push({ receive, kind: "guard", lost: null, commands });
+    this.#queue(bytes, bytes.length);
+  }
+
+  /** Sends one statement, answered as a query but guarding what is behind it, and delayed, like a guard. */
+  statement(text: string, receive: Receive): void {
+    if (this.#over) return;
+    this.#pending.push({ receive, kind: "statement", lost: null, commands: 1 });
+    const bytes = encodeStatement(text);
     this.#queue(bytes, bytes.length);
   }
 
@@ -225,8 +234,12 @@ export class Wire {
     if (event.type === "ready") {
       this.#status = event.status;
       this.#pending.shift();
-    } else if (pending.kind === "guard" && event.type === "error") this.#skip();
+    } else if (pending.kind !== "query" && event.type === "error") this.#skip();
     pending.receive(event);
+    if (pending.kind === "statement" && endsStatement(event)) {
+      this.#pending.shift();
+      pending.receive(passed);
+    }
   }
 
   /** True for what a guard that succeeds is answered. */
@@ -261,6 +274,9 @@ export class Wire {
     this.#end(reason);
   }
 }
+
+const endsStatement = ({ type }: WireEvent): boolean =>
+  type === "commandComplete" || type === "emptyQuery";
 
 function lost(why: string): PgTaskError {
   return new PgTaskError("CONNECTION_LOST", `the connection to the server was lost: ${why}`);

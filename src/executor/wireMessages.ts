@@ -28,7 +28,7 @@ export type TransactionStatus = "I" | "T" | "E";
 
 /**
  * What an answer consists of. The last of a query's is `ready`, or `skipped` when the server passed it
- * over; of a guard's `passed` or, after its `error`, `skipped`.
+ * over; of a guard's and a statement's `passed` or, after its `error`, `skipped`.
  */
 export type WireEvent =
   | { readonly type: "rowDescription"; readonly columns: readonly Column[] }
@@ -43,7 +43,7 @@ export type WireEvent =
   | { readonly type: "ready"; readonly status: TransactionStatus }
   /** The first column of a guard's row in binary format, valid only during the call; null for NULL. */
   | { readonly type: "value"; readonly bytes: Buffer | null }
-  /** All commands of a guard have succeeded. */
+  /** All commands of a guard, or a statement, have succeeded. */
   | { readonly type: "passed" }
   | { readonly type: "skipped"; readonly status: TransactionStatus };
 
@@ -58,6 +58,7 @@ export const MessageCode = {
   copyInResponse: 0x47,
   copyOutResponse: 0x48,
   emptyQuery: 0x49,
+  noData: 0x6e,
   notice: 0x4e,
   parameterStatus: 0x53,
   rowDescription: 0x54,
@@ -98,6 +99,7 @@ export function decodeMessage(code: number, body: Buffer, whole: boolean): WireE
       return ready[decodeStatus(body)];
     case MessageCode.parseComplete:
     case MessageCode.bindComplete:
+    case MessageCode.noData:
     case MessageCode.copyDone:
     case MessageCode.notice:
     case MessageCode.notification:
@@ -159,6 +161,18 @@ export function encodeBind(values: readonly string[] = []): Buffer {
 /** Runs it to its end. */
 export function encodeExecute(): Buffer {
   return Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
+}
+
+/** Bind, Describe and Execute of a statement without parameters, whose values come as text. */
+const bindDescribeExecute = Buffer.concat([
+  Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
+  Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]),
+  encodeExecute(),
+]);
+
+/** A statement of the extended protocol that is answered as a query is. */
+export function encodeStatement(text: string): Buffer {
+  return Buffer.concat([encodeParse(text), bindDescribeExecute]);
 }
 
 /** One command of the extended protocol, without parameters. */

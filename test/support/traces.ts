@@ -16,6 +16,14 @@ export const forTraces = `
     EXCEPTION WHEN object_not_in_prerequisite_state THEN
       RETURN false;
     END
+  $$;
+  CREATE FUNCTION attend() RETURNS void LANGUAGE plpgsql AS $$
+    BEGIN
+      EXECUTE 'LISTEN trace';
+    END
+  $$;
+  CREATE FUNCTION kind_of_transaction() RETURNS text LANGUAGE sql AS $$
+    SELECT current_setting('transaction_read_only') || ' ' || current_setting('transaction_isolation')
   $$`;
 
 /** @param role that the session's own may become */
@@ -49,6 +57,17 @@ export const traces = (role: string): Readonly<Record<string, Trace>> => ({
     leave: "LISTEN trace",
     look: "SELECT count(*) FROM pg_listening_channels()",
     none: "0",
+  },
+  "LISTEN by a function": {
+    leave: "SELECT attend()",
+    look: "SELECT count(*) FROM pg_listening_channels()",
+    none: "0",
+  },
+  "what transactions are by default": {
+    leave:
+      "SET default_transaction_read_only = on; SET default_transaction_isolation = 'serializable'",
+    look: "SELECT kind_of_transaction()",
+    none: "off read committed",
   },
   cursors: {
     leave: "DECLARE trace CURSOR WITH HOLD FOR SELECT 1",

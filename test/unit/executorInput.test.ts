@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beginsTransaction, isPlain } from "../../src/executor/inputWords.js";
+import { beginsTransaction, isPlain, isSingle } from "../../src/executor/inputWords.js";
 
 test("an input that begins its transaction itself is known by its first words", () => {
   for (const input of [
@@ -46,5 +46,20 @@ test("an input is plain when no word of it could make its run go otherwise", () 
     "x".repeat(100_000),
   ]) {
     assert.equal(isPlain(input), false, input.slice(0, 80));
+  }
+});
+
+test("an input is single when the extended protocol answers it as the simple one does", () => {
+  for (const input of ["", "SELECT 1", "SELECT 1; \n", "SELECT $$x$$", "-- nothing"]) {
+    assert.equal(isSingle(input), true, input);
+  }
+  for (const input of [
+    "SELECT 1; SELECT 2",
+    "SELECT ';'",
+    "SELECT $1",
+    "SELECT count(*) FROM pg_cursors",
+    "DECLARE c CURSOR FOR SELECT 1",
+  ]) {
+    assert.equal(isSingle(input), false, input);
   }
 });
