@@ -270,19 +270,21 @@ describe("the page", { skip: noBrowser }, () => {
     await end();
   });
 
-  it("shows the largest id as a whole, and two lines of a long group", async () => {
+  it("shows the largest id and a long run time as a whole, and two lines of a long group", async () => {
     const { web, table, end } = await start();
     const largest = "9223372036854775807";
     const group = "a very long name ".repeat(100);
     await client.query(
-      `INSERT INTO task (id, input, "group", plan, state) VALUES ($1, 'SELECT 1', $2, now(), 'STOP')`,
+      `INSERT INTO task (id, input, "group", plan, state, start, stop)
+       VALUES ($1, 'SELECT 1', $2, now(), 'DONE', now() - interval '11:59:59', now())`,
       [largest, group],
     );
     const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
     const cell = page.locator(`${row(largest)} th`);
     await cell.waitFor();
-    const hidden = await cell.evaluate((th) => th.scrollWidth - th.clientWidth);
-    assert.equal(hidden, 0);
+    for (const whole of [cell, page.locator(`${row(largest)} .run`)]) {
+      assert.equal(await whole.evaluate((each) => each.scrollWidth - each.clientWidth), 0);
+    }
     await page.locator(`${row(largest)} a`).click();
     const link = page.getByRole("link", { name: /^a very long name/ });
     await link.waitFor();
