@@ -4,13 +4,13 @@ import { writeFile } from "node:fs/promises";
 import { get } from "node:http";
 import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
-import { test } from "node:test";
 import type { ClusterView, ManagerView } from "../../src/shared/cluster.js";
 import { loadConfiguration } from "../../src/shared/config/load.js";
 import { createLog } from "../../src/shared/log.js";
 import { noCounts, noDurations } from "../../src/shared/statistics.js";
 import { WebServer } from "../../src/web/server.js";
 import { emptyFolder } from "../support/cli.js";
+import { test } from "../support/limitedTest.js";
 
 const token = "open-sesame";
 const manager: ManagerView = {
@@ -39,15 +39,19 @@ test("with nobody looking the page's server has no timer and no connection, howe
     ["setInterval", "clearInterval"],
   ] as const) {
     const original = globalThis[set];
-    context.mock.method(globalThis, set, (work: () => void, ms: number) => {
-      made++;
-      const timer: unknown = original(() => {
-        if (set === "setTimeout") running.delete(timer);
-        work();
-      }, ms);
-      running.add(timer);
-      return timer;
-    });
+    context.mock.method(
+      globalThis,
+      set,
+      (work: (...given: unknown[]) => void, ms: number, ...given: unknown[]) => {
+        made++;
+        const timer: unknown = original(() => {
+          if (set === "setTimeout") running.delete(timer);
+          work(...given);
+        }, ms);
+        running.add(timer);
+        return timer;
+      },
+    );
     const end = globalThis[clear];
     context.mock.method(globalThis, clear, (timer: NodeJS.Timeout) => {
       running.delete(timer);
@@ -75,6 +79,7 @@ test("with nobody looking the page's server has no timer and no connection, howe
     },
   });
   const server = new WebServer(configuration, { cluster, log, version: "0" });
+  context.after(() => server.end());
   await server.run();
   const url = await page;
   made = 0;
@@ -95,5 +100,4 @@ test("with nobody looking the page's server has no timer and no connection, howe
   assert.ok(running.size > 0, "somebody who looks is served without a timer");
   stream.destroy();
   while (running.size > 0) await turn();
-  await server.end();
 });
