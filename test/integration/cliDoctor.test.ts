@@ -3,6 +3,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { fileParameters } from "../../src/shared/config/parameters.js";
+import { connect } from "../../src/shared/database.js";
 import { createDatabase } from "../support/database.js";
 import { cli, cliOnTerminal, emptyFolder } from "../support/cli.js";
 import { test } from "../support/limitedTest.js";
@@ -82,6 +83,20 @@ describe("pg-task doctor", () => {
     ]) {
       assert.ok(names.has(name), name);
     }
+  });
+
+  test("takes sessions of its own tables for what they are, not for somebody else's connections", async () => {
+    const sessions = await Promise.all(
+      ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>
+        connect(target, { applicationName: name }),
+      ),
+    );
+    const { lines } = await doctor();
+    assert.match(
+      lines.find(({ name }) => name === "connections")?.text ?? "",
+      /^\d+ of \d+ taken, 2 of them by tasks' sessions; pg-task would use up to 66,/,
+    );
+    await Promise.all(sessions.map((session) => session.end()));
   });
 
   test("tells a trigger that is off, with the statement that turns it on", async () => {
