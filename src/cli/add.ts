@@ -37,6 +37,8 @@ const valued: readonly (readonly [name: string, value: string, meaning: string])
   ["parent", "id", "the task that it is to belong to"],
 ];
 
+const oneCharacter = new Set(["delimiter", "escape", "quote"]);
+
 /** Columns that are true or false. */
 const flags: readonly (readonly [name: string, meaning: string])[] = [
   ["delete", "delete the row when output and error are both null"],
@@ -79,7 +81,9 @@ async function add(
   if (options.in !== undefined && options["plan"] !== undefined) {
     throw new PgTaskError("USAGE", "expected one of --plan and --in, got both");
   }
-  const columns = new Map([["input", await readSql(sql, options.file)], ...givenColumns(options)]);
+  const given = givenColumns(options);
+  requireOneCharacter(given);
+  const columns = new Map([["input", await readSql(sql, options.file)], ...given]);
   return await onTable(options, "add", async (opened) => {
     const id = await insert(opened, columns, options.in);
     if (options.wait === true) return await awaitEnd(terminal, opened, id, options.json === true);
@@ -98,6 +102,17 @@ function givenColumns(options: AddOptions): [string, string][] {
   const kept: [string, string][] =
     options.wait === true && options["delete"] === undefined ? [["delete", "false"]] : [];
   return [...given, ...kept, ...(options.set ?? [])];
+}
+
+/** The server would keep the first byte, and say nothing of the others. @throws PgTaskError USAGE */
+function requireOneCharacter(columns: readonly (readonly [name: string, value: string])[]): void {
+  for (const [name, value] of columns) {
+    if (!oneCharacter.has(name) || Buffer.byteLength(value) <= 1) continue;
+    throw new PgTaskError(
+      "USAGE",
+      `expected --${name} with one ASCII character, got ${JSON.stringify(value)}`,
+    );
+  }
 }
 
 /** @throws PgTaskError USAGE for what the table does not take. */

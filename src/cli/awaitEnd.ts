@@ -5,11 +5,14 @@ import { findReasons } from "./explainPlan.js";
 import type { OpenTable } from "./openTable.js";
 import { printableText } from "./screen/printable.js";
 import type { Terminal } from "./screen/terminal.js";
+import { duration } from "./screen/words.js";
 import { cutText } from "./show.js";
 
 /** How often the row is looked at, at first and later, in ms. */
 const firstLookMs = 20;
 const longestLookMs = 500;
+/** After so long, somebody who looks on sees how it is. */
+const showAfterMs = 1000;
 /** After so long, somebody who looks on is told what keeps the task. */
 const explainAfterMs = 3000;
 
@@ -37,7 +40,9 @@ export async function awaitEnd(
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
   try {
-    const outcome = await poll(terminal, opened, id, interrupt.signal);
+    const outcome = await poll(terminal, opened, id, interrupt.signal).finally(() =>
+      terminal.progress(null),
+    );
     if (outcome === "interrupted") {
       terminal.note(`pg-task: task ${id} goes on; pg-task stop ${id} would end it\n`);
       return exitCode.interrupted;
@@ -71,7 +76,12 @@ async function poll(
     if (!explained && outcome.state === "PLAN" && performance.now() - begin > explainAfterMs) {
       explained = true;
       const [reason] = (await findReasons(opened, id)) ?? [];
+      terminal.progress(null);
       if (reason !== undefined) terminal.note(`pg-task: task ${id} waits: ${reason.text}\n`);
+    }
+    const soFarMs = performance.now() - begin;
+    if (soFarMs > showAfterMs) {
+      terminal.progress(`task ${id}: ${outcome.state}, waited for ${duration(soFarMs)}`);
     }
     await pause(wait, undefined, { signal }).catch(() => {});
   }

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { PgTaskError } from "../shared/errors.js";
+import { exitCodes, PgTaskError } from "../shared/errors.js";
 import { changeTasks, type Change, type Changed } from "../tasks/changeTasks.js";
 import type { TaskFilter } from "../tasks/filter.js";
 import { changeText } from "../tasks/changeText.js";
@@ -174,7 +174,9 @@ function report(
     }
     if (results.length === 0) terminal.note("no task fits\n");
   }
-  return done === results.length ? exitCode.done : exitCode.notAll;
+  if (done === results.length) return exitCode.done;
+  // Nobody may do that here, whatever the id.
+  return results.every(({ outcome }) => outcome === "failed") ? exitCodes.SCHEMA : exitCode.notAll;
 }
 
 function line(terminal: Terminal, change: Change, result: Changed): string {

@@ -184,19 +184,23 @@ function entryText(entry: EntryReport): string[] {
     printable(name),
     why === undefined ? state : `${state}: ${why}`,
   ]);
+  // Of what was not looked at, it says what it is called.
+  const looked = new Set<string>(entry.objects.map(({ what }) => what));
   const named = [
-    ["user", printable(entry.user), ""],
+    ["role", printable(entry.user), ""],
     ["database", printable(entry.database), ""],
     ["schema", printable(entry.schema), ""],
     ["table", printable(entry.table), ""],
-  ];
+  ].filter(([what]) => !looked.has(what ?? ""));
+  const parts = [...objects, ...named];
+  const lines = table([...parts, ...own, ...made]).map((line) => `  ${line}`);
   return [
     `  ${entry.url}${password(entry.password)}`,
-    ...table(objects.length === 5 ? objects : [...named, ...objects]).map((line) => `  ${line}`),
+    ...lines.slice(0, parts.length),
     ...entry.paused.map((group) =>
       group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
     ),
-    ...table([...own, ...made]).map((line) => `  ${line}`),
+    ...lines.slice(parts.length),
     ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
   ];
 }

@@ -4,6 +4,7 @@ import { serverParameters } from "../shared/config/parameters.js";
 import { settingsMade, type RefuseSetting } from "../shared/config/serverSettings.js";
 import type { ConnectionTarget, Entry, FileParameters, Place } from "../shared/config/types.js";
 import { connect, type Client } from "../shared/database.js";
+import { explainFailure } from "./explainFailure.js";
 import { PgTaskError } from "../shared/errors.js";
 import { readControlSettings, type ControlSettings } from "../supervisor/controlSettings.js";
 import { inspectTable } from "./checkTable.js";
@@ -54,7 +55,7 @@ async function withConnection<T>(
 ): Promise<T> {
   const client = await connect(target, {
     applicationName,
-    settings: { search_path: "pg_catalog" },
+    settings: { search_path: "pg_catalog", quote_all_identifiers: "off" },
   });
   try {
     return await work(client);
@@ -120,7 +121,11 @@ export async function inspectEntry(
       if (absent.length > 0)
         return { ...outside, findings: [...findings, ...behind(entry, absent)] };
     }
-    const inside = await withConnection(entry.target, (client) => inspectInside(entry, client));
+    const inside = await withConnection(entry.target, (client) =>
+      inspectInside(entry, client),
+    ).catch((error: unknown) => {
+      throw explainFailure(error, taskTable(entry.schema, entry.table));
+    });
     if (control === null) findings.push(...present(entry));
     return { ...inside, findings: [...findings, ...inside.findings], error: null };
   } catch (error) {
@@ -225,7 +230,10 @@ function behind(entry: Entry, absent: readonly Finding[]): Finding[] {
   const rest =
     inNew && possible
       ? ({ state: "would be created", why: "in the new database" } as const)
-      : ({ state: "unknown", why: `to be seen once the ${names} exists` } as const);
+      : ({
+          state: "unknown",
+          why: `to be seen once the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
+        } as const);
   return objects(entry, rest);
 }
 

@@ -1,4 +1,5 @@
 import { refuseUnfit } from "../manager/adoption/obstacles.js";
+import { kindOf } from "../manager/adoption/kinds.js";
 import { readLayout } from "../manager/adoption/layout.js";
 import { appliedVersion, latestVersion } from "../manager/migrations.js";
 import { taskTable } from "../manager/table.js";
@@ -6,18 +7,6 @@ import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Finding } from "./checkServer.js";
-
-/** What a relation is that is no table, by its kind in pg_class. */
-const kinds: ReadonlyMap<string, string> = new Map([
-  ["v", "a view"],
-  ["m", "a materialized view"],
-  ["f", "a foreign table"],
-  ["i", "an index"],
-  ["I", "an index"],
-  ["S", "a sequence"],
-  ["c", "a composite type"],
-  ["t", "a TOAST table"],
-]);
 
 /**
  * What becomes of a relation that has the table's name already.
@@ -32,7 +21,7 @@ export async function inspectTable(
   const found = { what: "table", name } as const;
   const refused = (why: string): Finding => ({ ...found, state: "not allowed", why });
   if (kind !== "r" && kind !== "p") {
-    return refused(`what has this name is ${kinds.get(kind) ?? "no table"}, which is not adopted`);
+    return refused(`what has this name is ${kindOf(kind)}, which is not adopted`);
   }
   const table = taskTable(schema, name);
   const version = await appliedVersion(client, table);

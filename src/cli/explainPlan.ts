@@ -51,6 +51,7 @@ export async function findReasons(opened: OpenTable, id: string): Promise<Reason
   const { client, table, entry, configuration } = opened;
   return await explainTask(client, table, id, {
     entry,
+    entries: configuration.entries,
     mostSessions: configuration.parameters["pg_conf.max"],
     leads: () => hasLeader(opened),
     locks: true,

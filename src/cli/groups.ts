@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { readGroups, type Group } from "../tasks/groups.js";
+import { readGroups, thoroughly, type Group, type Groups } from "../tasks/groups.js";
 import { onTable } from "./openTable.js";
 import { wholeNumber, withTableOptions, type CommandOptions } from "./options.js";
 import type { Run } from "./run.js";
@@ -21,11 +21,12 @@ export function declareGroups(program: Command, run: Run): void {
   );
 }
 
-export const groupColumns: readonly Column<Group>[] = [
+/** Of groups whose numbers are estimates where not all was looked at. */
+export const groupColumns = ({ complete }: Groups): readonly Column<Group>[] => [
   { title: "group", value: ({ group }) => group, flexible: true },
   { title: "running", value: ({ running }) => String(running), right: true },
-  { title: "due", value: ({ due }) => String(due), right: true },
-  { title: "waiting", value: ({ waiting }) => String(waiting), right: true },
+  countColumn("due", ({ due }) => due, complete),
+  countColumn("waiting", ({ waiting }) => waiting, complete),
   {
     title: "oldest",
     value: ({ oldest }) => oldest,
@@ -39,21 +40,34 @@ export const groupColumns: readonly Column<Group>[] = [
   },
 ];
 
+const countColumn = (
+  title: string,
+  count: (group: Group) => number,
+  exact: boolean,
+): Column<Group> => ({
+  title,
+  value: (group) => String(count(group)),
+  shown: (group) => `${exact || count(group) === 0 ? "" : "about "}${count(group)}`,
+  right: true,
+});
+
 async function groups(terminal: Terminal, options: GroupsOptions): Promise<number> {
   const found = await onTable(options, "groups", ({ client, table: names }) =>
-    readGroups(client, names, { limit: options.limit, ended: false }),
+    readGroups(client, names, { limit: options.limit, ended: false, effort: thoroughly }),
   );
   if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);
   else if (found.groups.length === 0 && terminal.isTerminal)
     terminal.write("nothing runs or waits\n");
   else
     terminal.write(
-      table(terminal, groupColumns, found.groups)
+      table(terminal, groupColumns(found), found.groups)
         .map((line) => `${line}\n`)
         .join(""),
     );
   if (!found.complete && options.json !== true) {
-    terminal.note("more waits than was counted: the numbers of due and waiting are too low\n");
+    terminal.note(
+      "so much waits that due and waiting are estimates; small groups may be missing\n",
+    );
   }
   return 0;
 }

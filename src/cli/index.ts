@@ -25,7 +25,10 @@ export async function main(argv: readonly string[]): Promise<number> {
       "after",
       "\nEach command tells more with --help. Those about tasks find their server as start does: by pg_task.json,\nDATABASE_URL or the PG* variables, else the embedded server of this folder. Exit codes: 0 done, 1 not all of\nit, 2 usage or configuration, 3 no connection, 4 the table or a right is missing.",
     )
-    .configureOutput({ writeErr: (text) => void process.stderr.write(printableText(text)) })
+    .configureOutput({
+      writeErr: (text) => void process.stderr.write(printableText(text)),
+      outputError: (text, write) => write(text.replace(/^error: /, "pg-task: ")),
+    })
     .exitOverride();
   program
     .command("start")

@@ -12,15 +12,11 @@ export interface CommandOptions extends TableOptions {
 }
 
 export function withTableOptions(command: Command): Command {
-  return withPlaceOptions(command).option("--json", "print JSON");
-}
-
-/** Of a command that is for readers only. */
-export function withPlaceOptions(command: Command): Command {
   return command
     .addOption(configOption())
     .option("-e, --entry <entry>", "which entry: its number, database or key")
-    .option("-t, --table <table>", "which table: its name, or schema.name");
+    .option("-t, --table <table>", "which table: its name, or schema.name")
+    .option("--json", "print JSON");
 }
 
 /** Options that say which tasks. */

@@ -2,18 +2,13 @@ import type { Command } from "commander";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { pause } from "../shared/backoff.js";
-import { readGroups } from "../tasks/groups.js";
+import { briefly, readGroups, type Groups } from "../tasks/groups.js";
 import { listTasks } from "../tasks/listTasks.js";
+import type { TaskSummary } from "../tasks/summary.js";
 import { groupColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
-import {
-  chooseEntry,
-  loadForCommand,
-  onEntry,
-  type OpenTable,
-  type TableOptions,
-} from "./openTable.js";
-import { wholeNumber, withPlaceOptions } from "./options.js";
+import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "./openTable.js";
+import { wholeNumber, withTableOptions, type CommandOptions } from "./options.js";
 import type { Run } from "./run.js";
 import { FullScreen } from "./screen/fullScreen.js";
 import { printableLine } from "./screen/printable.js";
@@ -21,36 +16,47 @@ import { table } from "./screen/table.js";
 import { coloured, type Terminal } from "./screen/terminal.js";
 import { cut } from "./screen/width.js";
 import { shownTime } from "./screen/words.js";
-import { askTable } from "./statusReading.js";
+import { askTable, type TableStatus } from "./statusReading.js";
 import { tableLines } from "./statusText.js";
 
-interface WatchOptions extends TableOptions {
+interface WatchOptions extends CommandOptions {
   readonly interval: number;
 }
 
 /** Groups that are shown at most, and rows that rates are counted in. */
 const mostGroups = 8;
 const newestRows = 20_000;
+/** Tasks in a line of JSON, and characters of each of their texts. */
+const mostTasks = 50;
+const mostCharacters = 1000;
 
 export function declareWatch(program: Command, run: Run): void {
   const command = program
     .command("watch")
-    .description("watch a table live on the terminal; q ends it")
+    .description(
+      "watch a table live on the terminal; q ends it. With --json a line of JSON for each look",
+    )
     .option("--interval <s>", "seconds between two looks", wholeNumber(1, 3600), 1);
-  withPlaceOptions(command).action((options: WatchOptions) =>
+  withTableOptions(command).action((options: WatchOptions) =>
     run((terminal) => watch(terminal, options)),
   );
 }
 
 async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
-  if (!terminal.canAsk) {
+  if (options.json !== true && !terminal.canAsk) {
     throw new PgTaskError(
       "USAGE",
-      "expected a terminal to watch on: scripts use pg-task status --json",
+      "expected a terminal to watch on: scripts use pg-task watch --json",
     );
   }
   const configuration = await loadForCommand(options);
   const entry = chooseEntry(configuration, options);
+  if (options.json === true) {
+    await onEntry(configuration, entry, "watch", (opened) =>
+      writeLooks(terminal, opened, options.interval * 1000),
+    );
+    return 0;
+  }
   const screen = new FullScreen();
   screen.open();
   try {
@@ -59,6 +65,29 @@ async function watch(terminal: Terminal, options: WatchOptions): Promise<number>
     screen.close();
   }
   return 0;
+}
+
+/** A line for each look, until a signal or the reader ends it. */
+async function writeLooks(
+  terminal: Terminal,
+  opened: OpenTable,
+  intervalMs: number,
+): Promise<void> {
+  const ending = new AbortController();
+  const end = (): void => ending.abort();
+  process.on("SIGINT", end);
+  process.on("SIGTERM", end);
+  try {
+    do {
+      const { status, groups } = await look(opened);
+      const tasks = await newest(opened, mostTasks, mostCharacters);
+      const at = new Date().toISOString();
+      terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
+    } while (await pause(intervalMs, ending.signal));
+  } finally {
+    process.off("SIGINT", end);
+    process.off("SIGTERM", end);
+  }
 }
 
 /** Draws until the screen is left; connects again when the connection is lost. */
@@ -91,21 +120,34 @@ function title(terminal: Terminal, { target, schema, table: name }: Entry): stri
   return coloured(terminal, "bold", cut(printableLine(`${left}  ${right}`), terminal.columns));
 }
 
+/** Everything of the table that a look shows, but for its tasks. */
+async function look(opened: OpenTable): Promise<{ status: TableStatus; groups: Groups }> {
+  const effort = { limit: mostGroups, ended: false, effort: briefly };
+  return {
+    status: await askTable(opened, newestRows),
+    groups: await readGroups(opened.client, opened.table, effort),
+  };
+}
+
+async function newest(
+  { client, table: names }: OpenTable,
+  limit: number,
+  characters: number,
+): Promise<readonly TaskSummary[]> {
+  return (await listTasks(client, names, { filter: {}, limit, characters })).tasks;
+}
+
 async function frame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
-  const { client, table: names, entry } = opened;
-  const status = await askTable(opened, newestRows);
-  const { groups } = await readGroups(client, names, { limit: mostGroups, ended: false });
+  const { status, groups } = await look(opened);
   const head = [
-    title(terminal, entry),
+    title(terminal, opened.entry),
     ...tableLines(status).map((line) => cut(printableLine(line), terminal.columns)),
     "",
-    ...(groups.length === 0 ? [] : [...table(terminal, groupColumns, groups), ""]),
+    ...(groups.groups.length === 0
+      ? []
+      : [...table(terminal, groupColumns(groups), groups.groups), ""]),
   ];
   const room = Math.max(1, terminal.rows - head.length - 1);
-  const { tasks } = await listTasks(client, names, {
-    filter: {},
-    limit: room,
-    characters: terminal.columns,
-  });
+  const tasks = await newest(opened, room, terminal.columns);
   return [...head, ...table(terminal, taskColumns, tasks)];
 }

@@ -191,8 +191,9 @@ export class Executor {
     });
   }
 
-  /** Half of what they have on average. */
+  /** Half of what they have on average; nothing for nobody: by then the last one may have gone. */
   get #mayRestMs(): number {
+    if (this.#sessions.size === 0) return 0;
     let suppliedMs = 0;
     for (const session of this.#sessions.values())
       suppliedMs += Math.min(session.suppliedMs, 2 * gatherMs);

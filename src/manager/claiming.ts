@@ -117,6 +117,7 @@ export class Claiming {
   ): Promise<Claimed> {
     const gone = new Set<number>();
     let [claimed, more, locked, start] = [0, 0, 0, room.start];
+    let moreOf: ReadonlySet<number> = new Set();
     // What is to start first may be on its way back, or a pause be due: the next turn sees to it.
     while (!this.#outbox.holdsUpAny) {
       const most = Math.min(room.fetch, room.limit - claimed);
@@ -130,12 +131,14 @@ export class Claiming {
       claimed += outcome.claimed.length;
       locked += outcome.locked.length;
       start -= Math.max(0, this.#sessions.busy - busy);
-      more = outcome.more;
+      ({ more, moreOf } = outcome);
       // Sessions that were filled up have little room again by now: not worth another statement.
       const filled = plan.offered.length === 0 && outcome.claimed.length < most;
       if (filled || outcome.claimed.length === 0 || claimed >= room.limit) break;
     }
-    more = Math.min(room.lookAhead, more + this.#groups.startable);
+    // Groups it has looked at and those that it has not, of which one task each is known.
+    const counted = [...moreOf].filter((hash) => this.#groups.mayStart(hash)).length;
+    more = Math.min(room.lookAhead, more + this.#groups.startable - counted);
     return { claimed, more, gone: [...gone], locked };
   }
 
@@ -311,7 +314,7 @@ export class Claiming {
     } catch (error) {
       const locked = this.#refusals.take(error, plan.chosen);
       if (locked === null) throw error;
-      return { claimed: [], gone: [], locked, heads: [], more: 0, alone: 0 };
+      return { claimed: [], gone: [], locked, heads: [], more: 0, moreOf: new Set(), alone: 0 };
     } finally {
       for (const { group } of plan.chosen) this.#groups.release(group);
       this.#sessions.withdraw(plan.offered);

@@ -21,6 +21,8 @@ const pinned: StartupSettings = {
   DateStyle: "ISO",
   IntervalStyle: "postgres",
   standard_conforming_strings: "on",
+  // What expressions of the catalog are compared with is written without.
+  quote_all_identifiers: "off",
   row_security: "off",
   enable_seqscan: "off",
   enable_bitmapscan: "off",

@@ -46,6 +46,11 @@ export class Groups {
     return this.#startable.size;
   }
 
+  /** Whether that group is one of them. */
+  mayStart(hash: number): boolean {
+    return (this.#groups.get(hash)?.rank ?? -1) >= 0;
+  }
+
   /** The one that comes next, null when nothing may start. */
   get best(): Group | null {
     return this.#startable.best;

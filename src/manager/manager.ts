@@ -459,7 +459,10 @@ export class Manager implements LifecycleHooks {
       if (this.#entry !== entry) this.#renewal.start();
       this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
       const began = (): void => {
-        this.#log.info({ table: this.#table.qualified, sleep: settings.sleepMs }, "manager works");
+        this.#log.info(
+          { table: this.#table.qualified, sleepMs: settings.sleepMs },
+          "manager works",
+        );
         this.#send({ type: "ready" });
       };
       const partitions = new PartitionsWatch({

@@ -7,6 +7,8 @@ import type { TaskTable } from "./table.js";
 
 /** The least pause between two steps that found nothing to remove, in ms. */
 const restMs = 1000;
+/** After so long it looks at the next occasion: users may have changed what is kept. */
+const staleMs = 5 * 60_000;
 
 /** Removes finished rows that have been kept long enough, a little at a time, round and round. */
 export class Pruning {
@@ -19,6 +21,8 @@ export class Pruning {
   /** When the first of the rows that the last round left, and this one so far, may be removed. */
   #dueAt = Infinity;
   #roundDueAt = Infinity;
+  /** When the last round came to its end. */
+  #roundAt = performance.now();
   #removed = 0;
   #refused = false;
 
@@ -44,7 +48,7 @@ export class Pruning {
    * @returns whether another one has something to do right away.
    */
   async step(client: Client, limit: number): Promise<boolean> {
-    if (this.pauseMs > 0) return false;
+    if (this.pauseMs > 0 && performance.now() - this.#roundAt < staleMs) return false;
     if (this.#from === "0") {
       this.#touched = false;
       this.#roundDueAt = Infinity;
@@ -54,7 +58,8 @@ export class Pruning {
     this.#roundDueAt = Math.min(this.#roundDueAt, performance.now() + (dueMs ?? Infinity));
     this.#removed += deleted;
     if (deleted > 0 || next !== "0") return true;
-    this.#notBefore = performance.now() + restMs;
+    this.#roundAt = performance.now();
+    this.#notBefore = this.#roundAt + restMs;
     this.#dueAt = this.#roundDueAt;
     if (this.#removed > 0) this.#log.debug({ tasks: this.#removed }, "finished tasks removed");
     this.#removed = 0;

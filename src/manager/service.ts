@@ -146,6 +146,8 @@ export class Service {
       if (outcome.claimed > 0) this.#parts.runTimes.turned(performance.now() - since);
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
       if (outcome.claimed > 0) this.#stayAwake();
+      // Those that end long after the last one was started are kept no longer than others.
+      if (outcome.ended > 0 || outcome.gone > 0) this.#parts.pruning.touch();
       await ledgers.tend(this.#client);
       const pruning = await this.#prune();
       const look = await this.#look(outcome);

@@ -30,6 +30,8 @@ export interface TurnOutcome {
   readonly more: number;
   /** How many were not active any more. */
   readonly gone: number;
+  /** How many results were to be written. */
+  readonly ended: number;
   /** Whether another turn has something to do right away. */
   readonly again: boolean;
   /** Time until the next task becomes due, in ms, null when none is planned. */
@@ -180,6 +182,7 @@ export class Turn {
       claimed: claimed.claimed,
       more: claimed.more,
       gone,
+      ended: results.length,
       again:
         gone > 0 ||
         // Behind a locked task there may be one of its group that can start.

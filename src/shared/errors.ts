@@ -154,8 +154,8 @@ export const errorKinds = {
   SCHEMA_MISSING: kind(
     "SCHEMA",
     true,
-    "something is missing and the entry says not to create it",
-    'create it, or drop "create": false',
+    "the table is not there, or not made ready yet, or something is missing that the entry says not to create",
+    'let pg-task start create it; with "create": false, create it yourself or drop that',
   ),
   SCHEMA_NOT_ALLOWED: kind(
     "SCHEMA",

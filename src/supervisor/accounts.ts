@@ -72,29 +72,31 @@ export class Accounts {
     const found = await look(client, entry.target);
     if (found.role && found.database) return;
     if (!entry.create) throw missing(entry.target, found);
-    if (!found.role) {
-      await this.#createRole(client, entry);
+    // Entries that start together may lack the same: it is said by the one that made it.
+    if (!found.role && (await this.#createRole(client, entry))) {
       this.#log.info({ entry: entry.key, role: user }, "role created");
     }
-    if (!found.database) {
-      await this.#createDatabase(client, entry.target);
+    if (!found.database && (await this.#createDatabase(client, entry.target))) {
       this.#log.info({ entry: entry.key, database, owner: user }, "database created");
     }
   }
 
-  async #createRole(client: Client, { target, ownPassword }: Entry): Promise<void> {
+  /** Whether it was made here, and not by somebody else meanwhile. */
+  async #createRole(client: Client, { target, ownPassword }: Entry): Promise<boolean> {
     const statement = `CREATE ROLE ${identifier(target.user)} LOGIN`;
     if (!ownPassword || target.password === undefined) {
-      await execute(client, statement);
-      return;
+      return await execute(client, statement);
     }
     const verifier = await scramVerifier(target.password);
     const shown = `${statement} PASSWORD '***'`;
-    await execute(client, `${statement} PASSWORD ${literal(verifier)}`, shown);
+    return await execute(client, `${statement} PASSWORD ${literal(verifier)}`, shown);
   }
 
-  /** To make a database another's, who is no superuser has to be that one's member. */
-  async #createDatabase(client: Client, { user, database }: ConnectionTarget): Promise<void> {
+  /**
+   * To make a database another's, who is no superuser has to be that one's member. Whether it was made
+   * here.
+   */
+  async #createDatabase(client: Client, { user, database }: ConnectionTarget): Promise<boolean> {
     const { rows } = await client.query<{ version: number; member: boolean }>(
       `SELECT v.version, r.rolsuper OR pg_has_role($1::name, v.need) AS member
        FROM (SELECT s.version, CASE WHEN s.version >= $2 THEN 'SET' ELSE 'MEMBER' END AS need
@@ -107,7 +109,7 @@ export class Accounts {
     const role = identifier(user);
     if (!member) await execute(client, `GRANT ${role} TO CURRENT_USER${options}`);
     try {
-      await execute(client, `CREATE DATABASE ${identifier(database)} OWNER ${role}`);
+      return await execute(client, `CREATE DATABASE ${identifier(database)} OWNER ${role}`);
     } finally {
       if (!member) await execute(client, `REVOKE ${role} FROM CURRENT_USER`);
     }
@@ -123,14 +125,19 @@ async function look(client: Client, { user, database }: ConnectionTarget): Promi
   return rows[0] ?? { role: false, database: false };
 }
 
-/** @param shown the statement as messages show it, without a password */
-async function execute(client: Client, statement: string, shown = statement): Promise<void> {
+/**
+ * False when somebody made the same meanwhile.
+ *
+ * @param shown the statement as messages show it, without a password
+ */
+async function execute(client: Client, statement: string, shown = statement): Promise<boolean> {
   try {
     await client.query(statement);
+    return true;
   } catch (error) {
     const state = sqlState(error);
     if (state === null) throw error;
-    if (madeMeanwhile.has(state)) return;
+    if (madeMeanwhile.has(state)) return false;
     const words = error instanceof Error ? error.message : String(error);
     throw new PgTaskError(
       state === "42501" ? "SCHEMA_NOT_ALLOWED" : "SCHEMA_NOT_CREATED",

@@ -4,7 +4,7 @@ import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
 import { readPauses } from "./pauses.js";
 import { readConnections, readManager } from "./processes.js";
-import { countAllRunning } from "./sessions.js";
+import { countSessions, entriesOn, type PlacedEntry } from "./sessions.js";
 import { readRowLock, readSituation } from "./situation.js";
 import { whyNot, type Reason } from "./whyNot.js";
 
@@ -14,6 +14,7 @@ const leftToOthers = 10;
 /**
  * Why a task does not run now; null when there is no such task.
  *
+ * @param around.entries all of the configuration: those on the server of `around.entry` share its sessions
  * @param around.mostSessions of one process (`pg_conf.max`)
  * @param around.leads whether any pg-task leads the cluster, null when that cannot be asked; only asked
  * when no manager works on the table
@@ -24,7 +25,8 @@ export async function explainPlan(
   table: TaskTable,
   id: string,
   around: {
-    readonly entry: Pick<Entry, "fixed" | "parameters">;
+    readonly entry: Pick<Entry, "fixed" | "parameters" | "target">;
+    readonly entries: readonly PlacedEntry[];
     readonly mostSessions: number;
     readonly leads: () => Promise<boolean | null>;
     readonly locks: boolean;
@@ -42,7 +44,7 @@ export async function explainPlan(
     leader: manager === null ? await around.leads() : true,
     mostRuns: await mostRuns(client, around.entry),
     mostSessions: around.mostSessions,
-    allRun: manager === null ? 0 : await countAllRunning(client, manager.address),
+    allRun: (await countSessions(client, entriesOn(around.entry.target, around.entries))).running,
     room: most - leftToOthers - taken,
   });
 }

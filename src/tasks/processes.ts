@@ -64,13 +64,17 @@ export async function readManager(
   return rows[0] ?? null;
 }
 
+/** Of what other roles have, the server shows the kind to few, but to all whether it has a database and a user. */
+const takesConnection =
+  "backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL";
+
 /** How many connections the server has, and how many of them are taken. */
 export async function readConnections(
   client: Client,
 ): Promise<{ readonly most: number; readonly taken: number }> {
   const { rows } = await client.query<{ most: number; taken: number }>(
     `SELECT current_setting('max_connections')::integer AS most,
-       (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend') AS taken`,
+       (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE ${takesConnection}) AS taken`,
   );
   return rows[0] ?? { most: 0, taken: 0 };
 }

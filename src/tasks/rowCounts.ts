@@ -15,12 +15,13 @@ export interface RowCounts {
 
 /** Counted in a small table, the planner's estimate in others. */
 export async function readRowCounts(client: Client, table: TaskTable): Promise<RowCounts> {
-  return (await pages(client, table)) <= mostPages
+  return (await readPages(client, table)) <= mostPages
     ? await counted(client, table)
     : await estimated(client, table);
 }
 
-async function pages(client: Client, { qualified }: TaskTable): Promise<number> {
+/** How many pages the table has, its partitions' included. */
+export async function readPages(client: Client, { qualified }: TaskTable): Promise<number> {
   const { rows } = await client.query<{ pages: number }>(
     `SELECT (coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int)::float8 AS pages
      FROM (SELECT $1::regclass AS part UNION SELECT relid FROM pg_partition_tree($1::regclass)) AS parts`,

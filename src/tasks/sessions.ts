@@ -1,8 +1,18 @@
 import type { TaskTable } from "../manager/table.js";
+import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
 
 /** Longest application_name that the server shows, in bytes. */
 const longestName = 63;
+
+/** Where an entry's table is. */
+export type PlacedEntry = Pick<Entry, "target" | "schema" | "table">;
+
+/** Those on the same server. */
+export const entriesOn = (
+  { host, port }: Entry["target"],
+  entries: readonly PlacedEntry[],
+): PlacedEntry[] => entries.filter(({ target }) => target.host === host && target.port === port);
 
 /** A table's executor sessions, by their names: no row is looked at. */
 export interface Sessions {
@@ -65,16 +75,32 @@ async function shown(client: Client, names: readonly string[]): Promise<string[]
 }
 
 /**
- * How many executor sessions run something, of all tables and databases of the server, as far as it shows them.
- *
- * @param address where the processes are that have them, as the server sees it; null for a Unix socket
+ * How many executor sessions there are for these entries, which may be in any database of the server, and
+ * how many of them run something.
  */
-export async function countAllRunning(client: Client, address: string | null): Promise<number> {
-  const { rows } = await client.query<{ running: number }>(
-    `SELECT count(*)::float8 AS running FROM pg_catalog.pg_stat_activity
-     WHERE application_name LIKE 'pg\\_task %' AND application_name <> 'pg_task web' AND state <> 'idle'
-       AND host(client_addr) IS NOT DISTINCT FROM $1`,
-    [address],
+export async function countSessions(
+  client: Client,
+  entries: readonly PlacedEntry[],
+): Promise<{ readonly sessions: number; readonly running: number }> {
+  const names = await shown(
+    client,
+    entries.flatMap(({ schema, table }) => {
+      const name = `pg_task ${schema} ${table}`;
+      return [name, `${name} `];
+    }),
   );
-  return rows[0]?.running ?? 0;
+  const { rows } = await client.query<{ sessions: number; running: number }>(
+    `SELECT count(*)::float8 AS sessions, (count(*) FILTER (WHERE running))::float8 AS running FROM (
+       SELECT bool_and(a.application_name <> t.idle) AS running FROM pg_catalog.pg_stat_activity AS a
+       JOIN unnest($1::text[], $2::text[], $3::text[]) AS t(database, idle, prefix) ON a.datname = t.database
+         AND (a.application_name = t.idle OR starts_with(a.application_name, t.prefix))
+       GROUP BY a.pid
+     ) AS s`,
+    [
+      entries.map(({ target }) => target.database),
+      names.filter((_, place) => place % 2 === 0),
+      names.filter((_, place) => place % 2 === 1),
+    ],
+  );
+  return rows[0] ?? { sessions: 0, running: 0 };
 }

@@ -42,7 +42,7 @@ export interface Surroundings {
   /** Most tasks of the table at once (`pg_task.run`), and most sessions of one process (`pg_conf.max`). */
   readonly mostRuns: number;
   readonly mostSessions: number;
-  /** Sessions that run something for any table, as far as the server shows them. */
+  /** Sessions that run something for any table of the configuration on this server, as it shows them. */
   readonly allRun: number;
   /** Connections that the server has left for pg-task, below 0 when others take them. */
   readonly room: number;

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { ClusterView } from "../shared/cluster.js";
-import { readGroups } from "../tasks/groups.js";
+import { briefly, readGroups } from "../tasks/groups.js";
 import { route, type Route } from "./route.js";
 import {
   changedTaskSchema,
@@ -84,7 +84,7 @@ export function apiRoutes(parts: {
       handle: async ({ parameters }) => {
         const { connections, table } = tables.byId(parameters.table);
         return await connections.read((client) =>
-          readGroups(client, table, { limit: mostGroups, ended: true }),
+          readGroups(client, table, { limit: mostGroups, ended: true, effort: briefly }),
         );
       },
     }),
@@ -111,6 +111,7 @@ export function apiRoutes(parts: {
         const { connections, table, entry } = tables.byId(tableId);
         const around = {
           entry,
+          entries: tables.all.map((each) => each.entry),
           mostSessions: parts.mostSessions(),
           // A leader somewhere else is none that this process knows of.
           leads: async () => (cluster.role === "leader" ? true : null),

@@ -20,7 +20,7 @@ export function openApi(
       description: "Tasks of the configured tables, and what can be done with them.",
     },
     security: [{ token: [] }],
-    paths: paths(routes, options.base),
+    paths: { ...paths(routes, options.base), [`${options.base}/events`]: { get: events } },
     components: {
       securitySchemes: { token: { type: "http", scheme: "bearer" } },
       schemas: Object.fromEntries(
@@ -29,6 +29,36 @@ export function openApi(
     },
   };
 }
+
+const json = (schema: z.ZodType): object => ({
+  "application/json": {
+    schema: { $ref: `#/components/schemas/${models.get(schema)?.id}` },
+  },
+});
+
+/** What is no question with an answer. */
+const events = {
+  operationId: "get-events",
+  summary: "server-sent events: changed, with the id of a table whose rows were written; cluster",
+  parameters: [
+    {
+      name: "table",
+      in: "query",
+      required: false,
+      description: "only of this table",
+      schema: { type: "string" },
+    },
+  ],
+  responses: {
+    200: {
+      description: "events until somebody ends it",
+      content: { "text/event-stream": { schema: { type: "string" } } },
+    },
+    401: { description: "UNAUTHORIZED", content: json(problemSchema) },
+    403: { description: "FORBIDDEN", content: json(problemSchema) },
+    404: { description: "NOT_FOUND", content: json(problemSchema) },
+  },
+};
 
 function paths(routes: readonly Route[], base: string): Record<string, object> {
   const found: Record<string, Record<string, object>> = {};
@@ -61,12 +91,6 @@ const refusal = (status: number): string =>
     .filter(([, each]) => each === status)
     .map(([code]) => code)
     .join(", ");
-
-const json = (schema: z.ZodType): object => ({
-  "application/json": {
-    schema: { $ref: `#/components/schemas/${models.get(schema)?.id}` },
-  },
-});
 
 function parameters(schema: z.ZodObject, place: "path" | "query"): object[] {
   const { properties = {}, required = [] } = z.toJSONSchema(schema, {

@@ -12,7 +12,8 @@ function model<T extends z.ZodType>(id: string, schema: T): T {
 const time = z.string().meta({ description: "ISO 8601, or infinity" });
 const taskId = z
   .string()
-  .regex(/^-?\d{1,19}$/)
+  .regex(/^-?\d{1,19}$/, { abort: true })
+  .refine((text) => BigInt.asIntN(64, BigInt(text)) === BigInt(text), "expected a bigint")
   .meta({ description: "a bigint, as text" });
 
 export const countSchema = model(
@@ -142,7 +143,9 @@ export const groupsSchema = model(
   "Groups",
   z.object({
     groups: z.array(groupSchema),
-    complete: z.boolean().meta({ description: "whether all that waits was looked at" }),
+    complete: z.boolean().meta({
+      description: "whether all that waits was looked at; else waiting and due are estimates",
+    }),
     newest: z.int().meta({ description: "how many of the newest rows were looked at" }),
     newestComplete: z.boolean().meta({ description: "whether those are all rows" }),
   }),
@@ -237,7 +240,15 @@ export const problemSchema = model(
 export const tablePathSchema = z.strictObject({ table: z.string() });
 export const taskPathSchema = tablePathSchema.extend({ id: taskId });
 
-const moment = z.iso.datetime({ offset: true });
+/** PostgreSQL knows no year 0. */
+const moment = z.iso
+  .datetime({ offset: true })
+  .refine((text) => !text.startsWith("0000"), "expected a year from 0001 on");
+
+/** What a text of PostgreSQL's can be. */
+const text = z
+  .string()
+  .refine((value) => !value.includes("\0"), "expected a text without zero bytes");
 
 export const taskFilterSchema = z.strictObject({
   state: z
@@ -245,8 +256,8 @@ export const taskFilterSchema = z.strictObject({
     .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`))
     .optional()
     .meta({ description: "one or several states, with commas between" }),
-  group: z.string().optional(),
-  text: z.string().min(1).max(200).optional().meta({ description: "part of input, data or error" }),
+  group: text.optional(),
+  text: text.min(1).max(200).optional().meta({ description: "part of input, data or error" }),
   from: moment.optional().meta({ description: "plan not before" }),
   to: moment.optional().meta({ description: "plan before" }),
   before: taskId.optional().meta({ description: "only tasks with a smaller id" }),

@@ -102,3 +102,23 @@ test("docs/pg_task.md has every parameter that the extension has as well", () =>
     .filter((name) => !named.has(name) && !named.has(name.replace("pg_task.", "")));
   assert.deepEqual(missing, []);
 });
+
+test("docs/pg_task.md says what holds here of all that the first versions meant otherwise", () => {
+  const [, section = ""] = text.split("\n## What its first versions meant otherwise\n");
+  const there = [...section.matchAll(/^\| (.+?) +\| .{20,}\|$/gm)].map(([, first = ""]) => first);
+  for (const words of [
+    "`drift` true",
+    "`delete` false",
+    "`max` 2: two at once",
+    "types beside the names in the header",
+    "`pg_task.database`",
+    "a period for each database",
+    "columns dt, queue, request, response",
+    "9.4 and Greenplum",
+  ]) {
+    assert.ok(
+      there.some((first) => first.includes(words)),
+      words,
+    );
+  }
+});

@@ -72,7 +72,7 @@ for (const { file, command } of commands) {
     const [program, what = "", ...rest] = command
       .replace(/^(?:[A-Z_]+=(?:"[^"]*"|\S*)\s+)+/, "")
       .split(/\s+/);
-    const { scripts }: { scripts: Record<string, string> } = JSON.parse(
+    const { scripts, version }: { scripts: Record<string, string>; version: string } = JSON.parse(
       readFileSync(new URL("package.json", root), "utf8"),
     );
     if (program === "npx" && what === "pm2") {
@@ -91,7 +91,7 @@ for (const { file, command } of commands) {
     } else {
       assert.equal(program, "npm");
       const script = what === "run" ? rest[0] : what;
-      const own = command === "npm install pg-task" || script === "ci";
+      const own = command === `npm install ./pg-task-${version}.tgz` || script === "ci";
       const sdk =
         what === "install" && rest.every((name) => /^@opentelemetry\/[a-z-]+$/.test(name));
       assert.ok(own || sdk || scripts[script ?? ""] !== undefined, command);

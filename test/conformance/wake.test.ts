@@ -1,44 +1,95 @@
 import { test } from "node:test";
 import { createDatabase } from "../support/database.js";
+import { eventually } from "../support/changes.js";
 import { PgTask } from "../support/pgTask.js";
 import { Tasks } from "../support/tasks.js";
-import { pause } from "../../src/shared/backoff.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.of(client);
-const producers = await Promise.all(Array.from({ length: 4 }, () => database.connect()));
-await pgTask.start({ url: database.url, "pg_task.sleep": 1, "pg_task.idle": 1 });
+const [first, second] = [await database.connect(), await database.connect()];
+await pgTask.start({ url: database.url, "pg_task.sleep": 20, "pg_task.idle": 1 });
 
-/**
- * Shorter than the five minutes after which deep sleep is looked out of in any case: a wake-up that
- * is lost would be made up for then.
- */
+/** Less than the five minutes after which deep sleep looks in any case and would find what nobody told of. */
 const timeout = 270_000;
 
-/** One after the other, each when the one before has ended, so that it meets the manager falling asleep. */
-async function insertOften(producer: (typeof producers)[number], count: number): Promise<void> {
-  for (let round = 0; round < count; round += 1) {
-    await producer.query("BEGIN");
-    const { rows } = await producer.query<{ id: string }>(
-      `INSERT INTO task (input, "group") VALUES ('SELECT 1', $1) RETURNING id`,
-      [`${round % 3}`],
-    );
-    // In a long transaction the manager falls asleep between the insert and its commit.
-    if (round % 4 === 0) await pause(round % 23);
-    await producer.query("COMMIT");
-    await tasks.ended(rows[0]?.id ?? "");
-    if (round % 2 === 0) await pause(round % 7);
-  }
+/**
+ * Resolves when the manager is in deep sleep, without sessions, and has not stirred for longer than it
+ * takes to look for finished rows once more, which would find a task as well.
+ */
+async function deepAsleep(): Promise<void> {
+  await eventually<{ quiet: boolean }>(
+    client,
+    `SELECT bool_and(application_name LIKE 'pg\\_work %' AND state = 'idle'
+         AND clock_timestamp() - state_change > interval '1.5 seconds') AS quiet
+     FROM pg_stat_activity
+     WHERE datname = current_database() AND (application_name LIKE 'pg\\_work %' OR application_name LIKE 'pg\\_task %')`,
+    ([row]) => row?.quiet === true,
+  );
 }
 
-void test(
-  "§9 no insert, in a short transaction or a long one, is lost to a manager that falls asleep",
-  { timeout },
-  async () => {
-    await Promise.all(producers.map((producer) => insertOften(producer, 12)));
-    const [alone] = producers;
-    if (alone !== undefined) await insertOften(alone, 30);
-  },
-);
+const later = { input: "SELECT 1", plan: "infinity" };
+const insert = `INSERT INTO task (input) VALUES ('SELECT 1') RETURNING id`;
+
+/** What a user may do while the manager sleeps; resolves to the ids of what is to run then. */
+const changes: readonly (readonly [what: string, change: () => Promise<string[]>])[] = [
+  ["an insert", () => tasks.insert({ input: "SELECT 1" })],
+  [
+    "an insert in a transaction that is open while it sleeps",
+    async () => {
+      await first.query("BEGIN");
+      const { rows } = await first.query<{ id: string }>(insert);
+      await deepAsleep();
+      await first.query("COMMIT");
+      return rows.map(({ id }) => id);
+    },
+  ],
+  [
+    "an insert behind a savepoint, beside one that is rolled back",
+    async () => {
+      await second.query("BEGIN");
+      await second.query(insert);
+      await first.query(`BEGIN; SAVEPOINT a; ${insert}; ROLLBACK TO a`);
+      const { rows } = await first.query<{ id: string }>(insert);
+      await second.query("ROLLBACK");
+      await deepAsleep();
+      await first.query("COMMIT");
+      return rows.map(({ id }) => id);
+    },
+  ],
+  [
+    "a plan that is moved to now",
+    async () => {
+      const ids = await tasks.insert(later);
+      await deepAsleep();
+      await client.query("UPDATE task SET plan = now() WHERE id = $1", ids);
+      return ids;
+    },
+  ],
+  [
+    "a state that is set to PLAN",
+    async () => {
+      const ids = await tasks.insert({ input: "SELECT 1", state: "STOP" });
+      await deepAsleep();
+      await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", ids);
+      return ids;
+    },
+  ],
+  [
+    "several rows of one statement",
+    async () => {
+      const { rows } = await client.query<{ id: string }>(
+        "INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 3) RETURNING id",
+      );
+      return rows.map(({ id }) => id);
+    },
+  ],
+];
+
+for (const [what, change] of changes) {
+  void test(`§9 the wake-up alone ends deep sleep: ${what}`, { timeout }, async () => {
+    await deepAsleep();
+    await tasks.ended(...(await change()));
+  });
+}

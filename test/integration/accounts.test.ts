@@ -196,6 +196,15 @@ async function dropForced(name: string): Promise<void> {
   else await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
 }
 
+it("says once that a role and a database were made that several entries lack", async () => {
+  const tables = Array.from({ length: 6 }, (_, number) => `table${number}`);
+  const program = await start(tables.map((table) => ({ data: "several", user: "several", table })));
+  await program.line("ready");
+  assert.equal(program.said("role created").length, 1);
+  assert.equal(program.said("database created").length, 1);
+  assert.equal((await program.end()).code, 0);
+});
+
 it("makes a dropped database and a dropped role again", async () => {
   const program = await start([{ data: "dropped" }], { "pg_conf.restart": 1 });
   await program.line("ready");

@@ -3,7 +3,11 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { latestVersion, recordAdoption } from "../../src/manager/migrations.js";
 import { createDatabase } from "../support/database.js";
-import { extensionTable, extensionTableOfRoles } from "../support/foreignTables.js";
+import {
+  extensionTable,
+  extensionTableOfRoles,
+  olderExtensionTable,
+} from "../support/foreignTables.js";
 import { test } from "../support/limitedTest.js";
 import { ensure } from "../support/taskTables.js";
 import { firstMigration, render } from "../../src/manager/migrations.js";
@@ -94,4 +98,18 @@ test("what docs/adoption.md says for the way back leaves what the extension know
   assert.deepEqual(left.rows, []);
   // And it can be adopted once more.
   await ensure(target, { schema: "public_like" });
+});
+
+test("a generated hash is known for pg-task's where the database has all identifiers quoted", async () => {
+  await client.query(olderExtensionTable("generated")("quoted"));
+  await client.query(`ALTER DATABASE ${target.database} SET quote_all_identifiers = on`);
+  try {
+    await ensure(target, { schema: "quoted" });
+    const read = (): Promise<unknown> => everything("quoted");
+    const first = await read();
+    await ensure(target, { schema: "quoted" });
+    assert.deepEqual(await read(), first);
+  } finally {
+    await client.query(`ALTER DATABASE ${target.database} RESET quote_all_identifiers`);
+  }
 });

@@ -101,6 +101,32 @@ async function finished(schema: string): Promise<Row[]> {
 const before = new Map<string, Row[]>();
 for (const schema of Object.keys(layouts)) before.set(schema, await finished(schema));
 
+/** The columns with their types, indexes, triggers and constraints of a table and its partitions. */
+async function parts(schema: string): Promise<string[]> {
+  const { rows } = await client.query<{ part: string }>(
+    `WITH relation AS (SELECT oid FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p'))
+     SELECT concat_ws(' ', attrelid::regclass, attname, format_type(atttypid, atttypmod), attgenerated) AS part
+     FROM pg_attribute JOIN relation ON oid = attrelid WHERE attnum > 0 AND NOT attisdropped
+     UNION ALL SELECT pg_get_indexdef(indexrelid) FROM pg_index JOIN relation ON oid = indrelid
+     UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgname, tgenabled) FROM pg_trigger JOIN relation AS r ON r.oid = tgrelid
+     UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(c.oid))
+     FROM pg_constraint AS c JOIN relation AS r ON r.oid = conrelid`,
+    [schema],
+  );
+  return rows.map(({ part }) => part);
+}
+
+const partsBefore = new Map<string, string[]>();
+for (const schema of Object.keys(layouts)) {
+  await client.query(
+    `ALTER TABLE ${schema}.task ADD COLUMN mine jsonb DEFAULT '{"it is": "mine"}';
+     CREATE INDEX ON ${schema}.task (mine);
+     CREATE FUNCTION ${schema}.mine() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+     CREATE TRIGGER mine AFTER UPDATE ON ${schema}.task FOR EACH ROW EXECUTE FUNCTION ${schema}.mine()`,
+  );
+  partsBefore.set(schema, await parts(schema));
+}
+
 const configuration = {
   url: database.url,
   "pg_task.json": Object.keys(layouts).map((schema) => ({
@@ -131,6 +157,16 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
           Object.fromEntries(Object.keys(row).map((column) => [column, now[index]?.[column]])),
         ),
         was,
+      );
+    });
+
+    test("keeps every column, index, trigger and constraint that it had", async () => {
+      const now = new Set(await parts(schema));
+      const was = partsBefore.get(schema) ?? [];
+      assert.ok(was.some((part) => part.includes(" mine jsonb")));
+      assert.deepEqual(
+        was.filter((part) => !now.has(part)),
+        [],
       );
     });
 
@@ -168,13 +204,19 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
 
     test("repeats a task, with the values of the user's own columns", async () => {
       await client.query(
-        `UPDATE ${schema}.task SET repeat = '1 day', state = 'PLAN', plan = now() WHERE input::text = 'SELECT 42'`,
+        `UPDATE ${schema}.task SET repeat = '1 day', mine = '["changed"]', state = 'PLAN', plan = now() WHERE input::text = 'SELECT 42'`,
       );
-      const { parent } = await waitForRow<{ parent: string }>(
+      const { parent, next, row } = await waitForRow<{ parent: string; next: Row; row: Row }>(
         client,
-        `SELECT parent FROM ${schema}.task WHERE parent IS NOT NULL AND plan > now()`,
+        `SELECT n.parent, to_jsonb(n) AS next, to_jsonb(t) AS row
+         FROM ${schema}.task AS n JOIN ${schema}.task AS t ON t.id = n.parent
+         WHERE n.plan > now() AND t.state::text = 'DONE'`,
       );
       assert.ok(parent);
+      const own = "id parent plan take start stop pid state ready output error".split(" ");
+      const copied = Object.keys(row).filter((column) => !own.includes(column));
+      assert.ok(copied.includes("mine"));
+      for (const column of copied) assert.deepEqual(next[column], row[column], column);
     });
   });
 }

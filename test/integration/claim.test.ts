@@ -102,7 +102,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },
   ]);
-  assert.deepEqual(rest, { gone: [], more: 0, alone: 0, locked: [], heads: [] });
+  assert.deepEqual(rest, { gone: [], more: 0, moreOf: new Set(), alone: 0, locked: [], heads: [] });
 });
 
 test("the larger max minus running goes first, then the smaller id", async () => {

@@ -3,6 +3,7 @@ import { describe } from "node:test";
 import { createDatabase } from "../support/database.js";
 import { cli, cliOnTerminal, OnTerminal } from "../support/cli.js";
 import { test } from "../support/limitedTest.js";
+import { createRole } from "../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -95,7 +96,7 @@ describe("pg-task stop", () => {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
       const { code, stdout, stderr } = await cli(["stop", ...args], { env });
       assert.deepEqual([code, stdout], [2, ""]);
-      assert.match(stderr, /^error: /);
+      assert.match(stderr, /^pg-task: /);
     });
   }
 });
@@ -283,6 +284,18 @@ describe("pg-task delete", () => {
       ],
     );
     assert.match(stdout, /the server refused: .*foreign key/);
+  });
+
+  test("ends with 4 for who may not do it to any of them", async () => {
+    const id = await insert({ state: "DONE" });
+    const role = await createRole(client, `changing_${database.target.database}`);
+    await client.query(`GRANT SELECT ON task TO ${role}`);
+    const { host, port, database: name } = database.target;
+    const low = { DATABASE_URL: `postgresql://${role}@${host}:${port}/${name}` };
+    const { code, stdout } = await cli(["delete", id, huge], { env: low });
+    assert.equal(code, 4);
+    assert.match(stdout, /permission denied for table task/);
+    assert.equal((await row(id))["state"], "DONE");
   });
 });
 

@@ -3,6 +3,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { fileParameters } from "../../src/shared/config/parameters.js";
+import { connect } from "../../src/shared/database.js";
 import { createDatabase } from "../support/database.js";
 import { cli, cliOnTerminal, emptyFolder } from "../support/cli.js";
 import { test } from "../support/limitedTest.js";
@@ -84,6 +85,20 @@ describe("pg-task doctor", () => {
     }
   });
 
+  test("takes sessions of its own tables for what they are, not for somebody else's connections", async () => {
+    const sessions = await Promise.all(
+      ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>
+        connect(target, { applicationName: name }),
+      ),
+    );
+    const { lines } = await doctor();
+    assert.match(
+      lines.find(({ name }) => name === "connections")?.text ?? "",
+      /^\d+ of \d+ taken, 2 of them by tasks' sessions; pg-task would use up to 66,/,
+    );
+    await Promise.all(sessions.map((session) => session.end()));
+  });
+
   test("tells a trigger that is off, with the statement that turns it on", async () => {
     const { code, level, text, remedy } = await diagnose(
       "triggers",
@@ -97,11 +112,43 @@ describe("pg-task doctor", () => {
     assert.equal((await doctor()).code, 0);
   });
 
-  test("tells an index that is missing", async () => {
-    const definition = "CREATE INDEX task_plan_idx ON task (plan) WHERE NOT ready";
-    const { code, level, text } = await diagnose("indexes", "DROP INDEX task_plan_idx", definition);
-    assert.deepEqual([code, level], [0, "warn"]);
-    assert.match(text, /^none for planned tasks/);
+  test("gives the statements for all triggers that are off", async () => {
+    const { text, remedy } = await diagnose(
+      "triggers",
+      "ALTER TABLE task DISABLE TRIGGER USER",
+      "SELECT",
+    );
+    assert.match(text, /task_ready_insert .* is off; .*task_wake_up/);
+    await client.query(remedy);
+    assert.equal((await doctor()).code, 0);
+  });
+
+  test("tells indexes that are missing, with the statements that make them", async () => {
+    const indexes = async (): Promise<{ name: string; definition: string }[]> => {
+      const { rows } = await client.query<{ name: string; definition: string }>(
+        "SELECT indexname AS name, indexdef AS definition FROM pg_indexes WHERE tablename = 'task' AND indexdef LIKE '%ready%'",
+      );
+      return rows;
+    };
+    const before = await indexes();
+    await client.query("DROP INDEX task_plan_idx, task_due_idx");
+    const missing = await diagnose("indexes", "SELECT", "SELECT");
+    assert.deepEqual([missing.code, missing.level], [0, "warn"]);
+    assert.match(missing.text, /^none for due tasks, planned tasks/);
+    for (const statement of missing.remedy.split("; ")) await client.query(statement);
+    const made = await diagnose("indexes", "SELECT", "SELECT");
+    assert.deepEqual([made.level, made.text], ["ok", "all there and valid"]);
+    for (const { name } of await indexes()) await client.query(`DROP INDEX ${name}`);
+    for (const { definition } of before) await client.query(definition);
+  });
+
+  test("finds indexes also where the database has all identifiers quoted", async () => {
+    const { level, text } = await diagnose(
+      "indexes",
+      `ALTER DATABASE ${target.database} SET quote_all_identifiers = on`,
+      `ALTER DATABASE ${target.database} RESET quote_all_identifiers`,
+    );
+    assert.deepEqual([level, text], ["ok", "all there and valid"]);
   });
 
   test("tells an index that is not valid", async () => {
@@ -189,6 +236,22 @@ describe("pg-task doctor", () => {
       );
       assert.equal(level, "warn");
       assert.ok(text.startsWith(`${name} is ${value}: `), text);
+    }
+  });
+
+  test("tells how a hurtful setting is taken away where it was made", async () => {
+    for (const place of [
+      `DATABASE ${target.database}`,
+      `ROLE ${target.user}`,
+      `ROLE ${target.user} IN DATABASE ${target.database}`,
+    ]) {
+      const { remedy } = await diagnose(
+        "role settings",
+        `ALTER ${place} SET idle_session_timeout = '1h'`,
+        "SELECT",
+      );
+      assert.equal(remedy, `ALTER ${place} RESET idle_session_timeout`);
+      await client.query(remedy);
     }
   });
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { connect } from "../../src/shared/database.js";
 import { taskPageSchema } from "../../src/web/schemas.js";
 import { cli, emptyFolder } from "../support/cli.js";
 import { until } from "../support/changes.js";
@@ -77,6 +78,34 @@ test("says that pg_conf.max is reached", async () => {
   await cli(["stop", first], { cwd });
   await tasks.ended(second);
   await pgTask.stop();
+});
+
+/** A configuration of these tables. */
+const configOf = (...tables: string[]): string =>
+  JSON.stringify({
+    url: database.url,
+    "pg_conf.max": 2,
+    "pg_task.json": tables.map((table) => ({ data: name, user, table })),
+  });
+
+test("counts the sessions of the configuration's tables for pg_conf.max, and no other cluster's", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+  const cwd = await emptyFolder();
+  const asked = async (...tables: string[]): Promise<string[]> => {
+    await writeFile(join(cwd, "pg_task.json"), configOf(...tables));
+    const { stdout } = await cli(["explain-plan", id, "--table", "task", "--json"], { cwd });
+    return codes(JSON.parse(stdout).reasons);
+  };
+  const sessions = await Promise.all(
+    ["others one", "others two", "others", "third three"].map((session) =>
+      connect(database.target, { applicationName: `pg_task public ${session}` }),
+    ),
+  );
+  assert.deepEqual(await asked("task"), ["no-leader"]);
+  assert.deepEqual(await asked("task", "third"), ["no-leader"]);
+  assert.deepEqual(await asked("task", "others"), ["no-leader", "session-limit"]);
+  await Promise.all(sessions.map((session) => session.end()));
+  await client.query("DELETE FROM task");
 });
 
 test("says what a pause by max does to its group", async () => {

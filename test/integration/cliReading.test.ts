@@ -362,5 +362,6 @@ describe("a command", () => {
     const { code, stderr } = await cli(["lis\x1b[2Jt"]);
     assert.equal(code, 2);
     assert.ok(stderr.includes(String.raw`lis\x1b[2Jt`), stderr);
+    assert.ok(stderr.startsWith("pg-task: "), stderr);
   });
 });

@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { createDatabase } from "../support/database.js";
@@ -220,6 +221,18 @@ describe("pg-task add", () => {
       /violates check constraint/,
     ],
     [
+      "a delimiter of two characters",
+      ["SELECT 1", "--delimiter", "||"],
+      "",
+      /expected --delimiter with one ASCII character, got "\|\|"/,
+    ],
+    [
+      "a quote that is no ASCII",
+      ["SELECT 1", "--quote", "«"],
+      "",
+      /expected --quote with one ASCII character, got "«"/,
+    ],
+    [
       "half a --set",
       ["SELECT 1", "--set", "crash"],
       "",
@@ -235,6 +248,16 @@ describe("pg-task add", () => {
       assert.deepEqual(await count(), before);
     });
   }
+
+  test("shows on a terminal how the task is that it waits for, and nothing of that afterwards", async () => {
+    const program = new OnTerminal(["add", "-w", "SELECT pg_sleep(3600)"], { env });
+    await program.until(/task (\d+): WORK, waited for [\d.]+ s/);
+    const [, id = ""] = /task (\d+): WORK/.exec(program.shown) ?? [];
+    await cli(["stop", id], { env });
+    assert.equal(await program.end(), 12);
+    const [, after = ""] = program.shown.split(/\r.\[K(?!task)/);
+    assert.match(after, /^(pg-task: task \d+ ended as STOP|ERROR: .*)\r\n/);
+  });
 
   test("leaves the task alone when its waiting is interrupted", async () => {
     const child = spawn(
@@ -435,10 +458,34 @@ describe("pg-task watch", () => {
     });
   }
 
+  test("gives programs a line of JSON for each look, until it is told to end", async () => {
+    const child = spawn(process.execPath, [bin, "watch", "--json"], {
+      env: { PATH: process.env["PATH"], ...env },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const closed = once(child, "close");
+    const lines = createInterface({ input: child.stdout });
+    let id: string | null = null;
+    const seen: (string | undefined)[] = [];
+    for await (const line of lines) {
+      const look = JSON.parse(line);
+      assert.equal(look.table, "task");
+      assert.ok(look.backlog.due.exact);
+      assert.ok(Array.isArray(look.groups.groups));
+      const task = look.tasks.find((each: { id: string }) => each.id === id);
+      if (task !== undefined) seen.push(task.state);
+      if (task?.state === "DONE") child.kill("SIGINT");
+      id ??= (await tasks.insert({ input: "SELECT 'seen by a program'" }))[0] ?? "";
+    }
+    await closed;
+    assert.equal(child.exitCode, 0);
+    assert.equal(seen.at(-1), "DONE");
+  });
+
   test("says that it needs a terminal", async () => {
     const { code, stdout, stderr } = await cli(["watch"], { env });
     assert.deepEqual([code, stdout], [2, ""]);
-    assert.match(stderr, /expected a terminal to watch on: scripts use pg-task status --json/);
+    assert.match(stderr, /expected a terminal to watch on: scripts use pg-task watch --json/);
   });
 });
 

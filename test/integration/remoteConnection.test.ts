@@ -129,6 +129,11 @@ test("what is no server is an error like others", async () => {
     "host=no.such.host.invalid",
     'could not translate host name "no.such.host.invalid" to address: Name or service not known',
   );
+  // The rest of a password whose "@" is not percent-encoded, as libpq reads it.
+  await refused(
+    "postgresql://u:ses@ame@no.such.host.invalid/d",
+    'could not translate host name "***@no.such.host.invalid" to address: Name or service not known',
+  );
   await refused(
     "host=/no/such port=5",
     'connection to server on socket "/no/such/.s.PGSQL.5" failed: No such file or directory\n\tIs the server running locally and accepting connections on that socket?',

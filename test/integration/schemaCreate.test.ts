@@ -158,7 +158,7 @@ describe("what cannot be used is refused and left as it is", () => {
   });
 
   test("a view", async () => {
-    await incompatible("foreign2", "CREATE VIEW foreign2.task AS SELECT 1", /not made by pg-task/);
+    await incompatible("foreign2", "CREATE VIEW foreign2.task AS SELECT 1", /got a view/);
   });
 
   test("a foreign table", async () => {
@@ -166,7 +166,7 @@ describe("what cannot be used is refused and left as it is", () => {
       "foreign3",
       `CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
        CREATE FOREIGN TABLE foreign3.task (id bigint) SERVER nowhere`,
-      /not made by pg-task/,
+      /got a foreign table/,
     );
   });
 

@@ -229,6 +229,7 @@ test("what a role or a database sets for everybody does not reach the manager's 
     IntervalStyle: "iso_8601",
     "pgtask.manager": "off",
     standard_conforming_strings: "off",
+    quote_all_identifiers: "on",
   };
   await withDatabase(spoiling, async () => {
     const manager = await connectManager(makeEntry(database.target));
@@ -249,6 +250,7 @@ test("what a role or a database sets for everybody does not reach the manager's 
       IntervalStyle: "postgres",
       "pgtask.manager": "on",
       standard_conforming_strings: "on",
+      quote_all_identifiers: "off",
     });
   });
 });

@@ -4,7 +4,7 @@ import { taskTable, type TaskTable } from "../../src/manager/table.js";
 import { connect, type Client } from "../../src/shared/database.js";
 import { readBacklog } from "../../src/tasks/backlog.js";
 import { readChain } from "../../src/tasks/chain.js";
-import { readGroups } from "../../src/tasks/groups.js";
+import { briefly, readGroups, type Groups } from "../../src/tasks/groups.js";
 import { readLatencies } from "../../src/tasks/latencies.js";
 import { listTasks, type TaskList } from "../../src/tasks/listTasks.js";
 import { readingSettings } from "../../src/tasks/readingSettings.js";
@@ -89,7 +89,11 @@ const questions: readonly (readonly [
       ),
   ],
   ["the backlog", 20_000, readBacklog],
-  ["groups", 20_000, (on, table) => readGroups(on, table, { limit: 50, ended: true })],
+  [
+    "groups",
+    20_000,
+    (on, table) => readGroups(on, table, { limit: 50, ended: true, effort: briefly }),
+  ],
   ["rows by state", 0, readRowCounts],
   ["latencies", 1_000, readLatencies],
   ["rates", 5_000, (on, table) => readRates(on, table, 5_000)],
@@ -229,3 +233,51 @@ test("a backlog of more than is counted is estimated, ended rows aside", async (
   assert.ok(Math.abs(planned.value - 13_333) < 5_000, String(planned.value));
   assert.ok((oldestDueMs ?? 0) >= 3_600_000, String(oldestDueMs));
 });
+
+test("groups of which more waits than is looked at are estimated, and counted where the table is small", async () => {
+  const table = await ensure(database.target, { schema: "crowd" });
+  await client.query(
+    `INSERT INTO crowd.task (input, plan, state, "group")
+     SELECT '', now() + CASE WHEN i % 3 = 0 THEN interval '1 day' ELSE interval '-1 hour' END,
+       CASE WHEN i <= 40000 THEN 'PLAN' ELSE 'DONE' END::crowd.state, 'group ' || i % 4 FROM generate_series(1, 80000) AS i`,
+  );
+  const readWith = async (pages: number): Promise<Groups> =>
+    await readGroups(client, table, {
+      limit: 50,
+      ended: false,
+      effort: { rows: 5_000, pages, each: 100 },
+    });
+  const few = await readWith(500);
+  assert.equal(few.complete, false);
+  assert.deepEqual(few.groups.map(({ group }) => group).toSorted(), range(4));
+  for (const { group, waiting, due } of few.groups) {
+    assert.ok(Math.abs(waiting - 10_000) < 3_000, `${waiting} wait in ${group}`);
+    assert.ok(Math.abs(due - 6_667) < 2_500, `${due} are due in ${group}`);
+  }
+  const counted = await readWith(1_000_000);
+  assert.equal(counted.complete, true);
+  assert.deepEqual(
+    counted.groups.map(({ waiting }) => waiting),
+    [10_000, 10_000, 10_000, 10_000],
+  );
+});
+
+test("of many small groups of which a sample has some by chance, those that are told are counted", async () => {
+  const table = await ensure(database.target, { schema: "many" });
+  await client.query(
+    `INSERT INTO many.task (input, plan, "group", remote)
+     SELECT '', now() - interval '1 hour', 'group ' || i % 1000, CASE WHEN i % 2000 < 500 THEN 'host=' || i % 3 END
+     FROM generate_series(1, 40000) AS i`,
+  );
+  const effort = { rows: 5_000, pages: 100, each: 100 };
+  const { groups, complete } = await readGroups(client, table, { limit: 20, ended: false, effort });
+  assert.equal(complete, false);
+  assert.equal(groups.length, 20);
+  for (const { group, due, waiting } of groups) {
+    assert.ok(due <= 40, `${due} are due in ${group}`);
+    assert.equal(waiting, due);
+  }
+});
+
+const range = (count: number): string[] =>
+  Array.from({ length: count }, (_, place) => `group ${place}`);

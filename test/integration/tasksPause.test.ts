@@ -9,7 +9,8 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.of(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.idle": 3 });
+const configuration = { url: database.url, "pg_task.sleep": 50, "pg_task.idle": 3 };
+await pgTask.start(configuration);
 
 async function checked(): Promise<unknown> {
   let printed = "";
@@ -89,4 +90,25 @@ test("finished rows that were kept long enough are removed, others stay", async 
   assert.equal((await tasks.row(long ?? "")).state, "DONE");
   assert.equal((await tasks.row(planned ?? "")).state, "PLAN");
   assert.equal((await tasks.row(ever.id)).state, "DONE");
+});
+
+test("a row is removed as well whose task has ended long after the last one was started", async () => {
+  const [slow = ""] = await tasks.insert({ input: "SELECT pg_sleep(1.5)", keep: "1 ms" });
+  await tasks.removed(slow);
+  const [late = ""] = await tasks.insert({
+    input: "SELECT 1",
+    keep: "1 ms",
+    plan: "2001-01-01",
+  });
+  await tasks.removed(late);
+});
+
+test("a pause that was made while no pg-task ran holds after its next start", async () => {
+  await pgTask.stop();
+  await client.query(`INSERT INTO task_pause ("group") VALUES ('kept')`);
+  const ids = await tasks.insert({ input: "SELECT 1", group: "kept", max: 3 });
+  await pgTask.start(configuration);
+  await wait(ids, "other");
+  await client.query("DELETE FROM task_pause");
+  await tasks.ended(...ids);
 });

@@ -42,6 +42,19 @@ async function rowsOf(sql: string, on: Client = client): Promise<unknown[]> {
   return (await on.query(sql)).rows;
 }
 
+/** Sessions called as those that run a task of the group are, until they are ended. */
+async function sessionsOf(
+  schema: string,
+  ...groupNames: readonly string[]
+): Promise<() => Promise<void>> {
+  const sessions = await Promise.all(
+    groupNames.map((group) =>
+      connect(target, { applicationName: `pg_task ${schema} task ${group}` }),
+    ),
+  );
+  return async () => void (await Promise.all(sessions.map((session) => session.end())));
+}
+
 describe("task_stats", () => {
   test("tells each hour's runs and how long they took", async () => {
     await ensure(target, { schema: "stats" });
@@ -119,11 +132,55 @@ describe("task_groups", () => {
          ('', 'done', '2019-01-01', 'DONE', NULL, NULL), ('', 'stopped', '2019-01-01', 'STOP', NULL, NULL)`,
     );
     await client.query(`INSERT INTO groups.task_pause ("group") VALUES ('b'), ('empty')`);
+    const end = await sessionsOf("groups", "a", "a", "b", "only runs");
+    const idle = await connect(target, { applicationName: "pg_task groups task" });
     assert.deepEqual(await rowsOf(groups), [
-      { group: "a", running: "1", waiting: "3", due: "2", oldest: "2020", paused: false },
+      { group: "a", running: "2", waiting: "3", due: "2", oldest: "2020", paused: false },
       { group: "b", running: "1", waiting: "0", due: "0", oldest: null, paused: true },
       { group: "empty", running: "0", waiting: "0", due: "0", oldest: null, paused: true },
+      { group: "only runs", running: "1", waiting: "0", due: "0", oldest: null, paused: false },
     ]);
+    await idle.end();
+    await end();
+  });
+
+  test("finds the group of a session whose name the server cuts or cleans", async () => {
+    const schema = "grüppchen";
+    await ensure(target, { schema });
+    const names = ["plain", "", "größe\t", "ü".repeat(40), "x".repeat(80)];
+    await client.query(
+      `INSERT INTO ${schema}.task (input, "group", plan) SELECT '', g, 'infinity' FROM unnest($1::text[]) AS g`,
+      [names],
+    );
+    const end = await sessionsOf(schema, ...names);
+    const found = await client.query<{ group: string; running: string }>(
+      `SELECT "group", running FROM ${schema}.task_groups`,
+    );
+    assert.deepEqual(
+      found.rows.toSorted((a, b) => names.indexOf(a.group) - names.indexOf(b.group)),
+      names.map((group) => ({ group, running: "1" })),
+    );
+    await end();
+  });
+
+  test("reads no row that ended", async () => {
+    await ensure(target, { schema: "ended" });
+    await client.query(
+      `INSERT INTO ended.task (input, state) SELECT '', 'DONE' FROM generate_series(1, 20000);
+       INSERT INTO ended.task (input, plan) SELECT '', now() + i * interval '1 hour' FROM generate_series(-9, 10) AS i`,
+    );
+    await client.query("VACUUM ANALYZE ended.task");
+    const reader = await connect(target, { applicationName: "test" });
+    await reader.query("BEGIN");
+    assert.deepEqual(await rowsOf("SELECT waiting, due FROM ended.task_groups", reader), [
+      { waiting: "20", due: "10" },
+    ]);
+    const { rows } = await reader.query<{ whole: string; fetched: string }>(
+      `SELECT seq_tup_read AS whole, idx_tup_fetch AS fetched FROM pg_stat_xact_all_tables
+       WHERE relid = 'ended.task'::regclass`,
+    );
+    assert.deepEqual(rows, [{ whole: "0", fetched: "20" }]);
+    await reader.end();
   });
 
   test("calls every group paused when the whole table is", async () => {

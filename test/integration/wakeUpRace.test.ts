@@ -3,7 +3,7 @@ import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../src/embedded/port.js";
 import { Turn, type TurnOutcome } from "../../src/manager/turn.js";
-import { WakeUps } from "../../src/manager/wakeUps.js";
+import { WakeUps, type WakeUpLimits } from "../../src/manager/wakeUps.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import { sqlState, type Client } from "../../src/shared/database.js";
 import { lockClasses } from "../../src/shared/locks.js";
@@ -20,6 +20,12 @@ after(() => admin.end());
 
 /** In each of them some clients write at once, and then wait until all has been seen. */
 const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 2000);
+/** How often a manager that is told of everything falls asleep, with a writer that does not wait for that. */
+const sleepsWanted = Number(process.env["WAKE_UP_SLEEPS"] ?? 2000);
+/** It looks by itself after the first wake-up, and only for a moment. */
+const restless: WakeUpLimits = { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 };
+/** It never looks by itself. */
+const told: WakeUpLimits = { wakeUps: Infinity, shortestQuietMs: 1, longestQuietMs: 1 };
 /** So many managers take part, each with a database of its own, for most of it is waiting. */
 const managers = 4;
 
@@ -95,7 +101,15 @@ class Race {
     this.#database = database;
   }
 
-  async run(count: number): Promise<void> {
+  /**
+   * @param writers how many clients write in each round
+   * @param more whether another round is to follow, of which this is the number
+   */
+  async run(
+    limits: WakeUpLimits,
+    writers: (round: number) => number,
+    more: (round: number) => boolean,
+  ): Promise<void> {
     const name = this.#database;
     await admin.query(`CREATE DATABASE ${name}`);
     const { port } = server;
@@ -105,16 +119,17 @@ class Race {
     const manager = await openManager(target);
     const service = await startService(manager, target, {
       ...this.#standIns(manager),
-      limits: { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 },
+      limits,
     });
     const url = new URL(server.url);
     url.pathname = `/${name}`;
     const clients = await Promise.all([1, 2, 3].map(() => connectTo(url.href)));
     // In each round one may be the last, whom no later one's wake-up helps.
-    for (let round = 0; round < count; round += 1) {
-      const writers = clients.slice(0, 1 + (round % clients.length));
+    for (let round = 0; more(round); round += 1) {
       await Promise.all(
-        writers.map((client, index) => this.#write(client, `${name}-${round}-${index}`)),
+        clients
+          .slice(0, writers(round))
+          .map((client, index) => this.#write(client, `${name}-${round}-${index}`)),
       );
     }
     for (const client of clients) await client.end();
@@ -145,7 +160,14 @@ class Race {
             "UPDATE public.task SET state = 'DONE', ready = NULL WHERE ready RETURNING data",
           );
           for (const { data } of rows) see(data);
-          const nothing = { more: 0, gone: 0, again: false, nearestMs: null, putOff: false };
+          const nothing = {
+            more: 0,
+            gone: 0,
+            ended: 0,
+            again: false,
+            nearestMs: null,
+            putOff: false,
+          };
           return { claimed: rows.length, ...nothing };
         }
       },
@@ -173,7 +195,15 @@ class Race {
 
 test("no wake-up is lost, however often the manager falls asleep and whatever writes meanwhile", async (t) => {
   const races = Array.from({ length: managers }, (_, number) => new Race(`race_${number}`));
-  await Promise.all(races.map((race) => race.run(rounds / managers)));
+  await Promise.all(
+    races.map((race) =>
+      race.run(
+        restless,
+        (round) => 1 + (round % 3),
+        (round) => round < rounds / managers,
+      ),
+    ),
+  );
   const [sleeps = 0, waysOutOfBusy = 0, prepared = 0] = (
     ["sleeps", "waysOutOfBusy", "prepared"] as const
   ).map((what) => races.reduce((sum, race) => sum + race[what], 0));
@@ -182,4 +212,20 @@ test("no wake-up is lost, however often the manager falls asleep and whatever wr
   );
   for (const count of [sleeps * 10, waysOutOfBusy, prepared * 10])
     assert.ok(count > rounds / 10, "it was put to test");
+});
+
+test("no wake-up is lost by a manager that is told of all, as it falls asleep thousands of times", async (t) => {
+  const races = Array.from({ length: managers }, (_, number) => new Race(`told_${number}`));
+  await Promise.all(
+    races.map((race) =>
+      race.run(
+        told,
+        () => 1,
+        () => race.sleeps < sleepsWanted / managers,
+      ),
+    ),
+  );
+  const sleeps = races.reduce((sum, race) => sum + race.sleeps, 0);
+  t.diagnostic(`asleep ${sleeps} times`);
+  assert.ok(sleeps >= sleepsWanted);
 });

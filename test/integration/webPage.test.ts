@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
@@ -228,6 +229,70 @@ describe("the page", { skip: noBrowser }, () => {
     assert.deepEqual(found, ["50000", "77"]);
     await page.goto(`${web.url}/tables/${table}`);
     await page.getByText(/≈ \S+ rows/).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("goes on looking by itself until there is something, nothing more, or it is told to stop", async () => {
+    const { web, table, end } = await start();
+    const { page, mistakes } = await open(web, `/tables/${table}`);
+    const asked: (string | null)[] = [];
+    await page.route(/\/api\/.*text=rare/, async (route) => {
+      const before = new URL(route.request().url()).searchParams.get("before");
+      asked.push(before);
+      const next = { "300": "200", "200": null }[String(before)];
+      await route.fulfill({
+        json: { tasks: [], next: next === undefined ? "300" : next, looked: 5 },
+      });
+    });
+    await page.goto(`${web.url}/tables/${table}/tasks?text=rare`);
+    await page.getByText("No task fits. Looked through 5 rows so far.").waitFor();
+    await page.getByRole("button", { name: "Look further" }).click();
+    await page.getByText("No task fits. Looked through 15 rows.").waitFor();
+    assert.equal(await page.getByRole("button", { name: /look/i }).count(), 0);
+    assert.deepEqual([...new Set(asked)], [null, "300", "200"]);
+
+    const gate = new EventEmitter();
+    const held = once(gate, "open");
+    await page.route(/\/api\/.*text=endless/, async (route) => {
+      const before = new URL(route.request().url()).searchParams.get("before");
+      if (before !== null) await held;
+      await route.fulfill({ json: { tasks: [], next: "300", looked: 5 } });
+    });
+    await page.goto(`${web.url}/tables/${table}/tasks?text=endless`);
+    await page.getByRole("button", { name: "Look further" }).click();
+    await page.getByRole("button", { name: "Stop looking" }).click();
+    gate.emit("open");
+    await page.getByRole("button", { name: "Look further" }).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("shows the largest id and a long run time as a whole, and two lines of a long group", async () => {
+    const { web, table, end } = await start();
+    const largest = "9223372036854775807";
+    const group = "a very long name ".repeat(100);
+    await client.query(
+      `INSERT INTO task (id, input, "group", plan, state, start, stop)
+       VALUES ($1, 'SELECT 1', $2, now(), 'DONE', now() - interval '11:59:59', now())`,
+      [largest, group],
+    );
+    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    const cell = page.locator(`${row(largest)} th`);
+    await cell.waitFor();
+    for (const whole of [cell, page.locator(`${row(largest)} .run`)]) {
+      assert.equal(await whole.evaluate((each) => each.scrollWidth - each.clientWidth), 0);
+    }
+    await page.locator(`${row(largest)} a`).click();
+    const link = page.getByRole("link", { name: /^a very long name/ });
+    await link.waitFor();
+    const { height = 0 } = (await link.boundingBox()) ?? {};
+    assert.ok(height > 0 && height < 60, `${height} px`);
+    await link.click();
+    await cell.waitFor();
+    assert.equal(new URL(page.url()).searchParams.get("group"), group);
     assert.deepEqual(mistakes, []);
     await page.context().close();
     await end();

@@ -175,6 +175,24 @@ void test("what the users may not create is told, with exit code 4", async () =>
   assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEDB`));
 });
 
+void test("a table that the entry's user has no right to is told as that, beside the rest", async () => {
+  const client = await database.connect();
+  await client.query('CREATE SCHEMA private; CREATE TABLE private.task_pause ("group" text)');
+  await client.query(`GRANT USAGE ON SCHEMA private TO ${role}`);
+  const { exitCode, text } = await run([{ data: name, user: role, schema: "private" }]);
+  assert.equal(exitCode, 4);
+  assert.match(
+    text,
+    /error: not allowed on "private"."task": permission denied for table task_pause/,
+  );
+  const entry = text.slice(text.indexOf("\nentries\n"));
+  for (const what of ["role", "database", "schema", "table"]) {
+    assert.equal(entry.match(new RegExp(`^ +${what} `, "gm"))?.length, 1, text);
+  }
+  const neither = await run([{ data: `${name}_missing`, create: false }]);
+  assert.match(neither.text, /to be seen once the role and database exist\n/);
+});
+
 void test("the text names sources and values, and no password", async () => {
   const url = `postgresql://postgres:${password}@${host}:${port}/${name}`;
   const { exitCode, text } = await run({

@@ -96,22 +96,30 @@ const hurtful: readonly {
 
 export async function roleSettings(client: Client): Promise<Check[]> {
   // What the commands' own connection pins is looked up where it comes from.
-  const { rows } = await client.query<{ name: string; value: string }>(
-    `SELECT s.name, coalesce(
-         (SELECT split_part(c, '=', 2) FROM pg_catalog.pg_db_role_setting AS d, unnest(d.setconfig) AS c
-          WHERE d.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
-            AND d.setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user))
-            AND split_part(c, '=', 1) = s.name
-          ORDER BY d.setrole <> 0 DESC, d.setdatabase <> 0 DESC LIMIT 1),
+  const { rows } = await client.query<{ name: string; value: string; place: string | null }>(
+    `SELECT s.name, place, coalesce(made.value,
          CASE WHEN s.source IN ('client', 'session') THEN s.boot_val ELSE current_setting(s.name) END) AS value
-     FROM pg_catalog.pg_settings AS s WHERE s.name = ANY ($1::text[])`,
+     FROM pg_catalog.pg_settings AS s LEFT JOIN LATERAL (
+       SELECT split_part(c, '=', 2) AS value, CASE WHEN d.setrole = 0 AND d.setdatabase = 0 THEN 'ROLE ALL'
+           WHEN d.setrole = 0 THEN format('DATABASE %I', current_database())
+           WHEN d.setdatabase = 0 THEN format('ROLE %I', current_user)
+           ELSE format('ROLE %I IN DATABASE %I', current_user, current_database()) END AS place
+       FROM pg_catalog.pg_db_role_setting AS d, unnest(d.setconfig) AS c
+       WHERE d.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+         AND d.setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user))
+         AND split_part(c, '=', 1) = s.name
+       ORDER BY d.setrole <> 0 DESC, d.setdatabase <> 0 DESC LIMIT 1
+     ) AS made ON true WHERE s.name = ANY ($1::text[])`,
     [hurtful.map(({ name }) => name)],
   );
-  const values = new Map(rows.map(({ name, value }) => [name, value]));
+  const made = new Map(rows.map((row) => [row.name, row]));
   const found = hurtful.flatMap(({ name, hurts, level, why }) => {
-    const value = values.get(name);
+    const { value, place = null } = made.get(name) ?? {};
     if (value === undefined || !hurts(value)) return [];
-    const remedy = `take it away for the entry's user: ALTER ROLE … RESET ${name}`;
+    const remedy =
+      place === null
+        ? `the server has it for all: ALTER ROLE … SET ${name} gives the entry's user its own`
+        : `ALTER ${place} RESET ${name}`;
     const make = level === "fail" ? fail : warn;
     return [make("role settings", `${name} is ${value}: ${why}`, remedy)];
   });

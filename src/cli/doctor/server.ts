@@ -1,6 +1,7 @@
 import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/database.js";
 import { readCluster, readConnections } from "../../tasks/processes.js";
+import { countSessions, entriesOn, type PlacedEntry } from "../../tasks/sessions.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 const oldest = 120_000;
@@ -11,14 +12,14 @@ const leftToOthers = 10;
 /** What is looked at on the control connection. */
 export async function checkServer(
   client: Client,
-  { parameters, entries }: Configuration,
+  { parameters, entries, control }: Configuration,
 ): Promise<Check[]> {
   return [
     await version(client),
     await pooler(client),
     await standby(client),
     await clock(client),
-    await room(client, parameters["pg_conf.max"], entries.length),
+    await room(client, parameters["pg_conf.max"], entriesOn(control, entries)),
     await leader(client, parameters["pg_conf.name"]),
     ...(await serverSettings(client)),
   ];
@@ -76,10 +77,12 @@ async function clock(client: Client): Promise<Check> {
   );
 }
 
-async function room(client: Client, most: number, entries: number): Promise<Check> {
+async function room(client: Client, most: number, entries: readonly PlacedEntry[]): Promise<Check> {
   const { most: all, taken } = await readConnections(client);
-  const left = all - leftToOthers - taken;
-  const text = `${taken} of ${all} taken; pg-task would use up to ${most + entries + 1}, and leaves ${leftToOthers} to others`;
+  const { sessions } = await countSessions(client, entries);
+  const left = all - leftToOthers - (taken - sessions);
+  const own = sessions === 0 ? "" : `, ${sessions} of them by tasks' sessions`;
+  const text = `${taken} of ${all} taken${own}; pg-task would use up to ${most + entries.length + 1}, and leaves ${leftToOthers} to others`;
   if (left >= most) return ok("connections", text);
   return warn(
     "connections",

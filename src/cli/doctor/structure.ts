@@ -1,6 +1,8 @@
+import { queueIndexes } from "../../manager/adoption/indexes.js";
 import { appliedVersion, latestVersion } from "../../manager/migrations.js";
 import type { TaskTable } from "../../manager/table.js";
 import type { Client } from "../../shared/database.js";
+import { identifier } from "../../shared/sqlText.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 export async function migration(client: Client, table: TaskTable): Promise<Check> {
@@ -25,29 +27,38 @@ export async function triggers(client: Client, table: TaskTable): Promise<Check>
        AND NOT (c.relkind = 'p' AND current_setting('server_version_num')::integer < 130000 AND w.name <> $3)`,
     [qualified, wanted, wakeUp],
   );
-  const [first] = rows;
-  if (first === undefined) return ok("triggers", "all there and on");
+  if (rows.length === 0) return ok("triggers", "all there and on");
   const list = rows.map(
     ({ name, relation, state }) =>
       `${name} on ${relation} ${state === null ? "is missing" : "is off"}`,
   );
+  const off = rows.filter(({ state }) => state !== null);
+  const remedies = [
+    ...off.map(
+      ({ relation, name }) => `ALTER TABLE ${relation} ENABLE TRIGGER ${identifier(name)}`,
+    ),
+    ...(off.length < rows.length
+      ? ["pg-task start makes it when the table is adopted anew; see docs/adoption.md"]
+      : []),
+  ];
   return fail(
     "triggers",
     `${list.join("; ")}: tasks may start late or not at all`,
-    first.state === null
-      ? "pg-task start makes it when the table is adopted anew; see docs/adoption.md"
-      : `ALTER TABLE ${first.relation} ENABLE TRIGGER "${first.name.replaceAll('"', '""')}"`,
+    remedies.join("; "),
   );
 }
 
 export async function indexes(client: Client, table: TaskTable): Promise<Check> {
   const { rows } = await client.query<{
     what: string;
+    column: string;
     index: string | null;
     valid: boolean | null;
+    partitioned: boolean;
   }>(
-    `SELECT w.what, i.indexrelid::regclass::text AS index, i.indisvalid AS valid
-     FROM (VALUES ('due tasks', 'ready'), ('planned tasks', '(NOT ready)'), ('ids', NULL)) AS w(what, predicate)
+    `SELECT w.what, w.column, i.indexrelid::regclass::text AS index, i.indisvalid AS valid,
+       (SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::regclass) AS partitioned
+     FROM (VALUES ('due tasks', 'hash', 'ready'), ('planned tasks', 'plan', '(NOT ready)'), ('ids', 'id', NULL)) AS w(what, "column", predicate)
      LEFT JOIN LATERAL (
        SELECT i.indexrelid, i.indisvalid FROM pg_catalog.pg_index AS i
        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -57,12 +68,18 @@ export async function indexes(client: Client, table: TaskTable): Promise<Check> 
      ) AS i ON true`,
     [table.qualified],
   );
-  const missing = rows.filter(({ index }) => index === null).map(({ what }) => what);
+  const missing = rows.filter(({ index }) => index === null);
   if (missing.length > 0) {
+    const statements = missing.map(({ column, partitioned }) => {
+      const queue = queueIndexes(table).find((index) => index.column === column);
+      const definition = queue?.definition ?? `(${identifier(column)})`;
+      // The server makes none beside writers on all partitions at once.
+      return `CREATE INDEX ${partitioned ? "" : "CONCURRENTLY "}ON ${table.qualified} ${definition}`;
+    });
     return warn(
       "indexes",
-      `none for ${missing.join(", ")}: claims read the whole table`,
-      `see the statements in docs/table.md, or restart pg-task on a table that it adopts`,
+      `none for ${missing.map(({ what }) => what).join(", ")}: claims read the whole table`,
+      statements.join("; "),
     );
   }
   const invalid = rows.filter(({ valid }) => valid === false).map(({ index }) => index);

@@ -1,6 +1,7 @@
 import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
 import type { SslMode } from "../../shared/config/types.js";
+import { hidden } from "../../shared/connectionString/problem.js";
 import type { RemotePlace } from "../../shared/messages.js";
 import { Wire } from "../wire.js";
 import { cancelRemote } from "./cancelRequest.js";
@@ -115,9 +116,14 @@ async function placesOf(server: RemoteServer, signal: AbortSignal): Promise<Plac
     signal.throwIfAborted();
     const temporary = errorCode(error) === "EAI_AGAIN";
     const why = temporary ? "Temporary failure in name resolution" : "Name or service not known";
-    throw new RemoteProblem(`could not translate host name "${host}" to address: ${why}`);
+    throw new RemoteProblem(
+      `could not translate host name "${withoutSecret(host)}" to address: ${why}`,
+    );
   }
 }
+
+/** What stands before an "@" is most likely the rest of a password that has one. */
+const withoutSecret = (host: string): string => host.replace(/^.*@/s, `${hidden}@`);
 
 /** What sslmode says is to be tried, one after another. */
 const encryptions: Readonly<Record<SslMode, readonly Encryption[]>> = {

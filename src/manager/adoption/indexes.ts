@@ -53,7 +53,8 @@ function byId(kind: string): Index {
   return { suffix: "id_idx", column: "id", predicate: null, definition: "(id)", unique };
 }
 
-function queueIndexes(table: TaskTable): Index[] {
+/** Those of what waits: of due tasks, and of planned ones. */
+export function queueIndexes(table: TaskTable): Index[] {
   return [
     { place: "dueIndex", suffix: "due_idx", column: "hash", predicate: "ready" },
     { place: "planIndex", suffix: "plan_idx", column: "plan", predicate: "(NOT ready)" },

@@ -3,6 +3,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/sqlText.js";
 import type { TaskTable } from "../table.js";
 import { expectedColumns, indispensable, isOurHash } from "./expectedColumns.js";
+import { kindOf } from "./kinds.js";
 import { firstLayoutStatements, isFirstLayout } from "./firstLayout.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
@@ -19,7 +20,7 @@ export async function refuseUnfit(client: Client, table: TaskTable, layout: Layo
   if (layout.kind !== "r" && layout.kind !== "p") {
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `${foreign}; expected a table, got a relation of another kind (${layout.kind}): give another "schema" or "table"`,
+      `${foreign}; expected a table, got ${kindOf(layout.kind)}: give another "schema" or "table"`,
     );
   }
   if (isFirstLayout(layout)) {

@@ -37,6 +37,8 @@ export interface Claim {
   readonly gone: readonly DueTask[];
   /** How many of those it looked at could start but found no place. */
   readonly more: number;
+  /** Hashes of their groups. */
+  readonly moreOf: ReadonlySet<number>;
   /** How many of those need a session that has nothing else. */
   readonly alone: number;
   /** Due tasks passed over since somebody holds their row: offer them again later. */
@@ -173,11 +175,13 @@ export async function claim(
     ],
   });
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
+  const more = rows.filter(({ kind }) => kind === "more" || kind === "alone");
   const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });
   return {
     claimed: of("claimed").map(toTask),
     gone: of("gone").map(due),
-    more: of("more").length + of("alone").length,
+    more: more.length,
+    moreOf: new Set(more.map(({ hash }) => hash)),
     alone: of("alone").length,
     locked: of("locked").map(due),
     heads: of("head").map((row) => ({ ...due(row), paused: row.paused })),

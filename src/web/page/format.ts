@@ -11,6 +11,11 @@ export function count({ value, exact }: Count): string {
   return `${exact ? "" : "≈ "}${number(value)}`;
 }
 
+/** The planner expects at least one row of whatever it knows nothing of. */
+export function countOrFew(value: Count): string {
+  return !value.exact && value.value <= 1 ? "few" : count(value);
+}
+
 export function rate(perSecond: number): string {
   if (perSecond === 0) return "0";
   if (perSecond >= 10 || Number.isInteger(perSecond)) return number(perSecond);
@@ -38,8 +43,8 @@ export function duration(ms: number): string {
 
 export function bytes(size: number): string {
   if (size < 1024) return `${size} B`;
-  if (size < 1024 * 1024) return `${(size / 1024).toFixed(1)} kB`;
-  return `${(size / 1024 / 1024).toFixed(1)} MB`;
+  const [shown, unit] = size < 1024 * 1024 ? [size / 1024, "kB"] : [size / 1024 / 1024, "MB"];
+  return `${shown.toFixed(shown < 100 ? 1 : 0)} ${unit}`;
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", {

@@ -2,7 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
-import { count, duration, moment, number, rate } from "./format.js";
+import { count, countOrFew, duration, moment, number, rate } from "./format.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
@@ -146,7 +146,7 @@ function States({ id, summary }: { id: string; summary: Summary }): VNode {
         (state) =>
           html`<li key=${state}>
             <a href=${`/tables/${id}/tasks?state=${state}`}>
-              <span class=${`state s-${state}`}>${state}</span> ${count(summary.states[state])}
+              <span class=${`state s-${state}`}>${state}</span> ${countOrFew(summary.states[state])}
             </a>
           </li>`,
       )}
@@ -204,6 +204,7 @@ function plots(points: readonly Point[], span: number): VNode {
 function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
   const { groups: list, newest, newestComplete, complete } = groups;
   if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
+  const exact = (value: number): boolean => complete || value === 0;
   return html`<div class="panel scroll">
       <table class="groups">
         <caption class="hidden">
@@ -222,8 +223,12 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                   >${group.paused && html` <span class="tag">paused</span>`}
                 </th>
                 <td class=${group.running > 0 ? "t-WORK" : "zero"}>${number(group.running)}</td>
-                <td class=${group.due > 0 ? "t-PLAN" : "zero"}>${number(group.due)}</td>
-                <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>${number(group.waiting)}</td>
+                <td class=${group.due > 0 ? "t-PLAN" : "zero"}>
+                  ${count({ value: group.due, exact: exact(group.due) })}
+                </td>
+                <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>
+                  ${count({ value: group.waiting, exact: exact(group.waiting) })}
+                </td>
                 <td>
                   ${group.oldestDueMs === null ? "" : duration(Math.max(0, group.oldestDueMs))}
                 </td>
@@ -235,6 +240,6 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
         </tbody>
       </table>
     </div>
-    ${!complete && html`<p class="note">More waits than was counted here.</p>`}
+    ${!complete && html`<p class="note">Due and waiting are estimates; groups in which little waits may be missing.</p>`}
     ${!newestComplete && html`<p class="note">Done, failed and other: of the newest ${number(newest)} rows.</p>`}`;
 }

@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskSummary, Tasks } from "../schemas.js";
 import { Actions } from "./actions.js";
 import { goTo, setQuery } from "./address.js";
@@ -32,6 +32,7 @@ export function TaskList({
   const { value, problem, busy, refresh } = tasks;
   const change = (name: string, to: string): void => {
     const next = new URLSearchParams(query);
+    search.end();
     next.delete("before");
     if (to === "") next.delete(name);
     else next.set(name, to);
@@ -42,8 +43,14 @@ export function TaskList({
     next.set("before", before);
     return `/tables/${id}/tasks?${next.toString()}`;
   };
+  const search = useSearch(tasks, (before) => {
+    const next = new URLSearchParams(asked);
+    next.set("before", before);
+    setQuery(next);
+  });
+  const next = value?.next ?? null;
   const filtered = filters.some((name) => name !== "before" && asked.has(name));
-  return html`<main class="tasks" aria-busy=${busy}>
+  return html`<main class="tasks" aria-busy=${busy || search.on}>
     <h1 class="hidden">Tasks</h1>
     <${Filters} query=${query} change=${change} />
     ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
@@ -53,26 +60,63 @@ export function TaskList({
       value.tasks.length === 0 &&
       html`<p class="empty">
         ${filtered ? "No task fits." : "No tasks yet: insert a row, and it is here."}
-        ${value.next !== null && ` Looked through ${number(value.looked)} rows so far.`}
+        ${filtered && ` Looked through ${number(search.looked + value.looked)} rows${value.next === null ? "" : " so far"}.`}
       </p>`
     }
     <nav class="paging" aria-label="Pages">
       ${
         asked.has("before") &&
         html`<button
-          onClick=${() => goTo(`/tables/${id}/tasks?${without(asked, "before").toString()}`)}
+          onClick=${() => {
+            search.end();
+            goTo(`/tables/${id}/tasks?${without(asked, "before").toString()}`);
+          }}
         >
           ⇤ Newest
         </button>`
       }
+      ${search.on && html`<button onClick=${search.end}>Stop looking</button>`}
       ${
-        (value?.next ?? null) !== null &&
-        html`<button onClick=${() => goTo(older(value?.next ?? ""))}>
-          ${value?.tasks.length === 0 ? "Look further" : "Older →"}
-        </button>`
+        !search.on &&
+        next !== null &&
+        (value?.tasks.length === 0
+          ? html`<button onClick=${search.begin}>Look further</button>`
+          : html`<button onClick=${() => goTo(older(next))}>Older →</button>`)
       }
     </nav>
   </main>`;
+}
+
+interface Search {
+  readonly on: boolean;
+  /** Rows that were looked through before those of the answer that is shown. */
+  readonly looked: number;
+  readonly begin: () => void;
+  readonly end: () => void;
+}
+
+/** Goes on from where an answer ended that has no tasks, until one has some, there are no more rows, or it is ended. */
+function useSearch(
+  { value, busy, problem }: { value: Tasks | null; busy: boolean; problem: string | null },
+  goOn: (before: string) => void,
+): Search {
+  const [on, setOn] = useState(false);
+  const [looked, setLooked] = useState(0);
+  useEffect(() => {
+    if (problem !== null) setOn(false);
+    if (!on || busy || value === null || problem !== null) return;
+    if (value.tasks.length > 0 || value.next === null) {
+      setOn(false);
+      return;
+    }
+    setLooked(looked + value.looked);
+    goOn(value.next);
+  }, [on, busy, value, problem]);
+  const end = (): void => {
+    setOn(false);
+    setLooked(0);
+  };
+  return { on, looked, begin: () => setOn(true), end };
 }
 
 function without(query: URLSearchParams, name: string): URLSearchParams {
@@ -139,7 +183,7 @@ function Rows(props: {
   if (tasks.length === 0) return null;
   const following = tasks.some((task) => before.has(task.id));
   return html`<div class="panel scroll">
-    <table class="list">
+    <table class="list" style=${{ "--digits": Math.max(...tasks.map((task) => task.id.length)) }}>
       <caption class="hidden">
         Tasks, newest first
       </caption>

@@ -34,7 +34,12 @@ export function TaskPage({
     <div class="row">
       <h1>Task ${task.id}</h1>
       <${StateBadge} task=${task} />
-      <span class="group">${task.group}</span>
+      <a
+        class="group"
+        title=${task.group}
+        href=${`/tables/${id}/tasks?group=${encodeURIComponent(task.group ?? "")}`}
+        >${task.group}</a
+      >
       <span class="gap"></span>
       <${Actions} table=${id} task=${task} done=${refresh} />
     </div>
