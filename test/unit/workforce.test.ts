@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { availableParallelism } from "node:os";
 import { it } from "node:test";
 import { Executors } from "../../src/manager/executors.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
@@ -32,4 +33,27 @@ it("waits longer and longer before sessions are opened again, but no longer than
   assert.ok(first <= 100, String(pauses));
   assert.ok(fourth > 400, String(pauses));
   assert.ok(limited <= 40, String(pauses));
+});
+
+/** How many more sessions are looked ahead for when all of so many are stuck. */
+function lookAhead(size: number, runTimes: RunTimes): number {
+  const workforce = new Workforce({
+    sessions: Object.create(Sessions.prototype, { size: { value: size }, stuck: { value: size } }),
+    executors: Object.create(Executors.prototype),
+    runTimes,
+    send: () => {},
+    longestPauseMs: () => 60_000,
+    log: silentLog,
+  });
+  workforce.grant(1_000, 1);
+  return workforce.lookAhead;
+}
+
+it("tries more sessions the more are stuck, as long as it is not known how long runs take", () => {
+  const unknown = new RunTimes();
+  assert.ok(lookAhead(30, unknown) >= 30);
+  assert.equal(lookAhead(500, unknown), lookAhead(100, unknown));
+  const short = new RunTimes();
+  for (let run = 0; run < 200; run += 1) short.add(1, 1);
+  assert.equal(lookAhead(30, short), Math.min(64, Math.max(8, 2 * availableParallelism())));
 });
