@@ -85,9 +85,11 @@ async function add(
   requireOneCharacter(given);
   const columns = new Map([["input", await readSql(sql, options.file)], ...given]);
   return await onTable(options, "add", async (opened) => {
-    const id = await insert(opened, columns, options.in);
-    if (options.wait === true) return await awaitEnd(terminal, opened, id, options.json === true);
-    if (options.json === true) terminal.write(`${JSON.stringify({ id })}\n`);
+    const json = options.json === true;
+    const insertIt = () => insert(opened, columns, options.in);
+    if (options.wait === true) return await awaitEnd(terminal, opened, insertIt, json);
+    const id = await insertIt();
+    if (json) terminal.write(`${JSON.stringify({ id })}\n`);
     else terminal.write(terminal.isTerminal ? `added task ${id}\n` : `${id}\n`);
     return 0;
   });

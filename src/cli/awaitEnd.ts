@@ -25,14 +25,15 @@ const codes: Readonly<Record<string, number>> = {
 
 /**
  * Waits for a task's end and prints its output, and its error on standard error. Ctrl-C leaves the
- * task alone.
+ * task alone, from the moment at which it is inserted.
  *
+ * @param insert resolves with the task's id.
  * @returns the exit code for its state.
  */
 export async function awaitEnd(
   terminal: Terminal,
   opened: OpenTable,
-  id: string,
+  insert: () => Promise<string>,
   json: boolean,
 ): Promise<number> {
   const interrupt = new AbortController();
@@ -40,6 +41,7 @@ export async function awaitEnd(
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
   try {
+    const id = await insert();
     const outcome = await poll(terminal, opened, id, interrupt.signal).finally(() =>
       terminal.progress(null),
     );
