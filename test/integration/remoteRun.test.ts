@@ -46,12 +46,12 @@ async function begin(driver: ExecutorDriver, input: string, options = {}) {
 
 const sleep = "INSERT INTO effect VALUES ('slept'); SELECT pg_sleep(600)";
 
+/** A cancel that the server has taken reaches its process when the system lets it. */
 async function expectNoEffect(): Promise<void> {
+  const asleep =
+    "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid() AND state = 'active'";
+  while ((await server.admin.query(asleep)).rowCount !== 0);
   assert.equal((await server.admin.query("SELECT FROM effect")).rowCount, 0);
-  const { rowCount } = await server.admin.query(
-    "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid() AND state = 'active'",
-  );
-  assert.equal(rowCount, 0);
 }
 
 for (const [name, remote] of [
@@ -265,17 +265,9 @@ test("a task whose connection was cut off is lost only when its process is gone"
 
 test("when the session here is lost, what runs there is cancelled", async () => {
   const driver = await openDriver();
-  const { pid } = await begin(driver, sleep);
+  await begin(driver, sleep);
   await admin.query("SELECT pg_terminate_backend($1)", [driver.backend(1).pid]);
   await driver.heard("lost");
-  assert.equal(
-    (
-      await server.admin.query("SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active'", [
-        pid,
-      ])
-    ).rowCount,
-    0,
-  );
   await expectNoEffect();
   await driver.executor.stop();
 });
