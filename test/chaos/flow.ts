@@ -93,7 +93,8 @@ export async function produce(client: Client, random: Random): Promise<void> {
   );
   if (random.below(4) > 0) return;
   await client.query(
-    `UPDATE task SET state = 'STOP' WHERE id = ANY (ARRAY(
+    // The outer condition is read again of a row that ended meanwhile.
+    `UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK') AND id = ANY (ARRAY(
        SELECT id FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id DESC OFFSET $1 LIMIT 1))`,
     [random.below(20)],
   );
@@ -118,6 +119,7 @@ export interface Verdict {
  * without output had its run found out about only afterwards, so that its effect says when that was.
  */
 export async function judge(client: Client): Promise<Verdict> {
+  await client.query("CREATE INDEX ON effect (task)");
   const cases = kinds.map(({ right }, index) => `WHEN data = $${index + 1} THEN ${right}`);
   const { rows: wrong } = await client.query<{ row: string }>(
     `SELECT row_to_json(t)::text AS row FROM (
@@ -126,15 +128,33 @@ export async function judge(client: Client): Promise<Verdict> {
      ) AS t WHERE (CASE ${cases.join(" ")} END) IS NOT TRUE LIMIT 20`,
     kinds.map(({ name }) => name),
   );
-  const { rows: crowded } = await client.query<{ row: string }>(
-    `SELECT json_build_object('crowded', t.id, 'group', t."group", 'max', t.max, 'take', t.take, 'start', t.start, 'stop', t.stop, 'pid', t.pid, 'output', t.output, 'beside', b.ids)::text AS row
-     FROM task AS t CROSS JOIN LATERAL (
-       SELECT array_agg(concat_ws(' ', o.id, o.take, o.start, o.stop, o.state, o.pid, coalesce(o.output, 'null'))) AS ids FROM task AS o
-       WHERE o."group" = t."group" AND o.id <> t.id AND o.start <= t.start AND o.stop > t.start
-     ) AS b WHERE cardinality(b.ids) > t.max LIMIT 20`,
+  const { rows: runs } = await client.query<GroupRun>(
+    `SELECT id, "group", max, (extract(epoch FROM start) * 1e6)::float8 AS start,
+       (extract(epoch FROM stop) * 1e6)::float8 AS stop
+     FROM task WHERE stop IS NOT NULL ORDER BY "group", start`,
   );
   const { rows: all } = await client.query<{ count: number }>(
     "SELECT count(*)::integer AS count FROM task",
   );
-  return { tasks: all[0]?.count ?? 0, wrong: [...wrong, ...crowded].map(({ row }) => row) };
+  return { tasks: all[0]?.count ?? 0, wrong: [...wrong.map(({ row }) => row), ...crowded(runs)] };
+}
+
+/** Times in µs. */
+interface GroupRun {
+  readonly id: string;
+  readonly group: string;
+  readonly max: number;
+  readonly start: number;
+  readonly stop: number;
+}
+
+/** Those that started beside more of their group than they may; `runs` are by group, in the order of their starts. */
+function crowded(runs: readonly GroupRun[]): string[] {
+  let beside: GroupRun[] = [];
+  return runs.flatMap((run) => {
+    beside = beside.filter(({ group, stop }) => group === run.group && stop > run.start);
+    const crowd = beside.length > run.max ? [JSON.stringify({ crowded: run, beside })] : [];
+    beside.push(run);
+    return crowd;
+  });
 }
