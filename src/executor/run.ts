@@ -291,7 +291,8 @@ export class Execution {
     const { input } = this.#run;
     const { failure } = attempt.output;
     if (failure !== null) {
-      return formatOwnError(failure, input, attempt.committed ? committedMeanwhile : undefined);
+      const committed = attempt.committed || attempt.unflushed;
+      return formatOwnError(failure, input, committed ? committedMeanwhile : undefined);
     }
     const { inputError, finishError, endError } = attempt;
     if (inputError === null && finishError?.code === rowChanged) {

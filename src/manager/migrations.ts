@@ -58,7 +58,9 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
   const { rows } = await client.query<{ name: string }>(
     `SELECT p.oid::pg_catalog.regprocedure::text AS name
      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-     WHERE n.nspname = $1 AND p.proname = ANY ($2::text[]) AND p.pronargs = 0
+     WHERE n.nspname = $1
+       AND (p.proname = ANY ($2::text[]) AND p.pronargs = 0
+         OR p.oid = ANY (SELECT pg_catalog.to_regprocedure(signature) FROM unnest($5::text[]) AS signature))
        AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)
        AND NOT (p.proname = $4 AND p.prorettype = 'trigger'::pg_catalog.regtype
          AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
@@ -75,6 +77,10 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
       ],
       ownComment,
       table.wakeUp,
+      [
+        `${table.qualifiedFinish}(bigint, bigint, text, integer)`,
+        `${table.qualifiedReset}(bigint)`,
+      ],
     ],
   );
   return rows.map((row) => row.name);

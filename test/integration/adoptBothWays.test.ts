@@ -10,7 +10,7 @@ import {
 } from "../support/foreignTables.js";
 import { test } from "../support/limitedTest.js";
 import { ensure } from "../support/taskTables.js";
-import { firstMigration, render } from "../../src/manager/migrations.js";
+import { firstMigration, migrationText, render } from "../../src/manager/migrations.js";
 import { taskTable } from "../../src/manager/table.js";
 
 const database = await createDatabase("empty");
@@ -49,6 +49,23 @@ test("a table at the first migration is brought to the latest, as if it were new
     "SELECT obj_description('upgraded.task_ready()'::regprocedure) AS comment",
   );
   assert.deepEqual(rows, [{ comment: `pg-task migration ${latestVersion}` }]);
+});
+
+test("a table at each later migration is brought to the latest as well", async () => {
+  for (let version = 2; version < latestVersion; version += 1) {
+    const schema = `from_${version}`;
+    const table = taskTable(schema, "task");
+    await client.query(
+      `CREATE SCHEMA ${schema}; CREATE TYPE ${schema}.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP')`,
+    );
+    for (let each = 1; each <= version; each += 1)
+      await client.query(render(migrationText(each), table));
+    await client.query(
+      `COMMENT ON FUNCTION ${schema}.task_ready() IS 'pg-task migration ${version}'`,
+    );
+    await ensure(target, { schema });
+    assert.deepEqual(await everything(schema), await everything("fresh"), `from ${version}`);
+  }
 });
 
 test("an adopted table is at the latest migration as well", async () => {

@@ -205,6 +205,14 @@ describe("what cannot be used is refused and left as it is", () => {
     assert.equal(rows[0].answer, 42);
   });
 
+  test("a function of the user's that has the name and the arguments of pg-task's", async () => {
+    await incompatible(
+      "resets",
+      "CREATE FUNCTION resets.task_reset(bigint) RETURNS int LANGUAGE sql AS 'SELECT 42'",
+      /the function resets\.task_reset\(bigint\) exists/,
+    );
+  });
+
   test("a table of the user's that has the name of pg-task's index", async () => {
     await incompatible(
       "indexes",

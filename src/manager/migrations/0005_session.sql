@@ -56,30 +56,20 @@ END $function$;
 
 -- Makes a session as new, and says when that began. It does what DISCARD ALL does but one thing: it
 -- keeps plans, which nobody can see, and which `finish` and the tasks' own functions would otherwise
--- have to make anew each time. CLOSE is another statement in PL/pgSQL.
--- With the next task it is the beginning of that one's transaction, and says when it began. All of it
--- that a rollback would bring back is kept from the next by the rollback of whoever calls it; but what
--- is listened to would be left to the transaction's end.
-CREATE OR REPLACE FUNCTION :"schema".:"reset"(next bigint) RETURNS timestamptz LANGUAGE plpgsql AS $function$
+-- have to make anew each time. Some of these commands are no statements of PL/pgSQL.
+CREATE OR REPLACE FUNCTION :"schema".:"reset"() RETURNS timestamptz LANGUAGE plpgsql AS $function$
 DECLARE
   began pg_catalog.timestamptz := pg_catalog.clock_timestamp();
-  nothing pg_catalog.text;
 BEGIN
-  nothing := pg_catalog.pg_advisory_unlock_all();
-  EXECUTE 'CLOSE ALL; DEALLOCATE ALL';
+  PERFORM pg_catalog.pg_advisory_unlock_all();
+  EXECUTE 'CLOSE ALL';
   SET SESSION AUTHORIZATION DEFAULT;
   RESET ALL;
+  EXECUTE 'DEALLOCATE ALL';
+  UNLISTEN *;
   DISCARD TEMP;
   DISCARD SEQUENCES;
-  IF next IS NULL THEN
-    UNLISTEN *;
-    RETURN began;
-  END IF;
-  IF EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN
-    RAISE EXCEPTION 'the task before has left the session listening' USING ERRCODE = 'PGT02';
-  END IF;
-  nothing := pg_catalog.set_config('pg_task.id', next::pg_catalog.text, false);
-  RETURN pg_catalog.now();
+  RETURN began;
 END $function$;
 
-COMMENT ON FUNCTION :"schema".:"reset"(bigint) IS 'pg-task reset';
+COMMENT ON FUNCTION :"schema".:"reset"() IS 'pg-task reset';
