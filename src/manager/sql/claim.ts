@@ -145,6 +145,15 @@ export async function claim(
 ): Promise<Claim> {
   const { groups, kept } = request;
   const places = [...request.places, ...groups.flatMap((group) => group.places ?? [])];
+  const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
+  const numbers = places.map(({ owner, pid }) => {
+    let session = sessions.get(owner);
+    if (session === undefined) {
+      session = { pid, number: sessions.size + 1 };
+      sessions.set(owner, session);
+    }
+    return session.number;
+  });
   let from = request.places.length;
   const own = groups.map((group) => {
     const first = from;
@@ -161,8 +170,9 @@ export async function claim(
       groups.map((group) => String(group.id)),
       groups.map((group) => group.most),
       own,
-      places.map((place) => place.owner),
-      places.map((place) => place.pid),
+      [...sessions.keys()],
+      [...sessions.values()].map(({ pid }) => pid),
+      numbers,
       places.map((place) => place.front),
       request.places.length,
       request.look,
@@ -190,7 +200,7 @@ export async function claim(
 
 function toTask(row: ClaimRow): ClaimedTask {
   const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
-  const { front, alone, pauses, keep } = row;
+  const { front, alone, keep } = row;
   return {
     id: String(row.id),
     owner,
@@ -198,7 +208,7 @@ function toTask(row: ClaimRow): ClaimedTask {
     max,
     front,
     alone,
-    pauses,
+    pauses: mayPause(row),
     input,
     group,
     timeoutMs: row.timeout_ms,
@@ -214,7 +224,7 @@ function toTask(row: ClaimRow): ClaimedTask {
 }
 
 /** A pause goes by the row as the task leaves it, and one that says so may change its own. */
-const mayPause = (task: string): string => `(${task}.max < 0 OR ${task}.input ILIKE '%max%')`;
+const mayPause = ({ pauses, input }: ClaimRow): boolean => pauses || /max/i.test(input);
 
 /**
  * The claim's commit waits for no flush: should the server crash before that, its processes are gone and
@@ -236,9 +246,20 @@ function firstDue({ qualified }: TaskTable, from: string): string {
   return `
       SELECT id, count, live, ${beside} AS max, "group", ${tooLate} AS gone, ${alone} AS alone
       FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND id <> ALL ($12::bigint[]) AND id <> ALL (${heldBack})
+        AND plan <= now() AND id <> ALL ($13::bigint[]) AND id <> ALL (${heldBack})
       ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
+
+/** SQL of whether a candidate may start in the places for all. */
+const startable = (c: string): string =>
+  `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.gone AND NOT ${c}.paused`;
+
+/**
+ * Looked up in a table of hashes: as an array a thousand of them would cost a million comparisons, and
+ * as a join it would be the planner's guess.
+ */
+const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS TRUE`;
+const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
 
 /** What cannot be a trace context is not worth the way. */
 const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;
@@ -247,29 +268,28 @@ function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified, stateType } = table;
   return `
 WITH candidate AS MATERIALIZED (
-  SELECT g.hash, g.own, c.*, ${groupPaused(table, "c")} AS paused,
-    g.own IS NULL AND NOT c.gone AND c.priority >= 0 AND c.nth <= g.most AS startable,
-    c.nth <= g.most AND c.barred = 0 AND c.max >= g.running - 1 AND NOT c.gone AS fits
-  FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
-    AS g(hash, running, max, id, most, own)
-  CROSS JOIN LATERAL (
-    SELECT d.*, d.max - g.running - count(*) FILTER (WHERE NOT d.gone) OVER before AS priority,
-      count(*) FILTER (WHERE NOT d.gone) OVER before + 1 AS nth,
+  SELECT c.*, ${groupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
+    c.max - c.running - c.nth + 1 AS priority
+  FROM (
+    SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.gone) OVER before + 1 AS nth,
       count(*) FILTER (WHERE d.alone AND NOT d.gone) OVER before + d.alone::integer AS barred
-    FROM (
+    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
+      AS g(hash, running, max, id, most, own)
+    CROSS JOIN LATERAL (
       (${firstDue(table, `${beside} = g.max AND id >= g.id`)})
       UNION ALL
       (${firstDue(table, `${beside} < g.max`)})
       LIMIT g.most + 1
-    ) AS d WINDOW before AS (ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    ) AS d
+    WINDOW before AS (PARTITION BY g.hash ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ) AS c
 ), ranked AS MATERIALIZED (
-  SELECT c.*, row_number() OVER (ORDER BY c.priority DESC, c.id) AS place
-  FROM candidate AS c WHERE c.startable AND NOT c.paused
-  ORDER BY c.priority DESC, c.id LIMIT $11
+  SELECT id, hash, count, live, alone, row_number() OVER (ORDER BY priority DESC, id) AS place
+  FROM candidate WHERE ${startable("candidate")}
+  ORDER BY priority DESC, id LIMIT $12
 ), session AS (
   SELECT s.*, row_number() OVER (PARTITION BY s.hash ORDER BY s.place) AS nth
-  FROM unnest($13::text[], $14::integer[], $15::integer[], $16::integer[], $17::float8[])
+  FROM unnest($14::text[], $15::integer[], $16::integer[], $17::integer[], $18::float8[])
     WITH ORDINALITY AS s(owner, pid, hash, ran, age, place)
 ), kept AS MATERIALIZED (
   SELECT c.id, s.owner, s.pid FROM (
@@ -277,26 +297,27 @@ WITH candidate AS MATERIALIZED (
   ) AS c JOIN session AS s ON s.hash = c.hash AND s.nth = c.nth
   WHERE (c.count > 0 OR c.live > interval '0') AND (c.count = 0 OR s.ran < c.count)
     AND (c.live = interval '0' OR s.age < extract(epoch FROM c.live) * 1000)
-), fresh AS (
-  SELECT r.*, row_number() OVER (ORDER BY r.place)::integer AS at
-  FROM ranked AS r WHERE r.id <> ALL (ARRAY(SELECT id FROM kept))
-), placed AS (
-  SELECT f.id, f.hash, f.place, f.at, f.alone,
-    CASE WHEN f.at <= $10 THEN ($7::text[])[f.at] END AS owner,
-    f.at <= $10 AND ($9::boolean[])[f.at] AS front
-  FROM fresh AS f
-), fit AS (
-  SELECT p.*, p.at <= $10 AND (p.front OR NOT p.alone)
-    AND (p.front OR NOT bool_or(p.front AND p.alone) OVER (PARTITION BY p.owner)) AS fits FROM placed AS p
+), fresh AS MATERIALIZED (
+  SELECT r.id, r.hash, r.place, r.alone, CASE WHEN r.at <= $11 THEN ($9::integer[])[r.at] END AS session,
+    r.at <= $11 AND ($10::boolean[])[r.at] AS front
+  FROM (
+    SELECT *, row_number() OVER (ORDER BY place)::integer AS at
+    FROM ranked WHERE ${isNot("id", "kept")}
+  ) AS r
 ), given AS MATERIALIZED (
   SELECT id, owner, pid, true AS front FROM kept
   UNION ALL
-  SELECT id, owner, ($8::integer[])[at], front
-  FROM (SELECT f.*, bool_and(f.fits) OVER (PARTITION BY f.hash ORDER BY f.place) AS goes FROM fit AS f) AS f
+  SELECT id, ($7::text[])[session], ($8::integer[])[session], front
+  FROM (
+    SELECT f.*, bool_and(f.session IS NOT NULL AND (f.front OR NOT f.alone
+      AND f.session NOT IN (SELECT session FROM fresh WHERE front AND alone)
+    )) OVER (PARTITION BY f.hash ORDER BY f.place) AS goes FROM fresh AS f
+  ) AS f
   WHERE goes
   UNION ALL
-  SELECT id, ($7::text[])[own + nth], ($8::integer[])[own + nth], ($9::boolean[])[own + nth]
-  FROM candidate WHERE own IS NOT NULL AND fits AND NOT paused
+  SELECT id, ($7::text[])[($9::integer[])[own + nth]], ($8::integer[])[($9::integer[])[own + nth]],
+    ($10::boolean[])[own + nth]
+  FROM candidate WHERE own IS NOT NULL AND near AND barred = 0 AND max >= running - 1 AND NOT gone AND NOT paused
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ready AND state::text = 'PLAN' AND plan <= now()
@@ -306,21 +327,21 @@ WITH candidate AS MATERIALIZED (
     ready = NULL, take = now(), start = CASE WHEN g.front THEN clock_timestamp() END,
     stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid
   FROM given AS g
-  WHERE t.id = g.id AND g.id = ANY (ARRAY(SELECT id FROM locked))
+  WHERE t.id = g.id AND ${is("g.id", "locked")}
   RETURNING t.id, t.hash, ${beside} AS max, ${alone} AS alone, false AS paused,
-    t.owner, t.input, t."group", least((extract(epoch FROM t.timeout) * 1000)::float8, 1e15) AS timeout_ms,
+    t.owner, t.input, t."group",
+    CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${takenAt("t")} AS take, ${mayPause("t")} AS pauses, g.front,
+    t.atomic, ${takenAt("t")} AS take, t.max < 0 AS pauses, g.front,
     ${traced ? traceContext : "NULL::text"} AS data
 ), left_over AS MATERIALIZED (
-  SELECT CASE WHEN c.id = ANY (ARRAY(SELECT id FROM claimed)) THEN 'claimed'
-      WHEN c.gone THEN 'gone'
-      WHEN c.id = ANY (ARRAY(SELECT id FROM given)) THEN 'locked'
-      WHEN NOT c.startable OR c.paused OR c.id <> ALL (ARRAY(SELECT id FROM fresh)) THEN 'not yet'
+  SELECT CASE WHEN c.gone THEN 'gone'
+      WHEN ${is("c.id", "given")} THEN 'locked'
+      WHEN NOT (${startable("c")}) OR ${isNot("c.id", "fresh")} THEN 'not yet'
       WHEN c.alone THEN 'alone' ELSE 'more'
     END AS kind, c.id, c.hash, c.max, c.alone, c.paused
-  FROM candidate AS c
+  FROM candidate AS c WHERE ${isNot("c.id", "claimed")}
 )
 SELECT 'claimed' AS kind, * FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL

@@ -132,7 +132,7 @@ WITH result AS MATERIALIZED (
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r
-WHERE r.id <> ALL (ARRAY(SELECT id FROM locked))
+WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
   AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = r.id AND t.owner = r.owner)
 UNION ALL SELECT l.id, l.since::text, true, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
 ${traced ? statesWritten : ""}`;
