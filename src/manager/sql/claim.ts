@@ -259,7 +259,8 @@ const startable = (c: string): string =>
  * as a join it would be the planner's guess.
  */
 const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS TRUE`;
-const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
+const isNot = (id: string, part: string): string =>
+  `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
 
 /** What cannot be a trace context is not worth the way. */
 const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;
