@@ -2,10 +2,20 @@
 export class Bell {
   #rung = false;
   #answer: (() => void) | null = null;
+  #timer: NodeJS.Timeout | undefined;
 
   ring(): void {
     this.#rung = true;
     this.#answer?.();
+  }
+
+  /** Rings when `ms` have passed; while that is so already, nothing more. */
+  ringIn(ms: number): void {
+    if (this.#timer !== undefined) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.ring();
+    }, ms);
   }
 
   /** @returns true when it was rung, false when `ms` passed before that. */

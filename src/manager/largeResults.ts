@@ -1,5 +1,6 @@
 import { disconnect, sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
+import type { RunResult } from "../shared/messages.js";
 import type { Outbox } from "./outbox.js";
 import type { OwnedResult } from "./sql/complete.js";
 
@@ -18,7 +19,10 @@ export class LargeResults {
   readonly #outbox: Outbox;
   readonly #connect: (signal: AbortSignal) => Promise<Client>;
   readonly #written: () => void;
+  readonly #more: () => void;
   readonly #log: Log;
+  /** Whether some came of which it was not said yet that they are written. */
+  #owing = false;
   #working: Promise<void> | null = null;
   #ending = new AbortController();
 
@@ -27,12 +31,27 @@ export class LargeResults {
     readonly connect: (signal: AbortSignal) => Promise<Client>;
     /** One was written, or has to wait. */
     readonly written: () => void;
+    /** All are written: executor threads may have more of them handed over. */
+    readonly more: () => void;
     readonly log: Log;
   }) {
     this.#outbox = options.outbox;
     this.#connect = options.connect;
     this.#written = options.written;
+    this.#more = options.more;
     this.#log = options.log;
+  }
+
+  /** These came of an executor thread. */
+  received([first]: readonly RunResult[]): void {
+    this.#owing ||= first?.outcome === "ended" && first.large !== undefined;
+  }
+
+  /** Asks for more when all that came are written. */
+  ask(): void {
+    if (!this.#owing || this.#outbox.large > 0) return;
+    this.#owing = false;
+    this.#more();
   }
 
   /**

@@ -7,18 +7,9 @@ import { PgTaskError, toReport } from "../shared/errors.js";
 import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
-import type {
-  ExecutorParameters,
-  FromManager,
-  ManagerParameters,
-  RunResult,
-} from "../shared/messages.js";
-import { Abroad } from "./abroad.js";
+import type { FromManager, ManagerParameters } from "../shared/messages.js";
 import { PartitionsWatch } from "./adoption/partitionsWatch.js";
-import { Bell } from "./bell.js";
-import { Cancellations } from "./cancellations.js";
-import { Claiming } from "./claiming.js";
-import { CutOff } from "./cutOff.js";
+import { Changes } from "./changes.js";
 import {
   connectManager,
   isSuperuser,
@@ -27,32 +18,16 @@ import {
   tryLock,
   unlock,
 } from "./connection.js";
-import { Executors } from "./executors.js";
-import { Groups } from "./groups.js";
-import { LargeResults } from "./largeResults.js";
-import { Ledgers } from "./ledgers.js";
-import { Lookout } from "./lookout.js";
-import { Orphans } from "./orphans.js";
-import { Outbox } from "./outbox.js";
-import { Pauses } from "./pauses.js";
+import { LastWrites } from "./lastWrites.js";
+import { makeParts, type Parts } from "./parts.js";
 import { readPlace } from "./place.js";
-import { Pruning } from "./pruning.js";
-import { RemotePids } from "./remotePids.js";
 import { Renewal } from "./renewal.js";
-import { RunTimes } from "./runTimes.js";
 import { ensureTable } from "./schema.js";
 import { Service } from "./service.js";
-import type { SessionEvents } from "./session.js";
-import { Sessions } from "./sessions.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
-import { Starts } from "./starts.js";
-import { Statistics } from "./statistics.js";
 import { taskTable, type TaskTable } from "./table.js";
-import { Tracing } from "./tracing.js";
-import { Turn } from "./turn.js";
 import { dropUnproven } from "./unproven.js";
 import { WakeUps } from "./wakeUps.js";
-import { Workforce } from "./workforce.js";
 
 /** How long results may gather while all sessions have enough to do, in ms, and how many. */
 const gatherMs = 4;
@@ -61,8 +36,8 @@ const manyResults = 200;
 const lockTryMs = 100;
 /** How long sessions without anything to do stay for results that are not written yet, in ms. */
 const resultsMs = 2_000;
-/** How long results may fail to reach their rows when everything else has ended, in ms. */
-const lastWritesMs = 5_000;
+/** How long runs that were cancelled at the end may take to come back, in ms. */
+const cancelledMs = 5_000;
 
 /**
  * The manager of one task table. It connects, makes the table, takes its lock and serves it; when
@@ -76,23 +51,9 @@ export class Manager implements LifecycleHooks {
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
-  readonly #bell = new Bell();
-  readonly #groups = new Groups();
-  readonly #outbox = new Outbox();
-  readonly #cancellations = new Cancellations();
-  readonly #remotePids = new RemotePids();
-  readonly #starts = new Starts();
-  readonly #executors: Executors;
-  readonly #sessions: Sessions;
-  readonly #ledgers: Ledgers;
-  readonly #orphans: Orphans;
-  readonly #workforce: Workforce;
-  readonly #turn: Turn;
-  readonly #pruning: Pruning;
-  readonly #statistics: Statistics;
-  readonly #cutOff: CutOff;
-  /** Null unless an OpenTelemetry SDK is loaded. */
-  readonly #tracing: Tracing | null;
+  readonly #parts: Parts;
+  readonly #changes = new Changes();
+  readonly #lastWrites = new LastWrites();
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -106,16 +67,7 @@ export class Manager implements LifecycleHooks {
   /** Aborted when the next try need not wait any longer. */
   #retry = new AbortController();
   #draining = false;
-  readonly #runTimes = new RunTimes();
-  readonly #large: LargeResults;
-  /** Whether large outputs came of which it was not said yet that they are written. */
-  #owing = false;
-  /** Whether results gather for a turn. */
-  #gathering = false;
   #work: Promise<void> = Promise.resolve();
-  #whenChanged: (() => void)[] = [];
-  /** Results left when one was last written, and when to give up unless there are fewer. */
-  #lastWrites = { left: Infinity, until: 0 };
   readonly #backoff: Backoff;
   readonly #renewal: Renewal;
 
@@ -134,87 +86,14 @@ export class Manager implements LifecycleHooks {
     const log = options.log;
     this.#log = log;
     this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
-    this.#executors = new Executors({
-      parameters: () => this.#executorParameters(),
-      closeMs: () => this.#settings?.closeMs ?? this.#entry.parameters["pg_work.close"],
-      events: {
-        message: (thread, message) => {
-          if (message.type === "results") this.#owing ||= isLarge(message.results);
-          this.#sessions.receive(thread, message);
-        },
-        ended: (thread, reason) => this.#sessions.threadEnded(thread, reason),
-      },
-      log,
-      writeLine: options.writeLine,
-    });
-    this.#sessions = new Sessions({
-      executors: this.#executors,
-      groups: this.#groups,
-      runTimes: this.#runTimes,
-      maxThreads: () => this.#entry.parameters["pg_conf.threads"],
-      events: this.#sessionEvents(),
-      log,
-    });
-    const pauses = new Pauses(this.#table);
-    this.#ledgers = new Ledgers({ table: this.#table, log });
-    const abroad = new Abroad({
-      seek: (run) => this.#executors.seek(run),
-      changed: () => this.#bell.ring(),
-      resetMs: () => this.#settings?.resetMs ?? Infinity,
-      log,
-    });
-    this.#orphans = new Orphans({ table: this.#table, groups: this.#groups, pauses, abroad, log });
-    this.#workforce = new Workforce({
-      sessions: this.#sessions,
-      executors: this.#executors,
-      runTimes: this.#runTimes,
-      send: this.#send,
-      longestPauseMs: () =>
-        this.#settings?.restartMs ?? this.#entry.parameters["pg_work.restart"] * 1000,
-      log,
-    });
-    this.#statistics = new Statistics({
+    this.#parts = makeParts({
+      table: this.#table,
+      entry: () => this.#entry,
+      settings: () => this.#settings,
+      superuser: () => this.#superuser,
       send: options.send,
-      now: () => ({ running: this.#sessions.busy, sessions: this.#sessions.size }),
-    });
-    this.#pruning = new Pruning({ table: this.#table, log });
-    this.#tracing = Tracing.begin(this.#table, entry.target, log);
-    this.#large = new LargeResults({
-      outbox: this.#outbox,
-      connect: (signal) => connectManager(this.#entry, signal, "pg_work output"),
-      written: () => {
-        this.#tellWritten();
-        this.#bell.ring();
-      },
-      log,
-    });
-    this.#turn = new Turn({
-      table: this.#table,
-      sessions: this.#sessions,
-      groups: this.#groups,
-      outbox: this.#outbox,
-      remotePids: this.#remotePids,
-      pauses,
-      lookout: new Lookout({ table: this.#table, groups: this.#groups }),
-      claiming: new Claiming({
-        table: this.#table,
-        sessions: this.#sessions,
-        groups: this.#groups,
-        outbox: this.#outbox,
-        ledgers: this.#ledgers,
-        runTimes: this.#runTimes,
-        tracing: this.#tracing,
-        log,
-      }),
-      starts: this.#starts,
-      large: this.#large,
-      tracing: this.#tracing,
-      log,
-    });
-    this.#cutOff = new CutOff({
-      table: this.#table,
-      sessions: this.#sessions,
-      excuse: (owner) => this.#orphans.excuse(owner),
+      changed: (urgent) => this.#changed(urgent),
+      writeLine: options.writeLine,
       log,
     });
     this.#renewal = new Renewal({
@@ -229,9 +108,9 @@ export class Manager implements LifecycleHooks {
   }
 
   grant(sessions: number, number: number): void {
-    this.#workforce.grant(sessions, number);
+    this.#parts.workforce.grant(sessions, number);
     this.#letGo();
-    this.#bell.ring();
+    this.#parts.bell.ring();
   }
 
   /** Takes other parameters up, and what the server's settings are by now. */
@@ -247,7 +126,7 @@ export class Manager implements LifecycleHooks {
 
   async start(): Promise<void> {
     // What the one before it left waits for no more than it has to: the thread starts meanwhile.
-    if (this.#takesOver) this.#executors.start();
+    if (this.#takesOver) this.#parts.executors.start();
     this.#work = this.#serveForEver();
   }
 
@@ -255,57 +134,38 @@ export class Manager implements LifecycleHooks {
   async drain(signal: AbortSignal): Promise<void> {
     this.#draining = true;
     this.#service?.drain();
-    await this.#until(() => this.#sessions.busy === 0, signal);
+    await this.#changes.until(() => this.#parts.sessions.busy === 0, signal);
   }
 
   /** Cancels what still runs; its tasks return to PLAN. The connection is the last thing to go. */
   async stop(): Promise<void> {
+    const { bell, executors, sessions, statistics, tracing, turn } = this.#parts;
     this.#draining = true;
     this.#service?.drain();
-    if (this.#sessions.busy > 0) {
-      this.#log.warn({ tasks: this.#sessions.busy }, "grace is over, running tasks are cancelled");
-      this.#sessions.abort();
-      await this.#until(() => this.#sessions.busy === 0, AbortSignal.timeout(lastWritesMs));
+    const cameBack = (): boolean => sessions.busy === 0;
+    if (!cameBack()) {
+      this.#log.warn({ tasks: sessions.busy }, "grace is over, running tasks are cancelled");
+      sessions.abort();
+      await this.#changes.until(cameBack, AbortSignal.timeout(cancelledMs));
     }
     // With its session gone, a task whose result is not written would be taken for one that was cut off.
-    await this.#until(() => this.#turn.written, AbortSignal.timeout(resultsMs));
-    await this.#executors.end();
+    await this.#changes.until(() => turn.written, AbortSignal.timeout(resultsMs));
+    await executors.end();
     this.#ending.abort();
-    this.#bell.ring();
+    bell.ring();
     await this.#work;
-    this.#statistics.report();
-    await this.#tracing?.end();
+    statistics.report();
+    await tracing?.end();
   }
 
-  #sessionEvents(): SessionEvents {
-    return {
-      changed: (urgent) => {
-        this.#tellChange();
-        this.#letGo();
-        this.#statistics.touch();
-        this.#tellWritten();
-        if (urgent || this.#outbox.size >= manyResults) this.#bell.ring();
-        else if (!this.#gathering) {
-          this.#gathering = true;
-          setTimeout(() => this.#gathered(), gatherMs);
-        }
-      },
-      result: (result, owner, { hash, max, pauses }) => {
-        this.#outbox.add(result, owner, { hash, max }, pauses);
-        this.#statistics.ended(result);
-      },
-      started: (task) => this.#starts.add(task),
-      remote: (place) => this.#remotePids.add(place),
-      lost: (task, owner, front) => {
-        this.#groups.begin(task.hash);
-        this.#tracing?.lost(task.id, front);
-        this.#orphans.lost({ ...task, owner }, front);
-      },
-      silent: (owner) => this.#cutOff.hear(owner),
-      opened: () => this.#workforce.succeeded(),
-      unopened: (reason) => this.#workforce.refused(reason),
-      cancel: (cancellation) => this.#cancellations.add(cancellation),
-    };
+  #changed(urgent: boolean): void {
+    const { bell, large, outbox, statistics } = this.#parts;
+    this.#changes.tell();
+    this.#letGo();
+    statistics.touch();
+    large.ask();
+    if (urgent || outbox.size >= manyResults) bell.ring();
+    else bell.ringIn(gatherMs);
   }
 
   /**
@@ -313,45 +173,14 @@ export class Manager implements LifecycleHooks {
    * may have the table, which would take it for cut off.
    */
   #letGo(): void {
-    if (!this.#draining || this.#turn.written) this.#workforce.letGo();
-  }
-
-  /** Executor threads have more large outputs handed over when those before are written. */
-  #tellWritten(): void {
-    if (!this.#owing || this.#outbox.large > 0) return;
-    this.#owing = false;
-    for (const thread of this.#executors.threads) this.#executors.tell(thread, { type: "written" });
-  }
-
-  #tellChange(): void {
-    for (const each of this.#whenChanged.splice(0)) each();
-  }
-
-  #gathered(): void {
-    this.#gathering = false;
-    this.#bell.ring();
-  }
-
-  #executorParameters(): ExecutorParameters {
-    return {
-      target: this.#entry.target,
-      schema: this.#entry.schema,
-      table: this.#entry.table,
-      finish: this.#table.qualifiedFinish,
-      reset: this.#table.qualifiedReset,
-      ledgers: [this.#table.qualifiedLedger1, this.#table.qualifiedLedger2],
-      outputLimit: this.#settings?.outputLimit ?? this.#entry.parameters["pg_task.output"],
-      logLevel: this.#log.level,
-      superuser: this.#superuser,
-      resetMs: this.#settings?.resetMs ?? 0,
-    };
+    if (!this.#draining || this.#parts.turn.written) this.#parts.workforce.letGo();
   }
 
   /** What the server's settings and the file's parameters come to, at the start or later. */
   #goBy(settings: ManagerSettings): void {
     const before = this.#settings;
     this.#settings = settings;
-    this.#executors.reconfigure();
+    this.#parts.executors.reconfigure();
     if (this.#service === null || before === null) return;
     this.#service.reconfigure(settings);
     if (isDeepStrictEqual(before, settings)) return;
@@ -368,16 +197,6 @@ export class Manager implements LifecycleHooks {
     if (place.schema === schema && place.table === table) return true;
     this.#send({ type: "moved", place });
     return false;
-  }
-
-  /** Resolves when `condition` holds, looked at when a session changes and after turns, or on abort. */
-  async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
-    const told = (): void => this.#tellChange();
-    signal.addEventListener("abort", told, { once: true });
-    while (!condition() && !signal.aborted) {
-      await new Promise<void>((resolve) => this.#whenChanged.push(resolve));
-    }
-    signal.removeEventListener("abort", told);
   }
 
   /** Serves, and comes back after every failure with growing pauses, until it is told to end. */
@@ -413,13 +232,13 @@ export class Manager implements LifecycleHooks {
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
-          this.#bell.ring();
+          this.#parts.bell.ring();
           reject(new PgTaskError("CONNECTION_LOST", "the manager's connection ended"));
         });
       });
       lost.catch(() => {});
       if (!this.#isPlace(await readPlace(client, entry, refuseTo(this.#log)))) {
-        await this.#until(() => false, this.#ending.signal);
+        await this.#changes.until(() => false, this.#ending.signal);
         return;
       }
       watch = new ConnectionWatch(client, entry.target, {
@@ -429,26 +248,16 @@ export class Manager implements LifecycleHooks {
       this.#superuser = await isSuperuser(client);
       const settings = await readSettings(client, entry, this.#log);
       this.#goBy(settings);
-      this.#statistics.connected();
+      this.#parts.statistics.connected();
       await setApplicationName(client, entry, settings.sleepMs);
       // Who only writes what comes out makes nothing, and needs no lock: another may have the table.
       const made = this.#draining ? this.#oid : null;
       const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
       const locked = await this.#lock(client, oid);
-      await dropUnproven(client, this.#table, this.#sessions, this.#outbox);
+      await dropUnproven(client, this.#table, this.#parts.sessions, this.#parts.outbox);
       const service = new Service(client, settings, {
-        bell: this.#bell,
-        groups: this.#groups,
-        sessions: this.#sessions,
-        outbox: this.#outbox,
-        orphans: this.#orphans,
-        turn: this.#turn,
-        workforce: this.#workforce,
-        pruning: this.#pruning,
-        ledgers: this.#ledgers,
+        ...this.#parts,
         wakeUps: new WakeUps(client, oid),
-        statistics: this.#statistics,
-        runTimes: this.#runTimes,
       });
       client.on("notification", () => service.hear());
       await listen(client, this.#table);
@@ -457,7 +266,7 @@ export class Manager implements LifecycleHooks {
       if (this.#draining) service.drain();
       // Reconfigured while it got this far.
       if (this.#entry !== entry) this.#renewal.start();
-      this.#cancellations.attach(client, (done) => this.#sessions.cancelled(done));
+      this.#parts.cancellations.attach(client, (done) => this.#parts.sessions.cancelled(done));
       const began = (): void => {
         this.#log.info(
           { table: this.#table.qualified, sleepMs: settings.sleepMs },
@@ -474,8 +283,8 @@ export class Manager implements LifecycleHooks {
       });
       const worked = (): void => {
         working();
-        this.#tellWritten();
-        this.#tellChange();
+        this.#parts.large.ask();
+        this.#changes.tell();
         this.#letGo();
         if (!this.#draining) partitions.look(client);
       };
@@ -485,17 +294,17 @@ export class Manager implements LifecycleHooks {
       };
       await Promise.race([
         service.run(() => this.#finished(), { began, worked, released }),
-        this.#cutOff.watch(client, over.signal),
+        this.#parts.cutOff.watch(client, over.signal),
         lost,
       ]);
     } finally {
       over.abort();
       this.#service = null;
       this.#client = null;
-      this.#cancellations.detach();
-      this.#orphans.forgive();
+      this.#parts.cancellations.detach();
+      this.#parts.orphans.forgive();
       watch?.stop();
-      await this.#large.stop();
+      await this.#parts.large.stop();
       await disconnect(client);
     }
   }
@@ -517,18 +326,12 @@ export class Manager implements LifecycleHooks {
   /** Told to end, nothing runs, and what came out is written as far as it can be. */
   #finished(): boolean {
     if (!this.#ending.signal.aborted) return false;
-    const left = this.#outbox.size;
+    const left = this.#parts.outbox.size;
     if (left === 0) return true;
-    if (left < this.#lastWrites.left) {
-      this.#lastWrites = { left, until: performance.now() + lastWritesMs };
-    }
-    if (performance.now() < this.#lastWrites.until) return false;
+    if (!this.#lastWrites.over(left)) return false;
     this.#log.error({ tasks: left }, "results could not be written: these tasks run again");
     return true;
   }
 }
 
 const longestPauseMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;
-
-const isLarge = ([first]: readonly RunResult[]): boolean =>
-  first?.outcome === "ended" && first.large !== undefined;

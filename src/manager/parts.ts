@@ -1,0 +1,201 @@
+import type { Entry } from "../shared/config/types.js";
+import type { Log } from "../shared/log.js";
+import type { ExecutorParameters, FromManager } from "../shared/messages.js";
+import { Abroad } from "./abroad.js";
+import { Bell } from "./bell.js";
+import { Cancellations } from "./cancellations.js";
+import { Claiming } from "./claiming.js";
+import { connectManager } from "./connection.js";
+import { CutOff } from "./cutOff.js";
+import { Executors } from "./executors.js";
+import { Groups } from "./groups.js";
+import { LargeResults } from "./largeResults.js";
+import { Ledgers } from "./ledgers.js";
+import { Lookout } from "./lookout.js";
+import { Orphans } from "./orphans.js";
+import { Outbox } from "./outbox.js";
+import { Pauses } from "./pauses.js";
+import { Pruning } from "./pruning.js";
+import { RemotePids } from "./remotePids.js";
+import { RunTimes } from "./runTimes.js";
+import type { SessionEvents } from "./session.js";
+import { Sessions } from "./sessions.js";
+import type { ManagerSettings } from "./settings.js";
+import { Starts } from "./starts.js";
+import { Statistics } from "./statistics.js";
+import type { TaskTable } from "./table.js";
+import { Tracing } from "./tracing.js";
+import { Turn } from "./turn.js";
+import { Workforce } from "./workforce.js";
+
+/** What a manager consists of, for as long as it lives, whatever becomes of its connection. */
+export interface Parts {
+  readonly bell: Bell;
+  readonly groups: Groups;
+  readonly outbox: Outbox;
+  readonly runTimes: RunTimes;
+  readonly cancellations: Cancellations;
+  readonly executors: Executors;
+  readonly sessions: Sessions;
+  readonly ledgers: Ledgers;
+  readonly orphans: Orphans;
+  readonly workforce: Workforce;
+  readonly statistics: Statistics;
+  readonly pruning: Pruning;
+  readonly large: LargeResults;
+  readonly turn: Turn;
+  readonly cutOff: CutOff;
+  /** Null unless an OpenTelemetry SDK is loaded. */
+  readonly tracing: Tracing | null;
+}
+
+/** What parts ask their manager at any time, and tell it. */
+export interface PartsOptions {
+  readonly table: TaskTable;
+  /** With the parameters it was given last. */
+  readonly entry: () => Entry;
+  /** Null before they were first read. */
+  readonly settings: () => ManagerSettings | null;
+  /** Whether the connection's user is one. */
+  readonly superuser: () => boolean;
+  readonly send: (message: FromManager) => void;
+  /** Something became of a session, or of what it runs; urgent where a turn should not wait. */
+  readonly changed: (urgent: boolean) => void;
+  /** Gets the log lines of executor threads. */
+  readonly writeLine: (line: string) => void;
+  readonly log: Log;
+}
+
+export function makeParts(options: PartsOptions): Parts {
+  const { table, entry, settings, send, log } = options;
+  const bell = new Bell();
+  const groups = new Groups();
+  const outbox = new Outbox();
+  const runTimes = new RunTimes();
+  const cancellations = new Cancellations();
+  const remotePids = new RemotePids();
+  const starts = new Starts();
+  const executors = new Executors({
+    parameters: () => executorParameters(options),
+    closeMs: () => settings()?.closeMs ?? entry().parameters["pg_work.close"],
+    events: {
+      message: (thread, message) => {
+        if (message.type === "results") large.received(message.results);
+        sessions.receive(thread, message);
+      },
+      ended: (thread, reason) => sessions.threadEnded(thread, reason),
+    },
+    log,
+    writeLine: options.writeLine,
+  });
+  const events: SessionEvents = {
+    changed: options.changed,
+    result: (result, owner, { hash, max, pauses: mayPause }) => {
+      outbox.add(result, owner, { hash, max }, mayPause);
+      statistics.ended(result);
+    },
+    started: (task) => starts.add(task),
+    remote: (place) => remotePids.add(place),
+    lost: (task, owner, front) => {
+      groups.begin(task.hash);
+      tracing?.lost(task.id, front);
+      orphans.lost({ ...task, owner }, front);
+    },
+    silent: (owner) => cutOff.hear(owner),
+    opened: () => workforce.succeeded(),
+    unopened: (reason) => workforce.refused(reason),
+    cancel: (cancellation) => cancellations.add(cancellation),
+  };
+  const maxThreads = (): number => entry().parameters["pg_conf.threads"];
+  const sessions = new Sessions({ executors, groups, runTimes, maxThreads, events, log });
+  const pauses = new Pauses(table);
+  const ledgers = new Ledgers({ table, log });
+  const abroad = new Abroad({
+    seek: (run) => executors.seek(run),
+    changed: () => bell.ring(),
+    resetMs: () => settings()?.resetMs ?? Infinity,
+    log,
+  });
+  const orphans = new Orphans({ table, groups, pauses, abroad, log });
+  const workforce = new Workforce({
+    sessions,
+    executors,
+    runTimes,
+    send,
+    longestPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
+    log,
+  });
+  const statistics = new Statistics({
+    send,
+    now: () => ({ running: sessions.busy, sessions: sessions.size }),
+  });
+  const large = new LargeResults({
+    outbox,
+    connect: (signal) => connectManager(entry(), signal, "pg_work output"),
+    written: () => {
+      large.ask();
+      bell.ring();
+    },
+    more: () => {
+      for (const thread of executors.threads) executors.tell(thread, { type: "written" });
+    },
+    log,
+  });
+  const tracing = Tracing.begin(table, entry().target, log);
+  const turn = new Turn({
+    table,
+    sessions,
+    groups,
+    outbox,
+    remotePids,
+    pauses,
+    lookout: new Lookout({ table, groups }),
+    claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, tracing, log }),
+    starts,
+    large,
+    tracing,
+    log,
+  });
+  const cutOff = new CutOff({
+    table,
+    sessions,
+    excuse: (owner) => orphans.excuse(owner),
+    log,
+  });
+  return {
+    bell,
+    groups,
+    outbox,
+    runTimes,
+    cancellations,
+    executors,
+    sessions,
+    ledgers,
+    orphans,
+    workforce,
+    statistics,
+    pruning: new Pruning({ table, log }),
+    large,
+    turn,
+    cutOff,
+    tracing,
+  };
+}
+
+function executorParameters(options: PartsOptions): ExecutorParameters {
+  const { table } = options;
+  const entry = options.entry();
+  const settings = options.settings();
+  return {
+    target: entry.target,
+    schema: entry.schema,
+    table: entry.table,
+    finish: table.qualifiedFinish,
+    reset: table.qualifiedReset,
+    ledgers: [table.qualifiedLedger1, table.qualifiedLedger2],
+    outputLimit: settings?.outputLimit ?? entry.parameters["pg_task.output"],
+    logLevel: options.log.level,
+    superuser: options.superuser(),
+    resetMs: settings?.resetMs ?? 0,
+  };
+}
