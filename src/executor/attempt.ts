@@ -1,7 +1,12 @@
 import type { Output } from "./output.js";
 import type { FinishPlace } from "./sessionSql.js";
 import type { Receive } from "./wire.js";
-import { decodeTimestamp, type ServerError, type TransactionStatus } from "./wireMessages.js";
+import {
+  decodeMicroseconds,
+  timestampText,
+  type ServerError,
+  type TransactionStatus,
+} from "./wireMessages.js";
 
 /** How an attempt is made. */
 export interface AttemptForm {
@@ -32,6 +37,8 @@ export abstract class Attempt {
   start = "";
   /** The server's clock after the transaction's end, null when it was not read. */
   stop: string | null = null;
+  /** From start to stop by the server's clock, null when those were not read as they came. */
+  tookMs: number | null = null;
   inputError: ServerError | null = null;
   /** Of entering the proof. */
   finishError: ServerError | null = null;
@@ -51,6 +58,7 @@ export abstract class Attempt {
   /** Whether the session was made as new. */
   protected reset = false;
   #over = false;
+  #startUs = NaN;
 
   constructor(options: { output: Output; form: AttemptForm; events: AttemptEvents }) {
     this.output = options.output;
@@ -83,12 +91,25 @@ export abstract class Attempt {
   }
 
   protected readonly onOpening: Receive = (event) => {
-    if (event.type === "value" && event.bytes !== null) this.start = decodeTimestamp(event.bytes);
+    if (event.type === "value" && event.bytes !== null) this.startedAt(event.bytes);
     else if (event.type === "passed") {
       this.prepared = true;
       this.events.begun();
     }
   };
+
+  /** @param clock the server's, as it came. */
+  protected startedAt(clock: Buffer): void {
+    this.#startUs = decodeMicroseconds(clock);
+    this.start = timestampText(this.#startUs);
+  }
+
+  /** @param clock the server's, as it came. */
+  protected stoppedAt(clock: Buffer): void {
+    const stopUs = decodeMicroseconds(clock);
+    this.stop = timestampText(stopUs);
+    this.tookMs = (stopUs - this.#startUs) / 1000;
+  }
 
   protected end(): void {
     if (this.#over) return;

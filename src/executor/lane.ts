@@ -1,15 +1,12 @@
 import { PgTaskError } from "../shared/errors.js";
+import { Depth } from "./depth.js";
 import { lastValue, type Wire } from "./wire.js";
 import type { Execution, RunOutcome } from "./run.js";
 import { resetSql, stopSql } from "./sessionSql.js";
 import { queryCanceled } from "./verdict.js";
 
-/**
- * How many runs are on the wire at once: what takes about `wireMs`, within these bounds. When only half
- * of them are left, it is filled up again.
- */
-const onWire = { least: 4, most: 16 };
-const wireMs = 8;
+/** With nothing coming for so long, something is under way that takes long, in ms. */
+const longMs = 8;
 /** How much the newest run counts. */
 const weight = 0.1;
 
@@ -51,8 +48,9 @@ export class Lane {
   /** Whether the last on the wire was left open for the next. */
   #open = false;
   #filling = false;
+  readonly #depth = new Depth();
   /** How long runs take of late, one behind the other, in ms. */
-  #paceMs = wireMs;
+  #paceMs = longMs;
   #lastDoneAt = 0;
   #lost = false;
 
@@ -71,7 +69,7 @@ export class Lane {
    */
   get suppliedMs(): number {
     if (this.#onWire.length === 0) return 0;
-    if (performance.now() - this.#lastDoneAt > wireMs) return Infinity;
+    if (performance.now() - this.#lastDoneAt > longMs) return Infinity;
     return this.#onWire.length * this.#paceMs;
   }
 
@@ -83,8 +81,8 @@ export class Lane {
   takes(execution: Execution): boolean {
     if (this.#lost) return false;
     if (this.#onWire.length === 0) return this.idle;
-    // So that several leave in one write.
-    const most = Math.min(onWire.most, Math.max(onWire.least, Math.floor(wireMs / this.#paceMs)));
+    const most = this.#depth.runs;
+    // Filled up when only half of them are left, so that several leave in one write.
     this.#filling = this.#onWire.length <= (this.#filling ? most - 1 : most / 2);
     return this.#filling && this.#open && execution.chainable && !this.#endangered;
   }
@@ -134,7 +132,9 @@ export class Lane {
     this.#onWire.shift();
     if (this.#onWire.length === 0) this.#open = false;
     const now = performance.now();
-    this.#paceMs += (now - this.#lastDoneAt - this.#paceMs) * weight;
+    const sinceMs = now - this.#lastDoneAt;
+    this.#paceMs += (sinceMs - this.#paceMs) * weight;
+    this.#depth.took(execution.attempt?.tookMs ?? sinceMs);
     this.#lastDoneAt = now;
     const verdict = execution.verdict();
     const clean = execution.attempt?.clean === true && !execution.endangering;

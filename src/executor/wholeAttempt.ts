@@ -4,7 +4,6 @@ import { isSingle } from "./inputWords.js";
 import type { Output } from "./output.js";
 import type { SessionMessages } from "./sessionMessages.js";
 import type { Receive, Wire } from "./wire.js";
-import { decodeTimestamp } from "./wireMessages.js";
 
 /** Where a whole attempt takes place. */
 export interface WholePlace {
@@ -99,7 +98,7 @@ export class WholeAttempt extends Attempt {
   };
 
   readonly #onReset: Receive = (event) => {
-    if (event.type === "value" && event.bytes !== null) this.stop = decodeTimestamp(event.bytes);
+    if (event.type === "value" && event.bytes !== null) this.stoppedAt(event.bytes);
     else if (event.type === "passed") {
       this.reset = true;
       this.events.done();

@@ -235,9 +235,13 @@ const epochMs = 946_684_800_000;
 /** The second that was last written, and its text up to the point: most times are of the same one. */
 const written = { second: NaN, text: "" };
 
-/** A timestamptz in binary format, as ISO 8601 text in UTC with microseconds. */
-export function decodeTimestamp(bytes: Buffer): string {
-  const us = bytes.readInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4);
+/** A timestamptz in binary format, in µs since 2000. */
+export function decodeMicroseconds(bytes: Buffer): number {
+  return bytes.readInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4);
+}
+
+/** A timestamptz in µs since 2000, as ISO 8601 text in UTC with microseconds. */
+export function timestampText(us: number): string {
   const second = Math.floor(us / 1e6);
   if (second !== written.second) {
     written.second = second;

@@ -32,17 +32,17 @@ export class RunTimes {
 
   /** A session that has less to do than this may run dry before it gets more, in ms. */
   get lowMs(): number {
-    return Math.min(40, Math.max(8, 1.5 * this.#turnMs));
+    return Math.min(60, Math.max(8, 1.5 * this.#turnMs));
   }
 
   /** How much a session may have to do when tasks of one group wait there that could not start anyway, in ms. */
   get mostOwnMs(): number {
-    return Math.min(80, Math.max(25, 3 * this.#turnMs));
+    return Math.min(120, Math.max(25, 3 * this.#turnMs));
   }
 
   /** The same for tasks that could start if another session were free, in ms. */
   get mostAnyMs(): number {
-    return Math.min(60, Math.max(15, 2.5 * this.#turnMs));
+    return Math.min(100, Math.max(15, 2.5 * this.#turnMs));
   }
 
   add(hash: number, ms: number): void {
