@@ -16,7 +16,7 @@ const mostGroups = { pressed: 50, free: 1000 };
 const mostInserted = 500;
 /** So many ids are read again, since they may be committed in another order. */
 const overlap = 64n;
-/** While sessions are busy anyway, looking may take a tenth of the time. */
+/** While it is known what to start next, looking may take a tenth of the time. */
 const share = 10;
 
 export interface Looked {
@@ -98,7 +98,8 @@ export class Lookout {
     this.#changed ||= request.watch;
     const now = performance.now();
     const rests = now - this.#lookedAt < Math.max(2, this.#lookMs * share);
-    if (request.pressed && rests) return { gone: [], again: false };
+    const knowsMore = request.pressed || (!request.watch && this.#groups.startable > 0);
+    if (knowsMore && rests) return { gone: [], again: false };
     const [swept, fresh] = await Promise.all([
       this.#sweep(client, request),
       this.#many ? this.#inserted(client) : [],
