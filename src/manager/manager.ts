@@ -57,6 +57,8 @@ import { Workforce } from "./workforce.js";
 /** How long results may gather while all sessions have enough to do, in ms, and how many. */
 const gatherMs = 4;
 const manyResults = 200;
+/** After so long without a word its connection is looked after, in ms. */
+const quietMs = 150;
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 100;
 /** How long sessions without anything to do stay for results that are not written yet, in ms. */
@@ -301,7 +303,7 @@ export class Manager implements LifecycleHooks {
         this.#tracing?.lost(task.id, front);
         this.#orphans.lost({ ...task, owner }, front);
       },
-      silent: (owner) => this.#cutOff.hear(owner),
+      silent: (owner, ms) => this.#cutOff.hear(owner, ms),
       opened: () => this.#workforce.succeeded(),
       unopened: (reason) => this.#workforce.refused(reason),
       cancel: (cancellation) => this.#cancellations.add(cancellation),
@@ -424,6 +426,7 @@ export class Manager implements LifecycleHooks {
       }
       watch = new ConnectionWatch(client, entry.target, {
         name: "pg_work watch",
+        quietMs,
         rests: () => this.#service?.asleep ?? true,
       });
       this.#superuser = await isSuperuser(client);
