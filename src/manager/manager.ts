@@ -184,6 +184,8 @@ export class Manager implements LifecycleHooks {
     this.#large = new LargeResults({
       outbox: this.#outbox,
       connect: (signal) => connectManager(this.#entry, signal, "pg_work output"),
+      watch: (client, after) =>
+        new ConnectionWatch(client, entry.target, { name: "pg_work watch", quietMs: after }),
       written: () => {
         this.#tellWritten();
         this.#bell.ring();

@@ -61,27 +61,28 @@ export class ConnectionWatch {
     this.#quietMs = options.quietMs;
     this.#rests = options.rests ?? (() => false);
     this.#timer = this.#after(this.#quietMs, () => this.#look());
-    client.connection.stream.on("data", () => this.#hear());
-    client.once("end", () => this.stop());
+    client.connection.stream.on("data", this.#hear);
+    client.once("end", this.stop);
   }
 
-  stop(): void {
+  readonly stop = (): void => {
     this.#over = true;
     clearTimeout(this.#timer);
-  }
+    this.#client.connection.stream.off("data", this.#hear);
+    this.#client.off("end", this.stop);
+  };
 
   #after(ms: number, then: () => void): NodeJS.Timeout {
     return setTimeout(then, ms).unref();
   }
 
-  #hear(): void {
+  readonly #hear = (): void => {
     this.#heardAt = performance.now();
     if (this.#heard) return;
     this.#heard = true;
-    if (this.#over) return;
     clearTimeout(this.#timer);
     this.#timer = this.#after(this.#quietMs, () => this.#look());
-  }
+  };
 
   /** Sends a query when it has been quiet for long enough. */
   #look(): void {
