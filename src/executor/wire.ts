@@ -69,7 +69,7 @@ export class Wire {
   /** What leaves at the end of this turn, and how many bytes it is. */
   #outgoing: (string | Buffer)[] = [];
   #outgoingBytes = 0;
-  /** Since when nothing has come, or since an answer is awaited. */
+  /** Since when nothing has come, or since the question that is awaited an answer of left. */
   #quietFrom = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
@@ -162,7 +162,7 @@ export class Wire {
     for (let round = 0; round < 2; round += 1)
       await new Promise((resolve) => setImmediate(resolve));
     const awaits = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
-    return awaits ? performance.now() - this.#quietFrom : 0;
+    return awaits ? Math.max(0, performance.now() - this.#quietFrom) : 0;
   }
 
   /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
@@ -192,7 +192,7 @@ export class Wire {
   }
 
   #queue(message: string | Buffer, bytes: number): void {
-    if (this.#pending.length === 1) this.#quietFrom = performance.now();
+    if (this.#pending.length === 1) this.#quietFrom = Infinity;
     if (this.#outgoing.length === 0) process.nextTick(() => this.#flush());
     this.#outgoing.push(message);
     this.#outgoingBytes += bytes;
@@ -208,6 +208,7 @@ export class Wire {
     }
     this.#outgoing = [];
     this.#outgoingBytes = 0;
+    if (this.#quietFrom === Infinity) this.#quietFrom = performance.now();
     if (!this.#over && this.#reason === null) this.#stream.write(buffer);
   }
 
