@@ -158,11 +158,12 @@ export class Wire {
 
   /** For how long an answer has been awaited and nothing at all has come, in ms; 0 when none is. */
   async silentMs(): Promise<number> {
-    // What came while this thread was busy is read in the next round of its event loop.
+    const now = performance.now();
+    // What came by now, while this thread was busy, is read in the next round of its event loop.
     for (let round = 0; round < 2; round += 1)
       await new Promise((resolve) => setImmediate(resolve));
     const awaits = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
-    return awaits ? Math.max(0, performance.now() - this.#quietFrom) : 0;
+    return awaits ? Math.max(0, now - this.#quietFrom) : 0;
   }
 
   /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
