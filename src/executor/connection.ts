@@ -9,7 +9,7 @@ import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
 import { mostOutput } from "./output.js";
-import { SessionMessages, standingSql, toStanding } from "./sessionMessages.js";
+import { SessionMessages, standingSql, TableMessages, toStanding } from "./sessionMessages.js";
 import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
 import { Wire, type Answer, type Link } from "./wire.js";
 
@@ -49,9 +49,13 @@ export function messageLimit(outputLimit: number): number {
   return Math.max(Math.min(outputLimit, mostOutput), leastMessageLimit) + rowOverhead;
 }
 
-/** The Client is of no use any more. */
+/** The Client is of no use any more, and is not kept by its connection. */
 function takeOver(client: Client): Link {
-  const { stream } = client.connection;
+  const { connection } = client;
+  const { stream } = connection;
+  connection.removeAllListeners();
+  // Whoever reads the stream hears of its errors.
+  connection.on("error", () => {});
   // pg would read values of any size into memory and, at Node's limit of a string, throw.
   stream.removeAllListeners("data");
   // Some poolers send no key data.
@@ -67,10 +71,12 @@ const identitySql =
 /** Opens connections to one target, and remembers what its server knows. */
 export class Connector {
   readonly #parameters: ExecutorParameters;
+  readonly #messages: TableMessages;
   #settings = laterSettings;
 
   constructor(parameters: ExecutorParameters) {
     this.#parameters = parameters;
+    this.#messages = new TableMessages(parameters);
   }
 
   /**
@@ -120,7 +126,7 @@ export class Connector {
     }
     const standing = answers.at(-1)?.rows[0] ?? [];
     const session = { owner, standing: toStanding(standing) };
-    const messages = new SessionMessages(this.#parameters, session);
+    const messages = new SessionMessages(this.#parameters, this.#messages, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
   }
 

@@ -95,9 +95,9 @@ export class Executor {
     for (const session of sessions) void this.#sessions.get(session)?.stop();
   }
 
-  /** Tells of each of these sessions that awaits an answer when nothing comes for `ms`. */
-  listen(sessions: readonly number[], ms: number): void {
-    for (const session of sessions) void this.#sessions.get(session)?.listen(ms);
+  /** Tells of each of these sessions that awaits an answer for how long nothing has come. */
+  listen(sessions: readonly number[]): void {
+    for (const session of sessions) void this.#sessions.get(session)?.listen();
   }
 
   /** Asks a remote run's own server whether its process is gone; answers `sought`. */
@@ -151,7 +151,7 @@ export class Executor {
       cancel: (id) => this.#tell({ type: "cancel", session, id }),
       started: (id, start) => this.#tell({ type: "started", session, id, start }),
       remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
-      silent: () => this.#tell({ type: "silent", session }),
+      silent: (ms) => this.#tell({ type: "silent", session, ms }),
       lost: (reason) => this.#forget({ type: "lost", session, reason }),
       closed: () => this.#forget({ type: "closed", session }),
     };

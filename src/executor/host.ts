@@ -76,7 +76,7 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
           executor?.drop(message.sessions);
           break;
         case "listen":
-          executor?.listen(message.sessions, message.ms);
+          executor?.listen(message.sessions);
           break;
         case "seek":
           void executor?.seek(message);

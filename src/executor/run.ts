@@ -180,7 +180,11 @@ export class Execution {
         begun: () => this.#begun(),
         over: () => this.#cancellation.wait(),
         endangered: () => this.#cancellation.underWay,
-        done: () => events.done(),
+        done: () => {
+          // Asked for again it would hit the reset, or this run's next attempt.
+          this.#cancellation.wait();
+          events.done();
+        },
       },
     };
     const { wire } = this.#place;

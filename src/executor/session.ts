@@ -18,8 +18,8 @@ export interface SessionEvents {
   started(id: string, start: string): void;
   /** A remote task runs in this process of its own server. */
   remote(id: string, pid: number): void;
-  /** Nothing came of the server for a while, though an answer is awaited. */
-  silent(): void;
+  /** Nothing came of the server for so long, though an answer is awaited. */
+  silent(ms: number): void;
   lost(reason: ErrorReport): void;
   closed(): void;
 }
@@ -57,7 +57,6 @@ export class Session {
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
   readonly #settings: SettingsText;
   readonly #waited = new WeakSet<Work>();
-  #listening = false;
   #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
   #end: (loss: PgTaskError | null) => void = () => {};
@@ -128,13 +127,10 @@ export class Session {
     this.#pump();
   }
 
-  /** Tells when nothing comes of the server for `ms`, though it has something to run. */
-  async listen(ms: number): Promise<void> {
-    if (this.#connection === null || this.#listening) return;
-    this.#listening = true;
-    const silent = await this.#connection.wire.silent(ms);
-    this.#listening = false;
-    if (silent && this.#underWay().length > 0) this.#events.silent();
+  /** Tells for how long nothing has come of the server, if it has something to run. */
+  async listen(): Promise<void> {
+    const ms = (await this.#connection?.wire.silentMs()) ?? 0;
+    if (ms > 0 && this.#underWay().length > 0) this.#events.silent(ms);
   }
 
   /** Returns what waits, and cancels what runs. */

@@ -49,8 +49,25 @@ const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
 /** In a transaction it is the time of its BEGIN; no name in it could be a task's to choose. */
 const startClock = encodeCommand("SELECT CURRENT_TIMESTAMP");
 
+const execute = encodeExecute();
+/** Commits without a proof; that waits for no flush, since the one of the row's DONE covers it. */
+const unproven: Block = block([commitUnflushed, commit]);
+
 /** Begins a transaction. */
 export const begin: Block = { bytes: beginCommand, commands: 1 };
+
+/** Those messages that are the same for all sessions of one table. */
+export class TableMessages {
+  readonly parseFinish: Buffer;
+  readonly parseReset: Buffer;
+  readonly reset: Block;
+
+  constructor({ finish, reset }: Pick<ExecutorParameters, "finish" | "reset">) {
+    this.parseFinish = encodeParse(`SELECT ${finish}($1, $2, $3, $4)`, [int8, int8, text, int4]);
+    this.parseReset = encodeParse(`SELECT ${reset}($1)`, [int8]);
+    this.reset = block([beginCommand, encodeCommand(`SELECT ${reset}(NULL)`), commit]);
+  }
+}
 
 /**
  * The messages around an input that is sent whole. They are of the extended protocol, in which the
@@ -60,28 +77,21 @@ export class SessionMessages {
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
   readonly #standing: Standing;
   readonly #owner: string;
-  readonly #parseFinish: Buffer;
-  readonly #execute = encodeExecute();
-  readonly #parseReset: Buffer;
+  readonly #messages: TableMessages;
   /** Begins a transaction as the session's would be when it is as new. */
   readonly #beginAsNew: Buffer;
-  /** Makes the session as new; its one value is the stop. */
-  readonly reset: Block;
   #group: string | null = null;
   #groupSettings: readonly Buffer[] = [];
 
   constructor(
-    parameters: Pick<ExecutorParameters, "schema" | "table" | "finish" | "reset">,
+    parameters: Pick<ExecutorParameters, "schema" | "table">,
+    messages: TableMessages,
     session: { readonly owner: string; readonly standing: Standing },
   ) {
     this.#table = parameters;
     this.#standing = session.standing;
     this.#owner = session.owner;
-    const finish = `SELECT ${parameters.finish}($1, $2, $3, $4)`;
-    this.#parseFinish = encodeParse(finish, [int8, int8, text, int4]);
-    const reset = encodeCommand(`SELECT ${parameters.reset}(NULL)`);
-    this.reset = block([beginCommand, reset, commit]);
-    this.#parseReset = encodeParse(`SELECT ${parameters.reset}($1)`, [int8]);
+    this.#messages = messages;
     this.#beginAsNew = encodeCommand(`BEGIN ${transactionModes(session.standing)}`);
   }
 
@@ -102,21 +112,28 @@ export class SessionMessages {
     const settings = this.#settingsOf(group);
     const parts = [
       this.#beginAsNew,
-      this.#parseReset,
+      this.#messages.parseReset,
       encodeBind([id]),
-      this.#execute,
+      execute,
       ...settings,
     ];
     return { bytes: Buffer.concat([...parts, flush]), commands: 2 + settings.length };
   }
 
-  /** Commits without a proof; that waits for no flush, since the one of the row's DONE covers it. */
-  readonly end: Block = block([commitUnflushed, commit]);
+  /** Makes the session as new; its one value is the stop. */
+  get reset(): Block {
+    return this.#messages.reset;
+  }
+
+  /** Commits without a proof. */
+  get end(): Block {
+    return unproven;
+  }
 
   /** Enters the proof and commits; its one value says whether it was entered, as `finishSql` does. */
   proof({ id, take, ledger }: Pick<Run, "id" | "take" | "ledger">): Block {
     const bind = encodeBind([id, take, this.#owner, String(ledger)]);
-    const bytes = Buffer.concat([this.#parseFinish, bind, this.#execute, commit]);
+    const bytes = Buffer.concat([this.#messages.parseFinish, bind, execute, commit]);
     return { bytes, commands: 2 };
   }
 

@@ -69,7 +69,8 @@ export class Wire {
   /** What leaves at the end of this turn, and how many bytes it is. */
   #outgoing: (string | Buffer)[] = [];
   #outgoingBytes = 0;
-  #receivedBytes = 0;
+  /** Since when nothing has come, or since the question that is awaited an answer of left. */
+  #quietFrom = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
   #over = false;
@@ -155,15 +156,14 @@ export class Wire {
     return answer;
   }
 
-  /** Resolves after `ms`: whether an answer is awaited, and nothing at all has come in that time. */
-  async silent(ms: number): Promise<boolean> {
-    const received = this.#receivedBytes;
-    await new Promise<void>((resolve) => void setTimeout(resolve, ms).unref());
-    // What came while this thread was busy is read in the next round of its event loop.
+  /** For how long an answer has been awaited and nothing at all has come, in ms; 0 when none is. */
+  async silentMs(): Promise<number> {
+    const now = performance.now();
+    // What came by now, while this thread was busy, is read in the next round of its event loop.
     for (let round = 0; round < 2; round += 1)
       await new Promise((resolve) => setImmediate(resolve));
     const awaits = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
-    return awaits && this.#receivedBytes === received;
+    return awaits ? Math.max(0, now - this.#quietFrom) : 0;
   }
 
   /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
@@ -172,6 +172,7 @@ export class Wire {
   }
 
   resume(): void {
+    this.#quietFrom = performance.now();
     this.#stream.resume();
   }
 
@@ -192,6 +193,7 @@ export class Wire {
   }
 
   #queue(message: string | Buffer, bytes: number): void {
+    if (this.#pending.length === 1) this.#quietFrom = Infinity;
     if (this.#outgoing.length === 0) process.nextTick(() => this.#flush());
     this.#outgoing.push(message);
     this.#outgoingBytes += bytes;
@@ -207,11 +209,12 @@ export class Wire {
     }
     this.#outgoing = [];
     this.#outgoingBytes = 0;
+    if (this.#quietFrom === Infinity) this.#quietFrom = performance.now();
     if (!this.#over && this.#reason === null) this.#stream.write(buffer);
   }
 
   #read(frames: Frames, chunk: Buffer): void {
-    this.#receivedBytes += chunk.length;
+    this.#quietFrom = performance.now();
     try {
       frames.push(chunk);
     } catch (error) {

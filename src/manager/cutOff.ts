@@ -1,20 +1,28 @@
-import { pause } from "../shared/backoff.js";
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
+import { Bell } from "./bell.js";
 import { isPassing } from "./passing.js";
 import type { Sessions } from "./sessions.js";
 import { idleOwners } from "./sql/idleOwners.js";
 import { endOwners } from "./sql/rescue.js";
 import type { TaskTable } from "./table.js";
 
-/** How often the server is asked about sessions that run something, in ms. */
+/** How often the server is asked about sessions that run something, in ms, and how often it looks for some. */
 const everyMs = 150;
-/** For how long nothing may come of a server process that has nothing to do any more, in ms. */
-const silenceMs = 500;
+const lookMs = 300;
+/**
+ * For how long nothing may come of a server process that has nothing to do any more, in ms: long enough for a
+ * lost packet to be sent again.
+ */
+const silenceMs = 400;
+/** One that has had nothing to do for less is not asked about, in ms. */
+const leastIdleMs = 100;
 
 interface Silence {
   /** What it had to run, and since when its server process has had nothing to do. */
   readonly what: string;
+  /** Since when on our own clock. */
+  readonly idleFrom: number;
   /** Whether its thread, which was asked after that, has heard nothing of it. */
   confirmed: boolean;
 }
@@ -29,6 +37,7 @@ export class CutOff {
   readonly #sessions: Sessions;
   readonly #excuse: (owner: string) => void;
   readonly #log: Log;
+  readonly #bell = new Bell();
   /** By owner. */
   #silent: ReadonlyMap<string, Silence> = new Map();
 
@@ -45,15 +54,23 @@ export class CutOff {
     this.#log = options.log;
   }
 
-  /** Its thread says that nothing comes of this session. */
-  hear(owner: string): void {
+  /** Its thread says that nothing has come of this session for `ms`. */
+  hear(owner: string, ms: number): void {
     const silence = this.#silent.get(owner);
-    if (silence !== undefined) silence.confirmed = true;
+    if (silence === undefined) return;
+    const leftMs = silenceMs - Math.min(ms, performance.now() - silence.idleFrom);
+    if (leftMs <= 0) {
+      silence.confirmed = true;
+      this.#bell.ring();
+    } else if (leftMs < everyMs) setTimeout(() => this.#bell.ring(), leftMs).unref();
   }
 
   /** Looks, for as long as something runs, until `signal` is aborted. */
   async watch(client: Client, signal: AbortSignal): Promise<void> {
-    while (await pause(everyMs, signal)) {
+    signal.addEventListener("abort", () => this.#bell.ring(), { once: true });
+    for (;;) {
+      await this.#bell.wait(this.#sessions.busy === 0 ? lookMs : everyMs);
+      if (signal.aborted) return;
       if (this.#sessions.busy === 0) continue;
       try {
         await this.#look(client);
@@ -69,15 +86,19 @@ export class CutOff {
     const runs = new Map(running.toReversed().map(({ id, owner }) => [owner, id]));
     const silent = new Map<string, Silence>();
     const lost: string[] = [];
-    for (const { owner, since } of await idleOwners(client, this.#table, running)) {
+    const idle = await idleOwners(client, this.#table, running);
+    const now = performance.now();
+    for (const { owner, since, idleMs } of idle) {
       const what = `${runs.get(owner)} ${since}`;
       const before = this.#silent.get(owner);
-      if (before?.what !== what) silent.set(owner, { what, confirmed: false });
-      else if (before.confirmed) lost.push(owner);
+      if (before?.what !== what) {
+        silent.set(owner, { what, idleFrom: now - (idleMs ?? 0), confirmed: false });
+      } else if (before.confirmed) lost.push(owner);
       else silent.set(owner, before);
     }
     this.#silent = silent;
-    this.#sessions.listen([...silent.keys()], silenceMs);
+    const long = [...silent].filter(([, { idleFrom }]) => now - idleFrom >= leastIdleMs);
+    this.#sessions.listen(long.map(([owner]) => owner));
     if (lost.length === 0) return;
     for (const owner of lost) {
       this.#log.warn({ id: runs.get(owner), owner }, "session is cut off from its server");

@@ -7,6 +7,9 @@ import type { OwnedResult } from "./sql/complete.js";
 /** Writes one result, or puts it into the outbox again. */
 export type WriteOne = (client: Client, result: OwnedResult) => Promise<void>;
 
+/** How long a write may take without a word before its connection is looked after, in ms: some, and for each MB. */
+const quietMs = { first: 2_000, each: 1_000 };
+
 /** SQLSTATE of a server that has no connection left, or none for this role or database. */
 const tooManyConnections = "53300";
 
@@ -18,6 +21,7 @@ const tooManyConnections = "53300";
 export class LargeResults {
   readonly #outbox: Outbox;
   readonly #connect: (signal: AbortSignal) => Promise<Client>;
+  readonly #watch: (client: Client, quietMs: number) => { stop(): void };
   readonly #written: () => void;
   readonly #more: () => void;
   readonly #log: Log;
@@ -29,6 +33,8 @@ export class LargeResults {
   constructor(options: {
     readonly outbox: Outbox;
     readonly connect: (signal: AbortSignal) => Promise<Client>;
+    /** Ends the connection when the network has swallowed it. */
+    readonly watch: (client: Client, quietMs: number) => { stop(): void };
     /** One was written, or has to wait. */
     readonly written: () => void;
     /** All are written: executor threads may have more of them handed over. */
@@ -37,6 +43,7 @@ export class LargeResults {
   }) {
     this.#outbox = options.outbox;
     this.#connect = options.connect;
+    this.#watch = options.watch;
     this.#written = options.written;
     this.#more = options.more;
     this.#log = options.log;
@@ -85,7 +92,9 @@ export class LargeResults {
         if (opened === null) break;
         if (opened !== "full") client = opened;
         used = client ?? turns;
+        const watch = client === null ? null : this.#watch(client, mostQuietMs(result));
         await this.#write(used, result, write);
+        watch?.stop();
         used = client;
       }
     } finally {
@@ -118,4 +127,9 @@ export class LargeResults {
       this.#written();
     }
   }
+}
+
+/** On its way to the server nothing is heard of it, and the server does nothing. */
+function mostQuietMs({ large }: OwnedResult): number {
+  return quietMs.first + quietMs.each * Math.ceil((large?.length ?? 0) / (1 << 20));
 }

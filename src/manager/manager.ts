@@ -32,6 +32,8 @@ import { WakeUps } from "./wakeUps.js";
 /** How long results may gather while all sessions have enough to do, in ms, and how many. */
 const gatherMs = 4;
 const manyResults = 200;
+/** After so long without a word its connection is looked after, in ms. */
+const quietMs = 150;
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 100;
 /** How long sessions without anything to do stay for results that are not written yet, in ms. */
@@ -243,6 +245,7 @@ export class Manager implements LifecycleHooks {
       }
       watch = new ConnectionWatch(client, entry.target, {
         name: "pg_work watch",
+        quietMs,
         rests: () => this.#service?.asleep ?? true,
       });
       this.#superuser = await isSuperuser(client);

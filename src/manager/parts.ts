@@ -1,4 +1,5 @@
 import type { Entry } from "../shared/config/types.js";
+import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager } from "../shared/messages.js";
 import { Abroad } from "./abroad.js";
@@ -101,7 +102,7 @@ export function makeParts(options: PartsOptions): Parts {
       tracing?.lost(task.id, front);
       orphans.lost({ ...task, owner }, front);
     },
-    silent: (owner) => cutOff.hear(owner),
+    silent: (owner, ms) => cutOff.hear(owner, ms),
     opened: () => workforce.succeeded(),
     unopened: (reason) => workforce.refused(reason),
     cancel: (cancellation) => cancellations.add(cancellation),
@@ -132,6 +133,8 @@ export function makeParts(options: PartsOptions): Parts {
   const large = new LargeResults({
     outbox,
     connect: (signal) => connectManager(entry(), signal, "pg_work output"),
+    watch: (client, quietMs) =>
+      new ConnectionWatch(client, entry().target, { name: "pg_work watch", quietMs }),
     written: () => {
       large.ask();
       bell.ring();

@@ -78,7 +78,7 @@ export interface SessionEvents {
   /** A session ended that had this task: it ran when it was the front, else it waited behind that. */
   lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
   /** Nothing comes of this session's server process, though an answer is awaited. */
-  silent(owner: string): void;
+  silent(owner: string, ms: number): void;
   opened(): void;
   unopened(reason: string): void;
   /** What the session runs is to be cancelled; `cancelled` has to follow. */

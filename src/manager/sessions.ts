@@ -262,12 +262,12 @@ export class Sessions {
     }
   }
 
-  /** Has the threads of these sessions say whether nothing comes of them for `ms`. */
-  listen(owners: readonly string[], ms: number): void {
+  /** Has the threads of these sessions say for how long nothing has come of them. */
+  listen(owners: readonly string[]): void {
     for (const owner of owners) {
       const session = this.#sessions.get(this.numberOf(owner));
       if (session === undefined) continue;
-      this.#executors.tell(session.thread, { type: "listen", sessions: [session.number], ms });
+      this.#executors.tell(session.thread, { type: "listen", sessions: [session.number] });
     }
   }
 
@@ -309,7 +309,8 @@ export class Sessions {
         break;
       case "silent": {
         const backend = this.#sessions.get(message.session)?.backend;
-        if (backend !== null && backend !== undefined) this.#events.silent(backend.owner);
+        if (backend !== null && backend !== undefined)
+          this.#events.silent(backend.owner, message.ms);
         return;
       }
       case "remote":

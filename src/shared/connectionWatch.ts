@@ -4,14 +4,16 @@ import { connect, disconnect, type Client } from "./database.js";
 import { PgTaskError } from "./errors.js";
 import { ownerSql } from "./identity.js";
 
-/** How often it looks whether the connection says anything, in ms, and how much less often at rest. */
-const everyMs = 100;
-const lessOften = 20;
-/** How often it is asked, and at what distance, in ms, before a process that does nothing is cut off. */
+/** At rest it is asked so much less often. */
+const lessOften = 13;
+/** How often it looks for the answer, and at what distance in ms, before it asks the server. */
+const patience = { looks: 2, everyMs: 50 };
+/**
+ * How often the server is asked, and at what distance, in ms, before a process that does nothing is cut off:
+ * with the patience before it long enough for a lost packet to be sent again.
+ */
 const questions = 5;
-const betweenMs = 40;
-/** How often it looks without an answer before it asks the server. */
-const patience = 2;
+const betweenMs = 70;
 /** A process that works is not asked for again sooner, in ms: at first, and after many times. */
 const againMs = { first: 1_000, longest: 8_000 };
 /** How long the server may take to let somebody in who asks about the connection, in ms. */
@@ -27,13 +29,17 @@ export class ConnectionWatch {
   readonly #client: Client;
   readonly #target: ConnectionTarget;
   readonly #name: string;
+  readonly #quietMs: number;
   readonly #rests: () => boolean;
-  readonly #timer: NodeJS.Timeout;
-  /** Whether anything has come since the last look. */
+  #timer: NodeJS.Timeout;
+  #heardAt = performance.now();
+  /** How often it was asked, and whether anything has come since it was last. */
+  #asked = 0;
   #heard = true;
-  /** How often it was looked for the answer to a beat, null when none is awaited. */
-  #looked: number | null = null;
-  #ticks = 0;
+  /** How often it was looked for an answer without one. */
+  #looked = 0;
+  /** How often it was not asked, since it rests. */
+  #skipped = 0;
   #asking = false;
   #askedAt = -Infinity;
   #againMs = againMs.first;
@@ -41,56 +47,85 @@ export class ConnectionWatch {
 
   /**
    * @param options.name application name of the connection that asks
+   * @param options.quietMs after so long without a word it is asked
    * @param options.rests whether it need not be known soon
    */
   constructor(
     client: Client,
     target: ConnectionTarget,
-    options: { readonly name: string; readonly rests?: () => boolean },
+    options: { readonly name: string; readonly quietMs: number; readonly rests?: () => boolean },
   ) {
     this.#client = client;
     this.#target = target;
     this.#name = options.name;
+    this.#quietMs = options.quietMs;
     this.#rests = options.rests ?? (() => false);
-    this.#timer = setInterval(() => this.#look(), everyMs);
-    this.#timer.unref();
-    client.connection.stream.on("data", () => (this.#heard = true));
-    client.once("end", () => this.stop());
+    this.#timer = this.#after(this.#quietMs, () => this.#look());
+    client.connection.stream.on("data", this.#hear);
+    client.once("end", this.stop);
   }
 
-  stop(): void {
+  readonly stop = (): void => {
     this.#over = true;
-    clearInterval(this.#timer);
+    clearTimeout(this.#timer);
+    this.#client.connection.stream.off("data", this.#hear);
+    this.#client.off("end", this.stop);
+  };
+
+  #after(ms: number, then: () => void): NodeJS.Timeout {
+    return setTimeout(then, ms).unref();
   }
 
+  readonly #hear = (): void => {
+    this.#heardAt = performance.now();
+    if (this.#heard) return;
+    this.#heard = true;
+    clearTimeout(this.#timer);
+    this.#timer = this.#after(this.#quietMs, () => this.#look());
+  };
+
+  /** Sends a query when it has been quiet for long enough. */
   #look(): void {
-    this.#ticks += 1;
-    if (this.#rests() && this.#ticks % lessOften !== 0) return;
-    if (this.#heard) {
+    const leftMs = this.#heardAt + this.#quietMs - performance.now();
+    if (leftMs > 0) this.#timer = this.#after(Math.ceil(leftMs), () => this.#look());
+    else if (this.#rests() && (this.#skipped += 1) < lessOften) {
+      this.#timer = this.#after(this.#quietMs, () => this.#look());
+    } else {
+      this.#skipped = this.#looked = 0;
+      this.#asked += 1;
       this.#heard = false;
-      this.#looked = null;
       this.#againMs = againMs.first;
-    } else if (this.#looked === null) this.#beat();
-    else if ((this.#looked += 1) >= patience) void this.#ask();
+      this.#client.query("SELECT").catch(() => {});
+      this.#timer = this.#after(patience.everyMs, () => this.#await());
+    }
   }
 
-  #beat(): void {
-    this.#looked = 0;
-    this.#client.query("SELECT").catch(() => {});
+  /** Looks for the answer; what came while this thread was busy is read before the second look. */
+  #await(): void {
+    this.#looked += 1;
+    const late = this.#looked >= patience.looks;
+    if (late) void this.#ask();
+    this.#timer = this.#after(late ? this.#quietMs : patience.everyMs, () => this.#await());
   }
 
   async #ask(): Promise<void> {
     if (this.#asking || performance.now() - this.#askedAt < this.#againMs) return;
     this.#asking = true;
-    const works = await this.#works().catch((error: unknown) => !isUnreachable(error));
+    const asked = this.#asked;
+    const settled = (): boolean => this.#over || this.#heard || this.#asked !== asked;
+    const works = await this.#works(settled).catch((error: unknown) => !isUnreachable(error));
     this.#asking = false;
     this.#askedAt = performance.now();
     this.#againMs = Math.min(2 * this.#againMs, againMs.longest);
-    if (!this.#over && !works && !this.#heard) this.#client.connection.stream.destroy();
+    if (!works && !settled()) this.#client.connection.stream.destroy();
   }
 
-  /** Whether its server process works on what was sent; if not, that is ended. */
-  async #works(): Promise<boolean> {
+  /**
+   * Whether its server process works on what was sent; if not, that is ended.
+   *
+   * @param settled whether the connection has ended, or said something, meanwhile
+   */
+  async #works(settled: () => boolean): Promise<boolean> {
     const client = await connect(
       { ...this.#target, connectTimeoutMs: askMs },
       { applicationName: this.#name, signal: AbortSignal.timeout(askMs) },
@@ -108,12 +143,12 @@ export class ConnectionWatch {
         const [now] = rows;
         if (now === undefined) return false;
         // What has happened meanwhile may be why it does nothing now.
-        if (now.works || this.#heard || this.#over) return true;
+        if (now.works || settled()) return true;
         if (before !== null && before.since !== now.since) return true;
         before = now;
         await pause(betweenMs);
       }
-      if (this.#heard || this.#over) return true;
+      if (settled()) return true;
       await client.query(
         `SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity AS a
          WHERE pid = $1 AND ${ownerSql("a")} = $2`,

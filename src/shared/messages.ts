@@ -170,8 +170,8 @@ export type ToExecutor =
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Ends sessions at once, in the middle of a run too: their server says nothing any more. */
   | { readonly type: "drop"; readonly sessions: readonly number[] }
-  /** Their server processes have nothing to do: `silent` if nothing comes of them for so many ms. */
-  | { readonly type: "listen"; readonly sessions: readonly number[]; readonly ms: number }
+  /** Their server processes have nothing to do: `silent` says for how long nothing has come of them. */
+  | { readonly type: "listen"; readonly sessions: readonly number[] }
   /** Please ask the server that `remote` names whether a task still runs there; `sought` answers. */
   | {
       readonly type: "seek";
@@ -236,8 +236,8 @@ export type FromExecutor =
       readonly id: string;
       readonly pid: number;
     }
-  /** This session awaits an answer of its server, and nothing came for as long as `listen` said. */
-  | { readonly type: "silent"; readonly session: number }
+  /** Answers `listen`: this session awaits an answer of its server, and nothing has come for `ms`. */
+  | { readonly type: "silent"; readonly session: number; readonly ms: number }
   /** Answers `seek`: whether the process is gone, null when that is not to be known. */
   | { readonly type: "sought"; readonly number: number; readonly gone: boolean | null }
   /** Answers every `recall`: what it returned has been told before. */

@@ -15,6 +15,8 @@ const answerMs = 10_000;
 /** How long it may take to pass the lock on, in ms. */
 const handOverMs = 1_000;
 const longestPauseMs = 10_000;
+/** After so long without a word its connection is looked after, in ms. */
+const quietMs = 200;
 
 interface LeadershipEvents {
   leader: [];
@@ -116,7 +118,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     for (const event of ["end", "notification"] as const) {
       client.on(event, () => this.#waiting.abort());
     }
-    const watch = new ConnectionWatch(client, this.target, { name: "pg_conf watch" });
+    const watch = new ConnectionWatch(client, this.target, { name: "pg_conf watch", quietMs });
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;

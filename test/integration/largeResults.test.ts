@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { startProcess } from "../support/process.js";
+import { TcpProxy } from "../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
 
 const database = await createDatabase();
@@ -56,6 +57,23 @@ test("a large output is written again when its connection, or the manager's, is 
     assert.deepEqual([row.output?.length, row.crash], [3_000_000, 0]);
     await client.query("TRUNCATE gate");
   }
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a connection for large outputs that the network swallows holds up no other output", async () => {
+  const { target } = database;
+  const proxy = await TcpProxy.to(target.port, target.host);
+  const url = `postgresql://${target.user}@127.0.0.1:${proxy.port}/${target.database}`;
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  const first = await insertTask(client, large);
+  await waitForRow(client, writing);
+  assert.equal(proxy.freeze("pg_work output"), 1);
+  await client.query("INSERT INTO gate VALUES (true)");
+  assert.equal((await waitForState(client, first, "DONE")).output?.length, 3_000_000);
+  const next = await insertTask(client, large);
+  assert.equal((await waitForState(client, next, "DONE")).output?.length, 3_000_000);
+  await client.query("TRUNCATE gate");
   assert.equal((await program.end()).code, 0);
 });
 

@@ -73,6 +73,18 @@ test("a task whose session is cut off, and that has run behind the cut, comes to
   await gate.end();
 });
 
+test("a task that was given to a session behind a cut runs in another, without blame", async () => {
+  const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
+  await program.line("ready");
+  await runOne("warm");
+  assert.equal(proxy.freeze("pg_task"), 1);
+  const id = await insertTask(client, effect, "warm");
+  assert.equal((await waitForState(client, id, "DONE")).crash, 0);
+  assert.equal(await effects(id), 1);
+  assert.equal(program.said("session is cut off from its server").length, 1);
+  assert.equal((await program.end()).code, 0);
+});
+
 test("with every connection cut at once it goes on when it gets through again", async (t) => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");

@@ -179,3 +179,34 @@ test("a task that ends its session each time is FAIL and says so, and draws in n
   await client.end();
   assert.equal((await program.end()).code, 0);
 });
+
+test("what a task's own deaths have come to is not forgotten when the process dies, whose death does not count", async () => {
+  const crash = { config: { ...config, "pg_task.crash": 2 } };
+  const first = await startProcess(crash);
+  await first.line("ready");
+  const gate = await connectTo(server.url);
+  await gate.query("SELECT pg_advisory_lock(2)");
+  // Its second run waits first.
+  const id = await insertTask(
+    gate,
+    `SELECT pg_advisory_xact_lock_shared(2) FROM task WHERE id::text = current_setting('pg_task.id') AND crash > 0;
+     SELECT pg_terminate_backend(pg_backend_pid())`,
+  );
+  const { owner } = await waitForRow<{ owner: string }>(
+    gate,
+    "SELECT owner FROM task WHERE id = $1 AND state = 'WORK' AND crash = 1",
+    [id],
+  );
+  await first.end("SIGKILL");
+  const second = await startProcess(crash);
+  await second.line("ready");
+  await waitForRow(
+    gate,
+    "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND crash = 1 AND owner <> $2",
+    [id, owner],
+  );
+  await gate.query("SELECT pg_advisory_unlock_all()");
+  assert.equal((await waitForState(gate, id, "FAIL")).crash, 2);
+  await gate.end();
+  assert.equal((await second.end()).code, 0);
+});

@@ -8,6 +8,8 @@ export interface IdleOwner {
   readonly owner: string;
   /** Since when, null when the process is gone. */
   readonly since: string | null;
+  /** How long that is, in ms; null when the process is gone. */
+  readonly idleMs: number | null;
 }
 
 /** Those of the sessions that run these tasks whose server process is gone, or waits for us. */
@@ -20,7 +22,8 @@ export async function idleOwners(
     name: "idle owners",
     // That of a remote task waits while the task runs elsewhere.
     text: `
-SELECT r.owner, max(a.state_change)::text AS since
+SELECT r.owner, max(a.state_change)::text AS since,
+  (extract(epoch FROM clock_timestamp() - max(a.state_change)) * 1000)::double precision AS "idleMs"
 FROM unnest($1::bigint[], $2::text[]) AS r(id, owner)
 LEFT JOIN pg_stat_activity AS a ON a.pid::text = split_part(r.owner, ' ', 1)
   AND (a.backend_start IS NULL OR ${ownerSql("a")} = r.owner)
