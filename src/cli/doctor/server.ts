@@ -141,7 +141,6 @@ const hurtful: readonly {
 
 async function serverSettings(client: Client): Promise<Check[]> {
   const { rows } = await client.query<{ name: string; value: string }>(
-    // What this role may not see is left out.
     "SELECT name, setting AS value FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])",
     [hurtful.map(({ name }) => name)],
   );
@@ -150,5 +149,9 @@ async function serverSettings(client: Client): Promise<Check[]> {
     const value = values.get(name) ?? "";
     return hurts(value) ? [warn("settings", `${name} is ${value}: ${why}`, remedy)] : [];
   });
-  return found.length > 0 ? found : [ok("settings", "none of the server's hurts")];
+  const seen = found.length > 0 ? found : [ok("settings", "none of the server's hurts")];
+  const hidden = hurtful.map(({ name }) => name).filter((name) => !values.has(name));
+  if (hidden.length === 0) return seen;
+  const unseen = `not looked at, since only members of pg_read_all_settings see it: ${hidden.join(", ")}`;
+  return [...seen, ok("settings", unseen)];
 }
