@@ -1,6 +1,6 @@
 import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/database.js";
-import { readCluster, readConnections } from "../../tasks/processes.js";
+import { readCluster, readConnections, readOtherLeaders } from "../../tasks/processes.js";
 import { countSessions, entriesOn, type PlacedEntry } from "../../tasks/sessions.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
@@ -20,7 +20,7 @@ export async function checkServer(
     await standby(client),
     await clock(client),
     await room(client, parameters["pg_conf.max"], entriesOn(control, entries)),
-    await leader(client, parameters["pg_conf.name"]),
+    await leader(client, parameters["pg_conf.name"], control.database),
     ...(await serverSettings(client)),
   ];
 }
@@ -65,7 +65,8 @@ async function clock(client: Client): Promise<Check> {
   const { rows } = await client.query<{ now: number }>(
     "SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now",
   );
-  const received = Date.now();
+  // This machine's is in whole milliseconds, cut.
+  const received = Date.now() + 1;
   const now = rows[0]?.now ?? 0;
   const off = now < sent ? now - sent : Math.max(0, now - received);
   const text = `the server's is ${Math.round(Math.abs(off))} ms ${off < 0 ? "behind" : "ahead of"} this machine's`;
@@ -93,11 +94,22 @@ async function room(client: Client, most: number, entries: readonly PlacedEntry[
   );
 }
 
-async function leader(client: Client, name: string): Promise<Check> {
+async function leader(client: Client, name: string, database: string): Promise<Check> {
   const { leader: found, standbys } = await readCluster(client, name);
-  if (found === null)
-    return warn("leader", `none of the cluster ${name}`, "start one: pg-task start");
+  if (found === null) return await noLeader(client, name, database);
   return ok("leader", `server process ${found.pid}, standbys: ${standbys.length}`);
+}
+
+async function noLeader(client: Client, name: string, database: string): Promise<Check> {
+  const others = await readOtherLeaders(client, name);
+  const other = others.find((each) => !each.sameName && each.database === database);
+  const text = `none of the cluster ${name}`;
+  if (other === undefined) return warn("leader", text, "start one: pg-task start");
+  return warn(
+    "leader",
+    `${text}; server process ${other.pid} leads one of another name`,
+    "give pg_conf.name as that one's configuration has it, or start one: pg-task start",
+  );
 }
 
 /** Settings of the server that hurt, and why. */
