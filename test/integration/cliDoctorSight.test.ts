@@ -1,8 +1,13 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe } from "node:test";
+import { connect } from "../../src/shared/database.js";
+import { emptyFolder } from "../support/cli.js";
 import { createDatabase } from "../support/database.js";
 import { doctor, type DoctorLine } from "../support/doctor.js";
 import { test } from "../support/limitedTest.js";
+import { findPgBouncer, startPgBouncer } from "../support/pgbouncer.js";
 import { createRole } from "../support/taskTables.js";
 
 const database = await createDatabase();
@@ -12,8 +17,9 @@ const env = { DATABASE_URL: database.url };
 async function lineAbout(
   name: string,
   given: Readonly<Record<string, string>>,
+  cwd?: string,
 ): Promise<DoctorLine> {
-  const { lines } = await doctor(given);
+  const { lines } = await doctor(given, cwd);
   const line = lines.findLast((each) => each.name === name);
   assert.ok(line, `no line about ${name}`);
   return line;
@@ -91,5 +97,63 @@ describe("pg-task doctor, as a plain role,", () => {
     assert.equal((await lineAbout("settings", plain)).text, unseen);
     await client.query(`GRANT pg_read_all_settings TO ${role}`);
     assert.notEqual((await lineAbout("settings", plain)).text, unseen);
+  });
+});
+
+describe("pg-task doctor, of the server,", () => {
+  test("tells that there are fewer connections than sessions may want, and how many would fit", async () => {
+    const { rows } = await client.query("SELECT current_setting('max_connections') AS most");
+    const most = Number(rows[0]?.most);
+    const cwd = await emptyFolder();
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ "pg_conf.max": 5000 }));
+    const { level, text, remedy } = await lineAbout("connections", env, cwd);
+    assert.equal(level, "warn");
+    const [, taken] = new RegExp(
+      `^(\\d+) of ${most} taken; pg-task would use up to 5002, and leaves 10 to others$`,
+    ).exec(text) ?? [text];
+    assert.match(remedy, new RegExp(`or lower pg_conf.max to ${most - 10 - Number(taken)}$`));
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ "pg_conf.max": 1 }));
+    assert.equal((await lineAbout("connections", env, cwd)).level, "ok");
+  });
+});
+
+describe("pg-task doctor, of a table,", () => {
+  test("tells that dead rows are not taken away, and the statement that does", async () => {
+    assert.equal((await lineAbout("bloat", env)).level, "ok");
+    const writer = await connect(database.target, { applicationName: "test" });
+    // Autovacuum does not come by.
+    await writer.query("ALTER TABLE task SET (autovacuum_vacuum_threshold = 2000000000)");
+    await writer.query(
+      "INSERT INTO task (input, state) SELECT '', 'DONE' FROM generate_series(1, 20000)",
+    );
+    await writer.query("DELETE FROM task");
+    await writer.end();
+    let line: DoctorLine;
+    // What a connection did is counted a little after its end.
+    do line = await lineAbout("bloat", env);
+    while (line.level === "ok");
+    assert.match(line.text, /^20000 dead rows beside 0, last vacuumed never$/);
+    const [statement = ""] = line.remedy.split(";");
+    await client.query(statement);
+    do line = await lineAbout("bloat", env);
+    while (line.level === "warn");
+    assert.match(line.text, /^0 dead rows beside 0, last vacuumed \d/);
+  });
+});
+
+const bouncer = await findPgBouncer();
+
+describe("pg-task doctor, through a pooler,", { skip: bouncer === null && "no PgBouncer" }, () => {
+  test("says that there is one, and which address to give", async () => {
+    const { port } = await startPgBouncer(bouncer ?? "", "session", true);
+    const url = `${database.url.replace(/:\d+\//, `:${port}/`)}?sslmode=disable`;
+    const { code, lines } = await doctor({ DATABASE_URL: url });
+    assert.equal(code, 3);
+    const line = lines.find(({ name }) => name === "reached");
+    assert.deepEqual(
+      [line?.level, /a pooler such as PgBouncer is there/.test(line?.text ?? "")],
+      ["fail", true],
+    );
+    assert.match(`${line?.text} ${line?.remedy}`, /give the server's own address/);
   });
 });

@@ -12,8 +12,12 @@ export interface DoctorLine {
 /** What the doctor says, and with which exit code. */
 export async function doctor(
   env: Readonly<Record<string, string>>,
+  cwd?: string,
 ): Promise<{ code: number | null; lines: DoctorLine[] }> {
-  const { code, stdout, stderr } = await cli(["doctor"], { env });
+  const { code, stdout, stderr } = await cli(["doctor"], {
+    env,
+    ...(cwd === undefined ? {} : { cwd }),
+  });
   assert.equal(stderr, "");
   const lines = stdout
     .trimEnd()
