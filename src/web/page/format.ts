@@ -69,12 +69,22 @@ export function moment(iso: string): string {
   return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
 }
 
+/** A duration in the one unit that comes near it, rounded: `75 s`, `2 min`, `8 h`. */
+function roughDuration(ms: number): string {
+  const seconds = Math.round(ms / 1_000);
+  if (seconds < 90) return `${seconds} s`;
+  const minutes = Math.round(ms / 60_000);
+  if (minutes < 90) return `${minutes} min`;
+  const hours = Math.round(ms / 3_600_000);
+  return hours < 36 ? `${hours} h` : `${Math.round(ms / 86_400_000)} d`;
+}
+
 /** How far off a moment is: `in 3 min`, `12 s ago`. */
 export function distance(iso: string, now = Date.now()): string {
   const ms = Date.parse(iso) - now;
   if (Number.isNaN(ms)) return iso;
   if (Math.abs(ms) < 500) return "now";
-  const rough = wholeDuration(Math.abs(ms));
+  const rough = roughDuration(Math.abs(ms));
   return ms > 0 ? `in ${rough}` : `${rough} ago`;
 }
 
