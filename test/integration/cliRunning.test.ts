@@ -495,6 +495,19 @@ describe("pg-task watch", () => {
     });
   }
 
+  test("goes on after its connection was ended", async () => {
+    const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
+    await program.until("manager    server process");
+    const { rows } = await client.query(
+      "SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg-task watch'",
+    );
+    assert.deepEqual(rows, [{ ended: true }]);
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "after the end" });
+    await program.until(new RegExp(`${id} {2}DONE {3}after the end`));
+    program.type("q");
+    assert.equal(await program.end(), 0);
+  });
+
   test("gives programs a line of JSON for each look, until it is told to end", async () => {
     const child = spawn(process.execPath, [bin, "watch", "--json"], {
       env: { PATH: process.env["PATH"], ...env },
