@@ -7,7 +7,7 @@ import { connect, type Client } from "../shared/database.js";
 import { explainFailure } from "./explainFailure.js";
 import { PgTaskError } from "../shared/errors.js";
 import { readControlSettings, type ControlSettings } from "../supervisor/controlSettings.js";
-import { inspectTable } from "./checkTable.js";
+import { inspectStateType, inspectTable } from "./checkTable.js";
 
 /** How one of the things an entry needs is found on its server. */
 export interface Finding {
@@ -289,9 +289,11 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
       : `the user ${user} may not create a schema in the database ${database}`;
   return [
     find("schema", schema, row.schema, create, { allowed, right }),
-    find("type", "state", row.type, create, { allowed, right }),
-    row.kind === null
-      ? find("table", table, false, create, { allowed, right })
-      : await inspectTable(client, entry, row.kind),
+    ...(row.kind === null
+      ? [
+          find("type", "state", row.type, create, { allowed, right }),
+          find("table", table, false, create, { allowed, right }),
+        ]
+      : [...(await inspectStateType(client, entry)), await inspectTable(client, entry, row.kind)]),
   ];
 }

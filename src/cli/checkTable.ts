@@ -39,3 +39,24 @@ export async function inspectTable(
   const change = version === 0 ? "adopted" : "brought up to date";
   return { ...found, state: "exists", why: `${lacks}, it would be ${change}` };
 }
+
+/** What the column state of a relation that is there is of; nothing where it has no such column. */
+export async function inspectStateType(
+  client: Client,
+  { schema, table }: Entry,
+): Promise<Finding[]> {
+  const { rows } = await client.query<{ type: string; own: boolean }>(
+    `SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,
+       t.typnamespace = c.relnamespace AND t.typname = 'state' AS own
+     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'state' AND NOT a.attisdropped
+     JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+     WHERE n.nspname = $1 AND c.relname = $2`,
+    [schema, table],
+  );
+  return rows.map(({ type, own }) =>
+    own
+      ? { what: "type", name: "state", state: "exists" }
+      : { what: "type", name: type, state: "exists", why: "the table's column state is of it" },
+  );
+}

@@ -4,7 +4,7 @@ import { describeTarget, disconnect } from "../shared/database.js";
 import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { exitCode } from "./exitCode.js";
 import { fail, ok, type Check } from "./doctor/check.js";
-import { checkServer, pooler } from "./doctor/server.js";
+import { checkServer, direct } from "./doctor/server.js";
 import { checkTable } from "./doctor/table.js";
 import { chooseEntry, connectFor, loadForCommand, matchingEntries, onEntry } from "./openTable.js";
 import { withTableOptions, type CommandOptions } from "./options.js";
@@ -69,7 +69,7 @@ async function entrySection(configuration: Configuration, entry: Entry): Promise
   try {
     return await onEntry(configuration, entry, "doctor", async ({ client, table }) => ({
       place,
-      checks: [await pooler(client), ...(await checkTable(client, table))],
+      checks: [direct, ...(await checkTable(client, table))],
     }));
   } catch (error) {
     return { place, checks: [refused("table", error)] };

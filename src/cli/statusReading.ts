@@ -3,7 +3,14 @@ import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { readBacklog, type Backlog } from "../tasks/backlog.js";
 import { readPauses, type Pause } from "../tasks/pauses.js";
-import { readCluster, readConnections, readManager, type Process } from "../tasks/processes.js";
+import {
+  readCluster,
+  readConnections,
+  readManager,
+  readOtherLeaders,
+  type OtherLeader,
+  type Process,
+} from "../tasks/processes.js";
 import { readRates, type Rates } from "../tasks/rates.js";
 import { readRowCounts, type RowCounts } from "../tasks/rowCounts.js";
 import { readSessions, type Sessions } from "../tasks/sessions.js";
@@ -17,6 +24,8 @@ const entriesAtOnce = 5;
 export interface ClusterStatus {
   readonly leader: Process | null;
   readonly standbys: readonly Process[];
+  /** Those of other clusters on the server; looked for where this one has no leader. */
+  readonly otherLeaders: readonly OtherLeader[];
   readonly connections: { readonly most: number; readonly taken: number };
 }
 
@@ -67,7 +76,9 @@ export async function readStatus(
 async function readClusterStatus({ control }: Configuration, name: string): Promise<ClusterStatus> {
   const client = await connectFor(control, "status");
   try {
-    return { ...(await readCluster(client, name)), connections: await readConnections(client) };
+    const cluster = await readCluster(client, name);
+    const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
+    return { ...cluster, otherLeaders, connections: await readConnections(client) };
   } finally {
     await disconnect(client);
   }

@@ -1,6 +1,6 @@
 import type { Backlog } from "../tasks/backlog.js";
 import type { Count } from "../tasks/count.js";
-import type { Process } from "../tasks/processes.js";
+import type { OtherLeader, Process } from "../tasks/processes.js";
 import type { Ended, Rates } from "../tasks/rates.js";
 import type { RowCounts } from "../tasks/rowCounts.js";
 import { printableLine } from "./screen/printable.js";
@@ -33,10 +33,11 @@ function finish(terminal: Terminal, line: string): string {
 
 function clusterLines({ name, cluster, error }: Status): string[] {
   if (cluster === null) return [`cluster    ${name}`, `error      ${error?.message ?? ""}`];
-  const { leader, standbys, connections } = cluster;
+  const { leader, standbys, otherLeaders, connections } = cluster;
   return [
     `cluster    ${name}`,
     `leader     ${leader === null ? "none: start one with pg-task start" : processText(leader)}`,
+    ...otherLeaders.map((other) => `other      ${otherText(other)}`),
     `standbys   ${standbys.length === 0 ? "none" : standbys.map(processText).join("; ")}`,
     `server     ${connections.taken} of ${connections.most} connections taken`,
   ];
@@ -45,6 +46,12 @@ function clusterLines({ name, cluster, error }: Status): string[] {
 function processText({ pid, address, since }: Process): string {
   const from = address === null ? "" : ` from ${address}`;
   return `server process ${pid}${from}${since === null ? "" : ` since ${shownTime(since)}`}`;
+}
+
+/** What sets it apart is what the configuration would have to say to mean it. */
+function otherText(other: OtherLeader): string {
+  const where = other.sameName ? "" : " under another pg_conf.name";
+  return `${processText(other)} leads${where}, its control database is ${other.database}`;
 }
 
 const count = ({ value, exact }: Count): string => `${exact ? "" : "about "}${shownNumber(value)}`;

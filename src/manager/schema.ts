@@ -116,7 +116,8 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   if (version === latestVersion) return null;
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
-  await ensureStateType(client, table);
+  // A table that is there has what its column state is of.
+  if (version === 0) await ensureStateType(client, table);
   const [taken] = await foreignFunctions(client, table);
   if (taken !== undefined) throw nameTaken(table, taken);
   await applyMigrations(client, table, version);

@@ -4,7 +4,8 @@ import { literal } from "../shared/sqlText.js";
 import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./table.js";
 
-const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
+/** Every state of a task. */
+export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
 
 /**
  * Makes the enum of the column state where the schema has none; its tables share it. States that it

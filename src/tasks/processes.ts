@@ -47,6 +47,36 @@ export async function readCluster(
   };
 }
 
+/** Who leads another cluster on the same server. */
+export interface OtherLeader extends Process {
+  /** Of its control connection. */
+  readonly database: string;
+  /** Whether its cluster has this one's name, and another control database. */
+  readonly sameName: boolean;
+}
+
+/** Most other leaders that are told of. */
+const mostOthers = 10;
+
+/**
+ * Who leads clusters of other names, or with other control databases, on the control connection's server;
+ * those with its own database first.
+ */
+export async function readOtherLeaders(control: Client, name: string): Promise<OtherLeader[]> {
+  const { rows } = await control.query<OtherLeader>(
+    `SELECT ${processColumns}, led.database, led.same AS "sameName"
+     FROM (
+       SELECT l.pid, d.datname AS database, l.objid = hashtext($2)::bigint & 4294967295 AS same,
+         d.datname = current_database() AS here
+       FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_database AS d ON d.oid = l.database
+       WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
+     ) AS led JOIN pg_catalog.pg_stat_activity AS a ON a.pid = led.pid
+     WHERE NOT (led.here AND led.same) ORDER BY NOT led.here, NOT led.same, a.backend_start, a.pid LIMIT ${mostOthers}`,
+    [lockClasses.supervisor, name],
+  );
+  return rows;
+}
+
 /** The manager that works on the table, null when none has its lock. */
 export async function readManager(
   client: Client,

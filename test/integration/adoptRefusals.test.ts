@@ -141,3 +141,19 @@ test("where nothing is to be created the entry says what is missing, and nothing
   });
   assert.deepEqual(await columnNames("waits"), before);
 });
+
+test("a state of text needs no enum: none is made, and what has its name is left alone", async () => {
+  for (const [schema, make] of [
+    ["no_enum", ""],
+    ["states", "CREATE TABLE states.state (name text);"],
+  ] as const) {
+    await client.query(`CREATE SCHEMA ${schema}; ${make}
+      CREATE TABLE ${schema}.task (id int PRIMARY KEY, plan timestamptz, state text, input text)`);
+    await ensure(target, { schema });
+    const { rows } = await client.query(
+      "SELECT typtype AS kind FROM pg_type WHERE typnamespace = $1::regnamespace AND typname = 'state'",
+      [schema],
+    );
+    assert.deepEqual(rows, make === "" ? [] : [{ kind: "c" }]);
+  }
+});

@@ -6,6 +6,7 @@ import { fileParameters } from "../../src/shared/config/parameters.js";
 import { connect } from "../../src/shared/database.js";
 import { createDatabase } from "../support/database.js";
 import { cli, cliOnTerminal, emptyFolder } from "../support/cli.js";
+import { doctor, type DoctorLine } from "../support/doctor.js";
 import { test } from "../support/limitedTest.js";
 import { createRole } from "../support/taskTables.js";
 
@@ -14,32 +15,13 @@ const { target } = database;
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 
-interface Line {
-  readonly level: string;
-  readonly name: string;
-  readonly text: string;
-  readonly remedy: string;
-}
-
-/** What the doctor says, and with which exit code. */
-async function doctor(given = env): Promise<{ code: number | null; lines: Line[] }> {
-  const { code, stdout, stderr } = await cli(["doctor"], { env: given });
-  assert.equal(stderr, "");
-  const lines = stdout
-    .trimEnd()
-    .split("\n")
-    .map((line) => line.split("\t"))
-    .map(([level = "", , name = "", text = "", remedy = ""]) => ({ level, name, text, remedy }));
-  return { code, lines };
-}
-
 /** The one line about this, made so by `statement`, which `back` undoes. */
 async function diagnose(
   name: string,
   statement: string,
   back: string,
   given = env,
-): Promise<Line & { code: number | null }> {
+): Promise<DoctorLine & { code: number | null }> {
   await client.query(statement);
   try {
     const { code, lines } = await doctor(given);
@@ -58,7 +40,7 @@ const commented = (text: string): string => `COMMENT ON FUNCTION task_ready() IS
 
 describe("pg-task doctor", () => {
   test("finds nothing that fails with a table as pg-task makes it, and says who is missing", async () => {
-    const { code, lines } = await doctor();
+    const { code, lines } = await doctor(env);
     assert.equal(code, 0);
     assert.deepEqual(
       lines.filter(({ level }) => level === "fail"),
@@ -91,7 +73,7 @@ describe("pg-task doctor", () => {
         connect(target, { applicationName: name }),
       ),
     );
-    const { lines } = await doctor();
+    const { lines } = await doctor(env);
     assert.match(
       lines.find(({ name }) => name === "connections")?.text ?? "",
       /^\d+ of \d+ taken, 2 of them by tasks' sessions; pg-task would use up to 66,/,
@@ -109,7 +91,7 @@ describe("pg-task doctor", () => {
     assert.match(text, /^task_wake_up on task is off/);
     await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
     await client.query(remedy);
-    assert.equal((await doctor()).code, 0);
+    assert.equal((await doctor(env)).code, 0);
   });
 
   test("gives the statements for all triggers that are off", async () => {
@@ -120,7 +102,7 @@ describe("pg-task doctor", () => {
     );
     assert.match(text, /task_ready_insert .* is off; .*task_wake_up/);
     await client.query(remedy);
-    assert.equal((await doctor()).code, 0);
+    assert.equal((await doctor(env)).code, 0);
   });
 
   test("tells indexes that are missing, with the statements that make them", async () => {

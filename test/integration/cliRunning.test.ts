@@ -12,6 +12,7 @@ import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { startProcess } from "../support/process.js";
 import { only, Tasks } from "../support/tasks.js";
+import { createRole } from "../support/taskTables.js";
 import { until } from "../support/embedded.js";
 
 const pgTask = new PgTask();
@@ -428,6 +429,42 @@ describe("pg-task status", () => {
     await cli(["stop", id], { env });
     await standby.end();
   });
+
+  test("tells where none of its name leads who does under another, or from another database, to anybody", async () => {
+    const { rows } = await client.query<{ pid: number }>(
+      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_conf'",
+    );
+    const leader = new RegExp(
+      `^other {6}server process ${only(rows).pid} .*leads(.*), its control database is ${database.target.database}$`,
+      "m",
+    );
+    const role = await createRole(client, `status_${database.target.database}`);
+    const elsewhere = await createDatabase("empty");
+    const asRole = database.url.replace(/\/\/[^@]+@/, `//${role}@`);
+    for (const [url, name, words] of [
+      [database.url, "mine", " under another pg_conf.name"],
+      [asRole, "mine", " under another pg_conf.name"],
+      [elsewhere.url, "mine", " under another pg_conf.name"],
+      [elsewhere.url, "pg_task", ""],
+    ] as const) {
+      const cwd = await emptyFolder();
+      await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ url, "pg_conf.name": name }));
+      const { stdout } = await cli(["status"], { cwd });
+      assert.match(stdout, /^leader {5}none: start one with pg-task start$/m);
+      assert.equal(leader.exec(stdout)?.[1], words, stdout);
+    }
+    const cwd = await emptyFolder();
+    const config = { url: database.url, "pg_conf.name": "mine" };
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
+    const diagnosis = await cli(["doctor"], { cwd });
+    assert.ok(
+      diagnosis.stdout.includes(
+        `none of the cluster mine; server process ${only(rows).pid} leads one of another name\tgive pg_conf.name `,
+      ),
+      diagnosis.stdout,
+    );
+    assert.doesNotMatch((await cli(["status"], { env })).stdout, /^other/m);
+  });
 });
 
 describe("pg-task watch", () => {
@@ -457,6 +494,19 @@ describe("pg-task watch", () => {
       assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"));
     });
   }
+
+  test("goes on after its connection was ended", async () => {
+    const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
+    await program.until("manager    server process");
+    const { rows } = await client.query(
+      "SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg-task watch'",
+    );
+    assert.deepEqual(rows, [{ ended: true }]);
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "after the end" });
+    await program.until(new RegExp(`${id} {2}DONE {3}after the end`));
+    program.type("q");
+    assert.equal(await program.end(), 0);
+  });
 
   test("gives programs a line of JSON for each look, until it is told to end", async () => {
     const child = spawn(process.execPath, [bin, "watch", "--json"], {

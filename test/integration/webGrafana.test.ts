@@ -25,7 +25,10 @@ it("tells every metric that the dashboard and the documentation name, and no oth
   });
   const web = await Web.of(program);
   await program.line("ready");
-  const { text } = await web.anonymously("/metrics");
+  let text = "";
+  // Between two scrapes it sees how late the event loop is.
+  do ({ text } = await web.anonymously("/metrics"));
+  while (!text.includes("pg_task_event_loop_delay_seconds{"));
   await program.end();
   const told = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = "", type = ""]) => ({
     name,
@@ -43,6 +46,27 @@ it("tells every metric that the dashboard and the documentation name, and no oth
     [...drawn].filter((name) => !known.has(name)),
     [],
   );
+
+  /** Labels that each sample of a metric has. */
+  const labels = new Map<string, Set<string>>();
+  for (const [, name = "", list = ""] of text.matchAll(/^(\w+)\{(.*)\} \S+$/gm)) {
+    const own = labels.get(name) ?? new Set();
+    for (const [, label = ""] of list.matchAll(/(\w+)="/g)) labels.set(name, own.add(label));
+  }
+  for (const expression of expressions) {
+    // What the scraper adds aside.
+    const by = [...expression.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = ""]) =>
+      list.split(", ").filter((label) => label !== "instance"),
+    );
+    for (const name of namesIn(expression)) {
+      const matched = [...expression.matchAll(new RegExp(`${name}\\{([^}]*)\\}`, "g"))].flatMap(
+        ([, list = ""]) => [...list.matchAll(/(\w+)[=!]/g)].map(([, label = ""]) => label),
+      );
+      const own = labels.get(name) ?? new Set();
+      const unknown = [...by, ...matched].filter((label) => !own.has(label));
+      assert.deepEqual(unknown, [], `${expression} asks for labels that ${name} has not`);
+    }
+  }
 
   const rows = read("docs/web.md")
     .split("\n")

@@ -3,7 +3,7 @@ import { EventEmitter, once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
-import type { BrowserContextOptions, Page } from "playwright-core";
+import type { BrowserContextOptions, Locator, Page } from "playwright-core";
 import { browser, noBrowser } from "../support/browser.js";
 import { createDatabase } from "../support/database.js";
 import { startProcess, temporaryFolder } from "../support/process.js";
@@ -13,16 +13,21 @@ import { token, Web } from "../support/web.js";
 /** How long the page may take to show something before a test counts as hanging, in ms. */
 const patienceMs = 60_000;
 /** Named, the screenshots are left there. */
-const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
+const kept = process.env["TEST_SCREENSHOTS"];
+const images = kept ?? (await temporaryFolder());
 
 const database = await createDatabase();
 const client = await database.connect();
+const { database: data, user } = database.target;
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
 
-async function start(): Promise<{ web: Web; table: string; end: () => Promise<void> }> {
+async function start(
+  entries: readonly object[] = [{ data, user }],
+): Promise<{ web: Web; table: string; end: () => Promise<void> }> {
   const program = await startProcess({
     config: {
+      "pg_task.json": entries,
       url: database.url,
       "pg_http.listen": "127.0.0.1:0",
       "pg_http.token": token,
@@ -324,6 +329,40 @@ describe("the page", { skip: noBrowser }, () => {
   });
 
   for (const colorScheme of ["light", "dark"] as const) {
+    it(`shows several tables at a glance, ${colorScheme}, follows them, and goes from one to the other`, async () => {
+      const tables = ["task", "mail", "reports", "nightly"];
+      const { web, end } = await start(tables.map((name) => ({ data, user, table: name })));
+      const viewport = { width: 1100, height: 420 };
+      const { page, mistakes } = await open(web, "/", { colorScheme, viewport });
+      const due = (name: string): Locator =>
+        page
+          .locator("table.overall tr", { hasText: `public.${name}` })
+          .locator("td")
+          .nth(1);
+      for (const name of tables) await due(name).getByText("0", { exact: true }).waitFor();
+      await client.query(`INSERT INTO mail_pause DEFAULT VALUES;
+        INSERT INTO mail (input) SELECT 'SELECT 1' FROM generate_series(1, 12);
+        INSERT INTO reports (input) VALUES ('SELECT 1/0')`);
+      await due("mail").getByText("12", { exact: true }).waitFor();
+      const failed = page
+        .locator("table.overall tr", { hasText: "public.reports" })
+        .locator(".t-FAIL");
+      await failed.getByText("1", { exact: true }).waitFor();
+      await mkdir(images, { recursive: true });
+      await page.screenshot({ path: join(images, `tables-${colorScheme}.png`) });
+      await page.getByRole("link", { name: "public.mail" }).click();
+      await page.getByText(/^The whole table is paused since/).waitFor();
+      const choice = page.getByRole("navigation", { name: "Tables" });
+      await choice.getByRole("link", { name: "reports" }).click();
+      await page.getByRole("link", { name: "Tasks" }).click();
+      await page.locator(inState("1", "FAIL")).waitFor();
+      assert.equal(await page.locator("tr[data-id]").count(), 1);
+      assert.deepEqual(mistakes, []);
+      await page.context().close();
+      await end();
+      await client.query("TRUNCATE mail, mail_pause, reports RESTART IDENTITY");
+    });
+
     it(`is drawn ${colorScheme} where the system is, and the other way after a switch`, async () => {
       const { web, table, end } = await start();
       const task = await furnish();
@@ -335,6 +374,8 @@ describe("the page", { skip: noBrowser }, () => {
       };
       await page.locator("canvas").nth(3).waitFor();
       await page.locator("table.groups tbody tr").nth(4).waitFor();
+      // Those that are kept have something in the plots.
+      if (kept !== undefined) await page.locator(".tile.alarm").waitFor();
       await shoot("overview");
       await page.goto(`${web.url}/tables/${table}/tasks`);
       await page.locator("tr[data-id]").nth(10).waitFor();

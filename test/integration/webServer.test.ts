@@ -37,6 +37,17 @@ it("is off where nothing is said of it", async () => {
   assert.equal((await program.end()).code, 0);
 });
 
+it("is on with the embedded server, on loopback, with a token of its own", async () => {
+  const program = await startProcess();
+  const web = await Web.of(program, "");
+  await program.line("ready");
+  assert.equal(new URL(web.url).hostname, "127.0.0.1");
+  assert.ok(web.token.length >= 20, web.token);
+  assert.equal((await web.anonymously("/api/tables")).status, 401);
+  assert.equal((await web.ask("/api/tables")).status, 200);
+  assert.equal((await program.end()).code, 0);
+});
+
 it("says how the process is: not ready, leader, standby", async () => {
   const { port } = await portTaker();
   const lost = await startProcess({

@@ -62,8 +62,7 @@ void test("what an entry needs is told as there or to be created, and nothing is
   ]);
   const client = await database.connect();
   await client.query(
-    `CREATE TYPE state AS ENUM ();
-     CREATE TABLE task (id bigserial, plan timestamptz, state text DEFAULT 'PLAN', input text)`,
+    `CREATE TABLE task (id bigserial, plan timestamptz, state text DEFAULT 'PLAN', input text)`,
   );
   assert.deepEqual(await states(entry), [0, { ...expected, type: "exists", table: "exists" }, ""]);
   assert.match(
@@ -76,6 +75,29 @@ void test("what an entry needs is told as there or to be created, and nothing is
     "SELECT FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0",
   );
   assert.equal(rows.length, 4);
+});
+
+void test("of a table that is there it is told what its column state is of", async () => {
+  const client = await database.connect();
+  await client.query(
+    `CREATE SCHEMA typed; CREATE TYPE typed.state AS ENUM ('PLAN'); CREATE DOMAIN typed.mood AS varchar(9);
+     CREATE TABLE typed.one (id bigserial, plan timestamptz, input text, state text);
+     CREATE TABLE typed.two (id bigserial, plan timestamptz, input text, state varchar(8));
+     CREATE TABLE typed.three (id bigserial, plan timestamptz, input text, state typed.mood);
+     CREATE TABLE typed.four (id bigserial, plan timestamptz, input text, state typed.state)`,
+  );
+  for (const [table, line] of [
+    ["one", "type +text +exists: the table's column state is of it"],
+    ["two", "type +character varying\\(8\\) +exists: the table's column state is of it"],
+    ["three", "type +typed\\.mood +exists: the table's column state is of it"],
+    ["four", "type +state +exists"],
+    ["five", "type +state +exists"],
+  ] as const) {
+    const { text } = await run([{ data: name, user: "postgres", schema: "typed", table }]);
+    assert.match(text, new RegExp(`^ +${line}$`, "m"));
+  }
+  const { text } = await run([{ data: name, user: "postgres", table: "absent" }]);
+  assert.match(text, /^ +type +state +would be created$/m);
 });
 
 void test("what has the table's name and cannot be it is told as start would say it", async () => {

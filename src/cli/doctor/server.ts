@@ -1,6 +1,6 @@
 import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/database.js";
-import { readCluster, readConnections } from "../../tasks/processes.js";
+import { readCluster, readConnections, readOtherLeaders } from "../../tasks/processes.js";
 import { countSessions, entriesOn, type PlacedEntry } from "../../tasks/sessions.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
@@ -16,11 +16,11 @@ export async function checkServer(
 ): Promise<Check[]> {
   return [
     await version(client),
-    await pooler(client),
+    direct,
     await standby(client),
     await clock(client),
     await room(client, parameters["pg_conf.max"], entriesOn(control, entries)),
-    await leader(client, parameters["pg_conf.name"]),
+    await leader(client, parameters["pg_conf.name"], control.database),
     ...(await serverSettings(client)),
   ];
 }
@@ -34,18 +34,8 @@ async function version(client: Client): Promise<Check> {
   return fail("version", `PostgreSQL ${text}`, "use PostgreSQL 12 or later");
 }
 
-/** Through a pooler the server process is another one than the connection's key says. */
-export async function pooler(client: Client): Promise<Check> {
-  const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const known = "processID" in client ? Number(client.processID) : 0;
-  if (rows[0]?.pid === known) return ok("connection", "goes straight to the server");
-  return fail(
-    "connection",
-    "goes through a pooler, behind which pg-task could not tell which of its sessions live",
-    "give pg-task the server's own address; producers may go on using the pooler",
-    3,
-  );
-}
+/** Said of every connection that there is: behind a pooler none would have been opened. */
+export const direct: Check = ok("connection", "goes straight to the server");
 
 async function standby(client: Client): Promise<Check> {
   const { rows } = await client.query<{ standby: boolean }>(
@@ -65,7 +55,8 @@ async function clock(client: Client): Promise<Check> {
   const { rows } = await client.query<{ now: number }>(
     "SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now",
   );
-  const received = Date.now();
+  // This machine's is in whole milliseconds, cut.
+  const received = Date.now() + 1;
   const now = rows[0]?.now ?? 0;
   const off = now < sent ? now - sent : Math.max(0, now - received);
   const text = `the server's is ${Math.round(Math.abs(off))} ms ${off < 0 ? "behind" : "ahead of"} this machine's`;
@@ -93,11 +84,22 @@ async function room(client: Client, most: number, entries: readonly PlacedEntry[
   );
 }
 
-async function leader(client: Client, name: string): Promise<Check> {
+async function leader(client: Client, name: string, database: string): Promise<Check> {
   const { leader: found, standbys } = await readCluster(client, name);
-  if (found === null)
-    return warn("leader", `none of the cluster ${name}`, "start one: pg-task start");
+  if (found === null) return await noLeader(client, name, database);
   return ok("leader", `server process ${found.pid}, standbys: ${standbys.length}`);
+}
+
+async function noLeader(client: Client, name: string, database: string): Promise<Check> {
+  const others = await readOtherLeaders(client, name);
+  const other = others.find((each) => !each.sameName && each.database === database);
+  const text = `none of the cluster ${name}`;
+  if (other === undefined) return warn("leader", text, "start one: pg-task start");
+  return warn(
+    "leader",
+    `${text}; server process ${other.pid} leads one of another name`,
+    "give pg_conf.name as that one's configuration has it, or start one: pg-task start",
+  );
 }
 
 /** Settings of the server that hurt, and why. */
@@ -141,7 +143,6 @@ const hurtful: readonly {
 
 async function serverSettings(client: Client): Promise<Check[]> {
   const { rows } = await client.query<{ name: string; value: string }>(
-    // What this role may not see is left out.
     "SELECT name, setting AS value FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])",
     [hurtful.map(({ name }) => name)],
   );
@@ -150,5 +151,9 @@ async function serverSettings(client: Client): Promise<Check[]> {
     const value = values.get(name) ?? "";
     return hurts(value) ? [warn("settings", `${name} is ${value}: ${why}`, remedy)] : [];
   });
-  return found.length > 0 ? found : [ok("settings", "none of the server's hurts")];
+  const seen = found.length > 0 ? found : [ok("settings", "none of the server's hurts")];
+  const hidden = hurtful.map(({ name }) => name).filter((name) => !values.has(name));
+  if (hidden.length === 0) return seen;
+  const unseen = `not looked at, since only members of pg_read_all_settings see it: ${hidden.join(", ")}`;
+  return [...seen, ok("settings", unseen)];
 }

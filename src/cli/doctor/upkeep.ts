@@ -57,10 +57,27 @@ export async function oldSnapshots(client: Client): Promise<Check> {
      LIMIT 1`,
   );
   const [row] = rows;
-  if (row === undefined) return ok("transactions", `none open for more than ${longOpen}`);
+  if (row === undefined) return await hiddenTransactions(client);
   return warn(
     "transactions",
     `${row.text}: what is deleted cannot be reused meanwhile`,
     row.remedy,
+  );
+}
+
+/** Of other roles' transactions the server shows to few since when they are open, but to all that they are. */
+async function hiddenTransactions(client: Client): Promise<Check> {
+  const { rows } = await client.query<{ hidden: number; user: string; grantee: string }>(
+    `SELECT count(*)::integer AS hidden, current_user AS "user", quote_ident(current_user) AS grantee
+     FROM pg_catalog.pg_stat_activity AS a
+     WHERE datname = current_database() AND backend_type IS NULL AND usesysid IS NOT NULL
+       AND EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.pid = a.pid AND l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock')`,
+  );
+  const { hidden = 0, user = "", grantee = "" } = rows[0] ?? {};
+  if (hidden === 0) return ok("transactions", `none open for more than ${longOpen}`);
+  return warn(
+    "transactions",
+    `${hidden} of other roles ${hidden === 1 ? "is" : "are"} open, and the server does not show ${user} for how long; of those it shows, none for more than ${longOpen}`,
+    `GRANT pg_read_all_stats TO ${grantee}`,
   );
 }

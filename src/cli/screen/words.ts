@@ -1,23 +1,22 @@
-/** A length of time for a reader: "0.3 ms", "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
+/** Longer units with the shorter one behind each, in s. */
+const days = { long: "d", longS: 86_400, short: "h", shortS: 3600 };
+const pairs = [
+  { long: "min", longS: 60, short: "s", shortS: 1, below: 3600 },
+  { long: "h", longS: 3600, short: "min", shortS: 60, below: 86_400 },
+] as const;
+
+/** A length of time for a reader, rounded: "0.3 ms", "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
 export function duration(ms: number): string {
   if (ms < 0) return `-${duration(-ms)}`;
-  if (ms > 0 && ms < 1) return `${ms.toFixed(1)} ms`;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms > 0 && ms < 0.95) return `${ms.toFixed(1)} ms`;
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;
   if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
-  const whole = Math.round(seconds);
-  for (const [long, short, size, part] of [
-    ["d", "h", 86_400, 3600],
-    ["h", "min", 3600, 60],
-    ["min", "s", 60, 1],
-  ] as const) {
-    if (whole < size) continue;
-    const rest = Math.floor((whole % size) / part);
-    return rest === 0
-      ? `${Math.floor(whole / size)} ${long}`
-      : `${Math.floor(whole / size)} ${long} ${rest} ${short}`;
-  }
-  return `${whole} s`;
+  const pair = pairs.find(({ shortS, below }) => Math.round(seconds / shortS) * shortS < below);
+  const { long, longS, short, shortS } = pair ?? days;
+  const rounded = Math.round(seconds / shortS) * shortS;
+  const rest = (rounded % longS) / shortS;
+  return `${Math.floor(rounded / longS)} ${long}${rest === 0 ? "" : ` ${rest} ${short}`}`;
 }
 
 const two = (number: number): string => String(number).padStart(2, "0");

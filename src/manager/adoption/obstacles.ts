@@ -3,6 +3,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/sqlText.js";
 import type { TaskTable } from "../table.js";
 import { expectedColumns, indispensable, isOurHash } from "./expectedColumns.js";
+import { forbiddenStates } from "./forbiddenStates.js";
 import { kindOf } from "./kinds.js";
 import { firstLayoutStatements, isFirstLayout } from "./firstLayout.js";
 import type { FoundColumn, Layout } from "./layout.js";
@@ -34,6 +35,7 @@ export async function refuseUnfit(client: Client, table: TaskTable, layout: Layo
     ...misfits(table, layout),
     ...extensionsTriggers(table, layout),
     ...(await taken(client, table, layout)),
+    ...(await checks(client, table, layout)),
   ];
   if (obstacles.length === 0) return;
   throw refusal(
@@ -125,4 +127,13 @@ async function taken(client: Client, table: TaskTable, layout: Layout): Promise<
     });
   }
   return obstacles;
+}
+
+/** Checks of the user's own with which tasks could not go on, or not be ended. */
+async function checks(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
+  const found = await forbiddenStates(client, table, layout);
+  return found.map(({ check, domain, states, statement }) => ({
+    problem: `${domain === null ? "its" : `its column state is of the domain ${domain}, whose`} constraint ${check} forbids the state${states.length === 1 ? "" : "s"} ${states.join(", ")}`,
+    statement,
+  }));
 }

@@ -22,23 +22,30 @@ export function rate(perSecond: number): string {
   return perSecond >= 0.1 ? perSecond.toFixed(1) : perSecond.toFixed(2);
 }
 
-const units: readonly (readonly [number, string])[] = [
-  [86_400_000, "d"],
-  [3_600_000, "h"],
-  [60_000, "min"],
-  [1_000, "s"],
-];
+/** Longer units with the shorter one behind each, in ms. */
+const days = { long: "d", longMs: 86_400_000, short: "h", shortMs: 3_600_000 };
+const pairs = [
+  { long: "min", longMs: 60_000, short: "s", shortMs: 1_000, below: 3_600_000 },
+  { long: "h", longMs: 3_600_000, short: "min", shortMs: 60_000, below: 86_400_000 },
+] as const;
 
-/** A duration with two digits that matter: `3 ms`, `1.4 s`, `2 h 5 min`. */
+/** A duration with two digits that matter, rounded: `3 ms`, `1.4 s`, `2 h 5 min`. */
 export function duration(ms: number): string {
-  if (ms < 1) return ms <= 0 ? "0 ms" : `${ms.toFixed(ms < 0.1 ? 2 : 1)} ms`;
-  if (ms < 1_000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;
-  const place = units.findIndex(([unit]) => ms >= unit);
-  const [size, name] = units[place] ?? [1_000, "s"];
-  const [smaller, smallerName] = units[place + 1] ?? [1, "ms"];
-  const rest = Math.floor((ms % size) / smaller);
-  return `${Math.floor(ms / size)} ${name}${rest === 0 ? "" : ` ${rest} ${smallerName}`}`;
+  if (ms <= 0) return "0 ms";
+  if (ms < 0.95) return `${ms.toFixed(ms < 0.095 ? 2 : 1)} ms`;
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
+  if (ms < 9_950) return `${(ms / 1_000).toFixed(1)} s`;
+  return wholeDuration(ms);
+}
+
+/** A duration in whole seconds or longer units, rounded: `0 s`, `2 s`, `1 min 5 s`. */
+export function wholeDuration(ms: number): string {
+  if (ms < 59_500) return `${Math.round(ms / 1_000)} s`;
+  const pair = pairs.find(({ shortMs, below }) => Math.round(ms / shortMs) * shortMs < below);
+  const { long, longMs, short, shortMs } = pair ?? days;
+  const rounded = Math.round(ms / shortMs) * shortMs;
+  const rest = (rounded % longMs) / shortMs;
+  return `${Math.floor(rounded / longMs)} ${long}${rest === 0 ? "" : ` ${rest} ${short}`}`;
 }
 
 export function bytes(size: number): string {
@@ -62,12 +69,22 @@ export function moment(iso: string): string {
   return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
 }
 
+/** A duration in the one unit that comes near it, rounded: `75 s`, `2 min`, `8 h`. */
+function roughDuration(ms: number): string {
+  const seconds = Math.round(ms / 1_000);
+  if (seconds < 90) return `${seconds} s`;
+  const minutes = Math.round(ms / 60_000);
+  if (minutes < 90) return `${minutes} min`;
+  const hours = Math.round(ms / 3_600_000);
+  return hours < 36 ? `${hours} h` : `${Math.round(ms / 86_400_000)} d`;
+}
+
 /** How far off a moment is: `in 3 min`, `12 s ago`. */
 export function distance(iso: string, now = Date.now()): string {
   const ms = Date.parse(iso) - now;
   if (Number.isNaN(ms)) return iso;
-  if (Math.abs(ms) < 1_000) return "now";
-  const rough = duration(Math.abs(ms)).split(" ").slice(0, 2).join(" ").replace(/\.\d+/, "");
+  if (Math.abs(ms) < 500) return "now";
+  const rough = roughDuration(Math.abs(ms));
   return ms > 0 ? `in ${rough}` : `${rough} ago`;
 }
 

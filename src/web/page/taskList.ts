@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskSummary, Tasks } from "../schemas.js";
 import { Actions } from "./actions.js";
 import { goTo, setQuery } from "./address.js";
-import { bytes, distance, duration, firstLine, moment, number } from "./format.js";
+import { bytes, distance, duration, firstLine, moment, number, wholeDuration } from "./format.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
@@ -233,5 +233,5 @@ function result({ error, output, outputBytes }: TaskSummary): string {
 
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
   if (state !== "WORK" || start === null) return tookMs === null ? "" : duration(tookMs);
-  return duration(Math.max(0, Math.floor((now - Date.parse(start)) / 1000)) * 1000);
+  return wholeDuration(Math.max(0, now - Date.parse(start)));
 }
