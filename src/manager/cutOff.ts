@@ -86,7 +86,8 @@ export class CutOff {
     const runs = new Map(running.toReversed().map(({ id, owner }) => [owner, id]));
     const silent = new Map<string, Silence>();
     const lost: string[] = [];
-    const idle = await idleOwners(client, this.#table, running);
+    const fronts = [...runs].map(([owner, id]) => ({ id, owner }));
+    const idle = await idleOwners(client, this.#table, fronts);
     const now = performance.now();
     for (const { owner, since, idleMs } of idle) {
       const what = `${runs.get(owner)} ${since}`;

@@ -85,6 +85,55 @@ test("a task that was given to a session behind a cut runs in another, without b
   assert.equal((await program.end()).code, 0);
 });
 
+test("a remote task whose connection is cut off runs again when its server has ended what ran there", async (t) => {
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(3)");
+  const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=elsewhere`;
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id",
+    ["SELECT pg_advisory_lock_shared(3); SELECT 'there'", remote],
+  );
+  const id = rows[0]?.id ?? "";
+  await waitForState(client, id, "WORK");
+  await waitForRow(
+    client,
+    "SELECT FROM pg_stat_activity WHERE application_name = 'elsewhere' AND wait_event = 'advisory'",
+  );
+  const before = performance.now();
+  assert.ok(proxy.freeze("elsewhere") >= 1);
+  await gate.query("SELECT pg_advisory_unlock(3)");
+  const row = await waitForState(client, id, "DONE");
+  t.diagnostic(`a remote task's connection cut: ${Math.round(performance.now() - before)} ms`);
+  assert.match(row.output ?? "", /there$/);
+  assert.equal(program.said("connection of a remote task lost").length, 1);
+  assert.equal((await program.end()).code, 0);
+  await gate.end();
+});
+
+test("a remote task that says nothing for long is left alone as long as it runs", async () => {
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(4)");
+  const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=quiet`;
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id",
+    [`SELECT pg_advisory_lock_shared(4); ${effect}`, remote],
+  );
+  const id = rows[0]?.id ?? "";
+  await waitForState(client, id, "WORK");
+  // Its own connection, and two by which its server was asked.
+  await proxy.came("quiet", 3);
+  await gate.query("SELECT pg_advisory_unlock(4)");
+  await waitForState(client, id, "DONE");
+  assert.equal(await effects(id), 1);
+  assert.equal(program.said("connection of a remote task lost").length, 0);
+  assert.equal((await program.end()).code, 0);
+  await gate.end();
+});
+
 test("with every connection cut at once it goes on when it gets through again", async (t) => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");

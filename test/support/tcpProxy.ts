@@ -17,6 +17,9 @@ interface Link {
 export class TcpProxy {
   readonly #server: Server;
   readonly #links = new Set<Link>();
+  /** Application names of all connections that ever came, and who waits for more. */
+  readonly #came: string[] = [];
+  #waiting: (() => void)[] = [];
 
   private constructor(server: Server) {
     this.#server = server;
@@ -50,12 +53,20 @@ export class TcpProxy {
     return links.length;
   }
 
+  /** Resolves when so many connections of that application name have come in all. */
+  async came(name: string, count: number): Promise<void> {
+    while (this.#came.filter((each) => each === name).length < count)
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
   #connect(client: Socket, server: Socket): void {
     const link: Link = { name: "", frozen: false, client, server };
     this.#links.add(link);
     client.once("data", (first) => {
       const [, name = ""] = /application_name\0([^\0]*)\0/.exec(first.toString("latin1")) ?? [];
       link.name = name;
+      this.#came.push(name);
+      for (const each of this.#waiting.splice(0)) each();
     });
     for (const [from, to] of [
       [client, server],

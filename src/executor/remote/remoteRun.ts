@@ -20,6 +20,7 @@ import { firstError, lastValue, type Wire } from "../wire.js";
 import { connectRemote, type RemoteConnection } from "./connect.js";
 import { RemoteProblem } from "./problem.js";
 import { resolveRemote } from "./resolve.js";
+import { isCutOff } from "./silence.js";
 import { describe, type RemoteTarget } from "./target.js";
 import { awaitGone } from "./whereabouts.js";
 
@@ -178,18 +179,31 @@ export class RemoteExecution {
     );
     this.#execution = execution;
     if (this.#ending !== null) this.#end(this.#ending);
+    const over = new AbortController();
     try {
       const refusal = await this.#note(JSON.stringify(connection.place));
       if (refusal !== null) return this.#failed({ message: refusal });
       runsIn(connection.place.pid);
+      void this.#watch(target, connection, over.signal);
       return (await runAlone(execution, wire)).result;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
       return await this.#lost(target, connection, execution, error);
     } finally {
+      over.abort();
       this.#execution = null;
       execution.drop();
       await wire.close();
+    }
+  }
+
+  async #watch(
+    target: RemoteTarget,
+    connection: RemoteConnection,
+    signal: AbortSignal,
+  ): Promise<void> {
+    if (await isCutOff(target, connection, signal)) {
+      connection.wire.destroy(lost("it is cut off from its server"));
     }
   }
 

@@ -16,6 +16,9 @@ const pauseMs = 500;
 /** How long one question may take, in ms. */
 const answerMs = 10_000;
 
+/** How long a process has to wait for us until it is taken for one that is cut off, in ms. */
+const stillMs = 400;
+
 /** Largest message of the answer, in bytes. */
 const messageLimit = 1 << 16;
 
@@ -68,6 +71,48 @@ async function isGone(
   place: RemotePlace,
   signal: AbortSignal,
 ): Promise<boolean> {
+  return await atServer(target, place, signal, async (ask) => (await ask("pid")) === null);
+}
+
+/**
+ * Asks the server of a run that says nothing, by a connection of its own, whether the run's process
+ * is gone or waits for us, as one does whose answer has not arrived; then that one is ended.
+ *
+ * @returns null when the server cannot be asked
+ */
+export async function standsStill(
+  target: RemoteTarget,
+  place: RemotePlace,
+  signal: AbortSignal,
+): Promise<boolean | null> {
+  const limited = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
+  try {
+    return await atServer(target, place, limited, async (ask) => {
+      const idleSince = "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN state_change END";
+      const before = await ask(idleSince);
+      if (before === null) return true;
+      if (before === "" || !(await pause(stillMs, limited))) return false;
+      const now = await ask(idleSince);
+      if (now === null) return true;
+      if (now !== before) return false;
+      await ask("pg_catalog.pg_terminate_backend(pid)");
+      return true;
+    });
+  } catch (error) {
+    if (!limited.aborted && !problems.some((kind) => error instanceof kind)) throw error;
+    return null;
+  }
+}
+
+/** Reads an expression over the process's row in pg_stat_activity; null when it is gone, "" for NULL. */
+type Ask = (expression: string) => Promise<string | null>;
+
+async function atServer<Result>(
+  target: RemoteTarget,
+  place: RemotePlace,
+  signal: AbortSignal,
+  act: (ask: Ask) => Promise<Result>,
+): Promise<Result> {
   const { wire } = await connectRemote(
     { ...target, servers: [serverAt(target, place)], sessionAttributes: "any" },
     { applicationName: "pg_task", messageLimit, signal },
@@ -75,14 +120,17 @@ async function isGone(
   const end = (): void => void wire.close();
   signal.addEventListener("abort", end, { once: true });
   try {
-    // One whose start may not be seen counts as there.
-    const answer = await wire.ask(
-      "SELECT FROM pg_catalog.pg_stat_activity AS activity WHERE " +
-        `activity.pid OPERATOR(pg_catalog.=) ${place.pid} AND ` +
-        `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${escapeLiteral(place.owner)}, true)`,
-    );
-    if (answer.error !== null) throw new Refusal(answer.error);
-    return answer.rows.length === 0;
+    return await act(async (expression) => {
+      // One whose start may not be seen counts as there.
+      const answer = await wire.ask(
+        `SELECT ${expression} FROM pg_catalog.pg_stat_activity AS activity WHERE ` +
+          `activity.pid OPERATOR(pg_catalog.=) ${place.pid} AND ` +
+          `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${escapeLiteral(place.owner)}, true)`,
+      );
+      if (answer.error !== null) throw new Refusal(answer.error);
+      const [row] = answer.rows;
+      return row === undefined ? null : (row[0] ?? "");
+    });
   } finally {
     signal.removeEventListener("abort", end);
     await wire.close();

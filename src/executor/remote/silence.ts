@@ -1,0 +1,31 @@
+import { pause } from "../../shared/backoff.js";
+import type { RemoteConnection } from "./connect.js";
+import type { RemoteTarget } from "./target.js";
+import { standsStill } from "./whereabouts.js";
+
+/** After how long without a word a run's server is asked, in ms: at first, and after many times. */
+const quietMs = { first: 1_000, longest: 30_000 };
+
+/**
+ * Watches over a run's connection, which never ends by itself when a network swallows it: when nothing
+ * comes for a while, its server is asked, and asked ever more seldom while the run goes on there.
+ * Behind a pooler it cannot be: another of its processes may run what this one is thought to.
+ *
+ * @returns whether it is cut off; false on abort.
+ */
+export async function isCutOff(
+  target: RemoteTarget,
+  { wire, place }: RemoteConnection,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (wire.pid !== place.pid) return false;
+  let askMs = quietMs.first;
+  while (await pause(askMs, signal)) {
+    const silentMs = await wire.silentMs();
+    if (silentMs < askMs) askMs = quietMs.first;
+    else if ((await standsStill(target, place, signal)) === true) {
+      if ((await wire.silentMs()) >= silentMs) return true;
+    } else askMs = Math.min(2 * askMs, quietMs.longest);
+  }
+  return false;
+}
