@@ -164,7 +164,7 @@ async function graphileLine(
   name: string,
   peer: Peer,
 ): Promise<Line> {
-  const child = startPeer(peer, { node, url, setting: peer.setting({ groups: 1 }) });
+  const child = startPeer(peer, { node, url, setting: peer.setting({ groups: 1, serial: false }) });
   await hear(child, "ready");
   let n = 0;
   const add = async (payload: object): Promise<{ id: string; committed: number }> => {

@@ -13,6 +13,8 @@ export const subjects: readonly Subject[] = [
   peerSubject(reference, "graphile-worker, best setting", graphileBest),
   pgTask("pg-task-default", "pg-task, default settings", {}, { share: 0.5 }),
   peerSubject("graphile-worker-default", "graphile-worker, default settings", graphileDefault, {
+    // One after another it does a job every two seconds.
+    does: (work) => !work.serial,
     share: 0.25,
   }),
   pgTask(

@@ -13,7 +13,7 @@ export interface Peer {
   /** Its file in `peers`. */
   readonly file: "graphileWorker" | "pgBoss";
   readonly pool: number;
-  setting(work: Pick<Work, "groups">): PeerArguments["setting"];
+  setting(work: Pick<Work, "groups" | "serial">): PeerArguments["setting"];
   /** Counts its jobs that are left, and those it keeps as completed (null when it keeps none). */
   readonly counts: string;
 }

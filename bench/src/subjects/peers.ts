@@ -16,7 +16,12 @@ export const graphileBestSetting = {
   failJobBatchDelay: 0,
 } as const;
 
-export const graphileBest: Peer = { ...graphile, pool: 16, setting: () => graphileBestSetting };
+/** Of one queue, whose jobs go strictly one after another, it finds the next at its next poll only. */
+export const graphileBest: Peer = {
+  ...graphile,
+  pool: 16,
+  setting: ({ serial }) => (serial ? { pollInterval: 1 } : graphileBestSetting),
+};
 
 const boss = {
   file: "pgBoss",
