@@ -78,6 +78,8 @@ describe("a task that the extension had taken", () => {
 describe("a large table", () => {
   test("is adopted while producers insert before each step, holding up none of them", async () => {
     await client.query(extensionTable("large"));
+    // It locks the table for longer than is waited here: whoever adopts it then tries again.
+    await client.query("ALTER TABLE large.task SET (autovacuum_enabled = off)");
     await client.query(
       `INSERT INTO large.task (parent, input, state, plan, ${plainRow})
        SELECT NULL, rpad('SELECT ' || n, 1800), CASE WHEN n % 10 = 0 THEN 'PLAN' ELSE 'DONE' END::large.state,
