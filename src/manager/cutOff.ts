@@ -10,6 +10,8 @@ import type { TaskTable } from "./table.js";
 /** How often the server is asked about sessions that run something, in ms, and how often it looks for some. */
 const everyMs = 150;
 const lookMs = 300;
+/** How often that is without any session, unless it is told of one, in ms. */
+const restMs = 60_000;
 /**
  * For how long nothing may come of a server process that has nothing to do any more, in ms: long enough for a
  * lost packet to be sent again.
@@ -38,6 +40,7 @@ export class CutOff {
   readonly #excuse: (owner: string) => void;
   readonly #log: Log;
   readonly #bell = new Bell();
+  #resting = false;
   /** By owner. */
   #silent: ReadonlyMap<string, Silence> = new Map();
 
@@ -65,11 +68,20 @@ export class CutOff {
     } else if (leftMs < everyMs) setTimeout(() => this.#bell.ring(), leftMs).unref();
   }
 
+  /** There may be sessions again. */
+  wake(): void {
+    if (!this.#resting || this.#sessions.size === 0) return;
+    this.#resting = false;
+    this.#bell.ring();
+  }
+
   /** Looks, for as long as something runs, until `signal` is aborted. */
   async watch(client: Client, signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#bell.ring(), { once: true });
     for (;;) {
-      await this.#bell.wait(this.#sessions.busy === 0 ? lookMs : everyMs);
+      const { busy, size } = this.#sessions;
+      this.#resting = size === 0;
+      await this.#bell.wait(this.#resting ? restMs : busy === 0 ? lookMs : everyMs);
       if (signal.aborted) return;
       if (this.#sessions.busy === 0) continue;
       try {

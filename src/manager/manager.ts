@@ -161,9 +161,10 @@ export class Manager implements LifecycleHooks {
   }
 
   #changed(urgent: boolean): void {
-    const { bell, large, outbox, statistics } = this.#parts;
+    const { bell, cutOff, large, outbox, statistics } = this.#parts;
     this.#changes.tell();
     this.#letGo();
+    cutOff.wake();
     statistics.touch();
     large.ask();
     if (urgent || outbox.size >= manyResults) bell.ring();

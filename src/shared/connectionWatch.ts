@@ -5,7 +5,7 @@ import { PgTaskError } from "./errors.js";
 import { ownerSql } from "./identity.js";
 
 /** At rest it is asked so much less often. */
-const lessOften = 13;
+const lessOften = 30;
 /** How often it looks for the answer, and at what distance in ms, before it asks the server. */
 const patience = { looks: 2, everyMs: 50 };
 /**
@@ -38,8 +38,8 @@ export class ConnectionWatch {
   #heard = true;
   /** How often it was looked for an answer without one. */
   #looked = 0;
-  /** How often it was not asked, since it rests. */
-  #skipped = 0;
+  /** Whether it is to be asked late, since it rests. */
+  #resting = false;
   #asking = false;
   #askedAt = -Infinity;
   #againMs = againMs.first;
@@ -78,20 +78,22 @@ export class ConnectionWatch {
 
   readonly #hear = (): void => {
     this.#heardAt = performance.now();
-    if (this.#heard) return;
+    if (this.#heard && !this.#resting) return;
     this.#heard = true;
+    this.#resting = false;
     clearTimeout(this.#timer);
     this.#timer = this.#after(this.#quietMs, () => this.#look());
   };
 
   /** Sends a query when it has been quiet for long enough. */
   #look(): void {
-    const leftMs = this.#heardAt + this.#quietMs - performance.now();
+    this.#resting = this.#rests();
+    const quietMs = this.#resting ? lessOften * this.#quietMs : this.#quietMs;
+    const leftMs = this.#heardAt + quietMs - performance.now();
     if (leftMs > 0) this.#timer = this.#after(Math.ceil(leftMs), () => this.#look());
-    else if (this.#rests() && (this.#skipped += 1) < lessOften) {
-      this.#timer = this.#after(this.#quietMs, () => this.#look());
-    } else {
-      this.#skipped = this.#looked = 0;
+    else {
+      this.#resting = false;
+      this.#looked = 0;
       this.#asked += 1;
       this.#heard = false;
       this.#againMs = againMs.first;
