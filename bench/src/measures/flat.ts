@@ -249,7 +249,7 @@ export const flat: Measure<Flat> = {
           ratio(name, beside, ({ tasks, ms }) => tasks / ms),
           ratio(name, beside, ({ tasks, coreMs }) => coreMs / tasks),
         ]),
-      note: "Many is a million unless --rows says otherwise. The manager's server time is what the server process of its connection spent on a core, for claims and completions.",
+      note: "Many is as many as --rows says below. The manager's server time is what the server process of its connection spent on a core, for claims and completions.",
     };
   },
 };

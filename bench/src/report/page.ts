@@ -45,10 +45,14 @@ async function drawn(results: ReadonlyMap<string, Result>): Promise<string> {
   return parts.length === 0 ? "None yet: `npm run bench` writes them." : parts.join("\n\n");
 }
 
-function origin({ at, commit, machine, load, versions }: Recorded): string {
+function origin({ at, commit, machine, load, versions, options }: Recorded): string {
   const { cpu, cores, memoryGb, system } = machine;
+  const { tasks, rounds, rows, idle, samples, seconds } = options;
+  const sizes = Object.entries({ tasks, rounds, rows, idle, samples, seconds })
+    .map(([name, value]) => `--${name} ${value}`)
+    .join(" ");
   const used = Object.entries(versions)
     .filter(([, version]) => version !== "not installed")
     .map(([name, version]) => `${name} ${version}`);
-  return `Measured ${at.slice(0, 10)} on ${commit}: ${cores} cores (${cpu}), ${memoryGb} GB, ${system}, load before ${load}; ${used.join(", ")}.`;
+  return `Measured ${at.slice(0, 10)} on ${commit}: ${cores} cores (${cpu}), ${memoryGb} GB, ${system}, load before ${load}; ${used.join(", ")}; \`${sizes}\`.`;
 }
