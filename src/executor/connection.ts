@@ -9,7 +9,7 @@ import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
 import { mostOutput } from "./output.js";
-import { SessionMessages, standingSql, TableMessages, toStanding } from "./sessionMessages.js";
+import { SessionMessages, standingSql, toFunctions, toStanding } from "./sessionMessages.js";
 import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
 import { Wire, type Answer, type Link } from "./wire.js";
 
@@ -71,12 +71,10 @@ const identitySql =
 /** Opens connections to one target, and remembers what its server knows. */
 export class Connector {
   readonly #parameters: ExecutorParameters;
-  readonly #messages: TableMessages;
   #settings = laterSettings;
 
   constructor(parameters: ExecutorParameters) {
     this.#parameters = parameters;
-    this.#messages = new TableMessages(parameters);
   }
 
   /**
@@ -113,7 +111,7 @@ export class Connector {
 
   /** All at once: each way there and back counts where many sessions are opened. */
   async #introduce(wire: Wire): Promise<OpenConnection> {
-    const queries = [identitySql, ...this.#rehearsal(), standingSql];
+    const queries = [identitySql, ...this.#rehearsal(), standingSql(this.#parameters)];
     const answers = await Promise.all(queries.map((text) => wire.ask(text)));
     for (const answer of answers) this.#expectSuccess(answer);
     const [pid, owner] = answers[0]?.rows[0] ?? [];
@@ -125,8 +123,8 @@ export class Connector {
       );
     }
     const standing = answers.at(-1)?.rows[0] ?? [];
-    const session = { owner, standing: toStanding(standing) };
-    const messages = new SessionMessages(this.#parameters, this.#messages, session);
+    const session = { owner, standing: toStanding(standing), functions: toFunctions(standing) };
+    const messages = new SessionMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
   }
 
@@ -135,7 +133,7 @@ export class Connector {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
     const { reset } = this.#parameters;
     const told = new SettingsText(this.#parameters).sql(trial);
-    return [told, `SELECT ${reset}(NULL)`, ...resetSql(trial)];
+    return [told, `SELECT ${reset}(NULL, NULL, NULL)`, ...resetSql(trial)];
   }
 
   #expectSuccess(answer: Answer): void {

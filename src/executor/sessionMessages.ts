@@ -1,14 +1,7 @@
 import { escapeLiteral } from "pg";
 import type { ExecutorParameters, Run } from "../shared/messages.js";
 import { applicationName, statementTimeoutMs } from "./sessionSql.js";
-import {
-  encodeBind,
-  encodeCommand,
-  encodeExecute,
-  encodeParse,
-  flush,
-  type Block,
-} from "./wireMessages.js";
+import { encodeCall, encodeCommand, flush, type Block } from "./wireMessages.js";
 
 /** What every session has set when it runs nothing, by name. */
 export type Standing = ReadonlyMap<string, string>;
@@ -30,18 +23,33 @@ const transactionNames = [
 
 const standingNames = [...settingNames, ...transactionNames] as const;
 
-/** Reads the standing settings: one row, in the order of their names. */
-export const standingSql = `SELECT ${standingNames
-  .map((name) => `pg_catalog.current_setting('${name}', true)`)
-  .join(", ")}`;
+/** Reads the standing settings and where the functions are: one row, for `toStanding` and `toFunctions`. */
+export function standingSql({
+  finish,
+  reset,
+}: Pick<ExecutorParameters, "finish" | "reset">): string {
+  const settings = standingNames.map((name) => `pg_catalog.current_setting('${name}', true)`);
+  const functions = [
+    `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
+    `${reset}(pg_catalog.int8, pg_catalog.text, pg_catalog.text)`,
+  ].map((name) => `${escapeLiteral(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
+  return `SELECT ${[...settings, ...functions].join(", ")}`;
+}
 
 export function toStanding(values: readonly (string | null)[]): Standing {
   return new Map(standingNames.map((name, index) => [name, values[index] ?? ""]));
 }
 
-const int8 = 20;
-const int4 = 23;
-const text = 25;
+/** The functions that are called around a run, by their numbers. */
+export interface Functions {
+  readonly finish: number;
+  readonly reset: number;
+}
+
+export function toFunctions(values: readonly (string | null)[]): Functions {
+  const [finish, reset] = values.slice(standingNames.length).map(Number);
+  return { finish: finish ?? 0, reset: reset ?? 0 };
+}
 
 const beginCommand = encodeCommand("BEGIN");
 const commit = encodeCommand("COMMIT");
@@ -49,116 +57,122 @@ const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
 /** In a transaction it is the time of its BEGIN; no name in it could be a task's to choose. */
 const startClock = encodeCommand("SELECT CURRENT_TIMESTAMP");
 
-const execute = encodeExecute();
-/** Commits without a proof; that waits for no flush, since the one of the row's DONE covers it. */
-const unproven: Block = block([commitUnflushed, commit]);
-
 /** Begins a transaction. */
-export const begin: Block = { bytes: beginCommand, commands: 1 };
+export const begin: Block = block([beginCommand]);
 
-/** Those messages that are the same for all sessions of one table. */
-export class TableMessages {
-  readonly parseFinish: Buffer;
-  readonly parseReset: Buffer;
-  readonly reset: Block;
+/** Commits one whose proof has been entered. */
+export const provenEnd: Block = block([commit]);
 
-  constructor({ finish, reset }: Pick<ExecutorParameters, "finish" | "reset">) {
-    this.parseFinish = encodeParse(`SELECT ${finish}($1, $2, $3, $4)`, [int8, int8, text, int4]);
-    this.parseReset = encodeParse(`SELECT ${reset}($1)`, [int8]);
-    this.reset = block([beginCommand, encodeCommand(`SELECT ${reset}(NULL)`), commit]);
-  }
+/** Commits without a proof; that waits for no flush, since the one of the row's DONE covers it. */
+export const unprovenEnd: Block = block([commitUnflushed, commit]);
+
+/** Makes the session as new; its one value is the stop. */
+function resetBlock({ reset }: Pick<ExecutorParameters, "reset">): Block {
+  return block([beginCommand, encodeCommand(`SELECT ${reset}(NULL, NULL, NULL)`), commit]);
+}
+
+/** The settings of a group that others than those of a new session are. */
+interface GroupSettings {
+  /** For the function that makes the session as new: group and name, or neither. */
+  readonly values: readonly [string, string] | readonly [null, null];
+  /** What that cannot be told. */
+  readonly commands: readonly Buffer[];
 }
 
 /**
  * The messages around an input that is sent whole. They are of the extended protocol, in which the
- * server answers nothing before it is asked to and skips everything behind what fails.
+ * server answers nothing before it is asked to and skips everything behind what fails; and function
+ * calls, for which it plans nothing.
  */
 export class SessionMessages {
+  /** Makes the session as new; its one value is the stop. */
+  readonly reset: Block;
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
   readonly #standing: Standing;
+  readonly #functions: Functions;
   readonly #owner: string;
-  readonly #messages: TableMessages;
-  /** Begins a transaction as the session's would be when it is as new. */
-  readonly #beginAsNew: Buffer;
   #group: string | null = null;
-  #groupSettings: readonly Buffer[] = [];
+  #groupSettings: GroupSettings = { values: [null, null], commands: [] };
 
   constructor(
-    parameters: Pick<ExecutorParameters, "schema" | "table">,
-    messages: TableMessages,
-    session: { readonly owner: string; readonly standing: Standing },
+    parameters: Pick<ExecutorParameters, "schema" | "table" | "reset">,
+    session: {
+      readonly owner: string;
+      readonly standing: Standing;
+      readonly functions: Functions;
+    },
   ) {
     this.#table = parameters;
     this.#standing = session.standing;
+    this.#functions = session.functions;
     this.#owner = session.owner;
-    this.#messages = messages;
-    this.#beginAsNew = encodeCommand(`BEGIN ${transactionModes(session.standing)}`);
+    this.reset = resetBlock(parameters);
   }
 
   /** Up to the input; its one value is the start. Without a transaction the settings have one of their own. */
   opening(run: Pick<Run, "id" | "group" | "timeoutMs">, transaction: boolean): Block {
     const { id, group, timeoutMs } = run;
-    const settings = [...this.#settingsOf(group), encodeCommand(`SET pg_task.id = '${id}'`)];
+    const settings = this.#differing(group).map(setting);
+    settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
     if (timeoutMs > 0) settings.push(encodeCommand(`SET ${timeoutSetting(timeoutMs)}`));
     const end = transaction ? [] : [commit];
     return block([beginCommand, startClock, ...settings, ...end], flush);
   }
 
   /**
-   * The opening, with a transaction, of a run right behind another whose reset it is as well; its one
-   * value is the stop of that and the start of this.
+   * In its transaction, the opening of a run right behind another whose reset it is as well: a call,
+   * whose value is the stop of that and the start of this.
    */
-  following({ id, group }: Pick<Run, "id" | "group">): Block {
-    const settings = this.#settingsOf(group);
-    const parts = [
-      this.#beginAsNew,
-      this.#messages.parseReset,
-      encodeBind([id]),
-      execute,
-      ...settings,
-    ];
-    return { bytes: Buffer.concat([...parts, flush]), commands: 2 + settings.length };
+  following({ id, group }: Pick<Run, "id" | "group">): Buffer {
+    return encodeCall(this.#functions.reset, [id, ...this.#settingsOf(group).values]);
   }
 
-  /** Makes the session as new; its one value is the stop. */
-  get reset(): Block {
-    return this.#messages.reset;
+  /** What `following` could not tell of the run, null for nothing. */
+  settings({ group }: Pick<Run, "group">): Block | null {
+    const { commands } = this.#settingsOf(group);
+    return commands.length === 0 ? null : block(commands, flush);
   }
 
-  /** Commits without a proof. */
-  get end(): Block {
-    return unproven;
+  /** Enters the proof: a call, whose value says whether it was entered, as `finishSql` does. */
+  proof({ id, take, ledger }: Pick<Run, "id" | "take" | "ledger">): Buffer {
+    return encodeCall(this.#functions.finish, [id, take, this.#owner, String(ledger)]);
   }
 
-  /** Enters the proof and commits; its one value says whether it was entered, as `finishSql` does. */
-  proof({ id, take, ledger }: Pick<Run, "id" | "take" | "ledger">): Block {
-    const bind = encodeBind([id, take, this.#owner, String(ledger)]);
-    const bytes = Buffer.concat([this.#messages.parseFinish, bind, execute, commit]);
-    return { bytes, commands: 2 };
-  }
-
-  #settingsOf(group: string): readonly Buffer[] {
+  #settingsOf(group: string): GroupSettings {
     if (this.#group === group) return this.#groupSettings;
-    const { schema, table } = this.#table;
-    const values = [`${applicationName(this.#table)} ${group}`, schema, table, group];
+    const differing = this.#differing(group);
+    const told = new Map(differing);
+    const values = [told.get("pg_task.group"), told.get("application_name")] as const;
+    const [its, name] = values;
+    // The task before may have changed the encoding in which text is told.
+    const tellable =
+      differing.length === 2 && isAscii(group) && isAscii(applicationName(this.#table));
     this.#group = group;
-    this.#groupSettings = settingNames.flatMap((name, index) => {
-      const value = values[index] ?? "";
-      if (this.#standing.get(name) === value) return [];
-      // The last part of a name may be a reserved word.
-      const quoted = name.replace(/[^.]+$/, '"$&"');
-      return encodeCommand(`SET ${quoted} = ${escapeLiteral(value)}`);
-    });
+    this.#groupSettings =
+      tellable && its !== undefined && name !== undefined
+        ? { values: [its, name], commands: [] }
+        : { values: [null, null], commands: differing.map(setting) };
     return this.#groupSettings;
   }
+
+  /** Names and values of those settings that a new session has otherwise. */
+  #differing(group: string): (readonly [string, string])[] {
+    const { schema, table } = this.#table;
+    const values = [`${applicationName(this.#table)} ${group}`, schema, table, group];
+    return settingNames.flatMap((name, index) => {
+      const value = values[index] ?? "";
+      return this.#standing.get(name) === value ? [] : [[name, value] as const];
+    });
+  }
 }
 
-function transactionModes(standing: Standing): string {
-  const isolation = standing.get("default_transaction_isolation") ?? "";
-  const readOnly = standing.get("default_transaction_read_only") === "on";
-  const deferrable = standing.get("default_transaction_deferrable") === "on";
-  return `ISOLATION LEVEL ${isolation}, READ ${readOnly ? "ONLY" : "WRITE"}, ${deferrable ? "" : "NOT "}DEFERRABLE`;
+function setting([name, value]: readonly [string, string]): Buffer {
+  // The last part of a name may be a reserved word.
+  const quoted = name.replace(/[^.]+$/, '"$&"');
+  return encodeCommand(`SET ${quoted} = ${escapeLiteral(value)}`);
 }
+
+const isAscii = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 
 const timeoutSetting = (timeoutMs: number): string =>
   `statement_timeout = ${statementTimeoutMs(timeoutMs)}`;

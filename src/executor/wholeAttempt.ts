@@ -2,7 +2,7 @@ import type { Run } from "../shared/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import { isSingle } from "./inputWords.js";
 import type { Output } from "./output.js";
-import type { SessionMessages } from "./sessionMessages.js";
+import { begin, provenEnd, unprovenEnd, type SessionMessages } from "./sessionMessages.js";
 import type { Receive, Wire } from "./wire.js";
 
 /** Where a whole attempt takes place. */
@@ -13,23 +13,24 @@ export interface WholePlace {
 
 /**
  * An attempt that is sent in one write, for inputs of which it is sure how they leave the transaction.
- * In brackets are guards, which keep the server from everything behind what fails:
+ * In brackets are guards, which keep the server from everything behind what fails; finish and the
+ * reset of a run right before are calls, whose failure is their transaction's:
  *
- *     [BEGIN, clock, settings] ─ [input] ─ [finish, COMMIT] ┬ [reset]
- *                                                           └ [BEGIN, reset, settings] ─ [input] ─ …
+ *     [BEGIN, clock, settings] ─ [input] ─ finish ─ [COMMIT] ┬ [BEGIN, reset, COMMIT]
+ *                                                            └ [BEGIN] ─ reset, settings ─ [input] ─ …
  *
- * Finish is the proof, where there is to be one.
- * Its reset is one with the opening of the attempt right behind it. An input of several statements is no
- * guard, but its failed transaction lets no guard pass.
+ * Finish is the proof, where there is to be one. An input of several statements is no guard either: its
+ * failed transaction lets nothing pass but a COMMIT, which ends it, and the next begins with a reset.
  *
- * So when the input fails, the server does nothing of what is behind it, the next attempts included:
- * the session has to be mended.
+ * When a single statement fails, the server does nothing of what is behind it, the next attempts
+ * included: the session has to be mended.
  */
 export class WholeAttempt extends Attempt {
   readonly #run: Run;
   readonly #place: WholePlace;
+  /** Whether finish has succeeded, and has entered the proof. */
   #finished = false;
-  #proven = false;
+  #entered = false;
   /** Whether its reset has been sent. */
   #closed = false;
 
@@ -50,8 +51,8 @@ export class WholeAttempt extends Attempt {
     const { input } = this.#run;
     if (isSingle(input)) wire.statement(input, this.#onInput);
     else wire.send(input, this.#onInput);
-    if (this.#proves) wire.guard(messages.proof(this.#run), this.#onEnd);
-    else wire.guard(messages.end, this.#onEnd);
+    if (this.#proves) wire.call(messages.proof(this.#run), this.#onProof);
+    wire.guard(this.#proves ? provenEnd : unprovenEnd, this.#onEnd);
     if (!open) this.close();
   }
 
@@ -69,10 +70,13 @@ export class WholeAttempt extends Attempt {
   #follow(previous: WholeAttempt): void {
     const { wire, messages } = this.#place;
     previous.#closed = true;
-    wire.guard(messages.following(this.#run), (event) => {
+    const settings = messages.settings(this.#run);
+    wire.guard(begin, ignore);
+    wire.call(messages.following(this.#run), (event) => {
       previous.#onReset(event);
-      this.onOpening(event);
+      if (event.type === "value" || settings === null) this.onOpening(event);
     });
+    if (settings !== null) wire.guard(settings, this.onOpening);
   }
 
   readonly #onInput: Receive = (event) => {
@@ -83,17 +87,20 @@ export class WholeAttempt extends Attempt {
     else if (this.inputError !== null) this.left = event.status;
   };
 
+  readonly #onProof: Receive = (event) => {
+    if (event.type === "value") this.#entered = event.bytes?.[0] === 1;
+    else if (event.type === "passed") this.#finished = true;
+    else if (event.type === "error" && this.inputError === null) this.finishError = event.error;
+  };
+
   readonly #onEnd: Receive = (event) => {
-    if (event.type === "value") {
-      this.#finished = true;
-      this.#proven = event.bytes?.[0] === 1;
-    } else if (event.type === "passed") {
-      this.committed = this.#proven;
+    if (event.type === "passed") {
+      // One whose input or proof has failed was rolled back.
+      this.committed = this.#finished && this.#entered;
       this.unflushed = !this.#proves;
       this.end();
     } else if (event.type === "error" && this.inputError === null) {
-      if (this.#finished || !this.#proves) this.endError = event.error;
-      else this.finishError = event.error;
+      if (this.finishError === null) this.endError = event.error;
     } else if (event.type === "skipped" && !this.#closed) this.events.done();
   };
 

@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
 import { Frames } from "./frames.js";
 import {
+  callResult,
   decodeMessage,
   encodeCopyFail,
   encodeStatement,
@@ -29,10 +30,12 @@ export interface Answer {
 
 interface PendingAnswer {
   readonly receive: Receive;
-  readonly kind: "query" | "statement" | "guard" | "sync";
+  readonly kind: "query" | "statement" | "guard" | "call" | "sync";
   readonly lost: ((reason: PgTaskError) => void) | null;
   /** How many of a guard's commands are unanswered. */
   commands: number;
+  /** Whether a call has failed. */
+  failed: boolean;
 }
 
 const passed: WireEvent = { type: "passed" };
@@ -101,7 +104,7 @@ export class Wire {
   /** Sends a query. On a connection that has ended, or ends before the answer, nothing is heard. */
   send(text: string, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "query", lost: null, commands: 0 });
+    this.#pending.push({ receive, kind: "query", lost: null, commands: 0, failed: false });
     this.#queue(text, queryLength(text));
   }
 
@@ -111,22 +114,32 @@ export class Wire {
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "guard", lost: null, commands });
+    this.#pending.push({ receive, kind: "guard", lost: null, commands, failed: false });
     this.#queue(bytes, bytes.length);
   }
 
   /** Sends one statement, answered as a query but guarding what is behind it, and delayed, like a guard. */
   statement(text: string, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "statement", lost: null, commands: 1 });
+    this.#pending.push({ receive, kind: "statement", lost: null, commands: 1, failed: false });
     const bytes = encodeStatement(text);
+    this.#queue(bytes, bytes.length);
+  }
+
+  /**
+   * Calls a function. Its answer comes without being asked for, with all before it. When it fails, its
+   * transaction does, but nothing is skipped for it.
+   */
+  call(bytes: Buffer, receive: Receive): void {
+    if (this.#over) return;
+    this.#pending.push({ receive, kind: "call", lost: null, commands: 1, failed: false });
     this.#queue(bytes, bytes.length);
   }
 
   /** Makes the server answer the guards before it, and skip no further. */
   sync(receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "sync", lost: null, commands: 0 });
+    this.#pending.push({ receive, kind: "sync", lost: null, commands: 0, failed: false });
     this.#queue(sync, sync.length);
   }
 
@@ -148,7 +161,7 @@ export class Wire {
         else if (event.type === "error") error = event.error;
         else if (event.type === "ready") resolve({ rows, error, status: event.status });
       };
-      this.#pending.push({ receive, kind: "query", lost: reject, commands: 0 });
+      this.#pending.push({ receive, kind: "query", lost: reject, commands: 0, failed: false });
       this.#queue(text, queryLength(text));
     });
     // Of several answers that are lost together the first ends the wait for them all.
@@ -231,6 +244,10 @@ export class Wire {
     }
     const pending = this.#pending[0];
     if (pending?.kind === "guard" && this.#guardAnswer(pending, code, body)) return;
+    if (pending?.kind === "call" && code === MessageCode.callResult) {
+      pending.receive({ type: "value", bytes: callResult(body) });
+      return;
+    }
     const event = decodeMessage(code, body, whole);
     if (event === null) return;
     if (event.type === "error" && event.error.severity !== "ERROR") {
@@ -242,7 +259,14 @@ export class Wire {
     if (event.type === "ready") {
       this.#status = event.status;
       this.#pending.shift();
-    } else if (pending.kind !== "query" && event.type === "error") this.#skip();
+      if (pending.kind === "call") {
+        pending.receive(pending.failed ? { type: "skipped", status: event.status } : passed);
+        return;
+      }
+    } else if (event.type === "error") {
+      if (pending.kind === "call") pending.failed = true;
+      else if (pending.kind !== "query") this.#skip();
+    }
     pending.receive(event);
     if (pending.kind === "statement" && endsStatement(event)) {
       this.#pending.shift();
@@ -272,7 +296,7 @@ export class Wire {
       const { status } = event;
       for (const each of skipped) each.receive({ type: "skipped", status });
     };
-    this.#pending.unshift({ receive, kind: "sync", lost: null, commands: 0 });
+    this.#pending.unshift({ receive, kind: "sync", lost: null, commands: 0, failed: false });
   }
 
   #finish(): void {

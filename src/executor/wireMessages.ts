@@ -28,7 +28,7 @@ export type TransactionStatus = "I" | "T" | "E";
 
 /**
  * What an answer consists of. The last of a query's is `ready`, or `skipped` when the server passed it
- * over; of a guard's and a statement's `passed` or, after its `error`, `skipped`.
+ * over; of a guard's, a statement's and a call's `passed` or, after its `error`, `skipped`.
  */
 export type WireEvent =
   | { readonly type: "rowDescription"; readonly columns: readonly Column[] }
@@ -43,9 +43,9 @@ export type WireEvent =
   | { readonly type: "emptyQuery" }
   | { readonly type: "error"; readonly error: ServerError }
   | { readonly type: "ready"; readonly status: TransactionStatus }
-  /** The first column of a guard's row in binary format, valid only during the call; null for NULL. */
+  /** The first column of a guard's row, or a call's result, in binary format, valid only while it is told; null for NULL. */
   | { readonly type: "value"; readonly bytes: Buffer | null }
-  /** All commands of a guard, or a statement, have succeeded. */
+  /** All commands of a guard, or a statement, or a call, have succeeded. */
   | { readonly type: "passed" }
   | { readonly type: "skipped"; readonly status: TransactionStatus };
 
@@ -60,6 +60,7 @@ export const MessageCode = {
   copyInResponse: 0x47,
   copyOutResponse: 0x48,
   emptyQuery: 0x49,
+  callResult: 0x56,
   noData: 0x6e,
   notice: 0x4e,
   parameterStatus: 0x53,
@@ -135,41 +136,42 @@ export interface Block {
   readonly commands: number;
 }
 
-/** A statement of the extended protocol, whose parameters have these types. */
-export function encodeParse(statement: string, types: readonly number[] = []): Buffer {
-  const length = 8 + Buffer.byteLength(statement) + 4 * types.length;
-  const message = begin(0x50, length);
-  let end = 6 + message.write(`\0${statement}\0`, 5) - 1;
-  end = message.writeUInt16BE(types.length, end);
-  for (const type of types) end = message.writeUInt32BE(type, end);
+/** A statement of the extended protocol. */
+function encodeParse(statement: string): Buffer {
+  const message = begin(0x50, 8 + Buffer.byteLength(statement));
+  const end = 6 + message.write(`\0${statement}\0`, 5) - 1;
+  message.writeUInt16BE(0, end);
   return message;
 }
 
-/** Its parameters, as text; values come back in binary format. */
-export function encodeBind(values: readonly string[] = []): Buffer {
-  const bytes = values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value), 0);
-  const message = begin(0x42, 14 + bytes);
-  message.fill(0, 5, 9);
-  let end = message.writeUInt16BE(values.length, 9);
-  for (const value of values) {
-    const length = message.write(value, end + 4);
-    message.writeUInt32BE(length, end);
-    end += 4 + length;
-  }
-  message.writeUInt32BE(0x0001_0001, end);
-  return message;
-}
+/** Without parameters; values come back in binary format. */
+const bind = Buffer.from([0x42, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1]);
 
 /** Runs it to its end. */
-export function encodeExecute(): Buffer {
-  return Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
+const execute = Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
+
+/** Calls a function by its number; the arguments are sent as text, the result comes in binary format. */
+export function encodeCall(oid: number, values: readonly (string | null)[]): Buffer {
+  const bytes = values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value ?? ""), 0);
+  const message = begin(0x46, 14 + bytes);
+  message.writeUInt32BE(oid, 5);
+  message.writeUInt16BE(0, 9);
+  message.writeUInt16BE(values.length, 11);
+  let end = 13;
+  for (const value of values) {
+    const length = value === null ? -1 : message.write(value, end + 4);
+    message.writeInt32BE(length, end);
+    end += 4 + Math.max(0, length);
+  }
+  message.writeUInt16BE(1, end);
+  return message;
 }
 
 /** Bind, Describe and Execute of a statement without parameters, whose values come as text. */
 const bindDescribeExecute = Buffer.concat([
   Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
   Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]),
-  encodeExecute(),
+  execute,
 ]);
 
 /** A statement of the extended protocol that is answered as a query is. */
@@ -179,7 +181,7 @@ export function encodeStatement(text: string): Buffer {
 
 /** One command of the extended protocol, without parameters. */
 export function encodeCommand(command: string): Buffer {
-  return Buffer.concat([encodeParse(command), encodeBind(), encodeExecute()]);
+  return Buffer.concat([encodeParse(command), bind, execute]);
 }
 
 /** Ends what a failed guard makes the server skip; answered by `ready`. */
@@ -225,8 +227,17 @@ function decodeStatus(body: Buffer): TransactionStatus {
 
 /** The first column of a row. */
 export function firstColumn(body: Buffer): Buffer | null {
-  const length = body.readInt32BE(2);
-  return length === -1 ? null : body.subarray(6, 6 + length);
+  return valueAt(2, body);
+}
+
+/** What a called function returned. */
+export function callResult(body: Buffer): Buffer | null {
+  return valueAt(0, body);
+}
+
+function valueAt(offset: number, body: Buffer): Buffer | null {
+  const length = body.readInt32BE(offset);
+  return length === -1 ? null : body.subarray(offset + 4, offset + 4 + length);
 }
 
 /** From 1970 to 2000, the epoch of the server's binary format. */

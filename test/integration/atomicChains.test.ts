@@ -124,6 +124,14 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
       );
     });
   }
+  // Its rollback brings back what it has reset.
+  test(`a run that fails between them brings back nothing of ${what}`, async () => {
+    const chain = await claim(leave, "SELECT 1; SELECT 1/0", look);
+    driver.executor.dispatch(chain);
+    const [, failed, looked] = await results(chain);
+    assert.match(failed?.error ?? "", /division by zero/);
+    assert.deepEqual([looked?.error, looked?.output], [null, none]);
+  });
 }
 
 /** A session sends no more than this ahead. */
@@ -269,7 +277,7 @@ test("what is behind a reset that failed is not run before the session is as new
   const [first, second] = await claim(insert, `SELECT current_user; ${insert}`);
   assert.ok(first !== undefined && second !== undefined);
   driver.executor.dispatch([first, second]);
-  await driver.blocked(1, "task_reset");
+  await driver.blockedInCall(1);
   await admin.query("SELECT pg_cancel_backend($1)", [driver.backend(1).pid]);
   await driver.blocked(1, "DISCARD ALL");
   await holder.query("COMMIT");

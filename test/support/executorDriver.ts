@@ -148,6 +148,11 @@ export class ExecutorDriver {
     await this.#state(session, "active", text, "Lock");
   }
 
+  /** Resolves when it waits for a lock in a function that was called without a query. */
+  async blockedInCall(session: number): Promise<void> {
+    await this.#state(session, "fastpath function call", "", "Lock");
+  }
+
   async #state(session: number, state: string, text: string, waitsFor?: string): Promise<void> {
     const { pid } = this.backend(session);
     for (;;) {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { Execution } from "../../src/executor/run.js";
-import { SessionMessages, TableMessages } from "../../src/executor/sessionMessages.js";
+import { SessionMessages } from "../../src/executor/sessionMessages.js";
 import { SettingsText } from "../../src/executor/sessionSql.js";
 import { Wire, type Receive } from "../../src/executor/wire.js";
 import type { Run } from "../../src/shared/messages.js";
@@ -34,6 +34,10 @@ class DeafWire extends Wire {
     this.receivers.push(receive);
   }
 
+  override call(_: Buffer, receive: Receive): void {
+    this.receivers.push(receive);
+  }
+
   override statement(_: string, receive: Receive): void {
     this.receivers.push(receive);
   }
@@ -44,8 +48,8 @@ class DeafWire extends Wire {
 test("a run that was cancelled to be made again is cancelled once, however long its session takes to be as new", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const wire = new DeafWire();
-  const tableMessages = new TableMessages({ finish: "finish", reset: "reset" });
-  const messages = new SessionMessages(table, tableMessages, { owner: "1", standing: new Map() });
+  const session = { owner: "1", standing: new Map(), functions: { finish: 1, reset: 2 } };
+  const messages = new SessionMessages({ ...table, reset: "reset" }, session);
   let cancels = 0;
   let done = 0;
   const execution = new Execution(run, {

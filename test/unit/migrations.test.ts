@@ -13,6 +13,7 @@ const texts = [
   "3f684738d74bccfe",
   "adc79d58983ae5c0",
   "0af97ada331a18d6",
+  "d6fad93cfa042fdd",
 ];
 
 test("a migration that tables have been through is never changed", () => {
