@@ -1,8 +1,9 @@
-import type { Client } from "../shared/database.js";
+import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import { comesBefore, precedes, type Group, type Groups, type Head } from "./groups.js";
 import type { Ledgers } from "./ledgers.js";
 import type { Outbox } from "./outbox.js";
+import { isPassing } from "./passing.js";
 import { Places } from "./places.js";
 import type { RunTimes } from "./runTimes.js";
 import type { AssignedRun, OfferedSession } from "./session.js";
@@ -16,6 +17,8 @@ import {
   type DueTask,
   type Place,
 } from "./sql/claim.js";
+import type { ClaimedTask } from "./sql/claimedTask.js";
+import { claimSole } from "./sql/claimSole.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
 
@@ -140,6 +143,38 @@ export class Claiming {
     const counted = [...moreOf].filter((hash) => this.#groups.mayStart(hash)).length;
     more = Math.min(room.lookAhead, more + this.#groups.startable - counted);
     return { claimed, more, gone: [...gone], locked };
+  }
+
+  /**
+   * Starts the task that is due if there is but one, as long as nothing runs and nothing is known to be due.
+   *
+   * @returns how many were started.
+   */
+  async startSole(client: Client, room: { readonly start: number }): Promise<number> {
+    const wanted = room.start > 0 && this.#groups.total === 0 && this.#groups.startable === 0;
+    if (!wanted || this.#outbox.holdsUpAny || this.#refusals.careful) return 0;
+    const offered = this.#sessions.offer(1);
+    const [session] = offered;
+    try {
+      if (session === undefined || session.kept !== null) return 0;
+      const traced = this.#tracing !== null;
+      const since = this.#tracing?.now() ?? 0;
+      const task = await claimSole(client, this.#table, {
+        session,
+        except: this.passedOver,
+        traced,
+      });
+      if (task === null) return 0;
+      this.#tracing?.claimed([task], since);
+      this.#assign([task]);
+      return 1;
+    } catch (error) {
+      // What the server refuses is found out, and left out, by a claim that knows what it asks for.
+      if (sqlState(error) === null || isPassing(error)) throw error;
+      return 0;
+    } finally {
+      this.#sessions.withdraw(offered);
+    }
   }
 
   #plan(most: number, start: number, lookAhead: number): Plan | null {
@@ -325,13 +360,18 @@ export class Claiming {
     this.#locked.push(...outcome.locked.map(({ id }) => id));
     this.#reserved = outcome.alone;
     this.#settleHeads(plan, outcome);
+    this.#assign(outcome.claimed);
+    this.#sessions.settle(plan.offered);
+  }
+
+  #assign(claimed: readonly ClaimedTask[]): void {
     const runs: AssignedRun[] = [];
     /** Claimed while something came that has to be written before they start. */
     const early: DueTask[] = [];
     const owners = new Map<string, string>();
     // What starts at once is the first that its session gets.
-    const fronts = outcome.claimed.filter(({ front }) => front);
-    const others = outcome.claimed.filter(({ front }) => !front);
+    const fronts = claimed.filter(({ front }) => front);
+    const others = claimed.filter(({ front }) => !front);
     for (const task of [...fronts, ...others]) {
       const { owner } = task;
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
@@ -346,7 +386,6 @@ export class Claiming {
     for (const { id, hash, max } of [...early, ...missed]) {
       this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
     }
-    this.#sessions.settle(plan.offered);
   }
 
   /** What comes next in the groups it looked at; one of which it has seen all has nothing due. */

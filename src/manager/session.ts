@@ -1,7 +1,8 @@
 import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
 import type { ExecutorThread } from "./executors.js";
 import type { Held, SessionQueue } from "./sessionQueue.js";
-import type { ClaimedTask, ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { ClaimingSession, KeptSession } from "./sql/claim.js";
+import type { ClaimedTask } from "./sql/claimedTask.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 import type { RemotePid } from "./sql/remotePid.js";
 

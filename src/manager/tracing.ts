@@ -18,7 +18,7 @@ import {
   loadedTracer,
   spanTime,
 } from "../shared/tracing.js";
-import type { ClaimedTask } from "./sql/claim.js";
+import type { ClaimedTask } from "./sql/claimedTask.js";
 import type { OwnedResult } from "./sql/complete.js";
 import type { TaskTable } from "./table.js";
 

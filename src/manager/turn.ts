@@ -48,7 +48,7 @@ const fewTasks = 64;
 /**
  * One turn of the manager: writes what came out, marks and looks what became due, all of it in one
  * round trip; then gives due tasks to sessions. As long as sessions are busy and the next tasks are
- * known, those are claimed in the same round trip already.
+ * known, those are claimed in the same round trip already; so is the only task that is due while nothing runs.
  */
 export class Turn {
   readonly #table: TaskTable;
@@ -148,7 +148,7 @@ export class Turn {
     this.#writeLarge(client);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
-    const early = pressed && this.#mayClaimEarly(results, returns);
+    const early = this.#mayClaimEarly(results, returns);
     this.#writing = true;
     const outcomes = await Promise.allSettled([
       // First, so that a pause after a run finds all that is due.
@@ -159,17 +159,19 @@ export class Turn {
       this.#write(client, shape, results),
       this.#giveBack(client, returns),
       // After results: a task that was planned anew while it ran is due again.
+      early && room.watch && !pressed ? this.#claiming.startSole(client, room) : 0,
       this.#lookout.look(client, looking),
       this.#lookout.nearest(client, pressed),
       this.#cancelUnwanted(client, room.watch),
-      early ? this.#claim(client, settings, room) : null,
+      early && pressed ? this.#claim(client, settings, room) : null,
     ]);
     this.#writing = false;
     const problems = outcomes.flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const [promoted, , , , , looked, , , claimedEarly] = outcomes;
+    const [promoted, , , , , sole, looked, , , claimedEarly] = outcomes;
+    const started = sole.status === "fulfilled" ? sole.value : 0;
     const claimed =
       claimedEarly.status === "fulfilled" && claimedEarly.value !== null
         ? claimedEarly.value
@@ -179,7 +181,7 @@ export class Turn {
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
-      claimed: claimed.claimed,
+      claimed: started + claimed.claimed,
       more: claimed.more,
       gone,
       ended: results.length,

@@ -76,8 +76,13 @@ export class ExecutorDriver {
   /** Opens a session. */
   async open(session: number): Promise<BackendIdentity> {
     this.executor.open([session], "group");
-    const { backend } = await this.heard("opened", (message) => message.session === session);
-    return backend;
+    const message = await this.#watch(() =>
+      this.messages.find(
+        (each) => (each.type === "opened" || each.type === "unopened") && each.session === session,
+      ),
+    );
+    if (message.type === "opened") return message.backend;
+    throw new Error(message.type === "unopened" ? message.reason.message : message.type);
   }
 
   /** Makes a run with an id of its own. */

@@ -1,28 +1,17 @@
 import type { Client } from "../../shared/database.js";
-import type { Run } from "../../shared/messages.js";
 import type { TaskTable } from "../table.js";
+import {
+  alone,
+  assigned,
+  claimedColumns,
+  toTask,
+  unflushed,
+  type ClaimedRow,
+  type ClaimedTask,
+} from "./claimedTask.js";
 import { beside, groupPaused } from "./head.js";
 import { heldBack } from "./pause.js";
-import { takenAt } from "./takenAt.js";
 import { tooLate } from "./tooLate.js";
-
-/** A task that this claim gave to a session. */
-export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
-  readonly owner: string;
-  readonly hash: number;
-  /** How many others of its group it starts beside. */
-  readonly max: number;
-  /** Whether it starts at once; else it waits behind others. */
-  readonly front: boolean;
-  /** Whether nothing may wait behind it in its session, nor it behind others. */
-  readonly alone: boolean;
-  /** Whether its group may pause after it. */
-  readonly pauses: boolean;
-  /** Whether the session stays with the group for further tasks. */
-  readonly keep: boolean;
-  /** The column of that name where it may hold a trace context; null unless that is asked for. */
-  readonly data: string | null;
-}
 
 /** A due task that was not given away. */
 export interface DueTask {
@@ -95,32 +84,9 @@ export interface ClaimRequest {
   readonly traced?: boolean;
 }
 
-interface ClaimRow {
-  kind: "claimed" | "gone" | "more" | "alone" | "locked" | "head";
-  /** A number where the table's own column is an integer. */
-  id: string | number;
-  hash: number;
-  max: number;
-  paused: boolean;
-  owner: string;
-  input: string;
-  group: string;
-  timeout_ms: number;
-  header: boolean;
-  string: boolean;
-  delimiter: string;
-  quote: string;
-  escape: string;
-  null: string;
-  alone: boolean;
-  pauses: boolean;
-  keep: boolean;
-  save: boolean;
-  atomic: boolean;
-  take: string;
-  remote: string | null;
-  front: boolean;
-  data: string | null;
+interface ClaimRow extends ClaimedRow {
+  readonly kind: "claimed" | "gone" | "more" | "alone" | "locked" | "head";
+  readonly paused: boolean;
 }
 
 /**
@@ -198,46 +164,6 @@ export async function claim(
   };
 }
 
-function toTask(row: ClaimRow): ClaimedTask {
-  const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
-  const { front, alone, keep } = row;
-  return {
-    id: String(row.id),
-    owner,
-    hash,
-    max,
-    front,
-    alone,
-    pauses: mayPause(row),
-    input,
-    group,
-    timeoutMs: row.timeout_ms,
-    keep,
-    // A session for any task is left as new.
-    save: keep && row.save,
-    format: { header, string, delimiter, quote, escape, null: row.null },
-    atomic: row.atomic,
-    take: row.take,
-    remote: row.remote,
-    data: row.data,
-  };
-}
-
-/** A pause goes by the row as the task leaves it, and one that says so may change its own. */
-const mayPause = ({ pauses, input }: ClaimRow): boolean => pauses || /max/i.test(input);
-
-/**
- * The claim's commit waits for no flush: should the server crash before that, its processes are gone and
- * the tasks wait again, and whatever a run has committed was flushed behind its claim. But what runs on
- * another server goes on, and has to be known of.
- */
-const unflushed = `set_config('synchronous_commit',
-  CASE WHEN bool_or(remote IS NOT NULL) THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
-
-/** Whatever the task's run may do to its session or needs of it, no other is to be in the way. */
-const alone =
-  "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";
-
 /**
  * The hash is compared as an array's element, which keeps it in the order that is asked for: so only
  * the index that has that order serves, however few rows the planner believes there are.
@@ -262,11 +188,8 @@ const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${pa
 const isNot = (id: string, part: string): string =>
   `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
 
-/** What cannot be a trace context is not worth the way. */
-const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;
-
 function claimStatement(table: TaskTable, traced: boolean): string {
-  const { qualified, stateType } = table;
+  const { qualified } = table;
   return `
 WITH candidate AS MATERIALIZED (
   SELECT c.*, ${groupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
@@ -324,18 +247,10 @@ WITH candidate AS MATERIALIZED (
   WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ready AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
-  UPDATE ${qualified} AS t SET state = CASE WHEN g.front THEN 'WORK' ELSE 'TAKE' END::${stateType},
-    ready = NULL, take = now(), start = CASE WHEN g.front THEN clock_timestamp() END,
-    stop = NULL, output = NULL, error = NULL, owner = g.owner, pid = g.pid
+  UPDATE ${qualified} AS t SET ${assigned(table, "g")}
   FROM given AS g
   WHERE t.id = g.id AND ${is("g.id", "locked")}
-  RETURNING t.id, t.hash, ${beside} AS max, ${alone} AS alone, false AS paused,
-    t.owner, t.input, t."group",
-    CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
-    t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
-    t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${takenAt("t")} AS take, t.max < 0 AS pauses, g.front,
-    ${traced ? traceContext : "NULL::text"} AS data
+  RETURNING ${claimedColumns("g", traced)}
 ), left_over AS MATERIALIZED (
   SELECT CASE WHEN c.gone THEN 'gone'
       WHEN ${is("c.id", "given")} THEN 'locked'
@@ -344,11 +259,11 @@ WITH candidate AS MATERIALIZED (
     END AS kind, c.id, c.hash, c.max, c.alone, c.paused
   FROM candidate AS c WHERE ${isNot("c.id", "claimed")}
 )
-SELECT 'claimed' AS kind, * FROM claimed
+SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
-SELECT o.*, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter, c.quote, c.escape, c."null",
-  c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.front, c.data
+SELECT o.kind, o.id, o.hash, o.max, o.alone, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
+  c.quote, c.escape, c."null", c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.front, c.data, o.paused
 FROM (
   SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL

@@ -1,0 +1,64 @@
+import type { Client } from "../../shared/database.js";
+import type { TaskTable } from "../table.js";
+import type { ClaimingSession } from "./claim.js";
+import {
+  assigned,
+  claimedColumns,
+  toTask,
+  unflushed,
+  type ClaimedRow,
+  type ClaimedTask,
+} from "./claimedTask.js";
+import { beside, groupPaused } from "./head.js";
+import { heldBack } from "./pause.js";
+import { tooLate } from "./tooLate.js";
+
+/**
+ * Gives the session the task that is due when there is a single one, while nothing runs: a claim that
+ * need not be told what is due, and has nothing to compare. Null when there is none, or several, or it
+ * may not start, or somebody has locked it: a look and a claim have to find that out.
+ *
+ * @param request.except tasks not to look at this time.
+ * @param request.traced whether `data` is wanted.
+ */
+export async function claimSole(
+  client: Client,
+  table: TaskTable,
+  request: {
+    readonly session: ClaimingSession;
+    readonly except: readonly string[];
+    readonly traced: boolean;
+  },
+): Promise<ClaimedTask | null> {
+  const { owner, pid } = request.session;
+  const { rows } = await client.query<ClaimedRow>({
+    name: request.traced ? "claim sole traced" : "claim sole",
+    text: claimSoleStatement(table, request.traced),
+    values: [owner, pid, request.except],
+  });
+  const [row] = rows;
+  return row === undefined ? null : toTask(row);
+}
+
+/** The order is the index's, so that only that one serves, however few rows the planner believes there are. */
+function claimSoleStatement(table: TaskTable, traced: boolean): string {
+  const { qualified } = table;
+  return `
+WITH due AS MATERIALIZED (
+  SELECT id, "group", ${tooLate} AS gone FROM ${qualified}
+  WHERE ready AND hash >= -2147483648 AND plan <= now() AND id <> ALL ($3::bigint[]) AND id <> ALL (${heldBack})
+  ORDER BY hash, ${beside} DESC, id LIMIT 2
+), locked AS MATERIALIZED (
+  SELECT id FROM ${qualified}
+  WHERE id = ANY (ARRAY(
+      SELECT id FROM due AS d WHERE NOT d.gone AND NOT ${groupPaused(table, "d")} AND (SELECT count(*) FROM due) = 1
+    )) AND ready AND state::text = 'PLAN' AND plan <= now()
+  FOR NO KEY UPDATE SKIP LOCKED
+), claimed AS (
+  UPDATE ${qualified} AS t SET ${assigned(table, "g")}
+  FROM (SELECT $1::text AS owner, $2::integer AS pid, true AS front) AS g
+  WHERE t.id = ANY (ARRAY(SELECT id FROM locked))
+  RETURNING ${claimedColumns("g", traced)}
+)
+SELECT * FROM claimed WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL`;
+}
