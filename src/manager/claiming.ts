@@ -1,29 +1,19 @@
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
-import { comesBefore, precedes, type Group, type Groups, type Head } from "./groups.js";
+import { ClaimPlans, type ClaimPlan } from "./claimPlans.js";
+import { comesBefore, type Groups, type Head } from "./groups.js";
 import type { Ledgers } from "./ledgers.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
-import { Places } from "./places.js";
 import type { RunTimes } from "./runTimes.js";
-import type { AssignedRun, OfferedSession } from "./session.js";
+import type { AssignedRun } from "./session.js";
 import { Refusals } from "./refusals.js";
 import type { Sessions } from "./sessions.js";
-import {
-  claim,
-  type Claim,
-  type ClaimedGroup,
-  type ClaimRequest,
-  type DueTask,
-  type Place,
-} from "./sql/claim.js";
+import { claim, type Claim, type DueTask } from "./sql/claim.js";
 import type { ClaimedTask } from "./sql/claimedTask.js";
 import { claimSole } from "./sql/claimSole.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
-
-/** Before every task of a group. */
-const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
 export interface Claimed {
   /** How many tasks were given to sessions. */
@@ -34,16 +24,6 @@ export interface Claimed {
   readonly gone: readonly number[];
   /** How many were passed over since somebody has their row locked. */
   readonly locked: number;
-}
-
-/** A claim that is to be sent, and what it is made from. */
-interface Plan extends ClaimRequest {
-  readonly offered: readonly OfferedSession[];
-  readonly chosen: readonly {
-    readonly group: Group;
-    readonly head: Head | null;
-    readonly most: number;
-  }[];
 }
 
 /**
@@ -57,13 +37,11 @@ export class Claiming {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #ledgers: Ledgers;
-  readonly #runTimes: RunTimes;
+  readonly #plans: ClaimPlans;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
-  /** How many sessions are left to run dry, for tasks that must be alone in theirs. */
-  #reserved = 0;
   readonly #refusals: Refusals;
 
   constructor(options: {
@@ -81,7 +59,7 @@ export class Claiming {
     this.#groups = options.groups;
     this.#outbox = options.outbox;
     this.#ledgers = options.ledgers;
-    this.#runTimes = options.runTimes;
+    this.#plans = new ClaimPlans(options);
     this.#tracing = options.tracing ?? null;
     this.#log = options.log;
     this.#refusals = new Refusals(options.log);
@@ -125,8 +103,8 @@ export class Claiming {
     while (!this.#outbox.holdsUpAny) {
       const most = Math.min(room.fetch, room.limit - claimed);
       const plan = this.#refusals.careful
-        ? this.#planOne(start)
-        : this.#plan(most, start, room.lookAhead);
+        ? this.#plans.nextOne(start)
+        : this.#plans.next(most, start, room.lookAhead);
       if (plan === null) break;
       const busy = this.#sessions.busy;
       const outcome = await this.#send(client, plan);
@@ -177,171 +155,12 @@ export class Claiming {
     }
   }
 
-  #plan(most: number, start: number, lookAhead: number): Plan | null {
-    const offered = this.#sessions.offer(Math.min(most, start));
-    if (offered.length > 0) {
-      const plan = this.#planStarts(offered, lookAhead, most);
-      if (plan !== null) return plan;
-      this.#sessions.withdraw(offered);
-    }
-    const behind = most > 0 ? this.#planBehind(most) : null;
-    if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
-    return this.#planStarts([], lookAhead, most);
-  }
-
-  /** A single task, so that it is known which one the server refuses. */
-  #planOne(start: number): Plan | null {
-    const offered = this.#sessions.offer(Math.min(1, start));
-    const plan = offered.length > 0 ? this.#planStarts(offered, 0, 1) : null;
-    if (plan === null) this.#sessions.withdraw(offered);
-    return plan;
-  }
-
-  /** One task for each free session, and more behind it when all are of one group and expected to be short. */
-  #planStarts(offered: readonly OfferedSession[], lookAhead: number, most: number): Plan | null {
-    const kept = offered.flatMap((session) => session.kept ?? []);
-    const chosen = new Set<Group>();
-    for (const { hash } of kept) {
-      const group = this.#groups.choose(hash);
-      if (group !== null) chosen.add(group);
-    }
-    const ranked: Group[] = [];
-    while (ranked.length < offered.length + lookAhead) {
-      const group = this.#groups.next();
-      if (group === null) break;
-      chosen.add(group);
-      ranked.push(group);
-      // Those that are left are counted without a look.
-      if (ranked.length >= Math.max(1, offered.length) && this.#groups.startable >= lookAhead)
-        break;
-    }
-    if (chosen.size === 0) return null;
-    const fronts = offered.flatMap(({ owner, pid, kept: stays }) =>
-      stays === null ? { owner, pid, front: true } : [],
-    );
-    const behind = kept.length > 0 ? [] : this.#behindFronts(offered, ranked, most - fronts.length);
-    const places = [...fronts, ...behind];
-    const look = offered.length + behind.length + lookAhead;
-    const mosts = mostOfEach([...chosen], look);
-    return this.#request(offered, places, kept, look, mosts, null);
-  }
-
-  /** Places behind tasks that start now, where a single group has any. */
-  #behindFronts(
-    offered: readonly OfferedSession[],
-    ranked: readonly Group[],
-    most: number,
-  ): Place[] {
-    const [group] = ranked;
-    const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
-    const places = new Places(sessions, this.#runTimes);
-    if (group === undefined || ranked.length > 1) return [];
-    if (!places.suits(group) || this.#runTimes.known(group.hash) === 0) return [];
-    const behind: Place[] = [];
-    for (let taken = 0; behind.length < most; taken += 1) {
-      const place = places.behindAny(group.hash);
-      if (place === null) break;
-      // The first of each session is its front.
-      if (taken >= offered.length) behind.push(place);
-    }
-    return behind;
-  }
-
-  /**
-   * More tasks for busy sessions, best first. One that is expected to be long, or of which nothing is
-   * known, is not put behind others: a session is left to run dry for it, and nothing worse is put
-   * where it could have gone.
-   */
-  #planBehind(most: number): Plan | null {
-    const places = new Places(this.#sessions.roomy(), this.#runTimes);
-    places.reserve(this.#reserved);
-    if (places.none) return null;
-    const own = this.#waitingBehindOwn(places);
-    const mosts = new Map<Group, number>();
-    const ownPlaces = new Map<Group, readonly Place[]>();
-    const shared: Place[] = [];
-    const ranked: Group[] = [];
-    const passed: Group[] = [];
-    let left = most;
-    while (left > 0 && !places.none) {
-      const best = this.#groups.best;
-      const mine = own[0];
-      if (mine !== undefined && (best === null || mine === best || ownPrecedes(mine, best))) {
-        own.shift();
-        const behind = places.behindOwn(mine.hash, left);
-        if (behind.length === 0) continue;
-        this.#groups.choose(mine.hash);
-        mosts.set(mine, behind.length);
-        ownPlaces.set(mine, behind);
-        left -= behind.length;
-        continue;
-      }
-      const group = this.#groups.next();
-      if (group === null) break;
-      if (!places.suits(group)) {
-        passed.push(group);
-        places.reserve(1);
-        continue;
-      }
-      const place = places.behindAny(group.hash);
-      if (place === null) {
-        passed.push(group);
-        break;
-      }
-      shared.push(place);
-      ranked.push(group);
-      left -= 1;
-    }
-    for (const group of passed) this.#groups.release(group);
-    for (const [group, count] of mostOfEach(ranked, shared.length)) mosts.set(group, count);
-    if (mosts.size === 0) return null;
-    return this.#request([], shared, [], shared.length, mosts, ownPlaces);
-  }
-
-  /** Whether it could have more sessions, and has not shown yet whether that is worth it. */
-  #isNew({ hash, head, running }: Group): boolean {
-    return head !== null && head.max >= running && this.#runTimes.known(hash) === 0;
-  }
-
-  /** Groups of which more may wait in the sessions that have some, best first. */
-  #waitingBehindOwn(places: Places): Group[] {
-    const groups = places.groups.flatMap((hash) => {
-      const group = this.#groups.get(hash);
-      return group !== null && mayWait(group) && !this.#isNew(group) ? group : [];
-    });
-    return groups.toSorted((a, b) => (precedes(a, b, 0) ? -1 : 1));
-  }
-
-  #request(
-    offered: readonly OfferedSession[],
-    places: ClaimRequest["places"],
-    kept: ClaimRequest["kept"],
-    look: number,
-    mosts: ReadonlyMap<Group, number>,
-    own: ReadonlyMap<Group, ClaimRequest["places"]> | null,
-  ): Plan {
-    const chosen = [...mosts].map(([group, most]) => ({ group, head: group.head, most }));
-    const groups = chosen.map(({ group, head, most }): ClaimedGroup => {
-      const { max, id } = head ?? top;
-      const { hash, running } = group;
-      return { hash, running, max, id, most, places: own?.get(group) ?? null };
-    });
-    return {
-      offered,
-      chosen,
-      groups,
-      places,
-      kept,
-      look,
-      except: this.passedOver,
-      traced: this.#tracing !== null,
-    };
-  }
-
-  async #send(client: Client, plan: Plan): Promise<Claim> {
+  async #send(client: Client, plan: ClaimPlan): Promise<Claim> {
     const since = this.#tracing?.now() ?? 0;
     try {
-      const outcome = await claim(client, this.#table, plan);
+      const except = this.passedOver;
+      const request = { ...plan, except, traced: this.#tracing !== null };
+      const outcome = await claim(client, this.#table, request);
       this.#tracing?.claimed(outcome.claimed, since);
       this.#settle(plan, outcome);
       this.#refusals.passed(outcome.claimed);
@@ -356,9 +175,9 @@ export class Claiming {
     }
   }
 
-  #settle(plan: Plan, outcome: Claim): void {
+  #settle(plan: ClaimPlan, outcome: Claim): void {
     this.#locked.push(...outcome.locked.map(({ id }) => id));
-    this.#reserved = outcome.alone;
+    this.#plans.reserved = outcome.alone;
     this.#settleHeads(plan, outcome);
     this.#assign(outcome.claimed);
     this.#sessions.settle(plan.offered);
@@ -389,7 +208,7 @@ export class Claiming {
   }
 
   /** What comes next in the groups it looked at; one of which it has seen all has nothing due. */
-  #settleHeads({ chosen }: Plan, outcome: Claim): void {
+  #settleHeads({ chosen }: ClaimPlan, outcome: Claim): void {
     const heads = new Map(outcome.heads.map((head) => [head.hash, head]));
     const seen = new Map<number, DueTask[]>();
     for (const task of [...outcome.claimed, ...outcome.locked, ...outcome.gone]) {
@@ -415,37 +234,4 @@ function last(tasks: readonly DueTask[]): Head | null {
     if (latest === null || comesBefore(latest, at)) latest = at;
   }
   return latest;
-}
-
-/** A task behind one of its own group starts when that has ended, so that one less runs by then. */
-const ownPrecedes = (own: Group, other: Group): boolean => precedes(own, other, 1);
-
-/** Whether more of its tasks may wait in the sessions that have some. */
-function mayWait({ head, running, paused, chosen }: Group): boolean {
-  return head !== null && !paused && !chosen && head.max >= running - 1;
-}
-
-/**
- * How many of each group may be among the best `count` tasks, given that of each one only the first
- * is known: others come before its k-th one for certain where their first has a larger max minus
- * running than it can have.
- */
-function mostOfEach(groups: readonly Group[], count: number): Map<Group, number> {
-  const priorities = groups.map(({ head, running }) => (head?.max ?? top.max) - running);
-  const sorted = priorities.toSorted((a, b) => b - a);
-  const mosts = new Map<Group, number>();
-  for (const [index, group] of groups.entries()) {
-    const priority = priorities[index] ?? 0;
-    const allowed = Math.min(priority, group.least - group.running) + 1;
-    let most = 1;
-    let before = 0;
-    while (most < allowed) {
-      while (before < sorted.length && (sorted[before] ?? 0) > priority - most) before += 1;
-      // The group's own first is among those before.
-      if (most + Math.max(0, before - 1) >= count) break;
-      most += 1;
-    }
-    mosts.set(group, most);
-  }
-  return mosts;
 }

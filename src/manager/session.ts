@@ -92,3 +92,15 @@ export interface Cancellation {
   readonly id: string;
   readonly pid: number;
 }
+
+/** As a claim sees it; null when it takes any task. */
+export function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): KeptSession | null {
+  if (kept === null) return null;
+  return { owner, pid, hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
+}
+
+/** With one more task of the group. */
+export function keptFurther({ kept }: Session, hash: number): NonNullable<Session["kept"]> {
+  if (kept === null) return { hash, ran: 1, sinceMs: performance.now() };
+  return { ...kept, ran: kept.ran + 1 };
+}

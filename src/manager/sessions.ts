@@ -5,29 +5,25 @@ import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
 import type { Groups } from "./groups.js";
 import { mayBeUndone } from "./outbox.js";
 import { elapsedMs, type RunTimes } from "./runTimes.js";
-import type {
-  AssignedRun,
-  Cancellation,
-  OfferedSession,
-  RoomySession,
-  Session,
-  SessionEvents,
-  SessionState,
+import {
+  keptFurther,
+  keptNow,
+  type AssignedRun,
+  type Cancellation,
+  type OfferedSession,
+  type RoomySession,
+  type Session,
+  type SessionEvents,
+  type SessionState,
 } from "./session.js";
 import { SessionQueue, type Held } from "./sessionQueue.js";
-import type { KeptSession } from "./sql/claim.js";
 import type { OwnedTask } from "./sql/giveBack.js";
-import { Watch } from "./watch.js";
+import { slowMs, SlowFronts } from "./slowFronts.js";
 
 /** Most tasks are of it, where groups are not used. */
 const defaultGroup = "group";
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
-
-/** After this a front is slow: what waits behind it is called back, in ms. */
-const slowMs = 50;
-/** After this it is stuck: its session does not count when there are enough for short runs, in ms. */
-const stuckMs = 200;
 
 /** The executor sessions of one manager: which there are, and what each does. */
 export class Sessions {
@@ -45,7 +41,7 @@ export class Sessions {
   #numbers = 0;
   /** What was run last tells what will be run next. */
   #lastGroup = defaultGroup;
-  readonly #watch = new Watch(slowMs / 2, () => this.#lookAtFronts());
+  readonly #fronts: SlowFronts;
 
   constructor(options: {
     readonly executors: Executors;
@@ -62,6 +58,7 @@ export class Sessions {
     this.#maxThreads = options.maxThreads;
     this.#events = options.events;
     this.#log = options.log;
+    this.#fronts = new SlowFronts(this.#sessions, options);
   }
 
   get size(): number {
@@ -209,7 +206,7 @@ export class Sessions {
       else batch.push(run);
     }
     for (const [thread, batch] of batches) this.#executors.dispatch(thread, batch);
-    this.#watch.start();
+    this.#fronts.watch();
     return missed;
   }
 
@@ -414,34 +411,6 @@ export class Sessions {
     this.#events.started({ id, owner: session.backend.owner, start });
   }
 
-  /** Calls back what waits behind a slow front, and has the front's own row say that it runs. */
-  #lookAtFronts(): void {
-    const recalled = new Map<ExecutorThread, number[]>();
-    let [busy, changed] = [false, false];
-    for (const session of this.#sessions.values()) {
-      const { front, frontMs, size } = session.queue;
-      if (front === null || session.stuck) continue;
-      busy = true;
-      session.stuck = frontMs >= stuckMs;
-      changed ||= session.stuck;
-      if (session.slow || frontMs < slowMs) continue;
-      session.slow = changed = true;
-      if (!front.shown && session.backend !== null) {
-        front.shown = true;
-        this.#events.started({ id: front.id, owner: session.backend.owner, start: null });
-      }
-      if (size === 1) continue;
-      session.recalls += 1;
-      const numbers = recalled.get(session.thread);
-      if (numbers === undefined) recalled.set(session.thread, [session.number]);
-      else numbers.push(session.number);
-    }
-    for (const [thread, sessions] of recalled)
-      this.#executors.tell(thread, { type: "recall", sessions });
-    if (busy) this.#watch.start();
-    if (changed) this.#events.changed(true);
-  }
-
   #remote(number: number, id: string, pid: number): void {
     const session = this.#sessions.get(number);
     if (session?.queue.front?.id !== id || session.backend === null) return;
@@ -491,14 +460,4 @@ export class Sessions {
 function toRun({ task, session, ledger }: AssignedRun): Run {
   const { id, input, group, timeoutMs, save, format, atomic, take, remote } = task;
   return { session, id, input, group, timeoutMs, save, format, atomic, take, ledger, remote };
-}
-
-function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): KeptSession | null {
-  if (kept === null) return null;
-  return { owner, pid, hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
-}
-
-function keptFurther({ kept }: Session, hash: number): NonNullable<Session["kept"]> {
-  if (kept === null) return { hash, ran: 1, sinceMs: performance.now() };
-  return { ...kept, ran: kept.ran + 1 };
 }
