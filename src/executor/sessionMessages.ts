@@ -14,21 +14,12 @@ const settingNames = [
   "pg_task.group",
 ] as const;
 
-/** What a transaction is that says nothing of it. */
-const transactionNames = [
-  "default_transaction_isolation",
-  "default_transaction_read_only",
-  "default_transaction_deferrable",
-] as const;
-
-const standingNames = [...settingNames, ...transactionNames] as const;
-
 /** Reads the standing settings and where the functions are: one row, for `toStanding` and `toFunctions`. */
 export function standingSql({
   finish,
   reset,
 }: Pick<ExecutorParameters, "finish" | "reset">): string {
-  const settings = standingNames.map((name) => `pg_catalog.current_setting('${name}', true)`);
+  const settings = settingNames.map((name) => `pg_catalog.current_setting('${name}', true)`);
   const functions = [
     `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
     `${reset}(pg_catalog.int8, pg_catalog.text, pg_catalog.text)`,
@@ -37,7 +28,7 @@ export function standingSql({
 }
 
 export function toStanding(values: readonly (string | null)[]): Standing {
-  return new Map(standingNames.map((name, index) => [name, values[index] ?? ""]));
+  return new Map(settingNames.map((name, index) => [name, values[index] ?? ""]));
 }
 
 /** The functions that are called around a run, by their numbers. */
@@ -47,7 +38,7 @@ export interface Functions {
 }
 
 export function toFunctions(values: readonly (string | null)[]): Functions {
-  const [finish, reset] = values.slice(standingNames.length).map(Number);
+  const [finish, reset] = values.slice(settingNames.length).map(Number);
   return { finish: finish ?? 0, reset: reset ?? 0 };
 }
 
@@ -71,11 +62,11 @@ function resetBlock({ reset }: Pick<ExecutorParameters, "reset">): Block {
   return block([beginCommand, encodeCommand(`SELECT ${reset}(NULL, NULL, NULL)`), commit]);
 }
 
-/** The settings of a group that others than those of a new session are. */
+/** What of a group's settings is not as in a new session. */
 interface GroupSettings {
   /** For the function that makes the session as new: group and name, or neither. */
   readonly values: readonly [string, string] | readonly [null, null];
-  /** What that cannot be told. */
+  /** For settings that it cannot be told. */
   readonly commands: readonly Buffer[];
 }
 

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, test } from "node:test";
+import { migrationText, render } from "../../src/manager/migrations.js";
+import { taskTable } from "../../src/manager/table.js";
 import type { Run } from "../../src/shared/messages.js";
 import type { ExecutorDriver } from "../support/executorDriver.js";
 import { ClaimedRuns } from "../support/claimedRuns.js";
@@ -283,6 +285,18 @@ test("what is behind a reset that failed is not run before the session is as new
   await holder.query("COMMIT");
   await expectEffects([first, second]);
   assert.equal((await results([second]))[0]?.output, "postgres\nINSERT 0 1");
+});
+
+test("runs go on when the functions that are called around them were made anew", async () => {
+  const names = taskTable("public", "task");
+  const functions = [5, 9].map((version) => render(migrationText(version), names)).join("\n");
+  await admin.query(
+    `DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(bigint, text, text); ${functions}
+     DROP FUNCTION task_reset()`,
+  );
+  const chain = await claim(insert, insert, `${insert}; SELECT 1`, insert);
+  driver.executor.dispatch(chain);
+  await expectEffects(chain);
 });
 
 test("the session that dies in the middle of a chain returns what was not on the wire", async () => {
