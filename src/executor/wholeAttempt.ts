@@ -28,8 +28,7 @@ export interface WholePlace {
 export class WholeAttempt extends Attempt {
   readonly #run: Run;
   readonly #place: WholePlace;
-  /** Whether finish has succeeded, and has entered the proof. */
-  #finished = false;
+  /** Whether finish says that it has entered the proof. */
   #entered = false;
   /** Whether its reset has been sent. */
   #closed = false;
@@ -89,18 +88,17 @@ export class WholeAttempt extends Attempt {
 
   readonly #onProof: Receive = (event) => {
     if (event.type === "value") this.#entered = event.bytes?.[0] === 1;
-    else if (event.type === "passed") this.#finished = true;
     else if (event.type === "error" && this.inputError === null) this.finishError = event.error;
   };
 
   readonly #onEnd: Receive = (event) => {
     if (event.type === "passed") {
       // One whose input or proof has failed was rolled back.
-      this.committed = this.#finished && this.#entered;
+      this.committed = this.#entered && this.finishError === null;
       this.unflushed = !this.#proves;
       this.end();
-    } else if (event.type === "error" && this.inputError === null) {
-      if (this.finishError === null) this.endError = event.error;
+    } else if (event.type === "error") {
+      if (this.inputError === null && this.finishError === null) this.endError = event.error;
     } else if (event.type === "skipped" && !this.#closed) this.events.done();
   };
 

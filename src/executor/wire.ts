@@ -104,7 +104,7 @@ export class Wire {
   /** Sends a query. On a connection that has ended, or ends before the answer, nothing is heard. */
   send(text: string, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "query", lost: null, commands: 0, failed: false });
+    this.#await("query", receive);
     this.#queue(text, queryLength(text));
   }
 
@@ -114,14 +114,14 @@ export class Wire {
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "guard", lost: null, commands, failed: false });
+    this.#await("guard", receive, commands);
     this.#queue(bytes, bytes.length);
   }
 
   /** Sends one statement, answered as a query but guarding what is behind it, and delayed, like a guard. */
   statement(text: string, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "statement", lost: null, commands: 1, failed: false });
+    this.#await("statement", receive);
     const bytes = encodeStatement(text);
     this.#queue(bytes, bytes.length);
   }
@@ -132,14 +132,14 @@ export class Wire {
    */
   call(bytes: Buffer, receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "call", lost: null, commands: 1, failed: false });
+    this.#await("call", receive);
     this.#queue(bytes, bytes.length);
   }
 
   /** Makes the server answer the guards before it, and skip no further. */
   sync(receive: Receive): void {
     if (this.#over) return;
-    this.#pending.push({ receive, kind: "sync", lost: null, commands: 0, failed: false });
+    this.#await("sync", receive);
     this.#queue(sync, sync.length);
   }
 
@@ -161,7 +161,7 @@ export class Wire {
         else if (event.type === "error") error = event.error;
         else if (event.type === "ready") resolve({ rows, error, status: event.status });
       };
-      this.#pending.push({ receive, kind: "query", lost: reject, commands: 0, failed: false });
+      this.#await("query", receive, 0, reject);
       this.#queue(text, queryLength(text));
     });
     // Of several answers that are lost together the first ends the wait for them all.
@@ -203,6 +203,15 @@ export class Wire {
   destroy(reason: PgTaskError): void {
     this.#reason ??= reason;
     this.#stream.destroy();
+  }
+
+  #await(
+    kind: PendingAnswer["kind"],
+    receive: Receive,
+    commands = 0,
+    whenLost: PendingAnswer["lost"] = null,
+  ): void {
+    this.#pending.push({ kind, receive, commands, lost: whenLost, failed: false });
   }
 
   #queue(message: string | Buffer, bytes: number): void {
