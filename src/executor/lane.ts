@@ -45,8 +45,8 @@ export class Lane {
   /** Came back, and wait until the session has been mended. */
   #held: Execution[] = [];
   #mending: Promise<void> | null = null;
-  /** Whether the last on the wire was left open for the next. */
-  #open = false;
+  /** For whom the last on the wire was left open. */
+  #follower: Execution | null = null;
   #filling = false;
   readonly #depth = new Depth();
   /** How long runs take of late, one behind the other, in ms. */
@@ -84,7 +84,9 @@ export class Lane {
     const most = this.#depth.runs;
     // Filled up when only half of them are left, so that several leave in one write.
     this.#filling = this.#onWire.length <= (this.#filling ? most - 1 : most / 2);
-    return this.#filling && this.#open && execution.chainable && !this.#endangered;
+    return (
+      this.#filling && this.#follower === execution && execution.chainable && !this.#endangered
+    );
   }
 
   /** Whether what is sent might be hit by a cancel, or would be before what has to be mended. */
@@ -95,20 +97,22 @@ export class Lane {
   /** Sends what it takes; `next` is what will be sent behind it as soon as that is taken. */
   send(execution: Execution, next: Execution | null): void {
     if (this.#onWire.length === 0) this.#lastDoneAt = performance.now();
-    const previous = this.#open ? (this.#onWire.at(-1) ?? null) : null;
+    const previous = this.#follower === execution ? (this.#onWire.at(-1) ?? null) : null;
     this.#onWire.push(execution);
-    this.#open = next !== null && next.chainable && execution.chainable;
-    execution.send(previous, this.#open, {
+    this.#follower = next?.chainable === true && execution.chainable ? next : null;
+    execution.send(previous, this.#follower !== null, {
       begun: () => this.#events.begun(execution),
       endangering: () => this.#expose(execution),
       done: () => this.#done(execution),
     });
   }
 
-  /** When `next` will not be sent right behind the last, that must not wait for it. */
+  /** When `next`, or none, is what comes now, the last must not wait for another. */
   settle(next: Execution | null): void {
-    if (!this.#open || (next?.chainable === true && !this.#endangered)) return;
-    this.#open = false;
+    const follower = this.#follower;
+    if (follower === null) return;
+    if (next === follower && follower.chainable && !this.#endangered) return;
+    this.#follower = null;
     this.#onWire.at(-1)?.close();
   }
 
@@ -130,7 +134,7 @@ export class Lane {
   #done(execution: Execution): void {
     if (this.#lost) return;
     this.#onWire.shift();
-    if (this.#onWire.length === 0) this.#open = false;
+    if (this.#onWire.length === 0) this.#follower = null;
     const now = performance.now();
     const sinceMs = now - this.#lastDoneAt;
     this.#paceMs += (sinceMs - this.#paceMs) * weight;

@@ -51,15 +51,25 @@ const startClock = encodeCommand("SELECT CURRENT_TIMESTAMP");
 /** Begins a transaction. */
 export const begin: Block = block([beginCommand]);
 
-/** Commits one whose proof has been entered. */
-export const provenEnd: Block = block([commit]);
+/** How a transaction is committed. */
+export interface Ends {
+  /** It is the last for now. */
+  readonly last: Block;
+  /** Right behind it begins that of the next, without a message more. */
+  readonly chained: Block;
+}
 
-/** Commits without a proof; that waits for no flush, since the one of the row's DONE covers it. */
-export const unprovenEnd: Block = block([commitUnflushed, commit]);
+/** Of one whose proof has been entered. */
+export const provenEnds: Ends = ends([]);
 
-/** Makes the session as new; its one value is the stop. */
-function resetBlock({ reset }: Pick<ExecutorParameters, "reset">): Block {
-  return block([beginCommand, encodeCommand(`SELECT ${reset}(NULL, NULL, NULL)`), commit]);
+/** Of one without a proof; that waits for no flush, since the one of the row's DONE covers it. */
+export const unprovenEnds: Ends = ends([commitUnflushed]);
+
+function ends(before: readonly Buffer[]): Ends {
+  return {
+    last: block([...before, commit]),
+    chained: block([...before, encodeCommand("COMMIT AND CHAIN")]),
+  };
 }
 
 /** What of a group's settings is not as in a new session. */
@@ -78,6 +88,8 @@ interface GroupSettings {
 export class SessionMessages {
   /** Makes the session as new; its one value is the stop. */
   readonly reset: Block;
+  /** The same in a transaction that has begun. */
+  readonly chainedReset: Block;
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
   readonly #standing: Standing;
   readonly #functions: Functions;
@@ -97,7 +109,9 @@ export class SessionMessages {
     this.#standing = session.standing;
     this.#functions = session.functions;
     this.#owner = session.owner;
-    this.reset = resetBlock(parameters);
+    const reset = encodeCommand(`SELECT ${parameters.reset}(NULL, NULL, NULL)`);
+    this.reset = block([beginCommand, reset, commit]);
+    this.chainedReset = block([reset, commit]);
   }
 
   /** Up to the input; its one value is the start. Without a transaction the settings have one of their own. */
@@ -111,8 +125,8 @@ export class SessionMessages {
   }
 
   /**
-   * In its transaction, the opening of a run right behind another whose reset it is as well: a call,
-   * whose value is the stop of that and the start of this.
+   * The opening of a run right behind another whose reset it is as well, in a transaction that has begun
+   * when that of the other ended: a call, whose value is the stop of that and the start of this.
    */
   following({ id, group }: Pick<Run, "id" | "group">): Buffer {
     return encodeCall(this.#functions.reset, [id, ...this.#settingsOf(group).values]);

@@ -2,7 +2,7 @@ import type { Run } from "../shared/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import { isSingle } from "./inputWords.js";
 import type { Output } from "./output.js";
-import { begin, provenEnd, unprovenEnd, type SessionMessages } from "./sessionMessages.js";
+import { provenEnds, unprovenEnds, type SessionMessages } from "./sessionMessages.js";
 import type { Receive, Wire } from "./wire.js";
 
 /** Where a whole attempt takes place. */
@@ -16,11 +16,14 @@ export interface WholePlace {
  * In brackets are guards, which keep the server from everything behind what fails; finish and the
  * reset of a run right before are calls, whose failure is their transaction's:
  *
- *     [BEGIN, clock, settings] ─ [input] ─ finish ─ [COMMIT] ┬ [BEGIN, reset, COMMIT]
- *                                                            └ [BEGIN] ─ reset, settings ─ [input] ─ …
+ *     [BEGIN, clock, settings] ─ [input] ─ finish ┬ [COMMIT] ─ [BEGIN, reset, COMMIT]
+ *                                                 └ [COMMIT AND CHAIN] ┬ [reset, COMMIT]
+ *                                                                      └ reset, settings ─ [input] ─ …
  *
  * Finish is the proof, where there is to be one. An input of several statements is no guard either: its
- * failed transaction lets nothing pass but a COMMIT, which ends it, and the next begins with a reset.
+ * failed transaction lets nothing pass but a COMMIT, which ends it, and the next begins with a reset. The
+ * next has been claimed before the transaction it runs in begins, so that no task sees a now() from
+ * before its plan.
  *
  * When a single statement fails, the server does nothing of what is behind it, the next attempts
  * included: the session has to be mended.
@@ -30,6 +33,8 @@ export class WholeAttempt extends Attempt {
   readonly #place: WholePlace;
   /** Whether finish says that it has entered the proof. */
   #entered = false;
+  /** Whether its transaction is chained to the next, whoever that belongs to. */
+  #chained = false;
   /** Whether its reset has been sent. */
   #closed = false;
 
@@ -51,14 +56,16 @@ export class WholeAttempt extends Attempt {
     if (isSingle(input)) wire.statement(input, this.#onInput);
     else wire.send(input, this.#onInput);
     if (this.#proves) wire.call(messages.proof(this.#run), this.#onProof);
-    wire.guard(this.#proves ? provenEnd : unprovenEnd, this.#onEnd);
+    const ends = this.#proves ? provenEnds : unprovenEnds;
+    this.#chained = open;
+    wire.guard(open ? ends.chained : ends.last, this.#onEnd);
     if (!open) this.close();
   }
 
   override close(): void {
     const { wire, messages } = this.#place;
     this.#closed = true;
-    wire.guard(messages.reset, this.#onReset);
+    wire.guard(this.#chained ? messages.chainedReset : messages.reset, this.#onReset);
     wire.sync(ignore);
   }
 
@@ -70,7 +77,6 @@ export class WholeAttempt extends Attempt {
     const { wire, messages } = this.#place;
     previous.#closed = true;
     const settings = messages.settings(this.#run);
-    wire.guard(begin, ignore);
     wire.call(messages.following(this.#run), (event) => {
       previous.#onReset(event);
       if (event.type === "value" || settings === null) this.onOpening(event);

@@ -9,8 +9,9 @@ import type { RunTimes } from "./runTimes.js";
 import type { AssignedRun } from "./session.js";
 import { Refusals } from "./refusals.js";
 import type { Sessions } from "./sessions.js";
-import { claim, type Claim, type DueTask } from "./sql/claim.js";
+import { claim, type Claim, type ClaimRequest, type DueTask } from "./sql/claim.js";
 import type { ClaimedTask } from "./sql/claimedTask.js";
+import { claimBehind, isBehind } from "./sql/claimBehind.js";
 import { claimSole } from "./sql/claimSole.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
@@ -43,6 +44,8 @@ export class Claiming {
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
   readonly #refusals: Refusals;
+  /** Whether the last claim met what only the claim that does everything knows how to treat. */
+  #oddMet = false;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -160,7 +163,7 @@ export class Claiming {
     try {
       const except = this.passedOver;
       const request = { ...plan, except, traced: this.#tracing !== null };
-      const outcome = await claim(client, this.#table, request);
+      const outcome = await this.#claim(client, request);
       this.#tracing?.claimed(outcome.claimed, since);
       this.#settle(plan, outcome);
       this.#refusals.passed(outcome.claimed);
@@ -168,11 +171,31 @@ export class Claiming {
     } catch (error) {
       const locked = this.#refusals.take(error, plan.chosen);
       if (locked === null) throw error;
-      return { claimed: [], gone: [], locked, heads: [], more: 0, moreOf: new Set(), alone: 0 };
+      return { ...nothing, locked };
     } finally {
       for (const { group } of plan.chosen) this.#groups.release(group);
       this.#sessions.withdraw(plan.offered);
     }
+  }
+
+  async #claim(client: Client, request: ClaimRequest): Promise<Claim> {
+    if (!this.#oddMet && isBehind(request)) {
+      try {
+        const { odd, claimed, heads } = await claimBehind(client, this.#table, request);
+        this.#oddMet = odd;
+        return { ...nothing, claimed, heads: heads.map((head) => ({ ...head, paused: false })) };
+      } catch (error) {
+        if (!isPassing(error)) throw error;
+        this.#log.debug({ err: error }, "tasks are claimed one step at a time");
+      }
+    }
+    const outcome = await claim(client, this.#table, request);
+    const { gone, locked, alone, claimed, heads } = outcome;
+    this.#oddMet =
+      gone.length + locked.length + alone > 0 ||
+      claimed.some((task) => task.alone) ||
+      heads.some(({ paused }) => paused);
+    return outcome;
   }
 
   #settle(plan: ClaimPlan, outcome: Claim): void {
@@ -224,6 +247,16 @@ export class Claiming {
     }
   }
 }
+
+const nothing: Claim = {
+  claimed: [],
+  gone: [],
+  locked: [],
+  heads: [],
+  more: 0,
+  moreOf: new Set(),
+  alone: 0,
+};
 
 const position = ({ max, id }: DueTask): Head => ({ max, id: BigInt(id) });
 

@@ -1,4 +1,4 @@
-import { sqlState, type Client } from "../shared/database.js";
+import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox, ReturnedTask } from "./outbox.js";
@@ -6,20 +6,20 @@ import { isPassing } from "./passing.js";
 import type { Pauses } from "./pauses.js";
 import type { RemotePids } from "./remotePids.js";
 import type { Claiming, Claimed } from "./claiming.js";
+import { Completing } from "./completing.js";
 import type { LargeResults } from "./largeResults.js";
 import type { Lookout } from "./lookout.js";
 import type { Sessions } from "./sessions.js";
 import type { Starts } from "./starts.js";
 import type { ManagerSettings } from "./settings.js";
-import { readShape, type Shape } from "./shape.js";
-import { complete, type OwnedResult } from "./sql/complete.js";
+import { readShape } from "./shape.js";
+import type { OwnedResult } from "./sql/complete.js";
 import { expire } from "./sql/expire.js";
 import { giveBack } from "./sql/giveBack.js";
 import { showStarted } from "./sql/showStarted.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import { unwanted } from "./sql/unwanted.js";
 import { showRemotePids } from "./sql/remotePid.js";
-import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
 
@@ -61,12 +61,8 @@ export class Turn {
   readonly #lookout: Lookout;
   readonly #claiming: Claiming;
   readonly #starts: Starts;
-  readonly #large: LargeResults | null;
+  readonly #completing: Completing;
   readonly #tracing: Tracing | null;
-  /** Null when it has to be read anew. */
-  #shape: Shape | null = null;
-  /** Results that the server refused: said once, not at each try. */
-  readonly #refused = new Set<string>();
   /** Whether somebody may have stopped or deleted what sessions have, and when that was last looked at. */
   #unwatched = false;
   #watchedAt = 0;
@@ -96,8 +92,12 @@ export class Turn {
     this.#lookout = options.lookout;
     this.#claiming = options.claiming;
     this.#starts = options.starts;
-    this.#large = options.large ?? null;
     this.#tracing = options.tracing ?? null;
+    this.#completing = new Completing({
+      ...options,
+      large: options.large ?? null,
+      tracing: this.#tracing,
+    });
     this.#log = options.log;
   }
 
@@ -142,10 +142,10 @@ export class Turn {
     room: { readonly start: number; readonly lookAhead: number; readonly watch: boolean },
   ): Promise<TurnOutcome> {
     // Read before anything is sent: what is sent together has to go out in this order.
-    const shape = (this.#shape ??= await readShape(client, this.#table));
+    await this.#completing.prepare(client);
     const pressed = this.#pressed;
     const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
-    this.#writeLarge(client);
+    this.#completing.startLarge(client);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     const early = this.#mayClaimEarly(results, returns);
@@ -156,7 +156,7 @@ export class Turn {
       // Before results: a task that has ended has no process any more.
       this.#showRemote(client),
       this.#showStarted(client),
-      this.#write(client, shape, results),
+      this.#completing.write(client, results),
       this.#giveBack(client, returns),
       // After results: a task that was planned anew while it ran is due again.
       early && room.watch && !pressed ? this.#claiming.startSole(client, room) : 0,
@@ -215,15 +215,15 @@ export class Turn {
    * @returns whether there is more to write.
    */
   async finish(client: Client): Promise<boolean> {
-    const shape = (this.#shape ??= await readShape(client, this.#table));
-    this.#writeLarge(client);
+    await this.#completing.prepare(client);
+    this.#completing.startLarge(client);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     this.#writing = true;
     const outcomes = await Promise.allSettled([
       this.#showRemote(client),
       this.#showStarted(client),
-      this.#write(client, shape, results),
+      this.#completing.write(client, results),
       this.#giveBack(client, returns),
       this.#cancelUnwanted(client, true),
     ]);
@@ -269,8 +269,8 @@ export class Turn {
   ): Promise<number> {
     if (hashes.length === 0) return 0;
     try {
-      this.#shape = await readShape(client, this.#table);
-      return await expire(client, this.#table, this.#shape, hashes, settings.batch);
+      const shape = await readShape(client, this.#table);
+      return await expire(client, this.#table, shape, hashes, settings.batch);
     } catch (error) {
       this.#weigh(error);
       return 0;
@@ -321,85 +321,6 @@ export class Turn {
       this.#outbox.hold([], returns);
       throw error;
     }
-  }
-
-  /**
-   * Writes results. When the server refuses them (a trigger of the user's on one of the rows), they
-   * are tried in halves, so that one row holds up no other. One with characters that the database
-   * cannot store is written without them, as FAIL.
-   */
-  async #write(client: Client, shape: Shape, results: readonly OwnedResult[]): Promise<void> {
-    if (results.length === 0) return;
-    const tracing = this.#tracing;
-    const since = tracing?.now() ?? 0;
-    try {
-      const completion = await complete(client, this.#table, shape, results, tracing !== null);
-      tracing?.wrote(results, completion, since);
-      const { later, paused, outdated } = completion;
-      this.#pauses.add(paused);
-      if (outdated) this.#shape = null;
-      for (const { id } of results) this.#refused.delete(id);
-      const rest = results.filter((result) => later.has(result.id));
-      if (outdated) this.#outbox.putBack(rest, []);
-      else this.#outbox.hold(rest, []);
-    } catch (error) {
-      tracing?.notWritten(results, error, since);
-      if (sqlState(error) === null || isPassing(error)) {
-        this.#outbox.hold(results, []);
-        throw error;
-      }
-      const outdated = await this.#outdated(client, shape).catch((lost: unknown) => {
-        this.#outbox.hold(results, []);
-        throw lost;
-      });
-      if (outdated) {
-        this.#outbox.putBack(results, []);
-        return;
-      }
-      if (results.length > 1) {
-        const middle = results.length >> 1;
-        try {
-          await this.#write(client, shape, results.slice(0, middle));
-        } finally {
-          await this.#write(client, shape, results.slice(middle));
-        }
-        return;
-      }
-      for (const result of results) await this.#writeStorable(client, shape, result, error);
-    }
-  }
-
-  #writeLarge(turns: Client): void {
-    this.#large?.start(turns, async (client, result) => {
-      const shape = (this.#shape ??= await readShape(client, this.#table));
-      await this.#write(client, shape, [result]);
-    });
-  }
-
-  async #writeStorable(
-    client: Client,
-    shape: Shape,
-    refused: OwnedResult,
-    error: unknown,
-  ): Promise<void> {
-    const rest = storable(refused, error);
-    if (rest !== null) return await this.#write(client, shape, [rest]);
-    this.#sayRefused(refused.id, error);
-    this.#outbox.hold([refused], []);
-  }
-
-  /** Whether columns were dropped or renamed: what was sent named those of before. */
-  async #outdated(client: Client, sent: Shape): Promise<boolean> {
-    const shape = await readShape(client, this.#table);
-    if (shape.name === sent.name) return false;
-    this.#shape = shape;
-    return true;
-  }
-
-  #sayRefused(id: string, error: unknown): void {
-    if (this.#refused.has(id)) return;
-    this.#refused.add(id);
-    this.#log.error({ id, err: error }, "result refused by the server, it is tried again");
   }
 
   #weigh(problem: unknown): void {

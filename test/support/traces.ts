@@ -22,6 +22,9 @@ export const forTraces = `
       EXECUTE 'LISTEN trace';
     END
   $$;
+  CREATE FUNCTION only_read() RETURNS text LANGUAGE sql AS $$
+    SELECT set_config('transaction_read_only', 'on', false)
+  $$;
   CREATE FUNCTION kind_of_transaction() RETURNS text LANGUAGE sql AS $$
     SELECT current_setting('transaction_read_only') || ' ' || current_setting('transaction_isolation')
   $$`;
@@ -66,6 +69,11 @@ export const traces = (role: string): Readonly<Record<string, Trace>> => ({
   "what transactions are by default": {
     leave:
       "SET default_transaction_read_only = on; SET default_transaction_isolation = 'serializable'",
+    look: "SELECT kind_of_transaction()",
+    none: "off read committed",
+  },
+  "what its transaction was": {
+    leave: "SELECT only_read()",
     look: "SELECT kind_of_transaction()",
     none: "off read committed",
   },

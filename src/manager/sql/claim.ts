@@ -84,7 +84,8 @@ export interface ClaimRequest {
   readonly traced?: boolean;
 }
 
-interface ClaimRow extends ClaimedRow {
+/** A row of a claim's answer. */
+export interface ClaimRow extends ClaimedRow {
   readonly kind: "claimed" | "gone" | "more" | "alone" | "locked" | "head";
   readonly paused: boolean;
 }
@@ -109,37 +110,14 @@ export async function claim(
   table: TaskTable,
   request: ClaimRequest,
 ): Promise<Claim> {
-  const { groups, kept } = request;
-  const places = [...request.places, ...groups.flatMap((group) => group.places ?? [])];
-  const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
-  const numbers = places.map(({ owner, pid }) => {
-    let session = sessions.get(owner);
-    if (session === undefined) {
-      session = { pid, number: sessions.size + 1 };
-      sessions.set(owner, session);
-    }
-    return session.number;
-  });
-  let from = request.places.length;
-  const own = groups.map((group) => {
-    const first = from;
-    from += group.places?.length ?? 0;
-    return group.places === null ? null : first;
-  });
+  const { kept } = request;
   const { rows } = await client.query<ClaimRow>({
     name: request.traced === true ? "claim traced" : "claim",
     text: claimStatement(table, request.traced === true),
     values: [
-      groups.map((group) => group.hash),
-      groups.map((group) => group.running),
-      groups.map((group) => group.max),
-      groups.map((group) => String(group.id)),
-      groups.map((group) => group.most),
-      own,
-      [...sessions.keys()],
-      [...sessions.values()].map(({ pid }) => pid),
-      numbers,
-      places.map((place) => place.front),
+      ...groupColumns(request),
+      ...placeColumns(request),
+      placesOf(request).map((place) => place.front),
       request.places.length,
       request.look,
       request.except,
@@ -150,6 +128,49 @@ export async function claim(
       kept.map((session) => session.ageMs),
     ],
   });
+  return toClaim(rows);
+}
+
+/** Each group's hash, running, max, id, most, and how many places there are before its own; null without. */
+export function groupColumns({ groups, places }: ClaimRequest): unknown[][] {
+  let from = places.length;
+  const own = groups.map((group) => {
+    const first = from;
+    from += group.places?.length ?? 0;
+    return group.places === null ? null : first;
+  });
+  return [
+    groups.map((group) => group.hash),
+    groups.map((group) => group.running),
+    groups.map((group) => group.max),
+    groups.map((group) => String(group.id)),
+    groups.map((group) => group.most),
+    own,
+  ];
+}
+
+/** Those for all groups, then each group's own. */
+const placesOf = ({ groups, places }: ClaimRequest): Place[] => [
+  ...places,
+  ...groups.flatMap((group) => group.places ?? []),
+];
+
+/** The sessions' owners and pids, and for each place which of these it is, from 1. */
+export function placeColumns(request: ClaimRequest): unknown[][] {
+  const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
+  const numbers = placesOf(request).map(({ owner, pid }) => {
+    let session = sessions.get(owner);
+    if (session === undefined) {
+      session = { pid, number: sessions.size + 1 };
+      sessions.set(owner, session);
+    }
+    return session.number;
+  });
+  return [[...sessions.keys()], [...sessions.values()].map(({ pid }) => pid), numbers];
+}
+
+/** Parts the rows by what they are. */
+export function toClaim(rows: readonly ClaimRow[]): Claim {
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
   const more = rows.filter(({ kind }) => kind === "more" || kind === "alone");
   const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });

@@ -107,4 +107,4 @@ export function claimedColumns(g: string, traced: boolean): string {
 }
 
 /** What cannot be a trace context is not worth the way. */
-const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;
+export const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;

@@ -1,0 +1,56 @@
+import type { Client } from "../../shared/database.js";
+import type { TaskTable } from "../table.js";
+import type { OwnedResult } from "./complete.js";
+
+/** How long to wait for a row that somebody has locked, in ms: all others wait meanwhile. */
+export const lockWaitMs = 10;
+
+/** Whether it looks as if nothing but its own row had to be written. */
+export const isPlain = ({ pauses, output, error }: OwnedResult): boolean =>
+  pauses === undefined && (output !== null || error !== null);
+
+/**
+ * Writes plain results into the rows that still say that they run and ask for nothing more, no
+ * repetition and no pause: half the work of `complete`, which does all the rest.
+ *
+ * @returns the ids of those that it has not written.
+ * @throws lock_not_available when somebody has locked one of the rows for longer than `lockWaitMs`: then
+ *   none is written.
+ */
+export async function completePlain(
+  client: Client,
+  table: TaskTable,
+  results: readonly OwnedResult[],
+): Promise<ReadonlySet<string>> {
+  const { rows } = await client.query<{ id: string }>({
+    name: "complete plain",
+    text: completePlainStatement(table),
+    values: [
+      results.map((result) => result.id),
+      results.map((result) => result.owner),
+      results.map((result) => result.start),
+      results.map((result) => result.stop),
+      results.map((result) => result.output),
+      results.map((result) => result.error),
+    ],
+  });
+  return new Set(rows.map(({ id }) => id));
+}
+
+function completePlainStatement({ qualified, stateType }: TaskTable): string {
+  return `
+WITH written AS (
+  UPDATE ${qualified} AS t SET state = CASE WHEN r.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
+    start = r.start, stop = coalesce(r.stop, now()), output = r.output, error = r.error, owner = NULL
+  FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
+    AS r(id, owner, start, stop, output, error)
+  WHERE t.id = r.id AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
+    AND t.repeat = interval '0' AND t.max >= 0 AND ${lockWait}
+  RETURNING t.id
+)
+SELECT r.id FROM unnest($1::bigint[]) AS r(id)
+WHERE (SELECT count(*) FROM written) <> cardinality($1::bigint[]) AND (r.id IN (SELECT id FROM written)) IS NOT TRUE`;
+}
+
+/** SQL of a condition that is true, and limits how long its statement waits for rows. */
+export const lockWait = `(SELECT set_config('lock_timeout', '${lockWaitMs}ms', true)) IS NOT NULL`;
