@@ -1,4 +1,4 @@
-import type { Client } from "../shared/database.js";
+import { inOneWrite, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox, ReturnedTask } from "./outbox.js";
@@ -150,21 +150,23 @@ export class Turn {
     const returns = this.#outbox.takeReturns();
     const early = this.#mayClaimEarly(results, returns);
     this.#writing = true;
-    const outcomes = await Promise.allSettled([
-      // First, so that a pause after a run finds all that is due.
-      this.#lookout.promote(client),
-      // Before results: a task that has ended has no process any more.
-      this.#showRemote(client),
-      this.#showStarted(client),
-      this.#completing.write(client, results),
-      this.#giveBack(client, returns),
-      // After results: a task that was planned anew while it ran is due again.
-      early && room.watch && !pressed ? this.#claiming.startSole(client, room) : 0,
-      this.#lookout.look(client, looking),
-      this.#lookout.nearest(client, pressed),
-      this.#cancelUnwanted(client, room.watch),
-      early && pressed ? this.#claim(client, settings, room) : null,
-    ]);
+    const outcomes = await inOneWrite(client, () =>
+      Promise.allSettled([
+        // First, so that a pause after a run finds all that is due.
+        this.#lookout.promote(client),
+        // Before results: a task that has ended has no process any more.
+        this.#showRemote(client),
+        this.#showStarted(client),
+        this.#completing.write(client, results),
+        this.#giveBack(client, returns),
+        // After results: a task that was planned anew while it ran is due again.
+        early && room.watch && !pressed ? this.#claiming.startSole(client, room) : 0,
+        this.#lookout.look(client, looking),
+        this.#lookout.nearest(client, pressed),
+        this.#cancelUnwanted(client, room.watch),
+        early && pressed ? this.#claim(client, settings, room) : null,
+      ]),
+    );
     this.#writing = false;
     const problems = outcomes.flatMap((each) =>
       each.status === "rejected" ? [each.reason as unknown] : [],
@@ -220,13 +222,15 @@ export class Turn {
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
     this.#writing = true;
-    const outcomes = await Promise.allSettled([
-      this.#showRemote(client),
-      this.#showStarted(client),
-      this.#completing.write(client, results),
-      this.#giveBack(client, returns),
-      this.#cancelUnwanted(client, true),
-    ]);
+    const outcomes = await inOneWrite(client, () =>
+      Promise.allSettled([
+        this.#showRemote(client),
+        this.#showStarted(client),
+        this.#completing.write(client, results),
+        this.#giveBack(client, returns),
+        this.#cancelUnwanted(client, true),
+      ]),
+    );
     this.#writing = false;
     for (const each of outcomes) if (each.status === "rejected") this.#weigh(each.reason);
     return !this.#outbox.empty || !this.#remotePids.empty || !this.#starts.empty;

@@ -124,6 +124,17 @@ function pooled(target: ConnectionTarget, what: string, cause?: unknown): PgTask
   );
 }
 
+/** Has all that `send` sends before it returns leave in one write. */
+export function inOneWrite<T>(client: Client, send: () => T): T {
+  const { stream } = client.connection;
+  stream.cork();
+  try {
+    return send();
+  } finally {
+    stream.uncork();
+  }
+}
+
 /** How long the server may take to close a connection after our goodbye, in ms. */
 const goodbyeMs = 2_000;
 

@@ -4,7 +4,7 @@ import { groupColumns, placeColumns, type ClaimRequest, type DueTask } from "./c
 import {
   alone,
   assigned,
-  toTask,
+  mayChangeMax,
   traceContext,
   type ClaimedRow,
   type ClaimedTask,
@@ -76,7 +76,7 @@ export async function claimBehind(
     values: [...groupColumns(request), ...placeColumns(request)],
   });
   const { heads, odd } = readHeads(request.groups, rows);
-  return { claimed: rows.map((row) => toTask({ ...row, ...constant })), heads, odd };
+  return { claimed: rows.map(toTask), heads, odd };
 }
 
 /** What comes next in each group: the first that was not claimed, as far as it has looked. */
@@ -102,15 +102,29 @@ function readHeads(
   return { heads, odd };
 }
 
-const constant = {
-  timeout_ms: 0,
-  alone: false,
-  pauses: false,
-  keep: false,
-  save: false,
-  remote: null,
-  front: false,
-} as const;
+/** Each by its name: copying whole rows costs more than all the rest here. */
+function toTask(row: BehindRow): ClaimedTask {
+  const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
+  return {
+    id: String(row.id),
+    owner,
+    hash,
+    max,
+    front: false,
+    alone: false,
+    pauses: mayChangeMax(input),
+    input,
+    group,
+    timeoutMs: 0,
+    keep: false,
+    save: false,
+    format: { header, string, delimiter, quote, escape, null: row.null },
+    atomic: row.atomic,
+    take: row.take,
+    remote: null,
+    data: row.data,
+  };
+}
 
 /** As for `claim`, of which none of these is on another server. */
 const unflushed = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL";

@@ -58,7 +58,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     max,
     front,
     alone,
-    pauses: mayPause(row),
+    pauses: row.pauses || mayChangeMax(input),
     input,
     group,
     timeoutMs: row.timeout_ms,
@@ -74,7 +74,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
 }
 
 /** A pause goes by the row as the task leaves it, and one that says so may change its own. */
-const mayPause = ({ pauses, input }: ClaimedRow): boolean => pauses || /max/i.test(input);
+export const mayChangeMax = (input: string): boolean => /max/i.test(input);
 
 /**
  * The claim's commit waits for no flush: should the server crash before that, its processes are gone and

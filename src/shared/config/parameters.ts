@@ -373,8 +373,9 @@ export const parameters = [
   {
     name: "pg_conf.threads",
     type: "int",
-    default: availableParallelism(),
-    defaultText: "as many as there are cores",
+    // The manager's own thread has as much to do as an executor's.
+    default: Math.max(1, availableParallelism() - 1),
+    defaultText: "one less than there are cores, at least 1",
     min: 1,
     max: 1024,
     levels: file,
