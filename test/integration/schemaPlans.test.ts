@@ -1,12 +1,19 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { claim } from "../../src/manager/sql/claim.js";
-import { complete } from "../../src/manager/sql/complete.js";
+import { claimBehind } from "../../src/manager/sql/claimBehind.js";
+import { claimSole } from "../../src/manager/sql/claimSole.js";
+import { complete, type OwnedResult } from "../../src/manager/sql/complete.js";
+import { completePlain } from "../../src/manager/sql/completePlain.js";
 import { expire } from "../../src/manager/sql/expire.js";
 import { giveBack } from "../../src/manager/sql/giveBack.js";
+import { idleOwners } from "../../src/manager/sql/idleOwners.js";
 import { inserted } from "../../src/manager/sql/inserted.js";
 import { nearestPlan } from "../../src/manager/sql/nearestPlan.js";
+import { pauseLater } from "../../src/manager/sql/pause.js";
 import { promote } from "../../src/manager/sql/promote.js";
+import { proven } from "../../src/manager/sql/proven.js";
+import { showRemotePids } from "../../src/manager/sql/remotePid.js";
 import { rescue, stillOwned } from "../../src/manager/sql/rescue.js";
 import { showStarted } from "../../src/manager/sql/showStarted.js";
 import { stillLocked } from "../../src/manager/sql/stillLocked.js";
@@ -76,9 +83,7 @@ async function reads(
   return flatten(rows[0]["QUERY PLAN"][0].Plan)
     .filter((node) => node["Relation Name"] === "task" && node["Node Type"] !== "ModifyTable")
     .map((node) => {
-      const ofWaiting =
-        node["Index Name"] === "task_due_idx" || node["Index Name"] === "task_plan_idx";
-      const bounded = ofWaiting || node["Index Cond"] !== undefined;
+      const bounded = node["Index Cond"] !== undefined;
       return `${node["Node Type"]} ${node["Index Name"] ?? ""}${bounded ? "" : " over all rows"}`;
     });
 }
@@ -88,17 +93,33 @@ const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
 
 const shape = await readShape(manager, table);
 
+const results = ids.map((id): OwnedResult => ({
+  outcome: "ended",
+  id,
+  session: 1,
+  owner,
+  start: "2001-01-01T00:00:00Z",
+  stop: "2001-01-01T00:00:01Z",
+  output: "x",
+  error: null,
+  committed: false,
+}));
+
+const behind = {
+  groups: [{ hash: 1, running: 1, max: 0, id: 1n, most: 100, places: fronts(100) }],
+  places: [],
+  kept: [],
+  look: 0,
+  except: [],
+};
+
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) =>
     claim(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
-  "claim behind others": (stub) =>
-    claim(stub, table, {
-      groups: [{ hash: 1, running: 1, max: 0, id: 1n, most: 100, places: fronts(100) }],
-      places: [],
-      kept: [],
-      look: 0,
-      except: [],
-    }),
+  "claim behind others": (stub) => claim(stub, table, behind),
+  "claim behind": (stub) => claimBehind(stub, table, behind),
+  "claim sole": (stub) =>
+    claimSole(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
   "claim around locked rows": (stub) =>
     claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
   inserted: (stub) => inserted(stub, table, 1n, 100),
@@ -116,29 +137,38 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       table,
       ids.map((id) => ({ id, owner })),
     ),
-  complete: (stub) =>
-    complete(
-      stub,
-      table,
-      shape,
-      ids.map((id) => ({
-        outcome: "ended" as const,
-        id,
-        session: 1,
-        owner,
-        start: "2001-01-01T00:00:00Z",
-        stop: "2001-01-01T00:00:01Z",
-        output: "x",
-        error: null,
-        committed: false,
-      })),
-    ),
+  complete: (stub) => complete(stub, table, shape, results),
+  "complete plain": (stub) => completePlain(stub, table, results),
   expire: (stub) => expire(stub, table, shape, [1, 2], 100),
   "give back": (stub) =>
     giveBack(
       stub,
       table,
       ids.map((id) => ({ id, owner })),
+    ),
+  "pause later": (stub) =>
+    pauseLater(
+      stub,
+      table,
+      ids.map((id) => ({ id, since: "2001-01-01T00:00:00Z" })),
+    ),
+  "idle owners": (stub) =>
+    idleOwners(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  proven: (stub) =>
+    proven(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  "show remote pids": (stub) =>
+    showRemotePids(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner, pid: 1, place: "" })),
     ),
   "nearest plan": (stub) => nearestPlan(stub, table),
   promote: (stub) => promote(stub, table),
@@ -153,16 +183,26 @@ const waiting = `INSERT INTO task (input, "group", plan)
   SELECT 'SELECT 1', 'group ' || n % 100, now() + (n % 2) * interval '1 hour'
   FROM generate_series(1, 1000) AS n`;
 
-for (const [what, statistics] of [
-  ["of yesterday's empty table", "ANALYZE task"],
-  ["of rows that all wait", `${waiting}; ANALYZE task; TRUNCATE task`],
+const row = "INSERT INTO task (input) VALUES ('SELECT 1')";
+
+/** A plan is kept as the table grows, until something is known anew of it. */
+for (const [what, statistics, rows] of [
+  ["200,000 finished rows and statistics of yesterday's empty table", ["ANALYZE task"], [fill]],
+  [
+    "200,000 finished rows and statistics of rows that all wait",
+    [waiting, "ANALYZE task", "TRUNCATE task"],
+    [fill],
+  ],
+  ["no row", [], []],
+  ["no row, known to be so", ["VACUUM ANALYZE task"], []],
+  ["a single row", [row, "VACUUM ANALYZE task"], []],
+  ["some finished rows", [waiting, "UPDATE task SET state = 'DONE'", "VACUUM ANALYZE task"], []],
 ] as const) {
-  describe(`with 200,000 finished rows and statistics ${what}`, () => {
+  describe(`planned with ${what}`, () => {
     before(async () => {
       await client.query("ALTER TABLE task SET (autovacuum_enabled = off)");
-      await client.query(`TRUNCATE task; ${statistics}`);
-      await client.query(fill);
-      await client.query(waiting);
+      await client.query("TRUNCATE task");
+      for (const statement of [...statistics, ...rows]) await client.query(statement);
     });
 
     for (const [name, work] of Object.entries(statements)) {

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { byId } from "./byId.js";
 import {
   alone,
   assigned,
@@ -270,7 +271,7 @@ WITH candidate AS MATERIALIZED (
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
   FROM given AS g
-  WHERE t.id = g.id AND ${is("g.id", "locked")}
+  WHERE ${byId("g.id")} AND ${is("g.id", "locked")}
   RETURNING ${claimedColumns("g", traced)}
 ), left_over AS MATERIALIZED (
   SELECT CASE WHEN c.gone THEN 'gone'

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { byId } from "./byId.js";
 import { groupColumns, placeColumns, type ClaimRequest, type DueTask } from "./claim.js";
 import {
   alone,
@@ -138,6 +139,7 @@ function firstDue({ qualified }: TaskTable, from: string): string {
         ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
 
+/** The rows themselves are asked once more, but not so that the index of what is ready could serve to find all. */
 function claimBehindStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
@@ -163,7 +165,7 @@ FROM (
   ) AS c
   WHERE nth <= most AND odds = 0
 ) AS g
-WHERE t.id = g.id AND t.ready AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${alone})
+WHERE ${byId("g.id")} AND coalesce(t.ready, false) AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${alone})
   AND ${lockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${beside} AS max, t.owner, t.input, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
   t.escape::text, t."null", t.atomic, ${takenAt("t")} AS take, g.next_id, g.next_max, g.next_odd,

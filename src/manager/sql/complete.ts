@@ -3,6 +3,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import type { RunResult } from "../../shared/messages.js";
 import { shapeHolds, type Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
+import { byId } from "./byId.js";
 import { pauseParts, type PausedTask } from "./pause.js";
 import { repeatInsert } from "./repeat.js";
 
@@ -122,18 +123,18 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
     start = e.start, stop = e.stop, output = ${output}, error = e.error, owner = NULL
   FROM ended AS e
-  WHERE t.id = e.id AND e.finished AND NOT e.deletable
+  WHERE ${byId("e.id")} AND e.finished AND NOT e.deletable
 ), stopped AS (
   UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = ${output}, error = e.error, owner = NULL
   FROM ended AS e
-  WHERE t.id = e.id AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
+  WHERE ${byId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
-  AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = r.id AND t.owner = r.owner)
+  AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${byId("r.id")} AND t.owner = r.owner)
 UNION ALL SELECT l.id, l.since::text, true, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
 ${traced ? statesWritten : ""}`;
 }

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { byId } from "./byId.js";
 import type { OwnedResult } from "./complete.js";
 
 /** How long to wait for a row that somebody has locked, in ms: all others wait meanwhile. */
@@ -44,7 +45,7 @@ WITH written AS (
     start = r.start, stop = coalesce(r.stop, now()), output = r.output, error = r.error, owner = NULL
   FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
     AS r(id, owner, start, stop, output, error)
-  WHERE t.id = r.id AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
+  WHERE ${byId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
     AND t.repeat = interval '0' AND t.max >= 0 AND ${lockWait}
   RETURNING t.id
 )

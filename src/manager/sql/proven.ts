@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { byId } from "./byId.js";
 import type { OwnedTask } from "./giveBack.js";
 import { takenAt } from "./takenAt.js";
 
@@ -16,7 +17,7 @@ WITH entry AS MATERIALIZED (
   SELECT id, take FROM ${qualifiedLedger1} WHERE id = ANY ($1::bigint[]) AND place IS NULL
   UNION ALL SELECT id, take FROM ${qualifiedLedger2} WHERE id = ANY ($1::bigint[]) AND place IS NULL
 )
-SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON t.id = e.id AND ${takenAt("t")} = e.take
+SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON ${byId("e.id")} AND ${takenAt("t")} = e.take
 WHERE t.owner IS NOT NULL`,
     values: [tasks.map(({ id }) => id)],
   });

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { byId } from "./byId.js";
 import type { OwnedTask } from "./giveBack.js";
 
 /** Those of the running tasks that somebody has deleted or set to STOP. */
@@ -13,7 +14,7 @@ export async function unwanted(
     text: `
 SELECT r.id FROM unnest($1::bigint[], $2::text[]) AS r(id, owner)
 WHERE NOT EXISTS (
-  SELECT FROM ${table.qualified} AS t WHERE t.id = r.id AND t.owner = r.owner AND t.state::text <> 'STOP')`,
+  SELECT FROM ${table.qualified} AS t WHERE ${byId("r.id")} AND t.owner = r.owner AND t.state::text <> 'STOP')`,
     values: [running.map((task) => task.id), running.map((task) => task.owner)],
   });
   return rows.map((row) => row.id);

@@ -1,0 +1,6 @@
+/**
+ * SQL that is true for the row `t` of that id. As an array's element it is looked up, whatever is known
+ * of the table: with `=`, a plan from the time when the table was empty, which is kept as it grows, may
+ * well read all rows in their order and compare each.
+ */
+export const byId = (id: string): string => `t.id = ANY (ARRAY[${id}])`;
