@@ -29,7 +29,6 @@ export class Executor {
   /** Came out and have not been told. */
   #results: RunResult[] = [];
   #flushing = false;
-  #gathering = false;
   #timer: NodeJS.Timeout | undefined;
   #stopped: Promise<void> | null = null;
 
@@ -170,34 +169,7 @@ export class Executor {
     }
     this.#results.push(result);
     if (this.#sessions.get(result.session)?.idle !== false) this.#flushSoon();
-    else this.#gather();
-  }
-
-  /**
-   * Of many short runs the answers come one by one, and each would wake this thread up: the system's work
-   * for that is more than ours. So it rests for as long as all of its sessions have enough to do.
-   */
-  #gather(): void {
-    if (this.#gathering) return;
-    this.#gathering = true;
-    setImmediate(() => {
-      this.#gathering = false;
-      const restMs = this.#mayRestMs;
-      if (restMs < leastRestMs) this.#timer ??= setTimeout(() => this.#flush(), gatherMs);
-      else {
-        this.#flush();
-        Atomics.wait(never, 0, 0, restMs);
-      }
-    });
-  }
-
-  /** Half of what they have on average; nothing for nobody: by then the last one may have gone. */
-  get #mayRestMs(): number {
-    if (this.#sessions.size === 0) return 0;
-    let suppliedMs = 0;
-    for (const session of this.#sessions.values())
-      suppliedMs += Math.min(session.suppliedMs, 2 * gatherMs);
-    return suppliedMs / this.#sessions.size / 2;
+    else this.#timer ??= setTimeout(() => this.#flush(), gatherMs);
   }
 
   /** At the end of this turn of the event loop. */
@@ -226,7 +198,3 @@ export class Executor {
 
 /** How long results are gathered while their sessions have more to do, in ms. */
 const gatherMs = 2;
-/** A rest that is shorter is none, in ms. */
-const leastRestMs = 0.25;
-/** Nobody ever notifies on it. */
-const never = new Int32Array(new SharedArrayBuffer(4));

@@ -5,11 +5,6 @@ import type { Execution, RunOutcome } from "./run.js";
 import { resetSql, stopSql } from "./sessionSql.js";
 import { queryCanceled } from "./verdict.js";
 
-/** With nothing coming for so long, something is under way that takes long, in ms. */
-const longMs = 8;
-/** How much the newest run counts. */
-const weight = 0.1;
-
 /** How often what a stray cancel, of whomever, has hit is sent again. */
 const mostResets = 100;
 
@@ -49,8 +44,6 @@ export class Lane {
   #follower: Execution | null = null;
   #filling = false;
   readonly #depth = new Depth();
-  /** How long runs take of late, one behind the other, in ms. */
-  #paceMs = longMs;
   #lastDoneAt = 0;
   #lost = false;
 
@@ -61,16 +54,6 @@ export class Lane {
 
   get idle(): boolean {
     return this.#onWire.length === 0 && this.#held.length === 0 && this.#mending === null;
-  }
-
-  /**
-   * For about how long what is on the wire will keep the server busy, in ms; Infinity when something is
-   * under way that takes long anyway.
-   */
-  get suppliedMs(): number {
-    if (this.#onWire.length === 0) return 0;
-    if (performance.now() - this.#lastDoneAt > longMs) return Infinity;
-    return this.#onWire.length * this.#paceMs;
   }
 
   /** What has not come out yet, in its order. */
@@ -137,7 +120,6 @@ export class Lane {
     if (this.#onWire.length === 0) this.#follower = null;
     const now = performance.now();
     const sinceMs = now - this.#lastDoneAt;
-    this.#paceMs += (sinceMs - this.#paceMs) * weight;
     this.#depth.took(execution.attempt?.tookMs ?? sinceMs);
     this.#lastDoneAt = now;
     const verdict = execution.verdict();

@@ -83,12 +83,6 @@ export class Session {
     return this.#queue.length === 0 && this.#early.length === 0 && this.#underWay().length === 0;
   }
 
-  /** For about how long it can do without us, in ms. */
-  get suppliedMs(): number {
-    if (this.#state === "opening" || this.#remote !== null) return Infinity;
-    return this.#lane?.suppliedMs ?? 0;
-  }
-
   /** Queues a run. False when the session takes no more: then nothing happens. */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;
