@@ -70,13 +70,9 @@ export class Completing {
   async write(client: Client, results: readonly OwnedResult[]): Promise<void> {
     // What tracing tells of a row, only the other statement reads.
     const mayBePlain = this.#tracing === null && performance.now() >= this.#plainAfter;
-    const plain = mayBePlain ? results.filter(isPlain) : [];
-    const others = mayBePlain ? results.filter((result) => !isPlain(result)) : results;
-    const outcomes = await Promise.allSettled([
-      this.#completePlain(client, plain),
-      this.#complete(client, others),
-    ]);
-    for (const each of outcomes) if (each.status === "rejected") throw each.reason;
+    // All together: nobody is to see the end of a task before that of one which came before it.
+    if (mayBePlain && results.every(isPlain)) await this.#completePlain(client, results);
+    else await this.#complete(client, results);
   }
 
   async #completePlain(client: Client, results: readonly OwnedResult[]): Promise<void> {

@@ -1,4 +1,5 @@
 import type { RunResult } from "../shared/messages.js";
+import type { Held } from "./sessionQueue.js";
 import type { OwnedResult } from "./sql/complete.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 
@@ -26,13 +27,21 @@ export class Outbox {
     returns: [],
   };
 
-  /** @param pausing whether the task's group may pause after it. */
-  add(result: RunResult, owner: string, due?: ReturnedTask["due"], pausing = false): void {
+  /** @param task what is known of it, if it is. */
+  add(
+    result: RunResult,
+    owner: string,
+    task?: Pick<Held, "hash" | "max" | "pauses" | "plain">,
+  ): void {
     if (result.outcome === "ended") {
-      const pauses = due !== undefined && pausing ? due.hash : undefined;
+      const pauses = task?.pauses === true ? task.hash : undefined;
       if (pauses !== undefined) this.#pausing += 1;
-      (result.large === undefined ? this.#results : this.#large).push(owned(result, owner, pauses));
-    } else this.#returns.push({ id: result.id, owner, ...(due === undefined ? {} : { due }) });
+      const own = owned(result, owner, pauses, task?.plain === true);
+      (result.large === undefined ? this.#results : this.#large).push(own);
+    } else {
+      const due = task === undefined ? {} : { due: { hash: task.hash, max: task.max } };
+      this.#returns.push({ id: result.id, owner, ...due });
+    }
   }
 
   /** Whether there is nothing to write now, large results aside. */
@@ -160,6 +169,7 @@ function owned(
   result: Extract<RunResult, { outcome: "ended" }>,
   owner: string,
   pauses: number | undefined,
+  plain: boolean,
 ): OwnedResult {
   const { outcome, session, id, start, stop, output, large, error, committed, unflushed } = result;
   const own = {
@@ -174,6 +184,7 @@ function owned(
     unflushed,
     owner,
     pauses,
+    plain,
   };
   return large === undefined ? own : { ...own, large };
 }

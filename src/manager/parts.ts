@@ -91,8 +91,8 @@ export function makeParts(options: PartsOptions): Parts {
   });
   const events: SessionEvents = {
     changed: options.changed,
-    result: (result, owner, { hash, max, pauses: mayPause }) => {
-      outbox.add(result, owner, { hash, max }, mayPause);
+    result: (result, owner, task) => {
+      outbox.add(result, owner, task);
       statistics.ended(result);
     },
     started: (task) => starts.add(task),

@@ -7,6 +7,8 @@ export interface Held {
   readonly alone: boolean;
   /** Whether its group may pause after it. */
   readonly pauses: boolean;
+  /** Whether its end changes nothing but its own row, as far as one can tell. */
+  plain: boolean;
   /** How long it will take, as far as one can tell, in ms. */
   readonly expectedMs: number;
   /** Whether its row says that it runs, and since when. */

@@ -185,7 +185,7 @@ export class Sessions {
     const missed: AssignedRun[] = [];
     for (const assigned of runs) {
       const { task, shown } = assigned;
-      const { id, hash, max, alone, pauses, keep } = task;
+      const { id, hash, max, alone, pauses, repeats, keep } = task;
       const session = this.#sessions.get(assigned.session);
       if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
         missed.push(assigned);
@@ -198,7 +198,8 @@ export class Sessions {
       }
       this.#lastGroup = task.group;
       const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
-      this.#hold(session, { id, hash, max, alone, pauses, expectedMs, shown });
+      const plain = !pauses && !repeats;
+      this.#hold(session, { id, hash, max, alone, pauses, plain, expectedMs, shown });
       session.kept = keep ? keptFurther(session, hash) : null;
       const run = toRun(assigned);
       const batch = batches.get(session.thread);
@@ -237,6 +238,7 @@ export class Sessions {
   cancel(id: string): void {
     const session = this.#byTask.get(id);
     if (session === undefined) return;
+    for (const held of session.queue.all) if (held.id === id) held.plain = false;
     this.#executors.tell(session.thread, { type: "cancel", session: session.number, id });
   }
 

@@ -85,7 +85,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
     maxThreads: () => 1,
     events: {
       changed: () => news.emit("news"),
-      result: (result, owner, { hash, max }) => outbox.add(result, owner, { hash, max }),
+      result: (result, owner, task) => outbox.add(result, owner, task),
       started: (task) => starts.add(task),
       silent: () => {},
       remote: () => {},

@@ -90,6 +90,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       front: true,
       alone: true,
       pauses: false,
+      repeats: false,
       input: "SELECT 7",
       group: "mine",
       timeoutMs: 1500,

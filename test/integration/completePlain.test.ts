@@ -49,6 +49,7 @@ function resultOf(id: number, more: Partial<OwnedResult>): OwnedResult {
     output: null,
     error: null,
     committed: false,
+    plain: true,
     ...more,
   };
 }

@@ -129,7 +129,7 @@ test("whatever the server says, each result is either written once or kept", asy
     "cut off",
   );
   await fc.assert(
-    fc.asyncProperty(fc.array(answer, { maxLength: 12 }), async (answers) => {
+    fc.asyncProperty(fc.array(answer, { maxLength: 12 }), fc.boolean(), async (answers, plain) => {
       const outbox = new Outbox();
       const ids = answers.map((_, index) => String(index + 1));
       for (const id of ids) {
@@ -138,11 +138,16 @@ test("whatever the server says, each result is either written once or kept", asy
           id,
           start: "",
           stop: "",
-          output: null,
+          output: "",
           error: null,
           committed: false,
         };
-        outbox.add({ outcome: "ended", ...result }, "owner");
+        outbox.add({ outcome: "ended", ...result }, "owner", {
+          hash: 1,
+          max: 0,
+          pauses: false,
+          plain,
+        });
       }
       const written: string[] = [];
       const client = server(new Map(ids.map((id, index) => [id, answers[index]!])), written);

@@ -4,3 +4,6 @@
  * well read all rows in their order and compare each.
  */
 export const byId = (id: string): string => `t.id = ANY (ARRAY[${id}])`;
+
+/** SQL of `ready` where rows are looked up by their id: with the bare column its index could be read from end to end. */
+export const isReady = "coalesce(ready, false)";

@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
-import { byId } from "./byId.js";
+import { byId, isReady } from "./byId.js";
 import {
   alone,
   assigned,
@@ -266,7 +266,7 @@ WITH candidate AS MATERIALIZED (
   FROM candidate WHERE own IS NOT NULL AND near AND barred = 0 AND max >= running - 1 AND NOT gone AND NOT paused
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ready AND state::text = 'PLAN' AND plan <= now()
+  WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
@@ -285,7 +285,7 @@ SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.id, o.hash, o.max, o.alone, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.front, c.data, o.paused
+  c.quote, c.escape, c."null", c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.front, c.data, o.paused
 FROM (
   SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL

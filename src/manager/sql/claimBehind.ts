@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
-import { byId } from "./byId.js";
+import { byId, isReady } from "./byId.js";
 import { groupColumns, placeColumns, type ClaimRequest, type DueTask } from "./claim.js";
 import {
   alone,
@@ -48,6 +48,7 @@ interface BehindRow extends Pick<
   | "null"
   | "atomic"
   | "take"
+  | "repeats"
   | "data"
 > {
   /** Which of its group's due tasks it is, from 1. */
@@ -114,6 +115,7 @@ function toTask(row: BehindRow): ClaimedTask {
     front: false,
     alone: false,
     pauses: mayChangeMax(input),
+    repeats: row.repeats,
     input,
     group,
     timeoutMs: 0,
@@ -139,7 +141,6 @@ function firstDue({ qualified }: TaskTable, from: string): string {
         ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
 
-/** The rows themselves are asked once more, but not so that the index of what is ready could serve to find all. */
 function claimBehindStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
@@ -165,9 +166,9 @@ FROM (
   ) AS c
   WHERE nth <= most AND odds = 0
 ) AS g
-WHERE ${byId("g.id")} AND coalesce(t.ready, false) AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${alone})
+WHERE ${byId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${alone})
   AND ${lockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${beside} AS max, t.owner, t.input, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
-  t.escape::text, t."null", t.atomic, ${takenAt("t")} AS take, g.next_id, g.next_max, g.next_odd,
+  t.escape::text, t."null", t.atomic, ${takenAt("t")} AS take, t.repeat > interval '0' AS repeats, g.next_id, g.next_max, g.next_odd,
   ${traced ? traceContext : "NULL::text"} AS data`;
 }

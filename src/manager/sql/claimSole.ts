@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { isReady } from "./byId.js";
 import type { ClaimingSession } from "./claim.js";
 import {
   assigned,
@@ -52,7 +53,7 @@ WITH due AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(
       SELECT id FROM due AS d WHERE NOT d.gone AND NOT ${groupPaused(table, "d")} AND (SELECT count(*) FROM due) = 1
-    )) AND ready AND state::text = 'PLAN' AND plan <= now()
+    )) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}

@@ -15,6 +15,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly alone: boolean;
   /** Whether its group may pause after it. */
   readonly pauses: boolean;
+  /** Whether it is planned again when it has ended. */
+  readonly repeats: boolean;
   /** Whether the session stays with the group for further tasks. */
   readonly keep: boolean;
   /** The column of that name where it may hold a trace context; null unless that is asked for. */
@@ -39,6 +41,7 @@ export interface ClaimedRow {
   readonly null: string;
   readonly alone: boolean;
   readonly pauses: boolean;
+  readonly repeats: boolean;
   readonly keep: boolean;
   readonly save: boolean;
   readonly atomic: boolean;
@@ -59,6 +62,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     front,
     alone,
     pauses: row.pauses || mayChangeMax(input),
+    repeats: row.repeats,
     input,
     group,
     timeoutMs: row.timeout_ms,
@@ -102,7 +106,7 @@ export function claimedColumns(g: string, traced: boolean): string {
     CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${takenAt("t")} AS take, t.max < 0 AS pauses, ${g}.front,
+    t.atomic, ${takenAt("t")} AS take, t.max < 0 AS pauses, t.repeat > interval '0' AS repeats, ${g}.front,
     ${traced ? traceContext : "NULL::text"} AS data`;
 }
 

@@ -12,6 +12,8 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
   readonly owner: string;
   /** Hash of its group, where its end may pause that. */
   readonly pauses?: number | undefined;
+  /** Whether it changes nothing but its own row, as far as one can tell. */
+  readonly plain?: boolean;
 };
 
 /**

@@ -6,9 +6,9 @@ import type { OwnedResult } from "./complete.js";
 /** How long to wait for a row that somebody has locked, in ms: all others wait meanwhile. */
 export const lockWaitMs = 10;
 
-/** Whether it looks as if nothing but its own row had to be written. */
-export const isPlain = ({ pauses, output, error }: OwnedResult): boolean =>
-  pauses === undefined && (output !== null || error !== null);
+/** Whether nothing but its own row is to be written, as far as one can tell: without a word it may be deleted. */
+export const isPlain = ({ plain, output, error }: OwnedResult): boolean =>
+  plain === true && (output !== null || error !== null);
 
 /**
  * Writes plain results into the rows that still say that they run and ask for nothing more, no

@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/database.js";
 import type { Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
+import { isReady } from "./byId.js";
 import { beside } from "./head.js";
 import { repeatInsert } from "./repeat.js";
 import { tooLate } from "./tooLate.js";
@@ -28,7 +29,7 @@ WITH late AS MATERIALIZED (
   ) AS d WHERE d.gone LIMIT $2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM late)) AND ready AND state::text = 'PLAN' AND ${tooLate}
+  WHERE id = ANY (ARRAY(SELECT id FROM late)) AND ${isReady} AND state::text = 'PLAN' AND ${tooLate}
   FOR NO KEY UPDATE SKIP LOCKED
 ), gone AS (
   UPDATE ${table.qualified}

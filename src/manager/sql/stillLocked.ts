@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { isReady } from "./byId.js";
 import type { DueTask } from "./claim.js";
 import { beside } from "./head.js";
 
@@ -18,7 +19,7 @@ WITH free AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT id, hash, ${beside} AS max, id <> ALL (ARRAY(SELECT id FROM free)) AS locked FROM ${table.qualified}
-WHERE id = ANY ($1::bigint[]) AND ready`,
+WHERE id = ANY ($1::bigint[]) AND ${isReady}`,
     values: [ids],
   });
   return {
