@@ -10,8 +10,8 @@ import {
   type ClaimedRow,
   type ClaimedTask,
 } from "./claimedTask.js";
-import { lockWait } from "./completePlain.js";
 import { beside, groupPaused } from "./head.js";
+import { lockWait } from "./lockWait.js";
 import { heldBack } from "./pause.js";
 import { takenAt } from "./takenAt.js";
 import { tooLate } from "./tooLate.js";
@@ -23,7 +23,7 @@ export const isBehind = ({ groups, places, kept, except }: ClaimRequest): boolea
   except.length === 0 &&
   groups.every((group) => group.places !== null);
 
-/** What `claim` says as well, as far as it can come about; null in `odd` for what only that could tell. */
+/** What `claim` says as well, as far as it can come about. */
 export interface ClaimBehind {
   readonly claimed: readonly ClaimedTask[];
   readonly heads: readonly DueTask[];
@@ -60,8 +60,8 @@ interface BehindRow extends Pick<
 }
 
 /**
- * Gives the first due tasks of groups to sessions that have tasks of theirs, as `claim` does, with half
- * the work: as far as they are not late, need not be alone, and are of no paused group.
+ * Gives the first due tasks of groups to sessions that have tasks of theirs, as `claim` does, with three
+ * quarters of the work: as far as they are not late, need not be alone, and are of no paused group.
  *
  * @throws lock_not_available when somebody has locked one of the rows for longer than `lockWaitMs`: then
  *   none is claimed.

@@ -2,9 +2,7 @@ import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
 import { byId } from "./byId.js";
 import type { OwnedResult } from "./complete.js";
-
-/** How long to wait for a row that somebody has locked, in ms: all others wait meanwhile. */
-export const lockWaitMs = 10;
+import { lockWait } from "./lockWait.js";
 
 /** Whether nothing but its own row is to be written, as far as one can tell: without a word it may be deleted. */
 export const isPlain = ({ plain, output, error }: OwnedResult): boolean =>
@@ -12,7 +10,7 @@ export const isPlain = ({ plain, output, error }: OwnedResult): boolean =>
 
 /**
  * Writes plain results into the rows that still say that they run and ask for nothing more, no
- * repetition and no pause: half the work of `complete`, which does all the rest.
+ * repetition and no pause: two thirds of the work of `complete`, which does all the rest.
  *
  * @returns the ids of those that it has not written.
  * @throws lock_not_available when somebody has locked one of the rows for longer than `lockWaitMs`: then
@@ -52,6 +50,3 @@ WITH written AS (
 SELECT r.id FROM unnest($1::bigint[]) AS r(id)
 WHERE (SELECT count(*) FROM written) <> cardinality($1::bigint[]) AND (r.id IN (SELECT id FROM written)) IS NOT TRUE`;
 }
-
-/** SQL of a condition that is true, and limits how long its statement waits for rows. */
-export const lockWait = `(SELECT set_config('lock_timeout', '${lockWaitMs}ms', true)) IS NOT NULL`;
