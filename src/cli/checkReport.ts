@@ -2,7 +2,7 @@ import { fileParameters } from "../shared/config/parameters.js";
 import { maskParameters, maskTarget } from "../shared/config/mask.js";
 import type { ExplainedConfiguration } from "../shared/config/load.js";
 import type { FileParameters } from "../shared/config/types.js";
-import { describeTarget } from "../shared/database.js";
+import { describeTarget } from "../shared/describeTarget.js";
 import { toReport, type ErrorReport, type PgTaskError } from "../shared/errors.js";
 import type { ControlFindings, EntryFindings, Finding } from "./checkServer.js";
 

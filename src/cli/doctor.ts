@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { Configuration, Entry } from "../shared/config/types.js";
-import { describeTarget, disconnect } from "../shared/database.js";
+import { disconnect } from "../shared/database.js";
+import { describeTarget } from "../shared/describeTarget.js";
 import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { exitCode } from "./exitCode.js";
 import { fail, ok, type Check } from "./doctor/check.js";

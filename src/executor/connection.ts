@@ -1,17 +1,13 @@
-import {
-  connect,
-  describeTarget,
-  sqlState,
-  type Client,
-  type StartupSettings,
-} from "../shared/database.js";
+import { describeTarget } from "../shared/describeTarget.js";
 import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
+import type { StartupSettings } from "../shared/startup.js";
+import { connect } from "./connect.js";
 import { mostOutput } from "./output.js";
 import { SessionMessages, standingSql, toFunctions, toStanding } from "./sessionMessages.js";
 import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
-import { Wire, type Answer, type Link } from "./wire.js";
+import type { Answer, Wire } from "./wire.js";
 
 /** A connection that can run tasks. */
 export interface OpenConnection {
@@ -49,20 +45,6 @@ export function messageLimit(outputLimit: number): number {
   return Math.max(Math.min(outputLimit, mostOutput), leastMessageLimit) + rowOverhead;
 }
 
-/** The Client is of no use any more, and is not kept by its connection. */
-function takeOver(client: Client): Link {
-  const { connection } = client;
-  const { stream } = connection;
-  connection.removeAllListeners();
-  // Whoever reads the stream hears of its errors.
-  connection.on("error", () => {});
-  // pg would read values of any size into memory and, at Node's limit of a string, throw.
-  stream.removeAllListeners("data");
-  // Some poolers send no key data.
-  const pid = "processID" in client && typeof client.processID === "number" ? client.processID : 0;
-  return { pid, stream };
-}
-
 /** Of what pg_stat_activity is made of: a new process would take longer to plan the view than for all the rest. */
 const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")} ` +
@@ -83,8 +65,7 @@ export class Connector {
    * CONNECTION_REJECTED when the server does not let a session set itself up, CONNECTION_LOST
    */
   async open(group: string): Promise<OpenConnection> {
-    const client = await this.#connect(group);
-    const wire = new Wire(takeOver(client), () => messageLimit(this.#parameters.outputLimit));
+    const wire = await this.#connect(group);
     try {
       return await this.#introduce(wire);
     } catch (error) {
@@ -93,16 +74,19 @@ export class Connector {
     }
   }
 
-  async #connect(group: string): ReturnType<typeof connect> {
+  async #connect(group: string): Promise<Wire> {
     const { target, schema, table } = this.#parameters;
-    const options = { applicationName: applicationName(this.#parameters) };
+    const options = {
+      applicationName: applicationName(this.#parameters),
+      messageLimit: () => messageLimit(this.#parameters.outputLimit),
+    };
     const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
     // Other attempts may go on beside this one and change it.
     const tried = this.#settings;
     try {
       return await connect(target, { ...options, settings: { ...own, ...tried } });
     } catch (error) {
-      const refused = error instanceof PgTaskError ? sqlState(error.cause) : null;
+      const refused = error instanceof PgTaskError ? error.sqlState : undefined;
       if (tried === settings || !settingRefused.has(refused ?? "")) throw error;
       this.#settings = settings;
       return await connect(target, { ...options, settings: { ...own, ...settings } });

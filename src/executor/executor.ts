@@ -1,4 +1,3 @@
-import type { Log } from "../shared/log.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import type {
   ExecutorParameters,
@@ -9,7 +8,7 @@ import type {
 } from "../shared/messages.js";
 import { Connector } from "./connection.js";
 import { Handover } from "./handover.js";
-import { seekRemote } from "./remote/whereabouts.js";
+import type { Log } from "./log.js";
 import type { OutgoingResult } from "./run.js";
 import { Session, type SessionEvents } from "./session.js";
 
@@ -102,7 +101,8 @@ export class Executor {
   /** Asks a remote run's own server whether its process is gone; answers `sought`. */
   async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
     const { target: own, superuser } = this.#parameters;
-    const warn = (message: string): void => this.#log.warn(message);
+    const warn = (message: string): void => this.#log.warn({}, message);
+    const { seekRemote } = await import("./remote/whereabouts.js");
     const gone = await seekRemote(remote, place, { own, superuser, env: process.env, warn });
     this.#tell({ type: "sought", number, gone });
   }

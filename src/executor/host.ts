@@ -1,7 +1,6 @@
 import { threadId } from "node:worker_threads";
 import { PgTaskError } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/handshake/receiver.js";
-import { createLog, type Log } from "../shared/log.js";
 import type {
   Dispatch,
   ExecutorParameters,
@@ -10,6 +9,7 @@ import type {
   ToExecutor,
 } from "../shared/messages.js";
 import { Executor } from "./executor.js";
+import { Log } from "./log.js";
 
 /** Runs one executor for the manager at the other end of the port; resolves when it was stopped. */
 export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
@@ -17,24 +17,15 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
   const send = (message: FromExecutor): void => port.postMessage(message, largeOf(message));
   return new Promise((resolve) => {
     let executor: Executor | null = null;
-    let log: Log | null = null;
 
     // Null is what was taken back: the manager has given this thread up and ends it.
     const start = (parameters: ExecutorParameters | null): Executor | null => {
       if (parameters === null) return null;
-      const { database } = parameters.target;
-      log = createLog({
-        level: parameters.logLevel,
-        name: `pg_task ${database} ${parameters.schema}.${parameters.table}`,
-        write: (line) => send({ type: "log", line }),
-      });
-      return new Executor(parameters, { send, log });
+      return new Executor(parameters, { send, log: new Log(send) });
     };
 
     const reconfigure = (parameters: ExecutorParameters | null): void => {
-      if (parameters === null) return;
-      if (log !== null) log.level = parameters.logLevel;
-      executor?.reconfigure(parameters);
+      if (parameters !== null) executor?.reconfigure(parameters);
     };
 
     const end = async (): Promise<void> => {

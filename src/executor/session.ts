@@ -1,8 +1,8 @@
-import type { Log } from "../shared/log.js";
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
 import type { BackendIdentity, ExecutorParameters, Run } from "../shared/messages.js";
 import type { OpenConnection } from "./connection.js";
 import { Lane } from "./lane.js";
+import type { Log } from "./log.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
 import { Execution, type OutgoingResult } from "./run.js";
 import { SettingsText } from "./sessionSql.js";

@@ -1,5 +1,5 @@
-import { escapeLiteral } from "pg";
 import type { ExecutorParameters, Run } from "../shared/messages.js";
+import { literal } from "../shared/sqlText.js";
 import { applicationName, statementTimeoutMs } from "./sessionSql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "./wireMessages.js";
 
@@ -23,7 +23,7 @@ export function standingSql({
   const functions = [
     `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
     `${reset}(pg_catalog.int8, pg_catalog.text, pg_catalog.text)`,
-  ].map((name) => `${escapeLiteral(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
+  ].map((name) => `${literal(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
   return `SELECT ${[...settings, ...functions].join(", ")}`;
 }
 
@@ -174,7 +174,7 @@ export class SessionMessages {
 function setting([name, value]: readonly [string, string]): Buffer {
   // The last part of a name may be a reserved word.
   const quoted = name.replace(/[^.]+$/, '"$&"');
-  return encodeCommand(`SET ${quoted} = ${escapeLiteral(value)}`);
+  return encodeCommand(`SET ${quoted} = ${literal(value)}`);
 }
 
 const isAscii = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);

@@ -1,5 +1,5 @@
-import { escapeLiteral } from "pg";
 import type { Run } from "../shared/messages.js";
+import { literal } from "../shared/sqlText.js";
 
 /** The largest value of the server's statement_timeout, in ms. */
 const maxStatementTimeoutMs = 2 ** 31 - 1;
@@ -73,7 +73,7 @@ export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
  */
 export function finishSql(run: Pick<Run, "id" | "take" | "ledger">, place: FinishPlace): string {
   const { finish, owner } = place;
-  const call = `${finish}(${run.id}::pg_catalog.int8, ${run.take}::pg_catalog.int8, ${escapeLiteral(owner)}::pg_catalog.text, ${run.ledger}::pg_catalog.int4)`;
+  const call = `${finish}(${run.id}::pg_catalog.int8, ${run.take}::pg_catalog.int8, ${literal(owner)}::pg_catalog.text, ${run.ledger}::pg_catalog.int4)`;
   return (
     "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
     "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; " +
@@ -107,5 +107,5 @@ export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
 /** A condition that is true, and sets something. */
 function setConfig(name: string, value: string): string {
   // A backslash makes it E'…', which means the same whatever standard_conforming_strings is.
-  return `pg_catalog.set_config('${name}', ${escapeLiteral(value)}, false) IS NOT NULL`;
+  return `pg_catalog.set_config('${name}', ${literal(value)}, false) IS NOT NULL`;
 }

@@ -1,7 +1,8 @@
 import type { Entry } from "../shared/config/types.js";
-import { connect, type Client, type StartupSettings } from "../shared/database.js";
+import { connect, type Client } from "../shared/database.js";
 import { lockClasses } from "../shared/locks.js";
 import { identifier } from "../shared/sqlText.js";
+import type { StartupSettings } from "../shared/startup.js";
 import type { TaskTable } from "./table.js";
 
 /**

@@ -49,8 +49,8 @@ export interface ExecutorsOptions {
   readonly closeMs: () => number;
   readonly events: ExecutorEvents;
   readonly log: Log;
-  /** Gets the threads' own log lines. */
-  readonly writeLine: (line: string) => void;
+  /** The threads' own. */
+  readonly threadLog: Log;
 }
 
 /**
@@ -189,7 +189,8 @@ export class Executors {
 
   #receive(thread: ExecutorThread, message: FromExecutor): void {
     if (message.type === "hello") thread.threadId = message.threadId;
-    else if (message.type === "log") this.#options.writeLine(message.line);
+    else if (message.type === "log")
+      this.#options.threadLog[message.level](message.fields, message.message);
     else if (message.type === "sought") this.#found(message.number, message.gone);
     else this.#options.events.message(thread, message);
   }

@@ -3,7 +3,7 @@ import { PgTaskError, toReport } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/handshake/receiver.js";
 import { beat } from "../shared/heart.js";
 import { Lifecycle } from "../shared/lifecycle.js";
-import { createLog } from "../shared/log.js";
+import { createLog, type Log } from "../shared/log.js";
 import type {
   FromManager,
   ManagerParameters,
@@ -27,13 +27,14 @@ export function hostManager(port: MessagePort, data: ManagerThreadData): void {
 
   const start = (parameters: ManagerParameters): void => {
     const { schema, table, target } = parameters.entry;
-    const writeLine = (line: string): void => send({ type: "log", line });
-    const log = createLog({
-      level: parameters.entry.parameters["pg_conf.log"],
-      name: `pg_work ${target.database} ${schema}.${table}`,
-      write: writeLine,
-    });
-    const manager = new Manager(parameters, { send, writeLine, log });
+    const logOf = (who: string): Log =>
+      createLog({
+        level: parameters.entry.parameters["pg_conf.log"],
+        name: `${who} ${target.database} ${schema}.${table}`,
+        write: (line) => send({ type: "log", line }),
+      });
+    const log = logOf("pg_work");
+    const manager = new Manager(parameters, { send, log, threadLog: logOf("pg_task") });
     const lifecycle = new Lifecycle(manager, { name: "manager", log });
     hosted = { manager, lifecycle };
     lifecycle.start().catch(() => {});

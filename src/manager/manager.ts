@@ -53,6 +53,7 @@ export class Manager implements LifecycleHooks {
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
+  readonly #threadLog: Log;
   readonly #parts: Parts;
   readonly #changes = new Changes();
   readonly #lastWrites = new LastWrites();
@@ -77,8 +78,9 @@ export class Manager implements LifecycleHooks {
     { entry, takesOver }: ManagerParameters,
     options: {
       readonly send: (message: FromManager) => void;
-      readonly writeLine: (line: string) => void;
       readonly log: Log;
+      /** The executor threads'. */
+      readonly threadLog: Log;
     },
   ) {
     this.#entry = entry;
@@ -87,6 +89,7 @@ export class Manager implements LifecycleHooks {
     this.#send = options.send;
     const log = options.log;
     this.#log = log;
+    this.#threadLog = options.threadLog;
     this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
     this.#parts = makeParts({
       table: this.#table,
@@ -95,8 +98,8 @@ export class Manager implements LifecycleHooks {
       superuser: () => this.#superuser,
       send: options.send,
       changed: (urgent) => this.#changed(urgent),
-      writeLine: options.writeLine,
       log,
+      threadLog: options.threadLog,
     });
     this.#renewal = new Renewal({
       table: this.#table,
@@ -118,7 +121,9 @@ export class Manager implements LifecycleHooks {
   /** Takes other parameters up, and what the server's settings are by now. */
   reconfigure({ entry }: Pick<ManagerParameters, "entry">): void {
     this.#entry = entry;
-    this.#log.level = entry.parameters["pg_conf.log"];
+    const level = entry.parameters["pg_conf.log"];
+    this.#log.level = level;
+    this.#threadLog.level = level;
     this.#backoff.limit(longestPauseMs(entry));
     this.#backoff.reset();
     this.#retry.abort();

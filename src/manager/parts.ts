@@ -62,9 +62,9 @@ export interface PartsOptions {
   readonly send: (message: FromManager) => void;
   /** Something became of a session, or of what it runs; urgent where a turn should not wait. */
   readonly changed: (urgent: boolean) => void;
-  /** Gets the log lines of executor threads. */
-  readonly writeLine: (line: string) => void;
   readonly log: Log;
+  /** The executor threads'. */
+  readonly threadLog: Log;
 }
 
 export function makeParts(options: PartsOptions): Parts {
@@ -87,7 +87,7 @@ export function makeParts(options: PartsOptions): Parts {
       ended: (thread, reason) => sessions.threadEnded(thread, reason),
     },
     log,
-    writeLine: options.writeLine,
+    threadLog: options.threadLog,
   });
   const events: SessionEvents = {
     changed: options.changed,
@@ -197,7 +197,6 @@ function executorParameters(options: PartsOptions): ExecutorParameters {
     reset: table.qualifiedReset,
     ledgers: [table.qualifiedLedger1, table.qualifiedLedger2],
     outputLimit: settings?.outputLimit ?? entry.parameters["pg_task.output"],
-    logLevel: options.log.level,
     superuser: options.superuser(),
     resetMs: settings?.resetMs ?? 0,
   };

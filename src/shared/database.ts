@@ -1,23 +1,16 @@
-import { randomBytes } from "node:crypto";
 import { Client, DatabaseError } from "pg";
 import type { ConnectionTarget } from "./config/types.js";
+import { notReached, rejected, withoutPassword } from "./connectionFailure.js";
 import { PgTaskError } from "./errors.js";
+import {
+  expectServer,
+  startupWith,
+  whoAnswersSql,
+  type Startup,
+  type StartupSettings,
+} from "./startup.js";
 
 export type { Client };
-
-/** Settings given in the startup packet: RESET ALL and a role's or database's settings leave them be. */
-export type StartupSettings = Readonly<Record<string, string | number>>;
-
-/** Names a target in logs and errors: never with its password. */
-export function describeTarget(target: ConnectionTarget): string {
-  const user = encodeURIComponent(target.user);
-  const database = encodeURIComponent(target.database);
-  if (target.host.startsWith("/")) {
-    return `postgresql://${user}@/${database}?host=${target.host}&port=${target.port}`;
-  }
-  const host = target.host.includes(":") ? `[${target.host}]` : target.host;
-  return `postgresql://${user}@${host}:${target.port}/${database}`;
-}
 
 /**
  * Opens a connection of pg-task's own.
@@ -59,7 +52,7 @@ async function open(
   options: Parameters<typeof connect>[1],
   encrypted: boolean,
 ): Promise<Client> {
-  const mark = randomBytes(8).toString("hex");
+  const startup = startupWith(options.settings ?? {});
   const client = new Client({
     host: target.host,
     port: target.port,
@@ -68,7 +61,7 @@ async function open(
     ...(target.password === undefined ? {} : { password: target.password }),
     ssl: encrypted ? await tlsOptions(target) : false,
     application_name: options.applicationName,
-    options: startupOptions({ ...options.settings, [markSetting]: mark }),
+    options: startup.options,
     connectionTimeoutMillis: target.connectTimeoutMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
@@ -81,47 +74,28 @@ async function open(
   try {
     options.signal?.throwIfAborted();
     await client.connect();
-    await expectServer(client, target, mark);
+    await expectItself(client, target, startup);
   } catch (error) {
     void client.end().catch(() => {});
-    throw error instanceof PgTaskError ? error : refusal(target, error);
+    throw error instanceof PgTaskError ? error : failure(target, error);
   } finally {
     options.signal?.removeEventListener("abort", giveUp);
   }
   return client;
 }
 
-/** A setting of our own, by which a connection is known to be the one that was asked for. */
-const markSetting = "pgtask.connection";
-
-/**
- * A pooler's server process outlives us, and is somebody else's before and after: no lock of ours
- * and no death could be seen by it. Some announce another process than the one that answers (all
- * modes of PgBouncer), others hand on one that was started by another connection's settings.
- */
-async function expectServer(client: Client, target: ConnectionTarget, mark: string): Promise<void> {
+async function expectItself(
+  client: Client,
+  target: ConnectionTarget,
+  startup: Startup,
+): Promise<void> {
   const { rows } = await client.query<{ pid: number; mark: string | null }>({
-    text: `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`,
+    text: whoAnswersSql,
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
-  const [row] = rows;
-  // Some poolers announce none.
   const announced =
     "processID" in client && typeof client.processID === "number" ? client.processID : null;
-  if (row?.pid !== announced) {
-    throw pooled(target, `announced process ${announced ?? "none"}, was answered by ${row?.pid}`);
-  }
-  if (row?.mark !== mark) throw pooled(target, "did not get the settings it asked for");
-}
-
-function pooled(target: ConnectionTarget, what: string, cause?: unknown): PgTaskError {
-  return new PgTaskError(
-    "CONNECTION_POOLED",
-    `expected the server itself at ${describeTarget(target)}, but a pooler such as PgBouncer is there ` +
-      `(the connection ${what}): give the server's own address to pg-task; who inserts tasks may go ` +
-      "on using the pooler",
-    { cause },
-  );
+  expectServer(target, announced, { pid: rows[0]?.pid, mark: rows[0]?.mark }, startup);
 }
 
 /** Has all that `send` sends before it returns leave in one write. */
@@ -158,13 +132,6 @@ async function tlsOptions(target: ConnectionTarget): Promise<Record<string, unkn
   };
 }
 
-/** The startup packet's `options`: blanks and backslashes in a value are escaped with a backslash. */
-function startupOptions(settings: StartupSettings): string {
-  return Object.entries(settings)
-    .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\\s]/g, "\\$&")}`)
-    .join(" ");
-}
-
 function serverHasNoTls(error: unknown): boolean {
   return (
     error instanceof PgTaskError &&
@@ -173,40 +140,14 @@ function serverHasNoTls(error: unknown): boolean {
   );
 }
 
-function refusal(target: ConnectionTarget, error: unknown): PgTaskError {
-  const where = describeTarget(target);
+function failure(target: ConnectionTarget, error: unknown): PgTaskError {
   if (error instanceof DatabaseError) {
-    // PostgreSQL itself has no such words: it names a parameter that it does not know.
-    if (/unsupported (?:options )?startup parameter/i.test(error.message)) {
-      return pooled(target, `was refused with "${error.message}"`, error);
-    }
-    return new PgTaskError(
-      "CONNECTION_REJECTED",
-      `the server refused the connection ${where}: ${error.message} (SQLSTATE ${error.code})`,
-      { cause: error, ...(error.code === undefined ? {} : { sqlState: error.code }) },
-    );
+    return rejected(target, { message: error.message, code: error.code }, error);
   }
   if (error instanceof Error && error.message.includes("client password must be")) {
-    return new PgTaskError(
-      "CONNECTION_REJECTED",
-      `the server asks for a password, and none was given for ${where}: give one in the url, in PGPASSWORD or in a password file`,
-      { cause: error },
-    );
+    return withoutPassword(target, error);
   }
-  const at = target.host.startsWith("/")
-    ? `${target.host}/.s.PGSQL.${target.port}`
-    : `${target.host}, port ${target.port}`;
-  return new PgTaskError(
-    "CONNECTION_FAILED",
-    `no connection to the server at ${at} (${where}): ${reason(error)}`,
-    { cause: error },
-  );
-}
-
-/** Node reports a host with several addresses as an AggregateError with an empty message. */
-function reason(error: unknown): string {
-  if (error instanceof AggregateError) return error.errors.map(reason).join("; ");
-  return error instanceof Error ? error.message : String(error);
+  return notReached(target, error);
 }
 
 /** SQLSTATE of an error the server sent, null for any other. */

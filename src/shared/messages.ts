@@ -97,7 +97,6 @@ export interface ExecutorParameters {
   readonly ledgers: readonly [string, string];
   /** Most output kept of one task, in bytes of UTF-8. */
   readonly outputLimit: number;
-  readonly logLevel: string;
   /** Whether the target's user is superuser: others need a password of their own for remote tasks. */
   readonly superuser: boolean;
   /** How long a server is asked whether a remote task that was lost still runs there, in ms. */
@@ -245,4 +244,12 @@ export type FromExecutor =
   /** The connection is gone; what it ran, if anything, has to be rescued. */
   | { readonly type: "lost"; readonly session: number; readonly reason: ErrorReport }
   | { readonly type: "closed"; readonly session: number }
-  | { readonly type: "log"; readonly line: string };
+  | LogEntry;
+
+/** Something for the log, with what it is about. */
+export interface LogEntry {
+  readonly type: "log";
+  readonly level: "debug" | "warn";
+  readonly fields: Readonly<Record<string, string | number>>;
+  readonly message: string;
+}

@@ -1,5 +1,6 @@
 import type { ConnectionTarget, Entry } from "../shared/config/types.js";
-import { connect, describeTarget, sqlState, type Client } from "../shared/database.js";
+import { connect, sqlState, type Client } from "../shared/database.js";
+import { describeTarget } from "../shared/describeTarget.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { identifier, literal } from "../shared/sqlText.js";

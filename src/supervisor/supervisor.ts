@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { EventEmitter } from "eventemitter3";
 import { compareConfigurations, type ConfigurationChanges } from "../shared/config/changes.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
-import { describeTarget } from "../shared/database.js";
+import { describeTarget } from "../shared/describeTarget.js";
 import { toReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";

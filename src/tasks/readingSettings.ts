@@ -1,4 +1,4 @@
-import type { StartupSettings } from "../shared/database.js";
+import type { StartupSettings } from "../shared/startup.js";
 
 /**
  * For connections that ask about a table: few rows of many are wanted, which are found by index. The

@@ -1,12 +1,7 @@
 import type { ConnectionTarget } from "../shared/config/types.js";
-import {
-  connect,
-  disconnect,
-  sqlState,
-  type Client,
-  type StartupSettings,
-} from "../shared/database.js";
+import { connect, disconnect, sqlState, type Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
+import type { StartupSettings } from "../shared/startup.js";
 import { readingSettings } from "../tasks/readingSettings.js";
 import { WebProblem } from "./problem.js";
 

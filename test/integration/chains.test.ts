@@ -66,7 +66,6 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
       reset: table.qualifiedReset,
       ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: settings.outputLimit,
-      logLevel: "warn",
       superuser: true,
       resetMs: 3_600_000,
     }),
@@ -76,7 +75,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
       ended: (thread, reason) => sessions.threadEnded(thread, reason),
     },
     log,
-    writeLine: () => {},
+    threadLog: log,
   });
   const sessions = new Sessions({
     executors,

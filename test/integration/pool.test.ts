@@ -15,6 +15,7 @@ const { Executors } = await import("../../src/manager/executors.js");
 
 const database = await createDatabase();
 const client = await database.connect();
+const silent = createLog({ level: "silent", name: "test", write: () => {} });
 
 type Heard<Type extends SessionMessage["type"]> = Extract<SessionMessage, { type: Type }>;
 
@@ -40,7 +41,6 @@ function startPool(test: TestContext) {
       reset: "public.task_reset",
       ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: 1 << 20,
-      logLevel: "warn",
       superuser: true,
       resetMs: 3_600_000,
     }),
@@ -55,8 +55,8 @@ function startPool(test: TestContext) {
         news.emit("news");
       },
     },
-    log: createLog({ level: "silent", name: "test", write: () => {} }),
-    writeLine: () => {},
+    log: silent,
+    threadLog: silent,
   });
   test.after(() => executors.end());
   /** Its first message of that type that nobody has asked for yet. */

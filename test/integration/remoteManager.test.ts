@@ -26,7 +26,7 @@ async function startManager(user: string): Promise<Manager> {
   const log = createLog({ level: "trace", name: "test", write: writeLine });
   const manager = new Manager(
     { entry: { ...entry, parameters }, takesOver: false },
-    { send: () => {}, writeLine, log },
+    { send: () => {}, log, threadLog: log },
   );
   await manager.start();
   manager.grant(8, 1);

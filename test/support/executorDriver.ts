@@ -1,8 +1,8 @@
 import { after } from "node:test";
 import { Executor } from "../../src/executor/executor.js";
+import { Log } from "../../src/executor/log.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import type { Client } from "../../src/shared/database.js";
-import { createLog } from "../../src/shared/log.js";
 import type {
   BackendIdentity,
   ExecutorParameters,
@@ -56,17 +56,14 @@ export class ExecutorDriver {
         reset: "public.task_reset",
         ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
         outputLimit: 64 << 20,
-        logLevel: "warn",
         superuser: true,
         resetMs: 3_600_000,
         ...parameters,
       },
       {
         send: (message) => this.#receive(message),
-        log: createLog({
-          level: "warn",
-          name: "test",
-          write: (line) => this.lines.push(line),
+        log: new Log((entry) => {
+          if (entry.type === "log" && entry.level === "warn") this.lines.push(entry.message);
         }),
       },
     );

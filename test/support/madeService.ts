@@ -66,7 +66,7 @@ export async function startService(
     closeMs: () => 1000,
     events: { message: nothing, ended: nothing },
     log,
-    writeLine: nothing,
+    threadLog: log,
   });
   const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
   const others = {

@@ -2,6 +2,9 @@ import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { after } from "node:test";
 
+/** The client asks whether the server has TLS. */
+const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
+
 interface Link {
   /** Application name that the client gave when it came. */
   name: string;
@@ -62,12 +65,16 @@ export class TcpProxy {
   #connect(client: Socket, server: Socket): void {
     const link: Link = { name: "", frozen: false, client, server };
     this.#links.add(link);
-    client.once("data", (first) => {
-      const [, name = ""] = /application_name\0([^\0]*)\0/.exec(first.toString("latin1")) ?? [];
+    const introduce = (data: Buffer): void => {
+      // Whoever asks for TLS first says nothing else with it.
+      if (data.equals(sslRequest)) return;
+      client.off("data", introduce);
+      const [, name = ""] = /application_name\0([^\0]*)\0/.exec(data.toString("latin1")) ?? [];
       link.name = name;
       this.#came.push(name);
       for (const each of this.#waiting.splice(0)) each();
-    });
+    };
+    client.on("data", introduce);
     for (const [from, to] of [
       [client, server],
       [server, client],

@@ -46,7 +46,7 @@ function writingTurn(outbox: Outbox): Turn {
     closeMs: () => 0,
     events: { message: () => {}, ended: () => {} },
     log,
-    writeLine: () => {},
+    threadLog: log,
   });
   const groups = new Groups();
   const runTimes = new RunTimes();

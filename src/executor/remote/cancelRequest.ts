@@ -1,6 +1,6 @@
 import { once } from "node:events";
-import type { BackendKey } from "./login.js";
-import { openStream, type Place, type StreamOptions } from "./stream.js";
+import type { BackendKey } from "../login/login.js";
+import { openStream, type Place, type StreamOptions } from "../login/stream.js";
 
 const cancelCode = 80_877_102;
 

@@ -6,9 +6,10 @@ import type { RemotePlace } from "../../shared/messages.js";
 import { Wire } from "../wire.js";
 import { cancelRemote } from "./cancelRequest.js";
 import { introduce, WrongSession } from "./introduce.js";
-import { login, Refusal } from "./login.js";
-import { PasswordRequired, RemoteProblem } from "./problem.js";
-import { openStream, socketPath, TlsProblem, type Encryption, type Place } from "./stream.js";
+import { login, Refusal } from "../login/login.js";
+import { PasswordRequired, ConnectionProblem } from "../login/problem.js";
+import type { Encryption } from "../login/encryption.js";
+import { openStream, socketPath, TlsProblem, type Place } from "../login/stream.js";
 import type { RemoteServer, RemoteTarget, SessionAttributes } from "./target.js";
 
 /** A connection to a remote server that can run a task. */
@@ -33,7 +34,7 @@ export interface RemoteConnectOptions {
 
 /** What one attempt came to nothing with, and where to go on, if anywhere. */
 interface Failure {
-  readonly problem: RemoteProblem;
+  readonly problem: ConnectionProblem;
   readonly next: "encryption" | "address" | "server" | "none";
 }
 
@@ -44,7 +45,7 @@ const cannotConnectNow = "57P03";
  * Opens a connection to the first of the target's servers that lets us in and is of the wanted
  * kind. The message of a failure has a line for each attempt.
  *
- * @throws RemoteProblem, and the signal's reason
+ * @throws ConnectionProblem, and the signal's reason
  */
 export async function connectRemote(
   target: RemoteTarget,
@@ -52,7 +53,7 @@ export async function connectRemote(
 ): Promise<RemoteConnection> {
   const wanted = target.sessionAttributes;
   const passes: SessionAttributes[] = wanted === "prefer-standby" ? ["standby", "any"] : [wanted];
-  let problems: RemoteProblem[] = [];
+  let problems: ConnectionProblem[] = [];
   for (const pass of passes) {
     problems = [];
     for (const server of target.servers) {
@@ -65,10 +66,10 @@ export async function connectRemote(
   throw joined(problems);
 }
 
-function joined(problems: readonly RemoteProblem[]): RemoteProblem {
+function joined(problems: readonly ConnectionProblem[]): ConnectionProblem {
   const last = problems.at(-1);
   const { detail, hint } = last ?? {};
-  return new RemoteProblem(problems.map(({ message }) => message).join("\n"), {
+  return new ConnectionProblem(problems.map(({ message }) => message).join("\n"), {
     ...(detail === undefined ? {} : { detail }),
     ...(hint === undefined ? {} : { hint }),
   });
@@ -79,8 +80,8 @@ async function tryServer(
   target: RemoteTarget,
   wanted: SessionAttributes,
   options: RemoteConnectOptions,
-): Promise<RemoteConnection | { readonly problems: RemoteProblem[]; readonly final: boolean }> {
-  const problems: RemoteProblem[] = [];
+): Promise<RemoteConnection | { readonly problems: ConnectionProblem[]; readonly final: boolean }> {
+  const problems: ConnectionProblem[] = [];
   try {
     for (const place of await placesOf(server, options.signal)) {
       // A socket of this machine is never encrypted.
@@ -97,7 +98,7 @@ async function tryServer(
     }
   } catch (error) {
     options.signal.throwIfAborted();
-    if (!(error instanceof RemoteProblem)) throw error;
+    if (!(error instanceof ConnectionProblem)) throw error;
     problems.push(error);
   }
   return { problems, final: false };
@@ -116,7 +117,7 @@ async function placesOf(server: RemoteServer, signal: AbortSignal): Promise<Plac
     signal.throwIfAborted();
     const temporary = errorCode(error) === "EAI_AGAIN";
     const why = temporary ? "Temporary failure in name resolution" : "Name or service not known";
-    throw new RemoteProblem(
+    throw new ConnectionProblem(
       `could not translate host name "${withoutSecret(host)}" to address: ${why}`,
     );
   }
@@ -157,7 +158,7 @@ async function tryPlace(
   } catch (error) {
     options.signal.throwIfAborted();
     const late = limit.signal.aborted;
-    return failure(attempt, late ? new RemoteProblem("timeout expired") : error);
+    return failure(attempt, late ? new ConnectionProblem("timeout expired") : error);
   } finally {
     clearTimeout(timer);
   }
@@ -201,24 +202,24 @@ function failure({ place, encryption, target }: Attempt, error: unknown): Failur
     return { problem, next: another ? "encryption" : "none" };
   }
   if (error instanceof TlsProblem) return { problem, next: another ? "encryption" : "none" };
-  if (error instanceof RemoteProblem && error.message !== "timeout expired") {
+  if (error instanceof ConnectionProblem && error.message !== "timeout expired") {
     return { problem, next: "none" };
   }
   return { problem, next: "address" };
 }
 
-function named(where: string, error: unknown): RemoteProblem {
+function named(where: string, error: unknown): ConnectionProblem {
   const prefix = `connection to server ${where} failed: `;
   if (error instanceof Refusal) {
     const { severity, message, detail, hint } = error.error;
-    return new RemoteProblem(`${prefix}${severity}:  ${message}`, {
+    return new ConnectionProblem(`${prefix}${severity}:  ${message}`, {
       ...(detail === undefined ? {} : { detail }),
       ...(hint === undefined ? {} : { hint }),
     });
   }
   if (error instanceof PasswordRequired) return error;
-  return new RemoteProblem(
-    prefix + (error instanceof RemoteProblem ? error.message : systemReason(error)),
+  return new ConnectionProblem(
+    prefix + (error instanceof ConnectionProblem ? error.message : systemReason(error)),
   );
 }
 

@@ -1,9 +1,9 @@
-import { escapeLiteral } from "pg";
 import { ownerSql } from "../../shared/identity.js";
 import type { BackendIdentity } from "../../shared/messages.js";
+import { literal } from "../../shared/sqlText.js";
 import type { Answer, Wire } from "../wire.js";
-import { Refusal } from "./login.js";
-import { RemoteProblem } from "./problem.js";
+import { Refusal } from "../login/login.js";
+import { ConnectionProblem } from "../login/problem.js";
 import type { RemoteTarget, SessionAttributes } from "./target.js";
 
 /** The server ends a session whose client is gone within about ten seconds, where it can see that. */
@@ -31,13 +31,13 @@ const stateSql =
   "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())";
 
 /** A session that is not of the wanted kind: another server may have one. */
-export class WrongSession extends RemoteProblem {}
+export class WrongSession extends ConnectionProblem {}
 
 /**
  * Looks whether a session is what the connection string asks for, and sets it up.
  *
  * @returns the server process, which behind a pooler is another than the key data's
- * @throws WrongSession, Refusal, RemoteProblem, CONNECTION_LOST
+ * @throws WrongSession, Refusal, ConnectionProblem, CONNECTION_LOST
  */
 export async function introduce(
   wire: Wire,
@@ -51,7 +51,7 @@ export async function introduce(
     encoding === undefined ? null : wire.ask(encodingSql(encoding)).then(expectSuccess),
   ]);
   if (known?.rows[0]?.[0] === "-1") {
-    throw new RemoteProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
+    throw new ConnectionProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
   }
   const [pid, standby, readOnly, owner] = state.rows[0] ?? [];
   const problem = mismatches[wanted]({ standby: standby === "t", readOnly: readOnly === "on" });
@@ -61,7 +61,7 @@ export async function introduce(
 
 /** Text goes over the wire as UTF-8 in any case: only whether there is such an encoding matters. */
 function encodingSql(encoding: string): string {
-  return `SELECT pg_catalog.pg_char_to_encoding(${escapeLiteral(encoding)})`;
+  return `SELECT pg_catalog.pg_char_to_encoding(${literal(encoding)})`;
 }
 
 function expectSuccess(answer: Answer): Answer {

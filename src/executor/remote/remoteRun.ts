@@ -1,13 +1,13 @@
-import { escapeLiteral } from "pg";
 import { PgTaskError } from "../../shared/errors.js";
 import type { ConnectionTarget } from "../../shared/config/types.js";
 import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
-import type { Log } from "../../shared/log.js";
 import type { Run, RunResult } from "../../shared/messages.js";
+import { literal } from "../../shared/sqlText.js";
 import { messageLimit } from "../connection.js";
 import { formatError } from "../error.js";
 import { startTimer } from "../longTimer.js";
 import { runAlone } from "../lane.js";
+import type { Log } from "../log.js";
 import {
   cancelMessage,
   Execution,
@@ -17,12 +17,9 @@ import {
 } from "../run.js";
 import { applicationName, resetSql, SettingsText, stopSql, type TaskTable } from "../sessionSql.js";
 import { firstError, lastValue, type Wire } from "../wire.js";
-import { connectRemote, type RemoteConnection } from "./connect.js";
-import { RemoteProblem } from "./problem.js";
-import { resolveRemote } from "./resolve.js";
-import { isCutOff } from "./silence.js";
+import type { RemoteConnection } from "./connect.js";
+import { ConnectionProblem } from "../login/problem.js";
 import { describe, type RemoteTarget } from "./target.js";
-import { awaitGone } from "./whereabouts.js";
 
 /** Whose run it is, and from where it goes to its server. */
 export interface RemoteRunPlace extends TaskTable {
@@ -56,6 +53,9 @@ const mostFailedCancels = 3;
  *
  * It gives up connecting at once when it is to end; what runs there is cancelled by a cancel request
  * to that server.
+ *
+ * What it takes to reach other servers is loaded when it is needed: a thread that is started for a
+ * task is to be there soon.
  */
 export class RemoteExecution {
   readonly #run: Run;
@@ -123,7 +123,7 @@ export class RemoteExecution {
       connection = await this.#connect(target);
     } catch (error) {
       if (this.#ending !== null) return this.#ended(this.#ending);
-      if (!(error instanceof RemoteProblem || error instanceof ConnectionStringProblem)) {
+      if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringProblem)) {
         throw error;
       }
       return this.#failed(error);
@@ -136,6 +136,7 @@ export class RemoteExecution {
 
   async #resolve(): Promise<RemoteTarget> {
     const { own, superuser, log } = this.#place;
+    const { resolveRemote } = await import("./resolve.js");
     const target = await resolveRemote(this.#remote, {
       own,
       superuser,
@@ -147,6 +148,7 @@ export class RemoteExecution {
   }
 
   async #connect(target: RemoteTarget): Promise<RemoteConnection> {
+    const { connectRemote } = await import("./connect.js");
     this.#connecting.signal.throwIfAborted();
     return await connectRemote(target, {
       applicationName: `${applicationName(this.#place)} ${this.#run.group}`,
@@ -202,6 +204,7 @@ export class RemoteExecution {
     connection: RemoteConnection,
     signal: AbortSignal,
   ): Promise<void> {
+    const { isCutOff } = await import("./silence.js");
     if (await isCutOff(target, connection, signal)) {
       connection.wire.destroy(lost("it is cut off from its server"));
     }
@@ -215,7 +218,7 @@ export class RemoteExecution {
    */
   async #note(place: string): Promise<string | null> {
     const { home, ledger } = this.#place;
-    const values = `${this.#run.id}, ${this.#run.take}, false, ${escapeLiteral(place)}`;
+    const values = `${this.#run.id}, ${this.#run.take}, false, ${literal(place)}`;
     const { error, status } = await home.wire.ask(
       "BEGIN READ WRITE; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; " +
         `INSERT INTO ${ledger} (id, take, running, place) VALUES (${values}); COMMIT`,
@@ -254,6 +257,7 @@ export class RemoteExecution {
         AbortSignal.timeout(Math.min(this.#place.resetMs, 2 ** 31 - 1)),
       ]);
       await connection.cancel();
+      const { awaitGone } = await import("./whereabouts.js");
       const gone = await awaitGone(target, connection.place, signal);
       if (!gone && this.#ending === null) await this.#note("");
     }

@@ -3,16 +3,11 @@ import {
   type ConnectionWords,
 } from "../../shared/connectionString/parse.js";
 import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
-import { PasswordRequired, RemoteProblem } from "./problem.js";
+import { authMethods, channelBindings, type AuthMethod } from "../login/credentials.js";
+import { ConnectionProblem, PasswordRequired } from "../login/problem.js";
 import { readSecurity } from "./security.js";
 import { readServers, withPasswords } from "./servers.js";
-import {
-  authMethods,
-  channelBindings,
-  sessionAttributes,
-  type AuthMethod,
-  type RemoteTarget,
-} from "./target.js";
+import { sessionAttributes, type RemoteTarget } from "./target.js";
 import { Words, type RemoteContext } from "./words.js";
 
 /** What must not be read from this machine for somebody else. */
@@ -23,7 +18,7 @@ const ownFiles = ["passfile", "sslcert", "sslkey"] as const;
  * connection, then from the PG* variables, then from libpq's defaults.
  *
  * @throws ConnectionStringProblem
- * @throws RemoteProblem when the password is missing that it has to bring
+ * @throws ConnectionProblem when the password is missing that it has to bring
  */
 export async function resolveRemote(text: string, context: RemoteContext): Promise<RemoteTarget> {
   const said = parseConnectionString(text);
@@ -51,7 +46,7 @@ export async function resolveRemote(text: string, context: RemoteContext): Promi
 function requireOwnIdentity(said: ConnectionWords): void {
   const file = ownFiles.find((keyword) => said.has(keyword));
   if (file !== undefined) {
-    throw new RemoteProblem(`"${file}" is not allowed in the connection string`, {
+    throw new ConnectionProblem(`"${file}" is not allowed in the connection string`, {
       detail: "Non-superusers may not use files of the machine that pg-task runs on.",
     });
   }

@@ -3,7 +3,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { sslModes } from "../../shared/config/url.js";
 import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
-import { tlsVersions, type RemoteSecurity } from "./target.js";
+import { tlsVersions, type Security } from "../login/encryption.js";
 import type { RemoteContext, Words } from "./words.js";
 
 /** libpq's rules for sslmode and the files that go with it. @throws ConnectionStringProblem */
@@ -11,7 +11,7 @@ export function readSecurity(
   words: Words,
   { env, superuser }: RemoteContext,
   host: string,
-): RemoteSecurity {
+): Security {
   const roots = readRoots(words, env);
   const asked = words.choice("sslmode", sslModes);
   const mode = asked ?? (roots.kind === "system" ? "verify-full" : "prefer");
@@ -45,6 +45,7 @@ export function readSecurity(
     revoked: words.text("sslcrl") ?? inHome(env, "root.crl"),
     certificate,
     key: certificate === null ? null : key,
+    keyMustBePrivate: true,
     keyPassword: words.text("sslpassword") ?? null,
     named: words.text("sslsni") !== "0",
     oldest,
@@ -52,19 +53,19 @@ export function readSecurity(
   };
 }
 
-function readRoots(words: Words, env: NodeJS.ProcessEnv): RemoteSecurity["roots"] {
+function readRoots(words: Words, env: NodeJS.ProcessEnv): Security["roots"] {
   const path = words.text("sslrootcert");
   if (path === "system") return { kind: "system" };
   if (path !== undefined) {
     const required = words.text("sslmode")?.startsWith("verify") === true;
-    return required || existsSync(path) ? { kind: "file", path } : { kind: "none" };
+    return required || existsSync(path) ? { kind: "file", path } : { kind: "node" };
   }
   const usual = inHome(env, "root.crt");
   if (usual !== null) return { kind: "file", path: usual };
   // Where the manager's own connection verifies without a file, so does this one.
   const inherited = !words.said.has("sslmode");
   const verifies = words.text("sslmode")?.startsWith("verify") === true;
-  if (!verifies) return { kind: "none" };
+  if (!verifies) return { kind: "node" };
   if (inherited) return { kind: "system" };
   throw new ConnectionStringProblem(
     `root certificate file "${homeFile(env, "root.crt")}" does not exist\nEither provide the file, use the system's trusted roots with sslrootcert=system, or change sslmode to disable server certificate verification.`,
@@ -80,7 +81,7 @@ function inHome(env: NodeJS.ProcessEnv, name: string): string | null {
   return existsSync(path) ? path : null;
 }
 
-function readTlsRange(words: Words): [RemoteSecurity["oldest"], RemoteSecurity["newest"]] {
+function readTlsRange(words: Words): [Security["oldest"], Security["newest"]] {
   const oldest = words.choice("ssl_min_protocol_version", tlsVersions) ?? "TLSv1.2";
   const newest = words.choice("ssl_max_protocol_version", tlsVersions) ?? null;
   if (newest !== null && tlsVersions.indexOf(newest) < tlsVersions.indexOf(oldest)) {

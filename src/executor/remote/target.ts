@@ -1,4 +1,5 @@
-import type { SslMode } from "../../shared/config/types.js";
+import type { AuthMethod, ChannelBinding } from "../login/credentials.js";
+import type { Security } from "../login/encryption.js";
 
 /** One of the servers that a connection string names. */
 export interface RemoteServer {
@@ -10,26 +11,6 @@ export interface RemoteServer {
   readonly password: string | null;
 }
 
-/** How a connection is encrypted, and who is believed. */
-export interface RemoteSecurity {
-  readonly mode: SslMode;
-  /** TLS from the first byte on. */
-  readonly direct: boolean;
-  /** Those that come with Node or stand in SSL_CERT_FILE, or a file's, or none. */
-  readonly roots: { readonly kind: "system" | "none" } | { readonly kind: "file"; path: string };
-  readonly revoked: string | null;
-  readonly certificate: string | null;
-  readonly key: string | null;
-  readonly keyPassword: string | null;
-  /** Whether the server's name is sent in clear. */
-  readonly named: boolean;
-  readonly oldest: TlsVersion;
-  readonly newest: TlsVersion | null;
-}
-
-export const tlsVersions = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"] as const;
-export type TlsVersion = (typeof tlsVersions)[number];
-
 export const sessionAttributes = [
   "any",
   "read-write",
@@ -40,19 +21,13 @@ export const sessionAttributes = [
 ] as const;
 export type SessionAttributes = (typeof sessionAttributes)[number];
 
-export const channelBindings = ["disable", "prefer", "require"] as const;
-export type ChannelBinding = (typeof channelBindings)[number];
-
-export const authMethods = ["password", "md5", "gss", "sspi", "scram-sha-256", "none"] as const;
-export type AuthMethod = (typeof authMethods)[number];
-
 /** Everything needed to open a remote connection; holds secrets, so never log it (see `describe`). */
 export interface RemoteTarget {
   /** In the order in which they are tried. */
   readonly servers: readonly RemoteServer[];
   readonly database: string;
   readonly user: string;
-  readonly security: RemoteSecurity;
+  readonly security: Security;
   /** For each address, in ms; 0 is without limit. */
   readonly connectTimeoutMs: number;
   /** What the session is to be called, null when that is left to us. */

@@ -1,12 +1,12 @@
-import { escapeLiteral } from "pg";
 import { pause } from "../../shared/backoff.js";
 import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql } from "../../shared/identity.js";
 import type { RemotePlace } from "../../shared/messages.js";
+import { literal } from "../../shared/sqlText.js";
 import { connectRemote } from "./connect.js";
-import { Refusal } from "./login.js";
-import { RemoteProblem } from "./problem.js";
+import { Refusal } from "../login/login.js";
+import { ConnectionProblem } from "../login/problem.js";
 import { resolveRemote } from "./resolve.js";
 import type { RemoteServer, RemoteTarget } from "./target.js";
 import type { RemoteContext } from "./words.js";
@@ -23,7 +23,7 @@ const stillMs = 400;
 const messageLimit = 1 << 16;
 
 /** Why a server could not be asked, or did not answer. */
-const problems = [RemoteProblem, ConnectionStringProblem, Refusal, PgTaskError];
+const problems = [ConnectionProblem, ConnectionStringProblem, Refusal, PgTaskError];
 
 /**
  * Resolves when the server says that the process of a lost connection is gone, so that what it ran
@@ -125,7 +125,7 @@ async function atServer<Result>(
       const answer = await wire.ask(
         `SELECT ${expression} FROM pg_catalog.pg_stat_activity AS activity WHERE ` +
           `activity.pid OPERATOR(pg_catalog.=) ${place.pid} AND ` +
-          `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${escapeLiteral(place.owner)}, true)`,
+          `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${literal(place.owner)}, true)`,
       );
       if (answer.error !== null) throw new Refusal(answer.error);
       const [row] = answer.rows;
@@ -141,7 +141,7 @@ async function atServer<Result>(
  * The one of the target's servers that was reached, at the address at which it was: a name may mean
  * others as well.
  *
- * @throws RemoteProblem when the connection string does not name it any more
+ * @throws ConnectionProblem when the connection string does not name it any more
  */
 function serverAt({ servers }: RemoteTarget, { host, address, port }: RemotePlace): RemoteServer {
   const server = servers.find((each) => {
@@ -149,7 +149,7 @@ function serverAt({ servers }: RemoteTarget, { host, address, port }: RemotePlac
     return each.port === port && (named || each.address === address);
   });
   if (server === undefined) {
-    throw new RemoteProblem("the connection string does not name the server any more");
+    throw new ConnectionProblem("the connection string does not name the server any more");
   }
   return { ...server, host, address };
 }

@@ -1,6 +1,6 @@
 import { createHash, createHmac, pbkdf2, randomBytes, timingSafeEqual } from "node:crypto";
 import { promisify } from "node:util";
-import { RemoteProblem } from "./problem.js";
+import { ConnectionProblem } from "./problem.js";
 
 const derive = promisify(pbkdf2);
 
@@ -43,7 +43,7 @@ export class Scram {
     return `${headers[this.#binding.kind]}${this.#firstBare}`;
   }
 
-  /** @throws RemoteProblem */
+  /** @throws ConnectionProblem */
   async final(challenge: string): Promise<string> {
     const { r: nonce = "", s: salt = "", i: count = "" } = attributes(challenge);
     const iterations = /^\d{1,9}$/.test(count) ? Number(count) : 0;
@@ -51,7 +51,7 @@ export class Scram {
       throw malformed();
     }
     if (iterations > mostIterations) {
-      throw new RemoteProblem(
+      throw new ConnectionProblem(
         `the server asks for ${iterations} SCRAM iterations, more than ${mostIterations}`,
       );
     }
@@ -67,13 +67,13 @@ export class Scram {
     return `${withoutProof},p=${Buffer.from(proof).toString("base64")}`;
   }
 
-  /** @throws RemoteProblem when the server does not know the password */
+  /** @throws ConnectionProblem when the server does not know the password */
   verify(outcome: string): void {
     const signature = Buffer.from(attributes(outcome)["v"] ?? "", "base64");
     const expected = this.#serverSignature;
     if (expected === null || signature.length !== expected.length) throw malformed();
     if (!timingSafeEqual(signature, expected)) {
-      throw new RemoteProblem("incorrect server signature");
+      throw new ConnectionProblem("incorrect server signature");
     }
     this.#verified = true;
   }
@@ -103,6 +103,6 @@ function prepare(password: string): string {
     .normalize("NFKC");
 }
 
-function malformed(): RemoteProblem {
-  return new RemoteProblem("malformed SCRAM message");
+function malformed(): ConnectionProblem {
+  return new ConnectionProblem("malformed SCRAM message");
 }

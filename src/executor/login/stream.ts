@@ -8,8 +8,8 @@ import {
   type PeerCertificate,
   type TLSSocket,
 } from "node:tls";
-import { RemoteProblem } from "./problem.js";
-import type { RemoteSecurity } from "./target.js";
+import { ConnectionProblem } from "./problem.js";
+import type { Encryption, Security } from "./encryption.js";
 
 /** Where exactly to connect. */
 export interface Place {
@@ -20,10 +20,8 @@ export interface Place {
   readonly port: number;
 }
 
-export type Encryption = "none" | "ifOffered" | "required";
-
 export interface StreamOptions {
-  readonly security: RemoteSecurity;
+  readonly security: Security;
   readonly encryption: Encryption;
   readonly keepAliveMs: number | null;
   /** Ends the attempt. */
@@ -31,14 +29,14 @@ export interface StreamOptions {
 }
 
 /** The server's side of TLS could not be agreed upon; without TLS it may do. */
-export class TlsProblem extends RemoteProblem {}
+export class TlsProblem extends ConnectionProblem {}
 
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 
 /**
  * Opens a connection over which nothing of PostgreSQL's protocol has been said yet, but what TLS needs.
  *
- * @throws TlsProblem, RemoteProblem, what the system says of a connection that fails, and an
+ * @throws TlsProblem, ConnectionProblem, what the system says of a connection that fails, and an
  * AbortError
  */
 export async function openStream(
@@ -95,13 +93,13 @@ async function offersTls(
   if (letter.startsWith("E")) {
     throw new TlsProblem("server sent an error response during SSL exchange");
   }
-  throw new RemoteProblem(
+  throw new ConnectionProblem(
     `received invalid response to SSL negotiation: ${JSON.stringify(letter.charAt(0))}`,
   );
 }
 
-export function closedUnexpectedly(): RemoteProblem {
-  return new RemoteProblem("server closed the connection unexpectedly");
+export function closedUnexpectedly(): ConnectionProblem {
+  return new ConnectionProblem("server closed the connection unexpectedly");
 }
 
 async function secure(socket: Socket, place: Place, options: StreamOptions): Promise<TLSSocket> {
@@ -129,10 +127,10 @@ async function secure(socket: Socket, place: Place, options: StreamOptions): Pro
 }
 
 async function tlsOptions(
-  security: RemoteSecurity,
+  security: Security,
   { host, address }: Place,
 ): Promise<ConnectionOptions> {
-  const { mode, roots, revoked, certificate, key, keyPassword, oldest, newest } = security;
+  const { mode, roots, revoked, certificate, keyPassword, oldest, newest } = security;
   const verifies = mode === "verify-ca" || mode === "verify-full";
   const name = host === "" ? (address ?? "") : host;
   return {
@@ -145,7 +143,7 @@ async function tlsOptions(
     ...(verifies ? await rootOptions(roots) : {}),
     ...(verifies && revoked !== null ? { crl: await read("revocation list", revoked) } : {}),
     ...(certificate === null ? {} : { cert: await read("certificate", certificate) }),
-    ...(certificate === null ? {} : { key: await readKey(key) }),
+    ...(certificate === null ? {} : { key: await readKey(security) }),
     ...(keyPassword === null ? {} : { passphrase: keyPassword }),
   };
 }
@@ -156,24 +154,26 @@ function nameProblem(name: string, presented: PeerCertificate): Error | undefine
   return new TlsProblem(`server certificate for "${owner}" does not match host name "${name}"`);
 }
 
-async function rootOptions(roots: RemoteSecurity["roots"]): Promise<ConnectionOptions> {
+async function rootOptions(roots: Security["roots"]): Promise<ConnectionOptions> {
   if (roots.kind === "file") return { ca: await read("root certificate", roots.path) };
   const file = process.env["SSL_CERT_FILE"];
   return file === undefined || file === "" ? {} : { ca: await read("root certificate", file) };
 }
 
-async function readKey(path: string | null): Promise<Buffer> {
-  if (path === null) throw new RemoteProblem("certificate present, but not private key file");
+async function readKey({ key, keyMustBePrivate }: Security): Promise<Buffer> {
+  if (key === null) throw new ConnectionProblem("certificate present, but not private key file");
+  if (keyMustBePrivate) await expectPrivate(key);
+  return await read("private key", key);
+}
+
+async function expectPrivate(path: string): Promise<void> {
+  if (process.platform === "win32") return;
   const found = await stat(path).catch(() => null);
-  if (found !== null && process.platform !== "win32" && (found.mode & 0o077) !== 0) {
-    const rootsOwn = found.uid === 0 && (found.mode & 0o037) === 0;
-    if (!rootsOwn) {
-      throw new RemoteProblem(
-        `private key file "${path}" has group or world access; file must have permissions u=rw (0600) or less if owned by the current user, or permissions u=rw,g=r (0640) or less if owned by root`,
-      );
-    }
-  }
-  return await read("private key", path);
+  const forbidden = found?.uid === 0 ? 0o037 : 0o077;
+  if (found === null || (found.mode & forbidden) === 0) return;
+  throw new ConnectionProblem(
+    `private key file "${path}" has group or world access; file must have permissions u=rw (0600) or less if owned by the current user, or permissions u=rw,g=r (0640) or less if owned by root`,
+  );
 }
 
 async function read(what: string, path: string): Promise<Buffer> {
@@ -181,7 +181,7 @@ async function read(what: string, path: string): Promise<Buffer> {
     return await readFile(path);
   } catch (error) {
     const code = error instanceof Error && "code" in error ? String(error.code) : "unreadable";
-    throw new RemoteProblem(`could not read ${what} file "${path}": ${code}`);
+    throw new ConnectionProblem(`could not read ${what} file "${path}": ${code}`);
   }
 }
 

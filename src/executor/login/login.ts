@@ -2,10 +2,10 @@ import { createHash } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { decodeMessage, MessageCode, type ServerError } from "../wireMessages.js";
 import { channelBindingData } from "./channelBinding.js";
-import { LoginMessages } from "./loginMessages.js";
-import { PasswordRequired, RemoteProblem } from "./problem.js";
+import { LoginMessages } from "./messages.js";
+import { ConnectionProblem, NoPassword, PasswordRequired } from "./problem.js";
 import { Scram, type ScramBinding } from "./scram.js";
-import type { AuthMethod, RemoteTarget } from "./target.js";
+import type { AuthMethod, Credentials } from "./credentials.js";
 
 /** The server's own words for not letting us in. */
 export class Refusal extends Error {
@@ -23,11 +23,6 @@ export interface BackendKey {
   readonly secret: Buffer;
 }
 
-type Credentials = Pick<
-  RemoteTarget,
-  "user" | "database" | "startup" | "channelBinding" | "authMethods" | "passwordRequired"
-> & { readonly password: string | null; readonly applicationName: string };
-
 const protocolVersion = 196_608;
 const authentication = 0x52;
 const backendKey = 0x4b;
@@ -35,7 +30,7 @@ const backendKey = 0x4b;
 /**
  * Logs in over a stream, and leaves it ready for queries.
  *
- * @throws Refusal, RemoteProblem, what the connection failed with, and an AbortError
+ * @throws Refusal, ConnectionProblem, what the connection failed with, and an AbortError
  */
 export async function login(
   stream: Duplex,
@@ -106,7 +101,7 @@ class Authentication {
     this.#credentials = credentials;
   }
 
-  /** @throws RemoteProblem */
+  /** @throws ConnectionProblem */
   async answer(body: Buffer): Promise<void> {
     switch (body.readInt32BE(0)) {
       case Request.ok:
@@ -126,23 +121,23 @@ class Authentication {
         return this.#exchange.verify(body.toString("utf8", 4));
       case Request.gss:
         this.#allow("gss");
-        throw new RemoteProblem("GSSAPI authentication not supported");
+        throw new ConnectionProblem("GSSAPI authentication not supported");
       case Request.sspi:
         this.#allow("sspi");
-        throw new RemoteProblem("SSPI authentication not supported");
+        throw new ConnectionProblem("SSPI authentication not supported");
       default:
-        throw new RemoteProblem(`authentication method ${body.readInt32BE(0)} not supported`);
+        throw new ConnectionProblem(`authentication method ${body.readInt32BE(0)} not supported`);
     }
   }
 
   #accept(): void {
     if (this.#scram !== null && !this.#scram.verified) {
-      throw new RemoteProblem("server did not complete authentication");
+      throw new ConnectionProblem("server did not complete authentication");
     }
     if (!this.#passwordAsked) this.#allow("none");
     const bound = this.#scram?.mechanism === "SCRAM-SHA-256-PLUS";
     if (this.#credentials.channelBinding === "require" && !bound) {
-      throw new RemoteProblem(
+      throw new ConnectionProblem(
         "channel binding required, but server authenticated client without channel binding",
       );
     }
@@ -157,12 +152,12 @@ class Authentication {
     const { authMethods, channelBinding } = this.#credentials;
     if (authMethods !== null && !authMethods.has(method)) {
       const requirement = [...authMethods].join(",");
-      throw new RemoteProblem(
+      throw new ConnectionProblem(
         `authentication method requirement "${requirement}" failed: ${asked[method]}`,
       );
     }
     if (channelBinding === "require" && method !== "scram-sha-256" && method !== "none") {
-      throw new RemoteProblem(
+      throw new ConnectionProblem(
         "channel binding required but not supported by server's authentication request",
       );
     }
@@ -172,7 +167,7 @@ class Authentication {
     this.#passwordAsked = true;
     const { password } = this.#credentials;
     if (password !== null && password !== "") return password;
-    throw new RemoteProblem("fe_sendauth: no password supplied");
+    throw new NoPassword();
   }
 
   #hashed(salt: Buffer): string {
@@ -181,11 +176,13 @@ class Authentication {
 
   #beginScram(mechanisms: readonly string[]): void {
     if (!mechanisms.some((each) => each.startsWith("SCRAM-SHA-256"))) {
-      throw new RemoteProblem("none of the server's SASL authentication mechanisms are supported");
+      throw new ConnectionProblem(
+        "none of the server's SASL authentication mechanisms are supported",
+      );
     }
     const scram = new Scram(this.#password(), this.#binding(mechanisms));
     if (!mechanisms.includes(scram.mechanism)) {
-      throw new RemoteProblem(`server does not offer ${scram.mechanism}`);
+      throw new ConnectionProblem(`server does not offer ${scram.mechanism}`);
     }
     this.#scram = scram;
     const first = scram.first();
@@ -200,7 +197,7 @@ class Authentication {
     const data = channelBinding === "disable" ? null : channelBindingData(this.#stream);
     if (offered && data !== null) return { kind: "bound", data };
     if (channelBinding === "require") {
-      throw new RemoteProblem(
+      throw new ConnectionProblem(
         offered
           ? "channel binding is required, but the server's certificate has no hash for it"
           : "channel binding is required, but server did not offer an authentication method that supports channel binding",
@@ -211,7 +208,7 @@ class Authentication {
 
   get #exchange(): Scram {
     if (this.#scram !== null) return this.#scram;
-    throw new RemoteProblem("unexpected SASL message");
+    throw new ConnectionProblem("unexpected SASL message");
   }
 
   #send(payload: string | Buffer): void {

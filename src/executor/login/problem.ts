@@ -1,5 +1,5 @@
-/** Why a task cannot run on its remote server, as its error is to say. Holds no secret. */
-export class RemoteProblem extends Error {
+/** Why a connection cannot be had, in libpq's words where it has some. Holds no secret. */
+export class ConnectionProblem extends Error {
   readonly detail: string | undefined;
   readonly hint: string | undefined;
 
@@ -11,8 +11,15 @@ export class RemoteProblem extends Error {
 }
 
 /** Who is no superuser has to show the server who he is, with a password of his own. */
-export class PasswordRequired extends RemoteProblem {
+export class PasswordRequired extends ConnectionProblem {
   constructor(more: { readonly detail: string; readonly hint?: string }) {
     super("password is required", more);
+  }
+}
+
+/** The server asks for a password, and there is none. */
+export class NoPassword extends ConnectionProblem {
+  constructor() {
+    super("fe_sendauth: no password supplied");
   }
 }

@@ -1,0 +1,148 @@
+import type { ConnectionTarget, SslMode } from "../shared/config/types.js";
+import { notReached, rejected, withoutPassword } from "../shared/connectionFailure.js";
+import { PgTaskError } from "../shared/errors.js";
+import {
+  expectServer,
+  startupWith,
+  whoAnswersSql,
+  type Startup,
+  type StartupSettings,
+} from "../shared/startup.js";
+import type { Encryption, Security } from "./login/encryption.js";
+import { login, Refusal } from "./login/login.js";
+import { ConnectionProblem, NoPassword } from "./login/problem.js";
+import { openStream, type Place } from "./login/stream.js";
+import { Wire } from "./wire.js";
+
+/** Idle time after which the connection is probed, in ms. */
+const keepAliveMs = 5_000;
+
+export interface ConnectOptions {
+  readonly applicationName: string;
+  readonly settings: StartupSettings;
+  /** Largest message kept whole, in bytes; asked anew for each. */
+  readonly messageLimit: () => number;
+}
+
+/**
+ * Opens a connection to a server of the configuration, secured as `connect` of shared/database.ts does.
+ * It does without pg, which is half of what a thread would have to load before its first task.
+ *
+ * @throws PgTaskError CONNECTION_FAILED when the server is not reached, CONNECTION_REJECTED with the
+ * server's own words when it refuses, CONNECTION_POOLED when something stands between it and us.
+ */
+export async function connect(target: ConnectionTarget, options: ConnectOptions): Promise<Wire> {
+  const [first, second] = encryptions[target.sslmode];
+  try {
+    return await tryOnce(target, options, first);
+  } catch (error) {
+    const again = error instanceof PgTaskError && error.code === "CONNECTION_REJECTED";
+    if (second === undefined || !again) throw error;
+    return await tryOnce(target, options, second);
+  }
+}
+
+/** What sslmode says is to be tried; the second one when the server refuses the first. */
+const encryptions: Readonly<Record<SslMode, readonly [Encryption, Encryption?]>> = {
+  disable: ["none"],
+  allow: ["none", "required"],
+  prefer: ["ifOffered"],
+  require: ["required"],
+  "verify-ca": ["required"],
+  "verify-full": ["required"],
+};
+
+async function tryOnce(
+  target: ConnectionTarget,
+  options: ConnectOptions,
+  encryption: Encryption,
+): Promise<Wire> {
+  const { connectTimeoutMs } = target;
+  const limit = new AbortController();
+  const timer =
+    connectTimeoutMs > 0 ? setTimeout(() => limit.abort(), connectTimeoutMs) : undefined;
+  try {
+    return await open(target, options, encryption, limit.signal);
+  } catch (error) {
+    throw failure(target, limit.signal.aborted ? new ConnectionProblem("timeout expired") : error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function open(
+  target: ConnectionTarget,
+  { applicationName, settings, messageLimit }: ConnectOptions,
+  encryption: Encryption,
+  signal: AbortSignal,
+): Promise<Wire> {
+  const startup = startupWith(settings);
+  const security = securityOf(target);
+  const stream = await openStream(placeOf(target), { security, encryption, keepAliveMs, signal });
+  const end = (): void => void stream.destroy();
+  signal.addEventListener("abort", end, { once: true });
+  try {
+    const { user, database, password = null } = target;
+    const { pid } = await login(
+      stream,
+      {
+        user,
+        password,
+        database,
+        applicationName,
+        startup: { options: startup.options },
+        channelBinding: "prefer",
+        authMethods: null,
+        passwordRequired: false,
+      },
+      signal,
+    );
+    const wire = new Wire({ pid, stream }, messageLimit);
+    await expectItself(wire, target, startup);
+    signal.throwIfAborted();
+    return wire;
+  } catch (error) {
+    stream.destroy();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", end);
+  }
+}
+
+async function expectItself(wire: Wire, target: ConnectionTarget, startup: Startup): Promise<void> {
+  const { rows, error } = await wire.ask(whoAnswersSql);
+  if (error !== null) throw new Refusal(error);
+  const [pid, mark] = rows[0] ?? [];
+  const announced = wire.pid === 0 ? null : wire.pid;
+  expectServer(target, announced, { pid: Number(pid), mark }, startup);
+}
+
+/** Names are looked up by Node, which tries all of their addresses. */
+function placeOf({ host, port }: ConnectionTarget): Place {
+  return { host, address: host.startsWith("/") ? null : host, port };
+}
+
+function securityOf(target: ConnectionTarget): Security {
+  const { sslmode, sslrootcert, sslcert = null, sslkey = null } = target;
+  return {
+    mode: sslmode,
+    direct: false,
+    roots: sslrootcert === undefined ? { kind: "node" } : { kind: "file", path: sslrootcert },
+    revoked: null,
+    certificate: sslcert,
+    key: sslkey,
+    keyPassword: null,
+    keyMustBePrivate: false,
+    named: true,
+    oldest: "TLSv1.2",
+    newest: null,
+  };
+}
+
+function failure(target: ConnectionTarget, error: unknown): PgTaskError {
+  // A connection that ends in the middle of it has not been one yet.
+  if (error instanceof PgTaskError && error.code !== "CONNECTION_LOST") return error;
+  if (error instanceof Refusal) return rejected(target, error.error, error);
+  if (error instanceof NoPassword) return withoutPassword(target, error);
+  return notReached(target, error);
+}
