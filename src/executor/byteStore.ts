@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -95,7 +94,7 @@ export class ByteStore {
 
 /** Null where none can be made. */
 function openNameless(): number | null {
-  const path = join(tmpdir(), `pg-task-${randomUUID()}`);
+  const path = join(tmpdir(), `pg-task-${crypto.randomUUID()}`);
   try {
     const file = openSync(path, "wx+", 0o600);
     unlinkSync(path);

@@ -1,13 +1,7 @@
 import type { ConnectionTarget, SslMode } from "../shared/config/types.js";
 import { notReached, rejected, withoutPassword } from "../shared/connectionFailure.js";
 import { PgTaskError } from "../shared/errors.js";
-import {
-  expectServer,
-  startupWith,
-  whoAnswersSql,
-  type Startup,
-  type StartupSettings,
-} from "../shared/startup.js";
+import type { Startup } from "../shared/startup.js";
 import type { Encryption, Security } from "./login/encryption.js";
 import { login, Refusal } from "./login/login.js";
 import { ConnectionProblem, NoPassword } from "./login/problem.js";
@@ -19,17 +13,17 @@ const keepAliveMs = 5_000;
 
 export interface ConnectOptions {
   readonly applicationName: string;
-  readonly settings: StartupSettings;
+  readonly startup: Startup;
   /** Largest message kept whole, in bytes; asked anew for each. */
   readonly messageLimit: () => number;
 }
 
 /**
- * Opens a connection to a server of the configuration, secured as `connect` of shared/database.ts does.
- * It does without pg, which is half of what a thread would have to load before its first task.
+ * Logs in to a server of the configuration, over a connection that is secured as `connect` of
+ * shared/database.ts does it. Without pg: that is as much to load as all that a thread needs besides.
  *
  * @throws PgTaskError CONNECTION_FAILED when the server is not reached, CONNECTION_REJECTED with the
- * server's own words when it refuses, CONNECTION_POOLED when something stands between it and us.
+ * server's own words when it refuses, CONNECTION_POOLED when a pooler does.
  */
 export async function connect(target: ConnectionTarget, options: ConnectOptions): Promise<Wire> {
   const [first, second] = encryptions[target.sslmode];
@@ -72,11 +66,10 @@ async function tryOnce(
 
 async function open(
   target: ConnectionTarget,
-  { applicationName, settings, messageLimit }: ConnectOptions,
+  { applicationName, startup, messageLimit }: ConnectOptions,
   encryption: Encryption,
   signal: AbortSignal,
 ): Promise<Wire> {
-  const startup = startupWith(settings);
   const security = securityOf(target);
   const stream = await openStream(placeOf(target), { security, encryption, keepAliveMs, signal });
   const end = (): void => void stream.destroy();
@@ -97,24 +90,13 @@ async function open(
       },
       signal,
     );
-    const wire = new Wire({ pid, stream }, messageLimit);
-    await expectItself(wire, target, startup);
-    signal.throwIfAborted();
-    return wire;
+    return new Wire({ pid, stream }, messageLimit);
   } catch (error) {
     stream.destroy();
     throw error;
   } finally {
     signal.removeEventListener("abort", end);
   }
-}
-
-async function expectItself(wire: Wire, target: ConnectionTarget, startup: Startup): Promise<void> {
-  const { rows, error } = await wire.ask(whoAnswersSql);
-  if (error !== null) throw new Refusal(error);
-  const [pid, mark] = rows[0] ?? [];
-  const announced = wire.pid === 0 ? null : wire.pid;
-  expectServer(target, announced, { pid: Number(pid), mark }, startup);
 }
 
 /** Names are looked up by Node, which tries all of their addresses. */
@@ -140,8 +122,6 @@ function securityOf(target: ConnectionTarget): Security {
 }
 
 function failure(target: ConnectionTarget, error: unknown): PgTaskError {
-  // A connection that ends in the middle of it has not been one yet.
-  if (error instanceof PgTaskError && error.code !== "CONNECTION_LOST") return error;
   if (error instanceof Refusal) return rejected(target, error.error, error);
   if (error instanceof NoPassword) return withoutPassword(target, error);
   return notReached(target, error);

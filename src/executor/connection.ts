@@ -2,7 +2,13 @@ import { describeTarget } from "../shared/describeTarget.js";
 import { PgTaskError } from "../shared/errors.js";
 import { ownerSql } from "../shared/identity.js";
 import type { BackendIdentity, ExecutorParameters } from "../shared/messages.js";
-import type { StartupSettings } from "../shared/startup.js";
+import {
+  expectServer,
+  startupWith,
+  whoAnswersSql,
+  type Startup,
+  type StartupSettings,
+} from "../shared/startup.js";
 import { connect } from "./connect.js";
 import { mostOutput } from "./output.js";
 import { SessionMessages, standingSql, toFunctions, toStanding } from "./sessionMessages.js";
@@ -50,6 +56,12 @@ const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")} ` +
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
 
+/** A connection of which nothing is known yet but what it was asked for. */
+interface LoggedIn {
+  readonly wire: Wire;
+  readonly startup: Startup;
+}
+
 /** Opens connections to one target, and remembers what its server knows. */
 export class Connector {
   readonly #parameters: ExecutorParameters;
@@ -65,16 +77,16 @@ export class Connector {
    * CONNECTION_REJECTED when the server does not let a session set itself up, CONNECTION_LOST
    */
   async open(group: string): Promise<OpenConnection> {
-    const wire = await this.#connect(group);
+    const loggedIn = await this.#connect(group);
     try {
-      return await this.#introduce(wire);
+      return await this.#introduce(loggedIn);
     } catch (error) {
-      await wire.close();
+      await loggedIn.wire.close();
       throw error;
     }
   }
 
-  async #connect(group: string): Promise<Wire> {
+  async #connect(group: string): Promise<LoggedIn> {
     const { target, schema, table } = this.#parameters;
     const options = {
       applicationName: applicationName(this.#parameters),
@@ -83,20 +95,27 @@ export class Connector {
     const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
     // Other attempts may go on beside this one and change it.
     const tried = this.#settings;
+    const withSettings = async (given: StartupSettings): Promise<LoggedIn> => {
+      const startup = startupWith({ ...own, ...given });
+      return { startup, wire: await connect(target, { ...options, startup }) };
+    };
     try {
-      return await connect(target, { ...options, settings: { ...own, ...tried } });
+      return await withSettings(tried);
     } catch (error) {
       const refused = error instanceof PgTaskError ? error.sqlState : undefined;
       if (tried === settings || !settingRefused.has(refused ?? "")) throw error;
       this.#settings = settings;
-      return await connect(target, { ...options, settings: { ...own, ...settings } });
+      return await withSettings(settings);
     }
   }
 
   /** All at once: each way there and back counts where many sessions are opened. */
-  async #introduce(wire: Wire): Promise<OpenConnection> {
+  async #introduce({ wire, startup }: LoggedIn): Promise<OpenConnection> {
     const queries = [identitySql, ...this.#rehearsal(), standingSql(this.#parameters)];
-    const answers = await Promise.all(queries.map((text) => wire.ask(text)));
+    const [who, ...answers] = await Promise.all(
+      [whoAnswersSql, ...queries].map((text) => wire.ask(text)),
+    );
+    this.#expectServer(wire, who, startup);
     for (const answer of answers) this.#expectSuccess(answer);
     const [pid, owner] = answers[0]?.rows[0] ?? [];
     if (typeof owner !== "string") {
@@ -110,6 +129,14 @@ export class Connector {
     const session = { owner, standing: toStanding(standing), functions: toFunctions(standing) };
     const messages = new SessionMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
+  }
+
+  #expectServer({ pid }: Wire, who: Answer | undefined, startup: Startup): void {
+    const [answered, mark] = who?.rows[0] ?? [];
+    // Some poolers announce none.
+    const announced = pid === 0 ? null : pid;
+    const answer = { pid: Number(answered), mark };
+    expectServer(this.#parameters.target, announced, answer, startup);
   }
 
   /** What every run needs, so that no run fails for it; the session is as new after it. */

@@ -132,6 +132,8 @@ export class Workforce {
       return;
     }
     this.#ask(size + more);
+    // It takes longer to be there than to be granted its sessions.
+    if (this.#executors.threads.size === 0) this.#executors.start();
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
     const room = Math.min(wanted, await connectionRoom(client));

@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import type { ConnectionTarget } from "./config/types.js";
 import { pooled } from "./connectionFailure.js";
 
@@ -16,7 +15,7 @@ export interface Startup {
 
 /** Blanks and backslashes in a value are escaped with a backslash. */
 export function startupWith(settings: StartupSettings): Startup {
-  const mark = randomBytes(8).toString("hex");
+  const mark = Math.random().toString(36).slice(2);
   const given: StartupSettings = { ...settings, [markSetting]: mark };
   const options = Object.entries(given)
     .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\\s]/g, "\\$&")}`)

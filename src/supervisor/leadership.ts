@@ -40,6 +40,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   target: ConnectionTarget;
   readonly #name: string;
   readonly #log: Log;
+  readonly #rests: () => boolean;
   readonly #ending = new AbortController();
   /** Aborted when there is no reason to wait any longer. */
   #waiting = new AbortController();
@@ -53,11 +54,14 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     /** Of the cluster. */
     readonly name: string;
     readonly log: Log;
+    /** Whether it need not be known soon that a leader's connection is gone. */
+    readonly rests: () => boolean;
   }) {
     super();
     this.target = options.target;
     this.#name = options.name;
     this.#log = options.log;
+    this.#rests = options.rests;
   }
 
   start(): void {
@@ -118,7 +122,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     for (const event of ["end", "notification"] as const) {
       client.on(event, () => this.#waiting.abort());
     }
-    const watch = new ConnectionWatch(client, this.target, { name: "pg_conf watch", quietMs });
+    const watch = new ConnectionWatch(client, this.target, {
+      name: "pg_conf watch",
+      quietMs,
+      rests: () => this.#leads && this.#rests(),
+    });
     try {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;

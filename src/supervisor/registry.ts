@@ -39,6 +39,11 @@ export class Registry {
     return this.#managers.size > 0;
   }
 
+  /** Whether no manager wants a session. */
+  get idle(): boolean {
+    return this.#shares.wanted === 0;
+  }
+
   /** Has threads wait, so that `start` is quick; no more of them than start at once. */
   prepare(): void {
     const { entries, parameters } = this.#configuration;

@@ -66,6 +66,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       target: configuration.control,
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
+      rests: () => this.#registry.idle,
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
     this.#leadership.on("lost", () => this.board.play("seeking"));

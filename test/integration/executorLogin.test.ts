@@ -9,6 +9,7 @@ import { connect } from "../../src/executor/connect.js";
 import type { ConnectionTarget, SslMode } from "../../src/shared/config/types.js";
 import * as database from "../../src/shared/database.js";
 import { PgTaskError } from "../../src/shared/errors.js";
+import { startupWith } from "../../src/shared/startup.js";
 import { Authority } from "../support/certificates.js";
 import { password, startRemoteServer } from "../support/remoteServer.js";
 
@@ -28,7 +29,7 @@ const refusal = (error: unknown): Outcome => {
 /** How a session comes out. */
 async function asSession(target: ConnectionTarget): Promise<Outcome> {
   try {
-    const options = { applicationName, settings: {}, messageLimit: () => 1 << 16 };
+    const options = { applicationName, startup: startupWith({}), messageLimit: () => 1 << 16 };
     const wire = await connect(target, options);
     const { rows } = await wire.ask(tls);
     await wire.close();
@@ -99,7 +100,7 @@ test("passwords are given in each way that a server may ask for them", async () 
 });
 
 test("where a password is missing the message says where it could be given", async () => {
-  const options = { applicationName, settings: {}, messageLimit: () => 1 << 16 };
+  const options = { applicationName, startup: startupWith({}), messageLimit: () => 1 << 16 };
   await assert.rejects(connect({ ...base, user: "scram" }, options), {
     code: "CONNECTION_REJECTED",
     message: /asks for a password, and none was given .*PGPASSWORD/,

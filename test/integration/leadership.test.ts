@@ -17,7 +17,12 @@ function seek(
   readonly leads: Promise<unknown>;
   readonly standsBy: Promise<unknown>;
 } {
-  const leadership = new Leadership({ target: { ...database.target, port }, name, log });
+  const leadership = new Leadership({
+    target: { ...database.target, port },
+    name,
+    log,
+    rests: () => false,
+  });
   const leads = new Promise<void>((resolve) => leadership.once("leader", resolve));
   const standsBy = new Promise<void>((resolve) => leadership.once("standby", resolve));
   leadership.start();

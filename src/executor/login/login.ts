@@ -1,10 +1,8 @@
-import { createHash } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { decodeMessage, MessageCode, type ServerError } from "../wireMessages.js";
-import { channelBindingData } from "./channelBinding.js";
 import { LoginMessages } from "./messages.js";
 import { ConnectionProblem, NoPassword, PasswordRequired } from "./problem.js";
-import { Scram, type ScramBinding } from "./scram.js";
+import type { Scram, ScramBinding } from "./scram.js";
 import type { AuthMethod, Credentials } from "./credentials.js";
 
 /** The server's own words for not letting us in. */
@@ -111,10 +109,10 @@ class Authentication {
         return this.#send(`${this.#password()}\0`);
       case Request.md5:
         this.#allow("md5");
-        return this.#send(`${this.#hashed(body.subarray(4, 8))}\0`);
+        return this.#send(`${await this.#hashed(body.subarray(4, 8))}\0`);
       case Request.sasl:
         this.#allow("scram-sha-256");
-        return this.#beginScram(body.toString("utf8", 4).split("\0"));
+        return await this.#beginScram(body.toString("utf8", 4).split("\0"));
       case Request.saslContinue:
         return this.#send(await this.#exchange.final(body.toString("utf8", 4)));
       case Request.saslFinal:
@@ -170,17 +168,20 @@ class Authentication {
     throw new NoPassword();
   }
 
-  #hashed(salt: Buffer): string {
+  async #hashed(salt: Buffer): Promise<string> {
+    const { md5 } = await import("./md5.js");
     return `md5${md5(md5(this.#password(), this.#credentials.user), salt)}`;
   }
 
-  #beginScram(mechanisms: readonly string[]): void {
+  async #beginScram(mechanisms: readonly string[]): Promise<void> {
     if (!mechanisms.some((each) => each.startsWith("SCRAM-SHA-256"))) {
       throw new ConnectionProblem(
         "none of the server's SASL authentication mechanisms are supported",
       );
     }
-    const scram = new Scram(this.#password(), this.#binding(mechanisms));
+    const password = this.#password();
+    const { Scram } = await import("./scram.js");
+    const scram = new Scram(password, await this.#binding(mechanisms));
     if (!mechanisms.includes(scram.mechanism)) {
       throw new ConnectionProblem(`server does not offer ${scram.mechanism}`);
     }
@@ -191,7 +192,8 @@ class Authentication {
     this.#send(Buffer.concat([Buffer.from(`${scram.mechanism}\0`), length, Buffer.from(first)]));
   }
 
-  #binding(mechanisms: readonly string[]): ScramBinding {
+  async #binding(mechanisms: readonly string[]): Promise<ScramBinding> {
+    const { channelBindingData } = await import("./channelBinding.js");
     const { channelBinding } = this.#credentials;
     const offered = mechanisms.includes("SCRAM-SHA-256-PLUS");
     const data = channelBinding === "disable" ? null : channelBindingData(this.#stream);
@@ -218,10 +220,4 @@ class Authentication {
     header.writeInt32BE(body.length + 4, 1);
     this.#stream.write(Buffer.concat([header, body]));
   }
-}
-
-function md5(...parts: readonly (string | Buffer)[]): string {
-  const hash = createHash("md5");
-  for (const part of parts) hash.update(part);
-  return hash.digest("hex");
 }

@@ -23,3 +23,6 @@ export class NoPassword extends ConnectionProblem {
     super("fe_sendauth: no password supplied");
   }
 }
+
+/** The server's side of TLS could not be agreed upon; without TLS it may do. */
+export class TlsProblem extends ConnectionProblem {}

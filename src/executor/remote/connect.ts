@@ -7,9 +7,9 @@ import { Wire } from "../wire.js";
 import { cancelRemote } from "./cancelRequest.js";
 import { introduce, WrongSession } from "./introduce.js";
 import { login, Refusal } from "../login/login.js";
-import { PasswordRequired, ConnectionProblem } from "../login/problem.js";
+import { ConnectionProblem, PasswordRequired, TlsProblem } from "../login/problem.js";
 import type { Encryption } from "../login/encryption.js";
-import { openStream, socketPath, TlsProblem, type Place } from "../login/stream.js";
+import { openStream, socketPath, type Place } from "../login/stream.js";
 import type { RemoteServer, RemoteTarget, SessionAttributes } from "./target.js";
 
 /** A connection to a remote server that can run a task. */
