@@ -12,10 +12,10 @@ function inTheEnd(tookMs: (last: boolean) => number): number {
   return depth.runs;
 }
 
-test("sixteen short runs are on a wire at once, and only four long ones", () => {
+test("up to 32 short runs are on a wire at once, and only four long ones", () => {
   assert.equal(
-    inTheEnd(() => 0.3),
-    16,
+    inTheEnd(() => 0.1),
+    32,
   );
   assert.equal(
     inTheEnd(() => 5),
@@ -25,16 +25,24 @@ test("sixteen short runs are on a wire at once, and only four long ones", () => 
 
 test("that the last on a wire lasts until the next arrives leaves no fewer on it", () => {
   assert.equal(
-    inTheEnd((last) => (last ? 50 : 0.3)),
-    16,
+    inTheEnd((last) => (last ? 20 : 0.1)),
+    32,
   );
 });
 
 test("runs that become long are soon fewer, and those that become short more again", () => {
   const depth = new Depth();
   for (let run = 0; run < 10_000; run += 1) depth.took(0);
-  for (let run = 0; run < 8; run += 1) depth.took(20);
+  for (let run = 0; run < 12; run += 1) depth.took(20);
   assert.equal(depth.runs, 4);
-  for (let run = 0; run < 8; run += 1) depth.took(0.3);
+  for (let run = 0; run < 8; run += 1) depth.took(0.1);
+  assert.equal(depth.runs, 32);
+});
+
+test("as long as one of the last runs was long, no more than sixteen would wait behind another", () => {
+  const depth = new Depth();
+  for (let run = 0; run < 10_000; run += 1) depth.took(run % 100 === 0 ? 1000 : 0.1);
   assert.equal(depth.runs, 16);
+  for (let run = 0; run < 256; run += 1) depth.took(0.1);
+  assert.equal(depth.runs, 32);
 });
