@@ -111,13 +111,16 @@ export class Connector {
 
   /** All at once: each way there and back counts where many sessions are opened. */
   async #introduce({ wire, startup }: LoggedIn): Promise<OpenConnection> {
-    const queries = [identitySql, ...this.#rehearsal(), standingSql(this.#parameters)];
-    const [who, ...answers] = await Promise.all(
-      [whoAnswersSql, ...queries].map((text) => wire.ask(text)),
-    );
+    const setUp = [...this.#rehearsal(), standingSql(this.#parameters)];
+    const [who, identity, ...answers] = await Promise.all([
+      wire.ask(whoAnswersSql),
+      wire.ask(identitySql),
+      ...setUp.map((text) => wire.ask(text)),
+    ]);
+    this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
-    for (const answer of answers) this.#expectSuccess(answer);
-    const [pid, owner] = answers[0]?.rows[0] ?? [];
+    for (const answer of [identity, ...answers]) this.#expectSuccess(answer);
+    const [pid, owner] = identity.rows[0] ?? [];
     if (typeof owner !== "string") {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
@@ -131,8 +134,8 @@ export class Connector {
     return { wire, messages, backend: { pid: wire.pid, owner } };
   }
 
-  #expectServer({ pid }: Wire, who: Answer | undefined, startup: Startup): void {
-    const [answered, mark] = who?.rows[0] ?? [];
+  #expectServer({ pid }: Wire, who: Answer, startup: Startup): void {
+    const [answered, mark] = who.rows[0] ?? [];
     // Some poolers announce none.
     const announced = pid === 0 ? null : pid;
     const answer = { pid: Number(answered), mark };
