@@ -54,5 +54,18 @@ export function notReached(target: ConnectionTarget, cause: unknown): PgTaskErro
 /** Node reports a host with several addresses as an AggregateError with an empty message. */
 function reason(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(reason).join("; ");
-  return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof Error)) return String(error);
+  const untrusted = "code" in error && untrustedCodes.has(String(error.code));
+  return untrusted
+    ? `the server's certificate is not trusted: ${error.message} (sslrootcert names the file with those that are)`
+    : error.message;
 }
+
+/** What TLS says of a certificate that nobody known has signed. */
+const untrustedCodes: ReadonlySet<string> = new Set([
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+]);

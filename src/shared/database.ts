@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { Client, DatabaseError } from "pg";
 import type { ConnectionTarget } from "./config/types.js";
 import { notReached, rejected, withoutPassword } from "./connectionFailure.js";
@@ -120,16 +121,33 @@ export async function disconnect(client: Client): Promise<void> {
 }
 
 async function tlsOptions(target: ConnectionTarget): Promise<Record<string, unknown>> {
-  const { readFile } = await import("node:fs/promises");
   const verify = target.sslmode === "verify-ca" || target.sslmode === "verify-full";
   return {
     rejectUnauthorized: verify,
     // verify-ca checks who signed the certificate, not whose name it bears.
     ...(target.sslmode === "verify-ca" ? { checkServerIdentity: () => undefined } : {}),
-    ...(target.sslrootcert === undefined ? {} : { ca: await readFile(target.sslrootcert) }),
-    ...(target.sslcert === undefined ? {} : { cert: await readFile(target.sslcert) }),
-    ...(target.sslkey === undefined ? {} : { key: await readFile(target.sslkey) }),
+    ...(await fileOf(target, "sslrootcert", "ca")),
+    ...(await fileOf(target, "sslcert", "cert")),
+    ...(await fileOf(target, "sslkey", "key")),
   };
+}
+
+async function fileOf(
+  target: ConnectionTarget,
+  word: "sslrootcert" | "sslcert" | "sslkey",
+  option: string,
+): Promise<Record<string, Buffer>> {
+  const path = target[word];
+  if (path === undefined) return {};
+  try {
+    return { [option]: await readFile(path) };
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? String(error.code) : "unreadable";
+    throw notReached(
+      target,
+      new Error(`${word} "${path}" cannot be read: ${code}`, { cause: error }),
+    );
+  }
 }
 
 function serverHasNoTls(error: unknown): boolean {

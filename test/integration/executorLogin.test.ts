@@ -121,6 +121,21 @@ test("verify-ca and verify-full look who signed, and verify-full whose name it i
   await comesOut({ ...elsewhere, sslmode: "verify-full" }, failed);
 });
 
+test("what is wrong with a certificate is said, and by which word it is given", async () => {
+  const target = { ...base, sslmode: "verify-full" } as const;
+  const asked = (more: object) => database.connect({ ...target, ...more }, { applicationName });
+  await assert.rejects(asked({}), {
+    code: "CONNECTION_FAILED",
+    message: /certificate is not trusted: .* \(sslrootcert names/,
+  });
+  const missing = { sslrootcert: "/no/such/file" };
+  await assert.rejects(asked(missing), {
+    code: "CONNECTION_FAILED",
+    message: /sslrootcert "\/no\/such\/file" cannot be read: ENOENT/,
+  });
+  await comesOut({ ...target, ...missing }, { code: "CONNECTION_FAILED" });
+});
+
 test("a certificate shows who we are", async () => {
   const { certificate, key } = server.client;
   const open = join(server.folder, "open.key");

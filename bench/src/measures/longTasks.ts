@@ -3,23 +3,37 @@ import type { Client } from "pg";
 import { one } from "../database.js";
 import { startPgTask } from "../pgTaskProcess.js";
 import { residentKb } from "../processUsage.js";
+import { median } from "../statistics.js";
 import { until } from "../until.js";
 import type { Bench, Measure } from "./measure.js";
 
+interface Sample {
+  readonly running: number;
+  readonly residentKb: number;
+}
+
 export interface LongTasks {
-  readonly samples: readonly { readonly running: number; readonly residentKb: number }[];
+  /** Of each round, in the order of `counts`. */
+  readonly rounds: readonly (readonly Sample[])[];
 }
 
 const counts = [1, 200] as const;
 const settleMs = 5000;
 
-async function run({ databases, node, say }: Bench): Promise<LongTasks> {
+async function run(bench: Bench): Promise<LongTasks> {
+  const rounds: (readonly Sample[])[] = [];
+  for (let round = 0; round < bench.options.rounds; round += 1) rounds.push(await once(bench));
+  return { rounds };
+}
+
+/** A process that is new, since it keeps what it once had. */
+async function once({ databases, node, say }: Bench): Promise<readonly Sample[]> {
   const database = await databases.make();
   const { client, url } = database;
   const most = Math.max(...counts);
   const configuration = { "pg_conf.max": most, "pg_conf.grace": 0 };
   const program = await startPgTask({ node, url, configuration });
-  const samples = [];
+  const samples: Sample[] = [];
   try {
     let there = 0;
     for (const running of counts) {
@@ -36,7 +50,7 @@ async function run({ databases, node, say }: Bench): Promise<LongTasks> {
     await program.stop();
     await database.drop();
   }
-  return { samples };
+  return samples;
 }
 
 async function allRun(client: Client, wanted: number): Promise<void> {
@@ -55,17 +69,21 @@ export const longTasks: Measure<LongTasks> = {
   name: "long",
   concerns: ({ name }) => name === "pg-task",
   run,
-  report: ({ samples }) => {
-    const [few, many] = samples;
-    const each =
+  report: ({ rounds }) => {
+    const each = rounds.map(([few, many]) =>
       few === undefined || many === undefined
         ? Number.NaN
-        : (many.residentKb - few.residentKb) / (many.running - few.running);
+        : (many.residentKb - few.residentKb) / (many.running - few.running),
+    );
+    const rows = counts.map((running, place) => {
+      const kb = rounds.map((samples) => samples[place]?.residentKb ?? Number.NaN);
+      return [String(running), (median(kb) / 1024).toFixed(0)];
+    });
     return {
       title: "Long tasks at once",
       head: ["running", "memory, MB"],
-      rows: samples.map(({ running, residentKb: kb }) => [String(running), (kb / 1024).toFixed(0)]),
-      note: `${each.toFixed(0)} kB for each more, on pg-task's side.`,
+      rows,
+      note: `${median(each).toFixed(0)} kB for each more (${each.map((kb) => kb.toFixed(0)).join(", ")}), on pg-task's side; medians of the rounds.`,
     };
   },
 };

@@ -141,6 +141,7 @@ function firstDue({ qualified }: TaskTable, from: string): string {
         ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
 
+/** PostgreSQL 15 cannot plan a comparison with a count of what subqueries say up to a row; hence `bool_or`. */
 function claimBehindStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
@@ -150,7 +151,7 @@ FROM (
     ($7::text[])[session] AS owner, ($8::integer[])[session] AS pid
   FROM (
     SELECT d.id, d.max, g.most, row_number() OVER way AS nth, ($9::integer[])[g.own + row_number() OVER way] AS session,
-      count(*) FILTER (WHERE d.odd OR d.max < g.running - 1) OVER way AS odds,
+      bool_or(d.odd OR d.max < g.running - 1) OVER way AS odd,
       lead(d.id) OVER way AS next_id, lead(d.max) OVER way AS next_max, lead(d.odd) OVER way AS next_odd
     FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
       AS g(hash, running, max, id, most, own)
@@ -164,7 +165,7 @@ FROM (
     ) AS d
     WINDOW way AS (PARTITION BY g.hash ORDER BY d.max DESC, d.id ROWS UNBOUNDED PRECEDING)
   ) AS c
-  WHERE nth <= most AND odds = 0
+  WHERE nth <= most AND NOT odd
 ) AS g
 WHERE ${byId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${alone})
   AND ${lockWait} AND ${unflushed}
