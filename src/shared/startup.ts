@@ -15,6 +15,7 @@ export interface Startup {
 
 /** Blanks and backslashes in a value are escaped with a backslash. */
 export function startupWith(settings: StartupSettings): Startup {
+  // No secret, only another one than anybody else's: cryptography would have to be loaded first.
   const mark = Math.random().toString(36).slice(2);
   const given: StartupSettings = { ...settings, [markSetting]: mark };
   const options = Object.entries(given)
