@@ -27,7 +27,8 @@ export class Output {
   readonly #format: OutputFormat;
   readonly #limit: number;
   readonly #onFailure: () => void;
-  #store = new ByteStore();
+  /** Null until there is more than a piece. */
+  #store: ByteStore | null = null;
   #piece = "";
   #bytes = 0;
   #empty = true;
@@ -59,7 +60,7 @@ export class Output {
   /** All that was kept and not taken; null when there was nothing at all. */
   get text(): string | null {
     if (this.#empty) return null;
-    return this.#store.length === 0 ? this.#piece : this.#store.read().toString() + this.#piece;
+    return this.#store === null ? this.#piece : this.#store.read().toString() + this.#piece;
   }
 
   /** All that was kept; nothing of it is left here. */
@@ -69,15 +70,15 @@ export class Output {
       this.drop();
       return { text, stored: null };
     }
-    this.#keepPiece();
-    const stored = this.#store;
-    this.#store = new ByteStore();
+    const stored = this.#keepPiece();
+    this.#store = null;
     return { text: null, stored };
   }
 
   /** What was kept is not wanted. */
   drop(): void {
-    this.#store.drop();
+    this.#store?.drop();
+    this.#store = null;
     this.#piece = "";
   }
 
@@ -185,9 +186,11 @@ export class Output {
     this.#onForeseen();
   }
 
-  #keepPiece(): void {
+  #keepPiece(): ByteStore {
+    this.#store ??= new ByteStore();
     this.#store.add(Buffer.from(this.#piece));
     this.#piece = "";
+    return this.#store;
   }
 
   get #tooLarge(): string {

@@ -68,6 +68,8 @@ const committedMeanwhile = "Its effect had been committed by then.";
 
 /** One execution of one task on one session, in as many attempts as it takes. */
 export class Execution {
+  /** Whether others were before it when it came. */
+  waited = false;
   readonly #run: Run;
   readonly #place: RunPlace;
   readonly #cancellation: Cancellation;

@@ -56,7 +56,6 @@ export class Session {
   #lane: Lane | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
   readonly #settings: SettingsText;
-  readonly #waited = new WeakSet<Work>();
   #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
   #end: (loss: PgTaskError | null) => void = () => {};
@@ -204,7 +203,7 @@ export class Session {
 
   #add(connection: OpenConnection, run: Run): void {
     const work = this.#prepare(connection, run);
-    if (this.#queue.length > 0 || this.#underWay().length > 0) this.#waited.add(work);
+    work.waited = this.#queue.length > 0 || this.#remote !== null || this.#lane?.idle === false;
     this.#queue.push(work);
     // What is dispatched together is looked at together.
     if (this.#queue.length === 1) process.nextTick(() => this.#pump());
@@ -276,7 +275,7 @@ export class Session {
   }
 
   #begun(work: Work, start: string): void {
-    if (!this.#waited.has(work)) return;
+    if (!work.waited) return;
     this.#late = { id: work.id, start, sinceMs: performance.now() };
     this.#lateTimer ??= setTimeout(() => this.#lookForLate(), startedMs);
   }

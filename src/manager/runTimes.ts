@@ -96,10 +96,17 @@ function count(average: Average, ms: number): void {
   average.ms += (ms - average.ms) * Math.max(weight, 1 / average.runs);
 }
 
+/** Of a time up to its minute. */
+const minuteLength = "2026-01-02T03:04:".length;
+
 /** Between two times of the database in ISO 8601 with microseconds, in ms. */
 export function elapsedMs(start: string, stop: string): number {
-  return Date.parse(stop) - Date.parse(start) + (microseconds(stop) - microseconds(start)) / 1000;
+  const secondsMs = (seconds(stop) - seconds(start)) * 1000;
+  // Reading the rest would cost more than all else that is done with most runs' times.
+  const minute = start.slice(0, minuteLength);
+  if (minute.length === minuteLength && stop.startsWith(minute)) return secondsMs;
+  return minuteMs(stop) - minuteMs(start) + secondsMs;
 }
 
-/** Those that a Date has no room for. */
-const microseconds = (time: string): number => Number(time.slice(23, -1));
+const seconds = (time: string): number => Number(time.slice(minuteLength, -1));
+const minuteMs = (time: string): number => Date.parse(`${time.slice(0, minuteLength)}00Z`);

@@ -66,8 +66,11 @@ export class SessionQueue {
     const place = this.#held.findIndex((each) => each.id === id);
     const held = this.#held[place];
     if (held === undefined) return null;
-    this.#held.splice(place, 1);
-    if (place === 0) this.#frontSince = performance.now();
+    if (place > 0) this.#held.splice(place, 1);
+    else {
+      this.#held.shift();
+      this.#frontSince = performance.now();
+    }
     this.#expectedMs = this.#held.length === 0 ? 0 : this.#expectedMs - held.expectedMs;
     const others = (this.#groups.get(held.hash) ?? 0) - 1;
     if (others > 0) this.#groups.set(held.hash, others);

@@ -6,6 +6,7 @@ import {
   type Durations,
   type TaskCounts,
 } from "../shared/statistics.js";
+import { elapsedMs } from "./runTimes.js";
 
 /** How long news is gathered before it is reported, in ms. */
 const gatherMs = 200;
@@ -65,7 +66,7 @@ export class Statistics {
   ended(result: RunResult): void {
     if (result.outcome !== "ended") return;
     this.#count(result.error === null ? "done" : "failed", 1);
-    const ms = Date.parse(result.stop ?? "") - Date.parse(result.start);
+    const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
     if (ms >= 0) this.#runs.add(ms / 1000);
   }
 

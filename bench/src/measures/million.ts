@@ -76,17 +76,14 @@ export const million: Measure<Million> = {
   report: ({ tasks, tenths, size, memory }) => {
     const rates = tenths.map((tenth) => (tenth.tasks * 1000) / (tenth.to - tenth.from));
     const middle = median(rates);
-    const during = (tenth: number): number => {
-      const { from = 0, to = Infinity } = tenths[tenth] ?? {};
-      const within = memory.filter(({ at }) => at >= from && at <= to).map(({ kb }) => kb);
-      return within.length === 0 ? Number.NaN : median(within);
-    };
+    const after = ({ to }: { readonly to: number }): number =>
+      memory.findLast(({ at }) => at <= to)?.kb ?? Number.NaN;
     return {
       title: `${tasks.toLocaleString("en")} tasks in one go`,
       head: ["tenth", ...tenths.map((_, i) => String(i + 1))],
       rows: [
         ["rate beside the median", ...rates.map((rate) => (rate / middle).toFixed(2))],
-        ["memory, MB", ...tenths.map((_, i) => (during(i) / 1024).toFixed(0))],
+        ["memory after it, MB", ...tenths.map((tenth) => (after(tenth) / 1024).toFixed(0))],
       ],
       note: `All done the table had ${(size.after / size.before).toFixed(2)} times its size with all waiting, autovacuum as it comes. Memory is pg-task's, resident.`,
     };

@@ -58,6 +58,8 @@ const mostFailedCancels = 3;
  * task is to be there soon.
  */
 export class RemoteExecution {
+  /** Whether others were before it when it came. */
+  waited = false;
   readonly #run: Run;
   readonly #remote: string;
   readonly #place: RemoteRunPlace;

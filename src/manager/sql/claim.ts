@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { arrayOf } from "./arrayText.js";
 import { byId, isReady } from "./byId.js";
 import {
   alone,
@@ -157,7 +158,7 @@ const placesOf = ({ groups, places }: ClaimRequest): Place[] => [
 ];
 
 /** The sessions' owners and pids, and for each place which of these it is, from 1. */
-export function placeColumns(request: ClaimRequest): unknown[][] {
+export function placeColumns(request: ClaimRequest): unknown[] {
   const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
   const numbers = placesOf(request).map(({ owner, pid }) => {
     let session = sessions.get(owner);
@@ -167,7 +168,7 @@ export function placeColumns(request: ClaimRequest): unknown[][] {
     }
     return session.number;
   });
-  return [[...sessions.keys()], [...sessions.values()].map(({ pid }) => pid), numbers];
+  return [[...sessions.keys()], [...sessions.values()].map(({ pid }) => pid), arrayOf(numbers)];
 }
 
 /** Parts the rows by what they are. */

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { arrayOf, textArrayOf } from "./arrayText.js";
 import { byId } from "./byId.js";
 import type { OwnedResult } from "./complete.js";
 import { lockWait } from "./lockWait.js";
@@ -25,12 +26,12 @@ export async function completePlain(
     name: "complete plain",
     text: completePlainStatement(table),
     values: [
-      results.map((result) => result.id),
-      results.map((result) => result.owner),
-      results.map((result) => result.start),
-      results.map((result) => result.stop),
-      results.map((result) => result.output),
-      results.map((result) => result.error),
+      arrayOf(results.map((result) => result.id)),
+      textArrayOf(results.map((result) => result.owner)),
+      arrayOf(results.map((result) => result.start)),
+      arrayOf(results.map((result) => result.stop)),
+      textArrayOf(results.map((result) => result.output)),
+      textArrayOf(results.map((result) => result.error)),
     ],
   });
   return new Set(rows.map(({ id }) => id));
