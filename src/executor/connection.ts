@@ -147,7 +147,7 @@ export class Connector {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
     const { reset } = this.#parameters;
     const told = new SettingsText(this.#parameters).sql(trial);
-    return [told, `SELECT ${reset}(NULL, NULL, NULL)`, ...resetSql(trial)];
+    return [told, `SELECT ${reset}()`, ...resetSql(trial)];
   }
 
   #expectSuccess(answer: Answer): void {

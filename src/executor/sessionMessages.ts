@@ -22,7 +22,7 @@ export function standingSql({
   const settings = settingNames.map((name) => `pg_catalog.current_setting('${name}', true)`);
   const functions = [
     `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
-    `${reset}(pg_catalog.int8, pg_catalog.text, pg_catalog.text)`,
+    `${reset}(pg_catalog.text, pg_catalog.text, pg_catalog.text)`,
   ].map((name) => `${literal(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
   return `SELECT ${[...settings, ...functions].join(", ")}`;
 }
@@ -45,6 +45,8 @@ export function toFunctions(values: readonly (string | null)[]): Functions {
 const beginCommand = encodeCommand("BEGIN");
 const commit = encodeCommand("COMMIT");
 const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
+/** What finish does for those with a proof: later it would not come before the end of the next. */
+const unlisten = encodeCommand("UNLISTEN *");
 /** In a transaction it is the time of its BEGIN; no name in it could be a task's to choose. */
 const startClock = encodeCommand("SELECT CURRENT_TIMESTAMP");
 
@@ -63,7 +65,7 @@ export interface Ends {
 export const provenEnds: Ends = ends([]);
 
 /** Of one without a proof; that waits for no flush, since the one of the row's DONE covers it. */
-export const unprovenEnds: Ends = ends([commitUnflushed]);
+export const unprovenEnds: Ends = ends([unlisten, commitUnflushed]);
 
 function ends(before: readonly Buffer[]): Ends {
   return {
@@ -109,7 +111,7 @@ export class SessionMessages {
     this.#standing = session.standing;
     this.#functions = session.functions;
     this.#owner = session.owner;
-    const reset = encodeCommand(`SELECT ${parameters.reset}(NULL, NULL, NULL)`);
+    const reset = encodeCommand(`SELECT ${parameters.reset}()`);
     this.reset = block([beginCommand, reset, commit]);
     this.chainedReset = block([reset, commit]);
   }

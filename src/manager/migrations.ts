@@ -81,6 +81,7 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
         `${table.qualifiedFinish}(bigint, bigint, text, integer)`,
         `${table.qualifiedReset}(bigint)`,
         `${table.qualifiedReset}(bigint, text, text)`,
+        `${table.qualifiedReset}(text, text, text)`,
       ],
     ],
   );

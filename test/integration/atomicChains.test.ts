@@ -137,6 +137,27 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
 }
 
 /** A session sends no more than this ahead. */
+// The next one's inherits all that it does not reset: only what can be changed has to be looked at.
+for (const [setting, value] of [
+  ["transaction_isolation", "serializable"],
+  ["transaction_deferrable", "on"],
+]) {
+  test(`no run changes ${setting}, neither the first nor one behind another`, async () => {
+    await admin.query(
+      `CREATE FUNCTION change_${setting}() RETURNS text LANGUAGE sql AS $$ SELECT set_config('${setting}', '${value}', false) $$`,
+    );
+    const chain = await claim(
+      `SELECT change_${setting}()`,
+      "SELECT 1",
+      `SELECT change_${setting}()`,
+    );
+    driver.executor.dispatch(chain);
+    const [first, , behind] = await results(chain);
+    assert.match(first?.error ?? "", /must be called before any query/);
+    assert.match(behind?.error ?? "", /must be called before any query/);
+  });
+}
+
 const mostOnWire = 16;
 
 /** How many of a chain were sent, now that the others have come back; how many depends on how fast runs are. */
@@ -289,10 +310,9 @@ test("what is behind a reset that failed is not run before the session is as new
 
 test("runs go on when the functions that are called around them were made anew", async () => {
   const names = taskTable("public", "task");
-  const functions = [5, 9].map((version) => render(migrationText(version), names)).join("\n");
   await admin.query(
-    `DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(bigint, text, text); ${functions}
-     DROP FUNCTION task_reset()`,
+    `DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(), task_reset(text, text, text);
+     ${render(migrationText(10), names)}`,
   );
   const chain = await claim(insert, insert, `${insert}; SELECT 1`, insert);
   driver.executor.dispatch(chain);

@@ -208,8 +208,8 @@ describe("what cannot be used is refused and left as it is", () => {
   test("a function of the user's that has the name and the arguments of pg-task's", async () => {
     await incompatible(
       "resets",
-      "CREATE FUNCTION resets.task_reset(bigint, text, text) RETURNS int LANGUAGE sql AS 'SELECT 42'",
-      /the function resets\.task_reset\(bigint,text,text\) exists/,
+      "CREATE FUNCTION resets.task_reset(text, text, text) RETURNS int LANGUAGE sql AS 'SELECT 42'",
+      /the function resets\.task_reset\(text,text,text\) exists/,
     );
   });
 

@@ -14,6 +14,7 @@ const texts = [
   "adc79d58983ae5c0",
   "0af97ada331a18d6",
   "d6fad93cfa042fdd",
+  "1bb57e73fc019bc2",
 ];
 
 test("a migration that tables have been through is never changed", () => {
