@@ -160,7 +160,7 @@ export const errorKinds = {
   SCHEMA_NOT_ALLOWED: kind(
     "SCHEMA",
     true,
-    "the entry's or the control connection's user may not create or change what is needed",
+    "the entry's or the control connection's user may not create, change or use what is needed",
     "grant the right named in the message, or create it yourself",
   ),
   SCHEMA_NOT_CREATED: kind(

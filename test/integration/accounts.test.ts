@@ -289,6 +289,26 @@ it("leaves the leader's connection alone while it makes roles and databases", as
   assert.equal((await program.end()).code, 0);
 });
 
+it("waits for the rights that it needs on a table of somebody else's, and says for which", async () => {
+  const first = await start([{ data: "postgres", schema: "theirs" }]);
+  await first.line("ready");
+  assert.equal((await first.end()).code, 0);
+  await admin.query("CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA theirs TO guest");
+  const program = await start([{ data: "postgres", user: "guest", schema: "theirs" }], {
+    "pg_conf.restart": 1,
+  });
+  const waits = await program.line("manager waits");
+  assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
+  assert.match(
+    String(waits["reason"]),
+    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the rights of the owner of "theirs"\."task"$/,
+  );
+  await admin.query("GRANT postgres TO guest");
+  await program.line("manager works");
+  assert.equal(await run("postgres", "SELECT session_user", "theirs.task"), "guest");
+  assert.equal((await program.end()).code, 0);
+});
+
 it("runs tasks of a role whose schema is its own with nobody's help", async () => {
   const program = await start(
     [
