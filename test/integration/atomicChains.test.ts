@@ -136,7 +136,6 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
   });
 }
 
-/** A session sends no more than this ahead. */
 // The next one's inherits all that it does not reset: only what can be changed has to be looked at.
 for (const [setting, value] of [
   ["transaction_isolation", "serializable"],
@@ -158,6 +157,7 @@ for (const [setting, value] of [
   });
 }
 
+/** A session sends no more than this ahead. */
 const mostOnWire = 16;
 
 /** How many of a chain were sent, now that the others have come back; how many depends on how fast runs are. */

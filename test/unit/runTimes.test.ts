@@ -7,6 +7,11 @@ import type { RoomySession } from "../../src/manager/session.js";
 test("the time between two of the database's is exact to the microsecond", () => {
   const elapsed = elapsedMs("2026-01-02T03:04:59.999750Z", "2026-01-02T03:05:00.001000Z");
   assert.equal(elapsed.toFixed(3), "1.250");
+  const within = elapsedMs("2026-01-02T03:04:05.000750Z", "2026-01-02T03:04:05.001000Z");
+  assert.equal(within.toFixed(3), "0.250");
+  const overDays = elapsedMs("2026-01-31T23:59:59.000000Z", "2026-02-02T00:00:00.500000Z");
+  assert.equal(overDays, 86_401_500);
+  assert.equal(elapsedMs("", "2026-01-02T03:04:05.000000Z"), NaN);
 });
 
 test("what is expected follows a group's own runs, and those of all for a group without", () => {
