@@ -97,7 +97,7 @@ function count(average: Average, ms: number): void {
 }
 
 /** Of a time up to its minute. */
-const minuteLength = "2026-01-02T03:04:".length;
+const minuteLength = "2026-01-02T03:04".length;
 
 /** Between two times of the database in ISO 8601 with microseconds, in ms. */
 export function elapsedMs(start: string, stop: string): number {
@@ -108,5 +108,5 @@ export function elapsedMs(start: string, stop: string): number {
   return minuteMs(stop) - minuteMs(start) + secondsMs;
 }
 
-const seconds = (time: string): number => Number(time.slice(minuteLength, -1));
-const minuteMs = (time: string): number => Date.parse(`${time.slice(0, minuteLength)}00Z`);
+const seconds = (time: string): number => Number(time.slice(minuteLength + 1, -1));
+const minuteMs = (time: string): number => Date.parse(`${time.slice(0, minuteLength)}Z`);

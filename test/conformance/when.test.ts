@@ -126,13 +126,14 @@ test("§4 groups are told apart by group and remote together", async () => {
 
 const changes: Record<string, { before: NewTask; set: string }> = {
   plan: { before: { input: "SELECT 1", plan: "2100-01-01" }, set: "plan = now()" },
-  max: { before: { input: "SELECT 1", group: "changing" }, set: "max = 5" },
-  group: { before: { input: "SELECT 1", group: "changing" }, set: `"group" = 'free'` },
+  max: { before: { input: "SELECT 1", group: "changing max" }, set: "max = 5" },
+  group: { before: { input: "SELECT 1", group: "changing group" }, set: `"group" = 'free'` },
 };
 
 for (const [column, { before, set }] of Object.entries(changes)) {
   test(`§4 changing ${column} of a task in PLAN counts from the next check`, async () => {
-    await whileRunning("changing", async () => {
+    // A group of its own: in one whose runs were short it might be taken, to wait in a session.
+    await whileRunning(`changing ${column}`, async () => {
       const [id = ""] = await tasks.insert(before);
       assert.equal((await tasks.row(id)).state, "PLAN");
       await client.query(`UPDATE task SET ${set} WHERE id = $1`, [id]);

@@ -157,6 +157,25 @@ for (const [setting, value] of [
   });
 }
 
+test("a run that resets its transaction's isolation, where the server lets it, leaves that to none behind it", async () => {
+  const strict = await createDatabase();
+  const own = await ClaimedRuns.of(strict);
+  await own.admin.query(
+    `${forTraces};
+     CREATE FUNCTION weaken() RETURNS text LANGUAGE sql AS $$ SELECT set_config('transaction_isolation', NULL, false) $$;
+     ALTER DATABASE ${strict.target.database} SET default_transaction_isolation = 'serializable'`,
+  );
+  // The first session began before that.
+  await own.driver.open(2);
+  const chain: Run[] = [];
+  for (const input of ["SELECT weaken()", "SELECT kind_of_transaction()", "SELECT 1"]) {
+    chain.push(await own.claim(input, {}, 2));
+  }
+  own.driver.executor.dispatch(chain);
+  const looked = await own.driver.result(chain[1]?.id ?? "");
+  assert.equal(looked.outcome === "ended" && looked.output, "off serializable");
+});
+
 /** A session sends no more than this ahead. */
 const mostOnWire = 16;
 

@@ -150,10 +150,8 @@ describe("pg-task doctor, through a pooler,", { skip: bouncer === null && "no Pg
     const { code, lines } = await doctor({ DATABASE_URL: url });
     assert.equal(code, 3);
     const line = lines.find(({ name }) => name === "reached");
-    assert.deepEqual(
-      [line?.level, /a pooler such as PgBouncer is there/.test(line?.text ?? "")],
-      ["fail", true],
-    );
-    assert.match(`${line?.text} ${line?.remedy}`, /give the server's own address/);
+    assert.equal(line?.level, "fail");
+    assert.match(line.text, /a pooler such as PgBouncer is there/);
+    assert.match(`${line.text} ${line.remedy}`, /give the server's own address/);
   });
 });

@@ -75,6 +75,8 @@ unix_socket_dir =
 auth_type = trust
 auth_file = ${join(folder, "users")}
 pool_mode = ${mode}
+; a login that the server has refused for a moment is tried again that soon, not after 15 s
+server_login_retry = 1
 ${ignoring ? "ignore_startup_parameters = options" : ""}
 `,
   );

@@ -73,10 +73,11 @@ BEGIN
 END $function$;
 
 -- The same as the beginning of the next task's transaction, which it says the time of. A rollback of that
--- brings back what there was before: whoever calls it resets the session once more then. The only thing
--- of a transaction that can be changed in its middle, and that the next one inherits, is that it only
--- reads: then the next may not run at all. Its group and its session's name are null where they are
--- those of every new session.
+-- brings back what there was before: whoever calls it resets the session once more then. What its
+-- transaction inherits of the one before cannot be changed any more, so that the next may not run at all
+-- where it is not as in a new session: whether it only reads, which the task before may have changed, and
+-- how isolated it is, which a RESET may (up to PostgreSQL 15) or the server's configuration. Its group
+-- and its session's name are null where they are those of every new session.
 CREATE OR REPLACE FUNCTION :"schema".:"reset"(next text, "group" text, name text) RETURNS timestamptz LANGUAGE plpgsql AS $function$
 BEGIN
   EXECUTE 'CLOSE ALL';
@@ -87,12 +88,13 @@ BEGIN
   DISCARD SEQUENCES;
   IF pg_catalog.pg_advisory_unlock_all() IS NOT NULL
     AND pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) pg_catalog.current_setting('default_transaction_read_only')
+    AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) pg_catalog.current_setting('default_transaction_isolation')
     AND pg_catalog.set_config('pg_task.id', next, false) IS NOT NULL
     AND ("group" IS NULL OR pg_catalog.set_config('pg_task.group', "group", false) IS NOT NULL
       AND pg_catalog.set_config('application_name', name, false) IS NOT NULL) THEN
     RETURN pg_catalog.now();
   END IF;
-  RAISE EXCEPTION 'the task before has left its transaction read-only' USING ERRCODE = 'PGT02';
+  RAISE EXCEPTION 'the transaction is not as those of a new session' USING ERRCODE = 'PGT02';
 END $function$;
 
 COMMENT ON FUNCTION :"schema".:"reset"() IS 'pg-task reset';
