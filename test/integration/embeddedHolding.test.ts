@@ -43,6 +43,7 @@ test("a second start names the process and port that have the data", async () =>
     message: `the data folder ${dataDirectory} is in use, the pg-task of process ${holder.pid} runs a server (process ${pid}, port ${port}) on it: stop that one, or give another data folder`,
   });
   await holder.kill();
+  await untilGone(pid);
 });
 
 test("a server that somebody else runs on the data is named", async () => {
