@@ -19,7 +19,7 @@ import {
   unlock,
 } from "./connection.js";
 import { LastWrites } from "./lastWrites.js";
-import { namingRight } from "./missingRight.js";
+import { missingRight } from "./missingRight.js";
 import { makeParts, type Parts } from "./parts.js";
 import { readPlace } from "./place.js";
 import { Renewal } from "./renewal.js";
@@ -218,7 +218,7 @@ export class Manager implements LifecycleHooks {
           said = null;
         });
       } catch (error) {
-        const reason = toReport(namingRight(error, this.#table));
+        const reason = toReport(missingRight(error, this.#table));
         // One line for each change of state, not for each try.
         if (said !== reason.message) {
           said = reason.message;

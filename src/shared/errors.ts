@@ -178,7 +178,7 @@ export const errorKinds = {
   STATEMENT_FAILED: kind(
     "SCHEMA",
     true,
-    "the server refused a statement of pg-task's own, since a right was revoked or the table dropped",
+    "the server refused a statement of pg-task's own, say since the table was dropped",
     "read the server's own words in the message",
   ),
   SCHEMA_INCOMPATIBLE: kind(

@@ -136,12 +136,11 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
   });
 }
 
-// The next one's inherits all that it does not reset: only what can be changed has to be looked at.
 for (const [setting, value] of [
   ["transaction_isolation", "serializable"],
   ["transaction_deferrable", "on"],
 ]) {
-  test(`no run changes ${setting}, neither the first nor one behind another`, async () => {
+  test(`no run sets ${setting}, neither the first nor one behind another`, async () => {
     await admin.query(
       `CREATE FUNCTION change_${setting}() RETURNS text LANGUAGE sql AS $$ SELECT set_config('${setting}', '${value}', false) $$`,
     );

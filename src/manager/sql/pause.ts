@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
+import { arrayOf } from "./arrayText.js";
 
 /** A task whose row somebody had locked when its group paused: it is still to be planned anew. */
 export interface PausedTask {
@@ -72,7 +73,7 @@ export async function pauseLater(
   const left = rows.map((row) => ({ ...row, id: String(row.id) }));
   await client.query("SELECT set_config($1, $2, false)", [
     setting,
-    `{${left.map(({ id }) => id).join(",")}}`,
+    arrayOf(left.map(({ id }) => id)),
   ]);
   return left;
 }
