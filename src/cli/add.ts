@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { Option, type Command } from "commander";
 import { PgTaskError } from "../shared/errors.js";
 import { sqlState } from "../shared/database.js";
-import { addTask } from "../tasks/addTask.js";
+import { addTask, missingGrants, taskOutcome } from "../tasks/addTask.js";
 import { awaitEnd } from "./awaitEnd.js";
 import { onTable, type OpenTable } from "./openTable.js";
 import { withTableOptions, type CommandOptions } from "./options.js";
@@ -86,8 +86,9 @@ async function add(
   const columns = new Map([["input", await readSql(sql, options.file)], ...given]);
   return await onTable(options, "add", async (opened) => {
     const json = options.json === true;
-    const insertIt = () => insert(opened, columns, options.in);
-    if (options.wait === true) return await awaitEnd(terminal, opened, insertIt, json);
+    const wait = options.wait === true;
+    const insertIt = () => insert(opened, columns, { in: options.in, wait });
+    if (wait) return await awaitEnd(terminal, opened, insertIt, json);
     const id = await insertIt();
     if (json) terminal.write(`${JSON.stringify({ id })}\n`);
     else terminal.write(terminal.isTerminal ? `added task ${id}\n` : `${id}\n`);
@@ -117,30 +118,42 @@ function requireOneCharacter(columns: readonly (readonly [name: string, value: s
   }
 }
 
-/** @throws PgTaskError USAGE for what the table does not take. */
+/**
+ * With `wait` the task is there only if its end can be read.
+ *
+ * @throws PgTaskError USAGE for what the table does not take, SCHEMA_NOT_ALLOWED with what to grant.
+ */
 async function insert(
   { client, table }: OpenTable,
   columns: ReadonlyMap<string, string>,
-  wait: string | undefined,
+  options: { readonly in: string | undefined; readonly wait: boolean },
 ): Promise<string> {
   try {
-    return await addTask(client, table, columns, wait);
+    if (!options.wait) return await addTask(client, table, columns, options.in);
+    await client.query("BEGIN");
+    const id = await addTask(client, table, columns, options.in);
+    await taskOutcome(client, table, id);
+    await client.query("COMMIT");
+    return id;
   } catch (error) {
     const state = sqlState(error);
+    if (state === null) throw error;
+    if (options.wait) await client.query("ROLLBACK");
+    const words = `${error instanceof Error ? error.message : String(error)} (SQLSTATE ${state})`;
     // A check is not met, a column is not there, or a type has no such value.
-    if (
-      state === null ||
-      !(state.startsWith("22") || state.startsWith("23") || state === "42703")
-    ) {
-      throw error;
-    }
-    const words = error instanceof Error ? error.message : String(error);
-    throw new PgTaskError(
-      "USAGE",
-      `${table.qualified} takes no such task: ${words} (SQLSTATE ${state})`,
-      {
+    if (state.startsWith("22") || state.startsWith("23") || state === "42703") {
+      throw new PgTaskError("USAGE", `${table.qualified} takes no such task: ${words}`, {
         cause: error,
-      },
+      });
+    }
+    if (state !== "42501") throw error;
+    const given = [...columns.keys(), ...(options.in === undefined ? [] : ["plan"])];
+    const grants = await missingGrants(client, table, given, options.wait);
+    if (grants.length === 0) throw error;
+    throw new PgTaskError(
+      "SCHEMA_NOT_ALLOWED",
+      `not allowed on ${table.qualified}, and nothing was added: ${words}: ${grants.join("; ")}`,
+      { cause: error, sqlState: state },
     );
   }
 }

@@ -1,7 +1,10 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { sqlState } from "../shared/database.js";
+import { toReport } from "../shared/errors.js";
 import { taskOutcome } from "../tasks/addTask.js";
 import { exitCode } from "./exitCode.js";
 import { findReasons } from "./explainPlan.js";
+import { explainFailure } from "./explainFailure.js";
 import type { OpenTable } from "./openTable.js";
 import { printableText } from "./screen/printable.js";
 import type { Terminal } from "./screen/terminal.js";
@@ -42,12 +45,18 @@ export async function awaitEnd(
   process.on("SIGTERM", stop);
   try {
     const id = await insert();
-    const outcome = await poll(terminal, opened, id, interrupt.signal).finally(() =>
-      terminal.progress(null),
-    );
+    const outcome = await poll(terminal, opened, id, interrupt.signal)
+      .catch((error: unknown) => toReport(explainFailure(error, opened.table)))
+      .finally(() => terminal.progress(null));
     if (outcome === "interrupted") {
       terminal.note(`pg-task: task ${id} goes on; pg-task stop ${id} would end it\n`);
       return exitCode.interrupted;
+    }
+    if (outcome !== null && "message" in outcome) {
+      terminal.note(
+        `pg-task: task ${id} was added, and how it ends cannot be read: ${printableText(outcome.message)}\n`,
+      );
+      return exitCode.unknown;
     }
     if (outcome === null) {
       terminal.note(`pg-task: the row of task ${id} was deleted while it was waited for\n`);
@@ -77,9 +86,9 @@ async function poll(
     if (!outcome.held && outcome.state in codes) return outcome;
     if (!explained && outcome.state === "PLAN" && performance.now() - begin > explainAfterMs) {
       explained = true;
-      const [reason] = (await findReasons(opened, id)) ?? [];
+      const reason = await whyItWaits(opened, id);
       terminal.progress(null);
-      if (reason !== undefined) terminal.note(`pg-task: task ${id} waits: ${reason.text}\n`);
+      if (reason !== null) terminal.note(`pg-task: task ${id} waits${reason}\n`);
     }
     const soFarMs = performance.now() - begin;
     if (soFarMs > showAfterMs) {
@@ -88,6 +97,18 @@ async function poll(
     await pause(wait, undefined, { signal }).catch(() => {});
   }
   return "interrupted";
+}
+
+/** What stands behind "waits"; null where nothing keeps it any more. */
+async function whyItWaits(opened: OpenTable, id: string): Promise<string | null> {
+  try {
+    const [reason] = (await findReasons(opened, id)) ?? [];
+    return reason === undefined ? null : `: ${reason.text}`;
+  } catch (error) {
+    // Its end can be read with fewer rights than what keeps it.
+    if (sqlState(error) !== "42501") throw error;
+    return `, and why cannot be told: ${toReport(error).message}`;
+  }
 }
 
 function print(terminal: Terminal, id: string, outcome: Outcome, json: boolean): void {

@@ -1,5 +1,4 @@
-import { explainConfiguration, type ExplainedConfiguration } from "../shared/config/load.js";
-import { findSource } from "../shared/config/source.js";
+import type { ExplainedConfiguration } from "../shared/config/load.js";
 import type { Entry } from "../shared/config/types.js";
 import { defaultParameters } from "../shared/config/values.js";
 import { PgTaskError } from "../shared/errors.js";
@@ -12,6 +11,7 @@ import {
   type ControlFindings,
   type EntryFindings,
 } from "./checkServer.js";
+import { explainHere } from "./explainHere.js";
 
 export interface CheckOptions {
   /** As `--config` gives it. */
@@ -44,24 +44,23 @@ export async function check(
   surroundings: CheckSurroundings = processSurroundings(),
 ): Promise<number> {
   const { cwd, env, write } = surroundings;
-  const source = await findSource({ file: options.config, cwd, env });
-  if (source.nothing) {
-    write(nothingText(options.json === true));
-    return 0;
-  }
-  const warnings: string[] = [];
-  const explained = await explainConfiguration({
+  const warnings = new Set<string>();
+  const explained = await explainHere({
     file: options.config,
     cwd,
     env,
-    warn: (message) => warnings.push(message),
+    warn: (message) => warnings.add(message),
   });
+  if (explained === null) {
+    write(nothingText(options.json === true));
+    return 0;
+  }
   const { configuration } = explained;
   const control = await inspectControl(configuration.control, configuration.parameters).catch(
     asPgTaskError,
   );
   const inspected = await inspectEntries(explained, control);
-  const report = makeReport(explained, control, inspected, warnings);
+  const report = makeReport(explained, control, inspected, [...warnings]);
   write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : reportText(report));
   return report.exitCode;
 }

@@ -1,13 +1,15 @@
 import { readPlace } from "../manager/place.js";
+import { refusePlan } from "../manager/planDefault.js";
 import { taskTable } from "../manager/table.js";
 import { serverParameters } from "../shared/config/parameters.js";
 import { settingsMade, type RefuseSetting } from "../shared/config/serverSettings.js";
 import type { ConnectionTarget, Entry, FileParameters, Place } from "../shared/config/types.js";
-import { connect, type Client } from "../shared/database.js";
+import { connect, wasAskedForPassword, type Client } from "../shared/database.js";
 import { explainFailure } from "./explainFailure.js";
 import { PgTaskError } from "../shared/errors.js";
+import { identifier } from "../shared/sqlText.js";
 import { readControlSettings, type ControlSettings } from "../supervisor/controlSettings.js";
-import { inspectStateType, inspectTable } from "./checkTable.js";
+import { inspectNames, inspectStateType, inspectTable } from "./checkTable.js";
 
 /** How one of the things an entry needs is found on its server. */
 export interface Finding {
@@ -40,6 +42,8 @@ export interface ControlFindings {
   readonly version: string;
   readonly mayCreateRoles: boolean;
   readonly mayCreateDatabases: boolean;
+  /** Whether the server asked for its password. */
+  readonly askedForPassword: boolean;
   /** What the control database has set of the supervisor's own parameters. */
   readonly settings: ControlSettings;
   readonly warnings: readonly string[];
@@ -55,7 +59,7 @@ async function withConnection<T>(
 ): Promise<T> {
   const client = await connect(target, {
     applicationName,
-    settings: { search_path: "pg_catalog", quote_all_identifiers: "off" },
+    settings: { search_path: "pg_catalog" },
   });
   try {
     return await work(client);
@@ -99,6 +103,7 @@ export async function inspectControl(
       version: row.version,
       mayCreateRoles: row.roles,
       mayCreateDatabases: row.databases,
+      askedForPassword: wasAskedForPassword(client),
       settings: await readControlSettings(client, file, gather(warnings)),
       warnings,
     };
@@ -119,7 +124,11 @@ export async function inspectEntry(
       findings.push(...(await inspectAccount(entry, control.target, control.findings)));
       const absent = findings.filter(({ state }) => state !== "exists");
       if (absent.length > 0)
-        return { ...outside, findings: [...findings, ...behind(entry, absent)] };
+        return {
+          ...outside,
+          findings: [...findings, ...behind(entry, absent)],
+          warnings: passwordWarnings(entry, absent, control.findings),
+        };
     }
     const inside = await withConnection(entry.target, (client) =>
       inspectInside(entry, client),
@@ -127,13 +136,26 @@ export async function inspectEntry(
       throw explainFailure(error, taskTable(entry.schema, entry.table));
     });
     if (control === null) findings.push(...present(entry));
-    return { ...inside, findings: [...findings, ...inside.findings], error: null };
+    return { ...inside, findings: [...findings, ...inside.findings] };
   } catch (error) {
     return { ...outside, findings, error: asPgTaskError(error) };
   }
 }
 
-async function inspectInside(entry: Entry, client: Client): Promise<Omit<EntryFindings, "error">> {
+/** What the new role could not connect with. */
+function passwordWarnings(
+  { ownPassword, target }: Entry,
+  absent: readonly Finding[],
+  { askedForPassword }: ControlFindings,
+): string[] {
+  const made = absent.some(({ what, state }) => what === "role" && state === "would be created");
+  if (!made || ownPassword || !askedForPassword) return [];
+  return [
+    `the role ${identifier(target.user)} would be created without a password, and the server asks for one: give "password" in its entry`,
+  ];
+}
+
+async function inspectInside(entry: Entry, client: Client): Promise<EntryFindings> {
   const warnings: string[] = [];
   const place = await readPlace(client, entry, gather(warnings));
   const placed = { ...entry, ...place };
@@ -144,7 +166,22 @@ async function inspectInside(entry: Entry, client: Client): Promise<Omit<EntryFi
     place,
     settings: Object.fromEntries(await settingsMade(client, names)),
     warnings,
+    error: await planError(placed, client),
   };
+}
+
+/** What start would say of `pg_task.plan`. */
+async function planError(
+  { schema, table, parameters }: Entry,
+  client: Client,
+): Promise<PgTaskError | null> {
+  try {
+    await refusePlan(client, taskTable(schema, table), parameters["pg_task.plan"]);
+    return null;
+  } catch (error) {
+    if (error instanceof PgTaskError) return error;
+    throw error;
+  }
 }
 
 /** Takes what is said of settings that make no sense. */
@@ -247,8 +284,10 @@ function objects({ schema, table }: Entry, rest: Pick<Finding, "state" | "why">)
 
 async function pausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
   const { pauses } = taskTable(entry.schema, entry.table);
+  // Somebody else's table may have the name: that is told where the table is.
   const found = await client.query<{ there: boolean }>(
-    "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there",
+    `SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute
+       WHERE attrelid = pg_catalog.to_regclass($1) AND attname = 'group' AND NOT attisdropped) AS there`,
     [pauses],
   );
   if (found.rows[0]?.there !== true) return [];
@@ -287,12 +326,15 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
     : row.schema
       ? `the user ${user} may not create in the schema ${schema}`
       : `the user ${user} may not create a schema in the database ${database}`;
+  const names = row.kind === null ? await inspectNames(client, entry) : { type: null, table: null };
+  const refusedOr = (found: Finding, why: string | null): Finding =>
+    why === null ? found : { what: found.what, name: found.name, state: "not allowed", why };
   return [
     find("schema", schema, row.schema, create, { allowed, right }),
     ...(row.kind === null
       ? [
-          find("type", "state", row.type, create, { allowed, right }),
-          find("table", table, false, create, { allowed, right }),
+          refusedOr(find("type", "state", row.type, create, { allowed, right }), names.type),
+          refusedOr(find("table", table, false, create, { allowed, right }), names.table),
         ]
       : [...(await inspectStateType(client, entry)), await inspectTable(client, entry, row.kind)]),
   ];

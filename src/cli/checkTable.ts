@@ -1,7 +1,10 @@
 import { refuseUnfit } from "../manager/adoption/obstacles.js";
+import { lostColumns, lostText } from "../manager/adoption/addColumns.js";
 import { kindOf } from "../manager/adoption/kinds.js";
 import { readLayout } from "../manager/adoption/layout.js";
-import { appliedVersion, latestVersion } from "../manager/migrations.js";
+import { refuseTakenNames } from "../manager/adoption/takenNames.js";
+import { appliedVersion, latestVersion, missingObjects } from "../manager/migrations.js";
+import { lackingStates } from "../manager/stateType.js";
 import { taskTable } from "../manager/table.js";
 import type { Entry } from "../shared/config/types.js";
 import type { Client } from "../shared/database.js";
@@ -26,18 +29,44 @@ export async function inspectTable(
   const table = taskTable(schema, name);
   const version = await appliedVersion(client, table);
   if (version > latestVersion) return refused("it was made by a later pg-task");
-  if (version === latestVersion) return { ...found, state: "exists" };
-  try {
+  const lost = version === latestVersion ? lostColumns(await readLayout(client, table)) : [];
+  if (lost.length > 0) return refused(lostText(lost));
+  const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
+  if (upToDate) return { ...found, state: "exists" };
+  const why = await refusal(async () => {
     if (version === 0) await refuseUnfit(client, table, await readLayout(client, table));
-  } catch (error) {
-    if (!(error instanceof PgTaskError)) throw error;
-    return refused(error.message);
-  }
+    await refuseTakenNames(client, table);
+  });
+  if (why !== null) return refused(why);
+  if (version === latestVersion) return { ...found, state: "exists" };
   const lacks = version === 0 ? "it was not made by pg-task" : "an earlier pg-task made it";
   if (!create)
     return { ...found, state: "missing", why: `${lacks}, the entry says "create": false` };
   const change = version === 0 ? "adopted" : "brought up to date";
   return { ...found, state: "exists", why: `${lacks}, it would be ${change}` };
+}
+
+/** What of a table and its type that are not there yet `start` would refuse, by what they are. */
+export async function inspectNames(
+  client: Client,
+  { schema, table: name }: Entry,
+): Promise<{ readonly type: string | null; readonly table: string | null }> {
+  const table = taskTable(schema, name);
+  return {
+    type: await refusal(() => lackingStates(client, table)),
+    table: await refusal(() => refuseTakenNames(client, table)),
+  };
+}
+
+/** Why the work was refused, null when it was not. */
+async function refusal(work: () => Promise<unknown>): Promise<string | null> {
+  try {
+    await work();
+    return null;
+  } catch (error) {
+    if (!(error instanceof PgTaskError)) throw error;
+    return error.message;
+  }
 }
 
 /** What the column state of a relation that is there is of; nothing where it has no such column. */

@@ -6,6 +6,7 @@ import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
 import { exitCode } from "./exitCode.js";
 import { fail, ok, type Check } from "./doctor/check.js";
 import { checkServer, direct } from "./doctor/server.js";
+import { stalled } from "./doctor/stalled.js";
 import { checkTable } from "./doctor/table.js";
 import { chooseEntry, connectFor, loadForCommand, matchingEntries, onEntry } from "./openTable.js";
 import { withTableOptions, type CommandOptions } from "./options.js";
@@ -68,10 +69,11 @@ async function controlSection(configuration: Configuration): Promise<Section> {
 async function entrySection(configuration: Configuration, entry: Entry): Promise<Section> {
   const place = `${entry.target.database} ${entry.schema}.${entry.table}`;
   try {
-    return await onEntry(configuration, entry, "doctor", async ({ client, table }) => ({
-      place,
-      checks: [direct, ...(await checkTable(client, table))],
-    }));
+    return await onEntry(configuration, entry, "doctor", async (opened) => {
+      const checks = await checkTable(opened.client, opened.table);
+      const readable = !checks.some(({ name, level }) => name === "columns" && level === "fail");
+      return { place, checks: [direct, ...checks, ...(readable ? [await stalled(opened)] : [])] };
+    });
   } catch (error) {
     return { place, checks: [refused("table", error)] };
   }

@@ -11,5 +11,7 @@ export const exitCode = {
   stop: 12,
   /** The row went while it was waited for. */
   deleted: 13,
+  /** It was added, and its end cannot be read: adding it again would run it twice. */
+  unknown: 14,
   interrupted: 130,
 } as const;

@@ -13,6 +13,7 @@ import { coloured, type Terminal } from "./screen/terminal.js";
 export function declareExplainPlan(program: Command, run: Run): void {
   const command = program
     .command("explain-plan")
+    .alias("explain")
     .description("tell why a task does not run now")
     .argument("<id>", "the task's id", parseId);
   withTableOptions(command).action((id: string, options: CommandOptions) =>

@@ -1,12 +1,10 @@
 import { taskTable, type TaskTable } from "../manager/table.js";
-import { explainConfiguration } from "../shared/config/load.js";
-import { findSource } from "../shared/config/source.js";
 import type { Configuration, ConnectionTarget, Entry } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
 import { readingSettings } from "../tasks/readingSettings.js";
 import { tableExists } from "../tasks/tableExists.js";
-import { embeddedUrl } from "./embeddedUrl.js";
+import { explainHere } from "./explainHere.js";
 import { explainFailure } from "./explainFailure.js";
 
 /** Options by which every command finds its table. */
@@ -27,30 +25,22 @@ export interface OpenTable {
 const warn = (message: string): void => void process.stderr.write(`pg-task: ${message}\n`);
 
 /**
- * The configuration as `start` would read it; without any, that of the embedded server which runs for
- * the working folder.
+ * The configuration as `start` would read it.
  *
  * @throws PgTaskError of the family CONFIG; CONFIG_MISSING when nothing says which server.
  */
 export async function loadForCommand(options: TableOptions): Promise<Configuration> {
-  const source = { file: options.config, cwd: process.cwd(), env: process.env };
-  const { nothing } = await findSource(source);
-  if (!nothing) {
-    const explained = await explainConfiguration({ ...source, warn });
-    if (explained.controlFrom !== "libpq's defaults") return explained.configuration;
-    // A file that names no server is also what `start --embedded` takes.
-    const running = await embeddedUrl(source.cwd);
-    if (running === null) return explained.configuration;
-    return (await explainConfiguration({ ...source, warn, control: running })).configuration;
-  }
-  const control = await embeddedUrl(source.cwd);
-  if (control === null) {
-    throw new PgTaskError(
-      "CONFIG_MISSING",
-      "expected to be told which server: there is no pg_task.json here, neither DATABASE_URL nor PG* variables are set, and no embedded server runs for this folder; give --config, or start one with pg-task start",
-    );
-  }
-  return (await explainConfiguration({ ...source, warn, control })).configuration;
+  const explained = await explainHere({
+    file: options.config,
+    cwd: process.cwd(),
+    env: process.env,
+    warn,
+  });
+  if (explained !== null) return explained.configuration;
+  throw new PgTaskError(
+    "CONFIG_MISSING",
+    "expected to be told which server: there is no pg_task.json here, neither DATABASE_URL nor PG* variables are set, and no embedded server runs for this folder; give --config, or start one with pg-task start",
+  );
 }
 
 /** The entries that the options allow: by number, key, database or schema.table. */
@@ -93,10 +83,6 @@ export async function connectFor(target: ConnectionTarget, command: string): Pro
   return await connect(target, {
     applicationName: `pg-task ${command}`,
     settings: {
-      DateStyle: "ISO",
-      IntervalStyle: "postgres",
-      default_transaction_isolation: "read committed",
-      default_transaction_read_only: "off",
       lock_timeout: "5s",
       ...readingSettings,
     },

@@ -4,10 +4,14 @@ import {
   explainConfiguration,
   type ControlConnection,
   type ExplainedConfiguration,
+  type LoadOptions,
 } from "../shared/config/load.js";
 import { findSource } from "../shared/config/source.js";
+import { describeTarget } from "../shared/describeTarget.js";
 import { PgTaskError } from "../shared/errors.js";
 import { Supervisor } from "../supervisor/supervisor.js";
+import { defaultData } from "./embeddedUrl.js";
+import { explainHere } from "./explainHere.js";
 import { FileWatch } from "./fileWatch.js";
 import { openLog, type OpenLog } from "./output.js";
 import { Page } from "./page.js";
@@ -25,11 +29,11 @@ export interface StartOptions {
   readonly port?: number;
 }
 
-/** Where the embedded server keeps its data unless told otherwise, in the working folder. */
-const defaultData = ".pg-task/data";
-
 /** Stands for the embedded server's url while the configuration is read to see whether it is valid. */
 const notStartedYet = "postgresql://postgres@127.0.0.1/postgres";
+
+const noServerRemedy =
+  "give a url in the file, DATABASE_URL or PG* variables; or --embedded for a server of pg-task's own";
 
 /** What a run of pg-task lives in, whatever server it works on. */
 interface Surroundings {
@@ -61,10 +65,7 @@ export async function start(options: StartOptions): Promise<number> {
     );
   }
   const watch = file === null ? null : await FileWatch.of(file);
-  const valid = await explainConfiguration({
-    ...source,
-    control: embedding ? notStartedYet : undefined,
-  });
+  const valid = await explain(source, embedding ? notStartedYet : undefined);
   const output = await openLog(valid.configuration.parameters["pg_conf.log"]);
   const warn = (message: string): void => output.log.warn(message);
   const requests = { stop: new StopRequest(output.log), reload: new ReloadRequest() };
@@ -73,14 +74,22 @@ export async function start(options: StartOptions): Promise<number> {
     requests,
     watch,
     read: async (control, inUse) =>
-      await explainConfiguration({
-        ...source,
-        // The one found at the start, also when it is gone meanwhile.
-        ...(file === null ? {} : { file }),
+      await explain(
+        {
+          ...source,
+          // The one found at the start, also when it is gone meanwhile.
+          ...(file === null ? {} : { file }),
+          ...(inUse === undefined ? {} : { inUse, warn }),
+        },
         control,
-        ...(inUse === undefined ? {} : { inUse, warn }),
-      }),
+      ),
   };
+  if (valid.controlFrom === "libpq's defaults") {
+    output.log.warn(
+      { server: describeTarget(valid.configuration.control), remedy: noServerRemedy },
+      "nothing names a server: it is where libpq looks by default",
+    );
+  }
   try {
     if (!embedding) return await supervise(valid, surroundings);
     return await superviseEmbedded(options, surroundings);
@@ -88,6 +97,15 @@ export async function start(options: StartOptions): Promise<number> {
     requests.stop.ignore();
     requests.reload.ignore();
   }
+}
+
+/** @param control the url of an embedded server of its own */
+async function explain(
+  source: LoadOptions,
+  control: string | undefined,
+): Promise<ExplainedConfiguration> {
+  if (control !== undefined) return await explainConfiguration({ ...source, control });
+  return (await explainHere(source)) ?? (await explainConfiguration(source));
 }
 
 /** @throws PgTaskError CONFIG_INVALID for the working folder or one above: it would be replaced. */

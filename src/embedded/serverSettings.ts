@@ -29,7 +29,10 @@ export function requireFreeSettings(settings: ServerSettings): void {
   );
 }
 
+/** Its log goes into that of pg-task, which is to have no task's SQL in it; an error of a task is in its row. */
+const unlessSet: ServerSettings = { log_min_error_statement: "panic" };
+
 export function settingArguments(port: number, settings: ServerSettings): string[] {
-  const all = { ...settings, ...ownSettings(port) };
+  const all = { ...unlessSet, ...settings, ...ownSettings(port) };
   return Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 }

@@ -46,6 +46,8 @@ export abstract class Attempt {
   endError: ServerError | null = null;
   /** What the input left: an open transaction, a failed one, or none; null when it was not run. */
   left: TransactionStatus | null = null;
+  /** Whether what makes the session as new was missing. */
+  protected resetMissing = false;
   /** Whether the input itself ended a transaction, or went back to a savepoint. */
   endedOne = false;
   /** Whether its effect was committed while the task's row said that it runs. */
@@ -85,6 +87,11 @@ export abstract class Attempt {
     return this.#over;
   }
 
+  /** Whether something was missing that pg-task made beside the table. */
+  get lacking(): boolean {
+    return this.resetMissing || isMissing(this.finishError);
+  }
+
   /** Whether it left nothing to do in its session. */
   get clean(): boolean {
     return this.reset && (this.stop !== null || !this.ran);
@@ -116,4 +123,9 @@ export abstract class Attempt {
     this.#over = true;
     this.events.over();
   }
+}
+
+/** Whether a table or a function of pg-task's own is not there. */
+export function isMissing(error: ServerError | null): boolean {
+  return error?.code === "42P01" || error?.code === "42883";
 }

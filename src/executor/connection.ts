@@ -12,7 +12,7 @@ import {
 import { connect } from "./connect.js";
 import { mostOutput } from "./output.js";
 import { SessionMessages, standingSql, toFunctions, toStanding } from "./sessionMessages.js";
-import { applicationName, resetSql, SettingsText } from "./sessionSql.js";
+import { applicationName, ownTimeoutPutAwaySql, resetSql, SettingsText } from "./sessionSql.js";
 import type { Answer, Wire } from "./wire.js";
 
 /** A connection that can run tasks. */
@@ -111,15 +111,16 @@ export class Connector {
 
   /** All at once: each way there and back counts where many sessions are opened. */
   async #introduce({ wire, startup }: LoggedIn): Promise<OpenConnection> {
-    const setUp = [...this.#rehearsal(), standingSql(this.#parameters)];
-    const [who, identity, ...answers] = await Promise.all([
+    const [ownTimeout, who, identity, stands, ...rehearsal] = await Promise.all([
+      wire.ask(ownTimeoutPutAwaySql),
       wire.ask(whoAnswersSql),
       wire.ask(identitySql),
-      ...setUp.map((text) => wire.ask(text)),
+      wire.ask(standingSql(this.#parameters)),
+      ...this.#rehearsal().map((text) => wire.ask(text)),
     ]);
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
-    for (const answer of [identity, ...answers]) this.#expectSuccess(answer);
+    for (const answer of [ownTimeout, identity, stands, ...rehearsal]) this.#expectSuccess(answer);
     const [pid, owner] = identity.rows[0] ?? [];
     if (typeof owner !== "string") {
       throw new PgTaskError(
@@ -128,8 +129,13 @@ export class Connector {
           "in pg_stat_activity, found none",
       );
     }
-    const standing = answers.at(-1)?.rows[0] ?? [];
-    const session = { owner, standing: toStanding(standing), functions: toFunctions(standing) };
+    const standing = stands.rows[0] ?? [];
+    const session = {
+      owner,
+      standing: toStanding(standing),
+      functions: toFunctions(standing),
+      ownTimeoutMs: Number(ownTimeout.rows[0]?.[0] ?? 0),
+    };
     const messages = new SessionMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
   }
@@ -157,6 +163,7 @@ export class Connector {
     throw new PgTaskError(
       "CONNECTION_REJECTED",
       `the server ${where} did not let a session set itself up: ${message} (SQLSTATE ${code})`,
+      { sqlState: code },
     );
   }
 }

@@ -4,11 +4,13 @@ import type {
   FromExecutor,
   Run,
   RunResult,
+  SessionRuns,
   ToExecutor,
 } from "../shared/messages.js";
 import { Connector } from "./connection.js";
 import { Handover } from "./handover.js";
 import type { Log } from "./log.js";
+import { RoomDesk } from "./remote/ownServer.js";
 import type { OutgoingResult } from "./run.js";
 import { Session, type SessionEvents } from "./session.js";
 
@@ -24,6 +26,7 @@ export class Executor {
   readonly #send: (message: FromExecutor) => void;
   readonly #log: Log;
   readonly #handover: Handover;
+  readonly #desk: RoomDesk;
   readonly #sessions = new Map<number, Session>();
   /** Came out and have not been told. */
   #results: RunResult[] = [];
@@ -41,6 +44,7 @@ export class Executor {
     this.#send = options.send;
     this.#handover = new Handover(options.send);
     this.#log = options.log;
+    this.#desk = new RoomDesk((message) => this.#tell(message));
   }
 
   /** Every run that starts from now on goes by these; place and names stay. */
@@ -72,10 +76,17 @@ export class Executor {
     this.#sessions.get(session)?.cancelled(id);
   }
 
-  /** Returns the runs that wait in these sessions and are not on the wire. */
-  recall(sessions: readonly number[]): void {
-    for (const session of sessions) this.#sessions.get(session)?.recall();
-    this.#tell({ type: "recalled", sessions });
+  /** A session sends runs behind others under this permit from now on, with null not at all. */
+  permit(session: number, permit: number | null): void {
+    this.#sessions.get(session)?.permit(permit);
+  }
+
+  /** Returns those of these runs that have not been sent; each session answers `recalled` with what has been. */
+  recall(recalled: readonly SessionRuns[]): void {
+    for (const each of recalled) {
+      const sent = this.#sessions.get(each.session)?.recall(each) ?? null;
+      this.#tell({ type: "recalled", ...each, sent });
+    }
   }
 
   /** What was handed over of large outputs is written. */
@@ -103,8 +114,14 @@ export class Executor {
     const { target: own, superuser } = this.#parameters;
     const warn = (message: string): void => this.#log.warn({}, message);
     const { seekRemote } = await import("./remote/whereabouts.js");
-    const gone = await seekRemote(remote, place, { own, superuser, env: process.env, warn });
+    const context = { own, superuser, env: process.env, warn };
+    const gone = await seekRemote(remote, place, context, this.#desk);
     this.#tell({ type: "sought", number, gone });
+  }
+
+  /** Whether there is room for a connection of a remote task that was asked for. */
+  room({ number, room }: Extract<ToExecutor, { type: "room" }>): void {
+    this.#desk.answered(number, room);
   }
 
   /** Makes every run that has not ended come out, by a cancel where it is under way. */
@@ -138,7 +155,8 @@ export class Executor {
       return;
     }
     const connect = () => this.#connector.open(group);
-    const session = new Session(id, this.#parameters, connect, this.#events(id), this.#log);
+    const shared = { log: this.#log, desk: this.#desk };
+    const session = new Session(id, this.#parameters, connect, this.#events(id), shared);
     this.#sessions.set(id, session);
   }
 

@@ -57,8 +57,11 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
         case "close":
           executor?.close(message.sessions);
           break;
+        case "permit":
+          executor?.permit(message.session, message.permit);
+          break;
         case "recall":
-          executor?.recall(message.sessions);
+          executor?.recall(message.runs);
           break;
         case "written":
           executor?.written();
@@ -71,6 +74,9 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
           break;
         case "seek":
           void executor?.seek(message);
+          break;
+        case "room":
+          executor?.room(message);
           break;
         case "abort":
           executor?.abort();

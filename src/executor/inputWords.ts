@@ -25,6 +25,32 @@ const simpleOnly = /;(?!\s*$)|\$\d|cursor/i;
 /** In a comment or a string it costs only time. */
 const blockOnly = /\b(?:declare|local|lock|release|savepoint)\b/i;
 
+/** Blanks and comments, as far as they are few, short and not nested: a look at them stays short as well. */
+const blanks = String.raw`\s*(?:(?:--[^\n\r]{0,200}[\n\r]|/\*(?:[^*/]|\*(?!/)|/(?!\*)){0,200}\*/)\s*){0,4}`;
+let gaps = 0;
+/** None of it is given back, so that a comment behind it is one that it does not take. */
+const gap = (): string => `(?=(?<gap${(gaps += 1)}>${blanks}))\\k<gap${gaps}>`;
+const otherComment = String.raw`--|/\*`;
+const word = String.raw`[\w\x80-\uffff][\w$\x80-\uffff]*`;
+
+/**
+ * What leaves something in a session that no reset takes away: the next random(), connections, an
+ * origin, slots, a backup, libraries, and settings that were not there, which are empty from then on.
+ * Those of pg-task count as not made when they are empty. In a comment or a string it costs a login; so
+ * do names with Unicode escapes, which may be any of these, and comments that are not looked through.
+ */
+const lasting = new RegExp(
+  [
+    String.raw`\b(?:setseed|dblink\w*|pg_backup_start|pg_start_backup|pg_replication_origin_session_setup)\b`,
+    String.raw`\bpg_(?:create|copy)_(?:physical|logical)_replication_slot\b`,
+    String.raw`\bload\s*(?:(?:e|u&)?'|\$|${otherComment})`,
+    String.raw`\bu&"`,
+    String.raw`\b(?:re)?set\b${gap()}(?:(?:session|local)\b${gap()})?(?:${otherComment}|(?!pg_task\s*\.)(?:${word}|"[^"]*")${gap()}(?:[."]|${otherComment}))`,
+    String.raw`\bset_config\b(?!\s*\(\s*'(?:pg_task\.[^']*|[^'.\\]*)'\s*,)`,
+  ].join("|"),
+  "i",
+);
+
 /** Inputs up to this are searched, in characters. */
 const longest = 1 << 16;
 
@@ -44,6 +70,11 @@ export function isPlain(input: string): boolean {
 /** Whether it may be that a statement of it does nothing, or fails, outside of a transaction block. */
 export function needsBlock(input: string): boolean {
   return blockOnly.test(input);
+}
+
+/** Whether it may be that something of an input is left in its session after a reset. */
+export function mayLast(input: string): boolean {
+  return input.length > longest || lasting.test(input);
 }
 
 /** Whether it is one statement at most, and the same in the extended protocol as in the simple one. */

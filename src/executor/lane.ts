@@ -1,4 +1,5 @@
 import { PgTaskError } from "../shared/errors.js";
+import type { SentRun } from "../shared/messages.js";
 import { Depth } from "./depth.js";
 import { lastValue, type Wire } from "./wire.js";
 import type { Execution, RunOutcome } from "./run.js";
@@ -46,6 +47,8 @@ export class Lane {
   readonly #depth = new Depth();
   #lastDoneAt = 0;
   #lost = false;
+  /** Second key of the lock without which the server begins no run behind another; null to send none. */
+  permit: number | null = null;
 
   constructor(wire: Wire, events: LaneEvents) {
     this.#wire = wire;
@@ -61,9 +64,20 @@ export class Lane {
     return [...this.#held, ...this.#onWire];
   }
 
+  /**
+   * Has these runs come back, unless the server runs them.
+   *
+   * @returns what is on the wire, in its order.
+   */
+  recall(ids: readonly string[]): SentRun[] {
+    for (const execution of this.runs) if (ids.includes(execution.id)) execution.recall();
+    return this.#onWire.map(({ id, lock }) => ({ id, lock }));
+  }
+
   takes(execution: Execution): boolean {
     if (this.#lost) return false;
     if (this.#onWire.length === 0) return this.idle;
+    if (this.permit === null) return false;
     const most = this.#depth.runs;
     // Filled up when only half of them are left, so that several leave in one write.
     this.#filling = this.#onWire.length <= (this.#filling ? most - 1 : most / 2);
@@ -82,8 +96,10 @@ export class Lane {
     if (this.#onWire.length === 0) this.#lastDoneAt = performance.now();
     const previous = this.#follower === execution ? (this.#onWire.at(-1) ?? null) : null;
     this.#onWire.push(execution);
-    this.#follower = next?.chainable === true && execution.chainable ? next : null;
-    execution.send(previous, this.#follower !== null, {
+    const followed = next?.chainable === true && execution.chainable && this.permit !== null;
+    this.#follower = followed ? next : null;
+    const place = { previous, followed, permit: this.permit ?? 0 };
+    execution.send(place, {
       begun: () => this.#events.begun(execution),
       endangering: () => this.#expose(execution),
       done: () => this.#done(execution),
@@ -94,7 +110,8 @@ export class Lane {
   settle(next: Execution | null): void {
     const follower = this.#follower;
     if (follower === null) return;
-    if (next === follower && follower.chainable && !this.#endangered) return;
+    const follows = next === follower && follower.chainable && this.permit !== null;
+    if (follows && !this.#endangered) return;
     this.#follower = null;
     this.#onWire.at(-1)?.close();
   }
@@ -186,30 +203,6 @@ export class Lane {
     const result = execution.result(verdict === "ended" ? "ended" : "returned", stop);
     this.#events.out(execution, { result, loss });
   }
-}
-
-/**
- * Runs one on a wire that nothing else uses.
- *
- * @throws PgTaskError CONNECTION_LOST when it is not known how the run came out
- */
-export function runAlone(execution: Execution, wire: Wire): Promise<RunOutcome> {
-  return new Promise((resolve, reject) => {
-    const lane = new Lane(wire, {
-      out: (_, outcome) => resolve(outcome),
-      lost() {},
-      again: (it) => lane.send(it, null),
-      begun() {},
-      changed() {},
-    });
-    lane.send(execution, null);
-    const lose = async (): Promise<void> => {
-      const reason = await wire.ended;
-      await lane.lose(reason);
-      reject(reason);
-    };
-    void lose();
-  });
 }
 
 function lost(why: string): PgTaskError {

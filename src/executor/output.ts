@@ -91,6 +91,11 @@ export class Output {
     this.#onForeseen = onForeseen;
   }
 
+  /** Fails when this line would be too much: so that it is known before its statement is sent. */
+  reserve(line: string): void {
+    if (this.#failure === null && this.#bytesWith(line) > this.#limit) this.#fail(this.#tooLarge);
+  }
+
   receive(event: WireEvent): void {
     if (this.#failure !== null) return;
     switch (event.type) {
@@ -167,17 +172,20 @@ export class Output {
   }
 
   #add(line: string): void {
-    const addition = this.#empty ? line : `\n${line}`;
-    const bytes = this.#bytes + Buffer.byteLength(addition);
+    const bytes = this.#bytesWith(line);
     if (bytes > this.#limit) {
       this.#fail(this.#tooLarge);
       return;
     }
+    this.#piece += this.#empty ? line : `\n${line}`;
     this.#empty = false;
     this.#bytes = bytes;
-    this.#piece += addition;
     if (this.#piece.length >= pieceLength) this.#keepPiece();
     this.#reach(bytes);
+  }
+
+  #bytesWith(line: string): number {
+    return this.#bytes + Buffer.byteLength(line) + (this.#empty ? 0 : 1);
   }
 
   #reach(bytes: number): void {

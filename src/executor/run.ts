@@ -1,10 +1,11 @@
 import type { PgTaskError } from "../shared/errors.js";
 import type { Run, RunResult } from "../shared/messages.js";
+import { randomKey } from "../shared/randomKey.js";
 import type { Attempt, AttemptForm } from "./attempt.js";
 import type { ByteStore } from "./byteStore.js";
 import { Cancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./error.js";
-import { beginsTransaction, isPlain, needsBlock } from "./inputWords.js";
+import { beginsTransaction, isPlain, mayLast, needsBlock } from "./inputWords.js";
 import { startTimer } from "./longTimer.js";
 import { Output } from "./output.js";
 import type { SessionMessages } from "./sessionMessages.js";
@@ -30,6 +31,9 @@ const mostOnTheWay = 48 << 20;
 /** With less output allowed than this, in bytes, nothing is sent behind an input before it has answered. */
 const leastOutputOfWhole = 64 << 20;
 
+/** A statement_timeout of the session's own below this, in ms, may hit what is sent around an input. */
+const leastTimeoutOfWhole = 1_000;
+
 /** Where a run takes place. */
 export interface RunPlace extends StepwisePlace {
   readonly outputLimit: number;
@@ -47,6 +51,16 @@ export interface RunOutcome {
   readonly result: OutgoingResult;
   /** Why the session is of no use any more, null when it is. */
   readonly loss: PgTaskError | null;
+}
+
+/** Where on its wire a run is sent. */
+export interface SendPlace {
+  /** The one right before it that has been left open for it, null for none. */
+  readonly previous: Execution | null;
+  /** Whether another is to be sent right behind it. */
+  readonly followed: boolean;
+  /** Second key of the lock without which it does not begin behind another. */
+  readonly permit: number;
 }
 
 /** What the lane that a run is on wants to know. */
@@ -74,12 +88,16 @@ export class Execution {
   readonly #place: RunPlace;
   readonly #cancellation: Cancellation;
   readonly #plain: boolean;
+  /** Whether something of it may be left in its session, which no reset takes away. */
+  readonly #lasting: boolean;
   #events: RunEvents = { begun() {}, endangering() {}, done() {} };
   #attempt: Attempt | null = null;
   #attempts = 0;
   #stepwise = false;
   #bare = false;
   #exposed = false;
+  #recalled = false;
+  #lock = 0;
   #timed = false;
   #stopTimer: () => void = () => {};
 
@@ -90,7 +108,10 @@ export class Execution {
     const mayBeWhole = place.outputLimit >= leastOutputOfWhole && run.format.escape === "";
     const { input, timeoutMs, save, atomic } = run;
     const plain = isPlain(input) && (atomic || !needsBlock(input));
-    this.#plain = mayBeWhole && timeoutMs === 0 && !save && plain;
+    const ownTimeoutMs = place.messages?.ownTimeoutMs ?? 0;
+    const timed = timeoutMs > 0 || (ownTimeoutMs > 0 && ownTimeoutMs < leastTimeoutOfWhole);
+    this.#lasting = !save && mayLast(input);
+    this.#plain = mayBeWhole && !timed && !save && plain && !this.#lasting;
     this.#cancellation = new Cancellation(() => {
       this.#events.endangering();
       place.cancel();
@@ -103,6 +124,11 @@ export class Execution {
 
   get session(): number {
     return this.#run.session;
+  }
+
+  /** Second key of the lock that its attempt takes when it begins. */
+  get lock(): number {
+    return this.#lock;
   }
 
   /** Whether it may be on the wire right behind another, and another right behind it. */
@@ -129,6 +155,11 @@ export class Execution {
   cancelled(): void {
     this.#place.wire.resume();
     this.#cancellation.answered();
+  }
+
+  /** It is to come back instead of being sent again. */
+  recall(): void {
+    this.#recalled = true;
   }
 
   /** A cancel that was meant for another may hit it. */
@@ -166,11 +197,12 @@ export class Execution {
     return this.#attempt;
   }
 
-  /** Sends it, behind what was left open or not; `done` is the end. When it is left open, `close` it. */
-  send(previous: Execution | null, open: boolean, events: RunEvents): void {
+  /** Sends it; `done` is the end. When it is followed, `close` it if nothing follows after all. */
+  send({ previous, followed, permit }: SendPlace, events: RunEvents): void {
     this.#events = events;
     this.#exposed = false;
     this.#attempts += 1;
+    this.#lock = randomKey();
     this.drop();
     const { outputLimit } = this.#place;
     const output = new Output(this.#run.format, outputLimit, () => this.#cut("output"));
@@ -194,8 +226,8 @@ export class Execution {
     this.#attempt =
       messages === null
         ? new StepwiseAttempt(this.#run, this.#place, options)
-        : new WholeAttempt(this.#run, { wire, messages }, options);
-    this.#attempt.send(previous?.attempt ?? null, open);
+        : new WholeAttempt(this.#run, { wire, messages, lock: this.#lock, permit }, options);
+    this.#attempt.send(previous?.attempt ?? null, followed);
   }
 
   /** Ends what was left open: nothing comes right behind it. */
@@ -214,6 +246,7 @@ export class Execution {
       reason: reason === "room" ? null : reason,
       crowded: reason === "room",
       exposed: this.#exposed,
+      recalled: this.#recalled,
       attempts: this.#attempts,
     };
   }
@@ -245,9 +278,13 @@ export class Execution {
   result(verdict: "ended" | "returned", stop: string | null): OutgoingResult {
     const { session, id } = this.#run;
     const attempt = this.#attempt;
+    const condition = {
+      ...(this.#lasting && attempt?.ran === true ? { spoiled: true } : {}),
+      ...(attempt?.lacking === true ? { lacking: true } : {}),
+    };
     if (attempt === null || verdict === "returned") {
       this.drop();
-      return { outcome: "returned", session, id };
+      return { outcome: "returned", session, id, ...condition };
     }
     const error = this.#errorText(attempt);
     const { text, stored } = attempt.output.take();
@@ -263,6 +300,7 @@ export class Execution {
       committed,
       unflushed,
       ...(stored === null ? {} : { stored }),
+      ...condition,
     };
   }
 
@@ -302,10 +340,7 @@ export class Execution {
     }
     const { inputError, finishError, endError } = attempt;
     if (inputError === null && finishError?.code === rowChanged) {
-      return formatOwnError(
-        "task was stopped or deleted while it ran, its effect is undone",
-        input,
-      );
+      return formatOwnError(`${finishError.message}, its effect is undone`, input);
     }
     const error = inputError ?? withoutPosition(finishError) ?? endError;
     if (error === null) return null;

@@ -1,9 +1,17 @@
 import { toReport, PgTaskError, type ErrorReport } from "../shared/errors.js";
-import type { BackendIdentity, ExecutorParameters, Run } from "../shared/messages.js";
+import type {
+  BackendIdentity,
+  ExecutorParameters,
+  Run,
+  SentRun,
+  SessionRuns,
+} from "../shared/messages.js";
 import type { OpenConnection } from "./connection.js";
 import { Lane } from "./lane.js";
 import type { Log } from "./log.js";
+import type { RoomDesk } from "./remote/ownServer.js";
 import { RemoteExecution } from "./remote/remoteRun.js";
+import { KeptRemote } from "./remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "./run.js";
 import { SettingsText } from "./sessionSql.js";
 
@@ -16,7 +24,7 @@ export interface SessionEvents {
   cancel(id: string): void;
   /** A run that waited behind another has been under way for a while. */
   started(id: string, start: string): void;
-  /** A remote task runs in this process of its own server. */
+  /** A remote task runs in this process of its own server, which its row does not say. */
   remote(id: string, pid: number): void;
   /** Nothing came of the server for so long, though an answer is awaited. */
   silent(ms: number): void;
@@ -47,6 +55,7 @@ export class Session {
   readonly #parameters: ExecutorParameters;
   readonly #events: SessionEvents;
   readonly #log: Log;
+  readonly #desk: RoomDesk;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
   /** Given while the session was being opened. */
   #early: Run[] = [];
@@ -55,9 +64,13 @@ export class Session {
   #connection: OpenConnection | null = null;
   #lane: Lane | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
+  readonly #kept = new KeptRemote();
   readonly #settings: SettingsText;
+  #permit: number | null = null;
   #late: Late | null = null;
   #lateTimer: NodeJS.Timeout | undefined;
+  /** Whether something is left of a run: what waits goes back, until the manager closes the session. */
+  #spoiled = false;
   #end: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
 
@@ -67,9 +80,10 @@ export class Session {
     parameters: ExecutorParameters,
     connect: () => Promise<OpenConnection>,
     events: SessionEvents,
-    log: Log,
+    shared: { readonly log: Log; readonly desk: RoomDesk },
   ) {
-    this.#log = log;
+    this.#log = shared.log;
+    this.#desk = shared.desk;
     this.#id = id;
     this.#parameters = parameters;
     this.#settings = new SettingsText(parameters);
@@ -87,19 +101,14 @@ export class Session {
     if (this.#state === "closing" || this.#state === "gone") return false;
     if (this.#connection === null) this.#early.push(run);
     else this.#add(this.#connection, run);
+    if (this.#spoiled) this.#returnWaiting();
     return true;
   }
 
   /** Cancels a run that is not wanted any more; without effect when it has come out. */
   cancel(id: string): void {
-    if (this.#early.some((run) => run.id === id)) {
-      this.#early = this.#early.filter((run) => run.id !== id);
-      this.#return(id);
-    } else if (this.#queue.some((work) => work.id === id)) {
-      this.#queue = this.#queue.filter((work) => work.id !== id);
-      this.#return(id);
-      this.#pump();
-    } else for (const work of this.#underWay()) if (work.id === id) work.stop();
+    if (this.#returnWaiting((run) => run.id === id)) return;
+    for (const work of this.#underWay()) if (work.id === id) work.stop();
   }
 
   /** The manager's answer to `cancel`; without effect when that run has come out. */
@@ -107,11 +116,24 @@ export class Session {
     for (const work of this.#underWay()) if (work.id === id) work.cancelled();
   }
 
-  /** Returns what waits and is not on the wire. */
-  recall(): void {
-    const waiting = [...this.#early.splice(0), ...this.#queue.splice(0)];
-    for (const { id } of waiting) this.#return(id);
+  /** Runs are sent behind others under this permit from now on, with null not at all. */
+  permit(permit: number | null): void {
+    this.#permit = permit;
+    if (this.#lane !== null) this.#lane.permit = permit;
     this.#pump();
+  }
+
+  /**
+   * Returns those of these runs that are not on the wire, and marks the others, so that they come back if
+   * the server does not run them; nothing more is sent behind others without another permit.
+   *
+   * @returns what is on the wire, null when they wait behind a run that has come out.
+   */
+  recall({ ids, behind }: SessionRuns): SentRun[] | null {
+    if (behind !== null && this.#underWay()[0]?.id !== behind) return null;
+    this.permit(null);
+    this.#returnWaiting(({ id }) => ids.includes(id));
+    return this.#lane?.recall(ids) ?? [];
   }
 
   /** Ends the session once what was dispatched to it has come out. */
@@ -128,13 +150,13 @@ export class Session {
 
   /** Returns what waits, and cancels what runs. */
   abort(): void {
-    this.recall();
+    this.#returnWaiting();
     for (const work of this.#underWay()) work.abort();
   }
 
   /** Ends the session at once; a run in the middle is lost. Resolves when the connection is closed. */
   async stop(): Promise<void> {
-    this.recall();
+    this.#returnWaiting();
     if (this.#state === "opening") {
       this.#state = "gone";
       this.#events.unopened(toReport(stopped("while it was being opened")));
@@ -165,20 +187,22 @@ export class Session {
   #failOpening(error: unknown): void {
     if (this.#state === "gone") return;
     this.#state = "gone";
-    this.recall();
+    this.#returnWaiting();
     this.#events.unopened(toReport(error));
   }
 
   async #disconnect({ wire }: OpenConnection, loss: PgTaskError | null): Promise<void> {
     if (loss === null) {
-      await wire.close();
+      await Promise.all([wire.close(), this.#kept.end()]);
       this.#events.closed();
       return;
     }
     wire.destroy(loss);
     await wire.ended;
+    this.#remote?.execution.forsake();
     await Promise.all([this.#lane?.lose(loss), this.#remote?.over]);
-    this.recall();
+    await this.#kept.end();
+    this.#returnWaiting();
     this.#events.lost(toReport(loss));
   }
 
@@ -194,6 +218,7 @@ export class Session {
       begun: (execution) => this.#begun(execution, execution.start),
       changed: () => this.#pump(),
     });
+    this.#lane.permit = this.#permit;
     if (this.#state === "opening") this.#state = "open";
     this.#events.opened(connection.backend);
     for (const run of this.#early.splice(0)) this.#add(connection, run);
@@ -256,6 +281,8 @@ export class Session {
     const { target: own, superuser, resetMs } = this.#parameters;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
       home,
+      kept: this.#kept,
+      desk: this.#desk,
       own,
       superuser,
       schema,
@@ -303,10 +330,25 @@ export class Session {
   #out(work: Work, result: OutgoingResult): void {
     if (this.#late?.id === work.id) this.#late = null;
     this.#events.result(result);
+    if (result.spoiled !== true) return;
+    this.#spoiled = true;
+    this.#returnWaiting();
   }
 
-  #return(id: string): void {
-    this.#events.result({ outcome: "returned", session: this.#id, id });
+  /**
+   * Returns runs that are not on the wire: those that `chosen` says, or all.
+   *
+   * @returns whether there were any.
+   */
+  #returnWaiting(chosen: (run: Pick<Run, "id">) => boolean = () => true): boolean {
+    const returned = [...this.#early, ...this.#queue].filter(chosen);
+    if (returned.length === 0) return false;
+    this.#early = this.#early.filter((run) => !chosen(run));
+    this.#queue = this.#queue.filter((work) => !chosen(work));
+    for (const { id } of returned)
+      this.#events.result({ outcome: "returned", session: this.#id, id });
+    this.#pump();
+    return true;
   }
 }
 

@@ -1,6 +1,6 @@
 import type { ExecutorParameters, Run } from "../shared/messages.js";
 import { literal } from "../shared/sqlText.js";
-import { applicationName, statementTimeoutMs } from "./sessionSql.js";
+import { applicationName, smallerTimeoutMs, statementTimeoutMs } from "./sessionSql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "./wireMessages.js";
 
 /** What every session has set when it runs nothing, by name. */
@@ -18,13 +18,16 @@ const settingNames = [
 export function standingSql({
   finish,
   reset,
-}: Pick<ExecutorParameters, "finish" | "reset">): string {
+  ledgers,
+}: Pick<ExecutorParameters, "finish" | "reset" | "ledgers">): string {
   const settings = settingNames.map((name) => `pg_catalog.current_setting('${name}', true)`);
   const functions = [
     `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
-    `${reset}(pg_catalog.text, pg_catalog.text, pg_catalog.text)`,
+    `${reset}(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int4)`,
   ].map((name) => `${literal(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
-  return `SELECT ${[...settings, ...functions].join(", ")}`;
+  // A session does not begin without them.
+  const tables = ledgers.map((name) => `${literal(name)}::pg_catalog.regclass`);
+  return `SELECT ${[...settings, ...functions, ...tables].join(", ")}`;
 }
 
 export function toStanding(values: readonly (string | null)[]): Standing {
@@ -48,7 +51,8 @@ const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
 /** What finish does for those with a proof: later it would not come before the end of the next. */
 const unlisten = encodeCommand("UNLISTEN *");
 /** In a transaction it is the time of its BEGIN; no name in it could be a task's to choose. */
-const startClock = encodeCommand("SELECT CURRENT_TIMESTAMP");
+const startClock = "SELECT CURRENT_TIMESTAMP";
+const plainStart = encodeCommand(startClock);
 
 /** Begins a transaction. */
 export const begin: Block = block([beginCommand]);
@@ -92,6 +96,8 @@ export class SessionMessages {
   readonly reset: Block;
   /** The same in a transaction that has begun. */
   readonly chainedReset: Block;
+  /** The session's own statement_timeout, in ms; 0 is none. */
+  readonly ownTimeoutMs: number;
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
   readonly #standing: Standing;
   readonly #functions: Functions;
@@ -105,8 +111,10 @@ export class SessionMessages {
       readonly owner: string;
       readonly standing: Standing;
       readonly functions: Functions;
+      readonly ownTimeoutMs: number;
     },
   ) {
+    this.ownTimeoutMs = session.ownTimeoutMs;
     this.#table = parameters;
     this.#standing = session.standing;
     this.#functions = session.functions;
@@ -116,22 +124,38 @@ export class SessionMessages {
     this.chainedReset = block([reset, commit]);
   }
 
-  /** Up to the input; its one value is the start. Without a transaction the settings have one of their own. */
-  opening(run: Pick<Run, "id" | "group" | "timeoutMs">, transaction: boolean): Block {
+  /**
+   * Up to the input; its one value is the start. Without a transaction the settings have one of their own.
+   *
+   * @param lock second key of the lock that it is to take, null for none.
+   */
+  opening(
+    run: Pick<Run, "id" | "group" | "timeoutMs">,
+    transaction: boolean,
+    lock: number | null,
+  ): Block {
     const { id, group, timeoutMs } = run;
+    const start = lock === null ? plainStart : encodeCommand(`${startClock}, ${lockSql(lock)}`);
     const settings = this.#differing(group).map(setting);
     settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
-    if (timeoutMs > 0) settings.push(encodeCommand(`SET ${timeoutSetting(timeoutMs)}`));
+    if (timeoutMs > 0) {
+      const smaller = smallerTimeoutMs(timeoutMs, this.ownTimeoutMs);
+      settings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
+    }
     const end = transaction ? [] : [commit];
-    return block([beginCommand, startClock, ...settings, ...end], flush);
+    return block([beginCommand, start, ...settings, ...end], flush);
   }
 
   /**
    * The opening of a run right behind another whose reset it is as well, in a transaction that has begun
-   * when that of the other ended: a call, whose value is the stop of that and the start of this.
+   * when that of the other ended: a call, whose value is the stop of that and the start of this. It fails
+   * when nobody holds the permit.
+   *
+   * @param lock second key of the lock that it is to take.
    */
-  following({ id, group }: Pick<Run, "id" | "group">): Buffer {
-    return encodeCall(this.#functions.reset, [id, ...this.#settingsOf(group).values]);
+  following({ id, group }: Pick<Run, "id" | "group">, lock: number, permit: number): Buffer {
+    const values = [id, ...this.#settingsOf(group).values, String(lock), String(permit)];
+    return encodeCall(this.#functions.reset, values);
   }
 
   /** What `following` could not tell of the run, null for nothing. */
@@ -172,6 +196,10 @@ export class SessionMessages {
     });
   }
 }
+
+/** Takes the lock of a run of this session until its transaction ends. */
+const lockSql = (lock: number): string =>
+  `pg_catalog.pg_try_advisory_xact_lock(pg_catalog.pg_backend_pid(), ${lock})`;
 
 function setting([name, value]: readonly [string, string]): Buffer {
   // The last part of a name may be a reserved word.

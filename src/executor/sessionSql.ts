@@ -20,6 +20,19 @@ export function statementTimeoutMs(timeoutMs: number): number {
   return Math.min(Math.ceil(timeoutMs), maxStatementTimeoutMs);
 }
 
+/** The session's own statement_timeout, in ms. */
+const ownTimeoutSql =
+  "(EXTRACT(epoch FROM pg_catalog.current_setting('statement_timeout')::pg_catalog.interval) " +
+  "OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
+
+/** Reads the session's own statement_timeout, in ms, and puts it out of the way until the next reset. */
+export const ownTimeoutPutAwaySql = `SELECT ${ownTimeoutSql}, pg_catalog.set_config('statement_timeout', '0', false)`;
+
+/** The smaller one of a task's timeout and its session's own, in ms, of which 0 is none. */
+export function smallerTimeoutMs(timeoutMs: number, ownMs: number): number {
+  return ownMs > 0 && ownMs < timeoutMs ? ownMs : timeoutMs;
+}
+
 /** What a session is called when it runs nothing; the server cuts it at its limit. */
 export function applicationName({ schema, table }: TaskTable): string {
   return `pg_task ${schema} ${table}`;
@@ -43,8 +56,11 @@ export class SettingsText {
     }
     const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}`;
     if (timeoutMs === 0) return settings;
-    const limitMs = String(statementTimeoutMs(timeoutMs));
-    return `${settings} AND ${setConfig("statement_timeout", limitMs)}`;
+    const limitMs = statementTimeoutMs(timeoutMs);
+    const smaller =
+      `CASE WHEN ${ownTimeoutSql} OPERATOR(pg_catalog.=) 0 THEN ${limitMs} ` +
+      `ELSE LEAST(${limitMs}, ${ownTimeoutSql}) END`;
+    return `${settings} AND pg_catalog.set_config('statement_timeout', (${smaller})::pg_catalog.text, false) IS NOT NULL`;
   }
 }
 
@@ -75,8 +91,8 @@ export function finishSql(run: Pick<Run, "id" | "take" | "ledger">, place: Finis
   const { finish, owner } = place;
   const call = `${finish}(${run.id}::pg_catalog.int8, ${run.take}::pg_catalog.int8, ${literal(owner)}::pg_catalog.text, ${run.ledger}::pg_catalog.int4)`;
   return (
-    "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
     "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; " +
+    "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
     `SELECT ${call}`
   );
 }

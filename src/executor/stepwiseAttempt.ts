@@ -22,6 +22,8 @@ export interface StepwisePlace {
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
+/** After these an open transaction is the input's own: COMMIT may have been one AND CHAIN. */
+const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
 
 /**
  * An attempt whose end is sent when its input has been answered, for whatever input. Each is a message
@@ -38,6 +40,8 @@ export class StepwiseAttempt extends Attempt {
   readonly #run: Run;
   readonly #place: StepwisePlace;
   #proven = false;
+  /** Whether an open transaction is one that the input has begun, so that its COMMIT shows. */
+  #opened: boolean;
   /** How many messages of the reset are unanswered; null before any was sent. */
   #resetting: number | null = null;
   #resetError: ServerError | null = null;
@@ -50,12 +54,13 @@ export class StepwiseAttempt extends Attempt {
     super(options);
     this.#run = run;
     this.#place = place;
+    this.#opened = !options.form.begin;
   }
 
   send(): void {
     const { wire, settings, messages } = this.#place;
     if (messages === null) wire.send(settings.sql(this.#run), this.#onSettings);
-    else wire.guard(messages.opening(this.#run, false), this.onOpening);
+    else wire.guard(messages.opening(this.#run, false, null), this.onOpening);
     if (this.form.begin) wire.guard(begin, ignore);
     wire.send(this.#run.input, this.#onInput);
   }
@@ -79,13 +84,17 @@ export class StepwiseAttempt extends Attempt {
     } else if (event.type === "skipped") this.events.done();
     else if (this.prepared) {
       if (event.type === "error") this.inputError ??= event.error;
-      else if (event.type === "commandComplete" && endTags.has(event.tag)) this.endedOne = true;
+      else if (event.type === "commandComplete") {
+        if (endTags.has(event.tag)) this.endedOne = true;
+        if (openingTags.has(event.tag)) this.#opened = true;
+      }
       this.output.receive(event);
     }
   };
 
   /** Ends what the input left; a failed transaction, or one of a failed task, is rolled back. */
   #conclude(left: TransactionStatus): void {
+    if (left === "T" && this.#opened) this.output.reserve("COMMIT");
     const failed = left === "E" || this.output.failure !== null;
     if (left === "I") this.#sendEnd(null);
     else this.#sendEnd(failed ? "ROLLBACK" : "COMMIT");
@@ -112,6 +121,7 @@ export class StepwiseAttempt extends Attempt {
   readonly #onEnd: Receive = (event) => {
     if (event.type === "commandComplete") {
       if (event.tag === "COMMIT") this.committed = this.#proven;
+      if (event.tag === "COMMIT" && this.#opened) this.output.receive(event);
       if (event.tag === "COMMIT" || event.tag === "ROLLBACK") this.end();
     } else if (event.type === "dataRow") this.stop = event.values.at(-1) ?? null;
     else if (event.type === "error") {

@@ -40,16 +40,18 @@ export interface Circumstances {
   readonly crowded: boolean;
   /** Whether a cancel that was meant for another may have hit it. */
   readonly exposed: boolean;
+  /** Whether it is to come back if it was not run. */
+  readonly recalled: boolean;
   /** How many attempts were made in this form, this one included. */
   readonly attempts: number;
 }
 
 /** What was rolled back because it was asked to end goes by that, not by what it would have done next. */
 export function judge(attempt: Attempt, circumstances: Circumstances): Verdict {
-  const { reason } = circumstances;
+  const { reason, recalled, attempts } = circumstances;
   const error = firstError(attempt);
   if (!attempt.ran) {
-    return reason === null && circumstances.attempts < mostMisses ? "again" : "returned";
+    return reason === null && !recalled && attempts < mostMisses ? "again" : "returned";
   }
   if (error?.code === queryCanceled && reason === "abort") return "returned";
   if (error?.code === queryCanceled && circumstances.crowded) return "stepwise";

@@ -1,5 +1,5 @@
 import type { Run } from "../shared/messages.js";
-import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
+import { Attempt, isMissing, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import { isSingle } from "./inputWords.js";
 import type { Output } from "./output.js";
 import { provenEnds, unprovenEnds, type SessionMessages } from "./sessionMessages.js";
@@ -9,6 +9,10 @@ import type { Receive, Wire } from "./wire.js";
 export interface WholePlace {
   readonly wire: Wire;
   readonly messages: SessionMessages;
+  /** Second key of the lock that it takes when it begins, where others are sent before or behind it. */
+  readonly lock: number;
+  /** Second key of the lock without which it does not begin behind another. */
+  readonly permit: number;
 }
 
 /**
@@ -51,7 +55,8 @@ export class WholeAttempt extends Attempt {
   send(previous: Attempt | null, open: boolean): void {
     const { wire, messages } = this.#place;
     if (previous instanceof WholeAttempt) this.#follow(previous);
-    else wire.guard(messages.opening(this.#run, true), this.onOpening);
+    else
+      wire.guard(messages.opening(this.#run, true, open ? this.#place.lock : null), this.onOpening);
     const { input } = this.#run;
     if (isSingle(input)) wire.statement(input, this.#onInput);
     else wire.send(input, this.#onInput);
@@ -74,10 +79,10 @@ export class WholeAttempt extends Attempt {
   }
 
   #follow(previous: WholeAttempt): void {
-    const { wire, messages } = this.#place;
+    const { wire, messages, lock, permit } = this.#place;
     previous.#closed = true;
     const settings = messages.settings(this.#run);
-    wire.call(messages.following(this.#run), (event) => {
+    wire.call(messages.following(this.#run, lock, permit), (event) => {
       previous.#onReset(event);
       if (event.type === "value" || settings === null) this.onOpening(event);
     });
@@ -113,7 +118,8 @@ export class WholeAttempt extends Attempt {
     else if (event.type === "passed") {
       this.reset = true;
       this.events.done();
-    } else if (event.type === "skipped") this.events.done();
+    } else if (event.type === "error") this.resetMissing ||= isMissing(event.error);
+    else if (event.type === "skipped") this.events.done();
   };
 }
 

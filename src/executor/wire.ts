@@ -1,3 +1,4 @@
+import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
 import { Frames } from "./frames.js";
@@ -63,6 +64,8 @@ const goodbyeMs = 5000;
 export class Wire {
   /** The server process, as the server's own key data name it. */
   readonly pid: number;
+  /** The server's address, null for a socket of this machine. */
+  readonly peer: string | null;
   /** Why the connection ended; resolves once it has, for whatever reason. */
   readonly ended: Promise<PgTaskError>;
   /** Of the transaction, as the server said last. */
@@ -81,6 +84,7 @@ export class Wire {
   /** @param messageLimit largest message kept whole, in bytes; asked anew for each */
   constructor({ pid, stream }: Link, messageLimit: () => number) {
     this.pid = pid;
+    this.peer = stream instanceof Socket ? (stream.remoteAddress ?? null) : null;
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#stream = stream;
     const frames = new Frames(

@@ -44,17 +44,18 @@ export class ClaimPlans {
    * @param most how many tasks at most.
    * @param start how many more sessions may have something to do.
    * @param lookAhead how many tasks beyond those that find a session are counted.
+   * @param groups how many groups to look at at least, since of many nothing may be due any more.
    */
-  next(most: number, start: number, lookAhead: number): ClaimPlan | null {
+  next(most: number, start: number, lookAhead: number, groups = 0): ClaimPlan | null {
     const offered = this.#sessions.offer(Math.min(most, start));
     if (offered.length > 0) {
-      const plan = this.#planStarts(offered, lookAhead, most);
+      const plan = this.#planStarts(offered, lookAhead, most, groups);
       if (plan !== null) return plan;
       this.#sessions.withdraw(offered);
     }
     const behind = most > 0 ? this.#planBehind(most) : null;
     if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
-    return this.#planStarts([], lookAhead, most);
+    return this.#planStarts([], lookAhead, most, groups);
   }
 
   /** A single task, so that it is known which one the server refuses. */
@@ -70,6 +71,7 @@ export class ClaimPlans {
     offered: readonly OfferedSession[],
     lookAhead: number,
     most: number,
+    groups = 0,
   ): ClaimPlan | null {
     const kept = offered.flatMap((session) => session.kept ?? []);
     const chosen = new Set<Group>();
@@ -78,14 +80,14 @@ export class ClaimPlans {
       if (group !== null) chosen.add(group);
     }
     const ranked: Group[] = [];
-    while (ranked.length < offered.length + lookAhead) {
+    const least = Math.max(1, offered.length, groups);
+    while (ranked.length < Math.max(offered.length + lookAhead, groups)) {
       const group = this.#groups.next();
       if (group === null) break;
       chosen.add(group);
       ranked.push(group);
       // Those that are left are counted without a look.
-      if (ranked.length >= Math.max(1, offered.length) && this.#groups.startable >= lookAhead)
-        break;
+      if (ranked.length >= least && this.#groups.startable >= lookAhead) break;
     }
     if (chosen.size === 0) return null;
     const fronts = offered.flatMap(({ owner, pid, kept: stays }) =>
@@ -93,7 +95,7 @@ export class ClaimPlans {
     );
     const behind = kept.length > 0 ? [] : this.#behindFronts(offered, ranked, most - fronts.length);
     const places = [...fronts, ...behind];
-    const look = offered.length + behind.length + lookAhead;
+    const look = Math.max(offered.length + behind.length + lookAhead, groups);
     const mosts = mostOfEach([...chosen], look);
     return this.#request(offered, places, kept, look, mosts, null);
   }

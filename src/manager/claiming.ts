@@ -1,13 +1,15 @@
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import { ClaimPlans, type ClaimPlan } from "./claimPlans.js";
-import { comesBefore, type Groups, type Head } from "./groups.js";
+import { comesBefore, type Group, type Groups, type Head } from "./groups.js";
 import type { Ledgers } from "./ledgers.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
 import type { RunTimes } from "./runTimes.js";
 import type { AssignedRun } from "./session.js";
-import { Refusals } from "./refusals.js";
+import { RefusedClaims } from "./refusedClaims.js";
+import { isOfARow, type Refusals } from "./refusals.js";
+import type { SettingsAge } from "./settingsAge.js";
 import type { Sessions } from "./sessions.js";
 import { claim, type Claim, type ClaimRequest, type DueTask } from "./sql/claim.js";
 import type { ClaimedTask } from "./sql/claimedTask.js";
@@ -16,6 +18,9 @@ import { claimSole } from "./sql/claimSole.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
 
+/** How long one turn may look for tasks that are refused beyond those of its claims, in ms. */
+const searchMs = 200;
+
 export interface Claimed {
   /** How many tasks were given to sessions. */
   readonly claimed: number;
@@ -23,9 +28,14 @@ export interface Claimed {
   readonly more: number;
   /** Groups with tasks that are not worth running any more. */
   readonly gone: readonly number[];
-  /** How many were passed over since somebody has their row locked. */
+  /** How many were passed over since somebody has their row locked, and groups for what is refused. */
   readonly locked: number;
+  /** Whether it met only groups of which nothing is due any more, and there are others. */
+  readonly again: boolean;
 }
+
+/** How many claims of one turn may find nothing. */
+const mostVain = 10;
 
 /**
  * Gives due tasks to sessions. Free sessions first: those get the best tasks, one each. When none is
@@ -43,9 +53,13 @@ export class Claiming {
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
-  readonly #refusals: Refusals;
+  readonly #refused: RefusedClaims;
+  /** Groups that are left out until the next turn, since a claim of their tasks was refused. */
+  #suspects: Group[] = [];
+  readonly #settingsAge: SettingsAge;
   /** Whether the last claim met what only the claim that does everything knows how to treat. */
   #oddMet = false;
+  #started = 0;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -54,6 +68,7 @@ export class Claiming {
     readonly outbox: Outbox;
     readonly ledgers: Ledgers;
     readonly runTimes: RunTimes;
+    readonly settingsAge: SettingsAge;
     readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
@@ -65,12 +80,47 @@ export class Claiming {
     this.#plans = new ClaimPlans(options);
     this.#tracing = options.tracing ?? null;
     this.#log = options.log;
-    this.#refusals = new Refusals(options.log);
+    this.#refused = new RefusedClaims(options.table, options.log);
+    this.#settingsAge = options.settingsAge;
   }
 
   /** Ids of due tasks that are not looked at, for whatever reason. */
   get passedOver(): readonly string[] {
-    return [...this.#locked, ...this.#refusals.ids];
+    return [...this.#locked, ...this.refusals.ids];
+  }
+
+  /** Due tasks that the server refuses to change. */
+  get refusals(): Refusals {
+    return this.#refused.refusals;
+  }
+
+  /** Tries refused ones again, as far as it is time. */
+  async retry(client: Client): Promise<void> {
+    await this.#refused.retry(client);
+  }
+
+  /** Those of them that the server refuses to start. */
+  get refused(): readonly string[] {
+    return this.refusals.ids;
+  }
+
+  /** How many tasks it has given to sessions so far. */
+  get started(): number {
+    return this.#started;
+  }
+
+  /** What it goes by. */
+  get state(): Readonly<Record<string, number | boolean>> {
+    const { careful } = this.#refused;
+    const { ids } = this.refusals;
+    const { reserved } = this.#plans;
+    return {
+      locked: this.#locked.length,
+      refused: ids.length,
+      careful,
+      reserved,
+      odd: this.#oddMet,
+    };
   }
 
   /** Those of them that somebody has locked. */
@@ -99,31 +149,64 @@ export class Claiming {
       readonly limit: number;
     },
   ): Promise<Claimed> {
+    try {
+      const claimed = await this.#fill(client, room);
+      // Only now, since what was claimed has to get to its sessions whatever the look came to.
+      this.#settingsAge.check();
+      return claimed;
+    } finally {
+      for (const group of this.#suspects.splice(0)) this.#groups.release(group);
+    }
+  }
+
+  async #fill(
+    client: Client,
+    room: {
+      readonly start: number;
+      readonly lookAhead: number;
+      readonly fetch: number;
+      readonly limit: number;
+    },
+  ): Promise<Claimed> {
     const gone = new Set<number>();
     let [claimed, more, locked, start] = [0, 0, 0, room.start];
     let moreOf: ReadonlySet<number> = new Set();
+    const searchUntil = performance.now() + searchMs;
+    let vain = 0;
     // What is to start first may be on its way back, or a pause be due: the next turn sees to it.
     while (!this.#outbox.holdsUpAny) {
       const most = Math.min(room.fetch, room.limit - claimed);
-      const plan = this.#refusals.careful
+      const startable = this.#groups.startable;
+      const plan = this.#refused.careful
         ? this.#plans.nextOne(start)
-        : this.#plans.next(most, start, room.lookAhead);
+        : this.#plans.next(most, start, room.lookAhead, vain > 0 ? most : 0);
       if (plan === null) break;
       const busy = this.#sessions.busy;
-      const outcome = await this.#send(client, plan);
+      const suspects = this.#suspects.length;
+      const outcome = await this.#send(client, plan, performance.now() < searchUntil);
       for (const { hash } of outcome.gone) gone.add(hash);
       claimed += outcome.claimed.length;
       locked += outcome.locked.length;
       start -= Math.max(0, this.#sessions.busy - busy);
       ({ more, moreOf } = outcome);
+      // Those of other groups need not wait for the next turn.
+      if (this.#suspects.length > suspects && claimed < room.limit) continue;
       // Sessions that were filled up have little room again by now: not worth another statement.
       const filled = plan.offered.length === 0 && outcome.claimed.length < most;
-      if (filled || outcome.claimed.length === 0 || claimed >= room.limit) break;
+      if (outcome.claimed.length === 0) {
+        // Somebody stopped or deleted what was known to be next: others may be next behind it.
+        if (outcome.locked.length > 0 || this.#groups.startable >= startable) break;
+        vain += 1;
+        if (vain === mostVain) break;
+      } else if (filled || claimed >= room.limit) break;
     }
+    locked += this.#suspects.length;
     // Groups it has looked at and those that it has not, of which one task each is known.
     const counted = [...moreOf].filter((hash) => this.#groups.mayStart(hash)).length;
-    more = Math.min(room.lookAhead, more + this.#groups.startable - counted);
-    return { claimed, more, gone: [...gone], locked };
+    more += this.#groups.startable - counted;
+    if (more < room.lookAhead) more += this.#sessions.countMovable(room.lookAhead - more);
+    more = Math.min(room.lookAhead, more);
+    return { claimed, more, gone: [...gone], locked, again: vain === mostVain };
   }
 
   /**
@@ -133,48 +216,73 @@ export class Claiming {
    */
   async startSole(client: Client, room: { readonly start: number }): Promise<number> {
     const wanted = room.start > 0 && this.#groups.total === 0 && this.#groups.startable === 0;
-    if (!wanted || this.#outbox.holdsUpAny || this.#refusals.careful) return 0;
+    if (!wanted || this.#groups.withholds) return 0;
+    if (this.#outbox.holdsUpAny || this.#refused.careful) return 0;
     const offered = this.#sessions.offer(1);
     const [session] = offered;
     try {
       if (session === undefined || session.kept !== null) return 0;
       const traced = this.#tracing !== null;
       const since = this.#tracing?.now() ?? 0;
-      const task = await claimSole(client, this.#table, {
-        session,
-        except: this.passedOver,
-        traced,
-      });
+      const [task] = await Promise.all([
+        claimSole(client, this.#table, { session, except: this.passedOver, traced }),
+        this.#settingsAge.look(client, true),
+      ]);
       if (task === null) return 0;
       this.#tracing?.claimed([task], since);
       this.#assign([task]);
       return 1;
     } catch (error) {
       // What the server refuses is found out, and left out, by a claim that knows what it asks for.
-      if (sqlState(error) === null || isPassing(error)) throw error;
+      if (!isOfARow(error) && (sqlState(error) === null || isPassing(error))) throw error;
       return 0;
     } finally {
       this.#sessions.withdraw(offered);
     }
   }
 
-  async #send(client: Client, plan: ClaimPlan): Promise<Claim> {
-    const since = this.#tracing?.now() ?? 0;
+  /** @param search whether to look beyond the tasks of the claim for such as are refused. */
+  async #send(client: Client, plan: ClaimPlan, search: boolean): Promise<Claim> {
     try {
-      const except = this.passedOver;
-      const request = { ...plan, except, traced: this.#tracing !== null };
-      const outcome = await this.#claim(client, request);
-      this.#tracing?.claimed(outcome.claimed, since);
-      this.#settle(plan, outcome);
-      this.#refusals.passed(outcome.claimed);
-      return outcome;
+      return await this.#sendWhole(client, plan);
     } catch (error) {
-      const locked = this.#refusals.take(error, plan.chosen);
-      if (locked === null) throw error;
-      return { ...nothing, locked };
+      if (!isOfARow(error)) throw error;
+      const hashes = await this.#refused.find(client, plan, error, {
+        except: this.passedOver,
+        search,
+        traced: this.#tracing !== null,
+      });
+      return await this.#sendWithout(client, plan, hashes);
     } finally {
-      for (const { group } of plan.chosen) this.#groups.release(group);
+      for (const { group } of plan.chosen)
+        if (!this.#suspects.includes(group)) this.#groups.release(group);
       this.#sessions.withdraw(plan.offered);
+    }
+  }
+
+  async #sendWhole(client: Client, plan: ClaimPlan): Promise<Claim> {
+    const since = this.#tracing?.now() ?? 0;
+    const request = { ...plan, except: this.passedOver, traced: this.#tracing !== null };
+    const [outcome] = await Promise.all([
+      this.#claim(client, request),
+      this.#settingsAge.look(client, plan.offered.length > 0),
+    ]);
+    this.#tracing?.claimed(outcome.claimed, since);
+    this.#settle(plan, outcome);
+    this.#refused.passed(outcome.claimed);
+    return outcome;
+  }
+
+  /** For a claim that was refused: what is not of these groups, which come with the next turn. */
+  async #sendWithout(client: Client, plan: ClaimPlan, hashes: ReadonlySet<number>): Promise<Claim> {
+    for (const { group } of plan.chosen) if (hashes.has(group.hash)) this.#suspects.push(group);
+    const rest = withoutGroups(plan, hashes);
+    if (rest.groups.length === 0) return nothing;
+    try {
+      return await this.#sendWhole(client, rest);
+    } catch (error) {
+      if (!isOfARow(error)) throw error;
+      return await this.#sendWithout(client, rest, new Set(rest.groups.map(({ hash }) => hash)));
     }
   }
 
@@ -225,6 +333,7 @@ export class Claiming {
       }
     }
     const missed = this.#sessions.assign(runs).map(({ task }) => task);
+    this.#started += runs.length - missed.length;
     for (const { id, hash, max } of [...early, ...missed]) {
       this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
     }
@@ -257,6 +366,17 @@ const nothing: Claim = {
   moreOf: new Set(),
   alone: 0,
 };
+
+function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): ClaimPlan {
+  return {
+    ...plan,
+    groups: plan.groups.filter(({ hash }) => !hashes.has(hash)),
+    chosen: plan.chosen.filter(({ group }) => !hashes.has(group.hash)),
+    kept: plan.kept.filter(({ hash }) => !hashes.has(hash)),
+    // Sessions that stay with such a group are not to end.
+    offered: plan.offered.filter(({ kept }) => kept === null || !hashes.has(kept.hash)),
+  };
+}
 
 const position = ({ max, id }: DueTask): Head => ({ max, id: BigInt(id) });
 

@@ -1,3 +1,4 @@
+import type { DatabaseError } from "pg";
 import { sqlState, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { LargeResults } from "./largeResults.js";
@@ -5,9 +6,11 @@ import type { Lookout } from "./lookout.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
 import type { Pauses } from "./pauses.js";
+import { attemptEach, Refusals, singleOut } from "./refusals.js";
 import { readShape, type Shape } from "./shape.js";
 import { complete, type OwnedResult } from "./sql/complete.js";
 import { completePlain, isPlain } from "./sql/completePlain.js";
+import { nothingSpared, unrepeated, type Spared } from "./sql/spared.js";
 import { storable } from "./storable.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
@@ -31,8 +34,7 @@ export class Completing {
   readonly #log: Log;
   /** Null when it has to be read anew. */
   #shape: Shape | null = null;
-  /** Results that the server refused: said once, not at each try. */
-  readonly #refused = new Set<string>();
+  readonly #refusals: Refusals;
   #plainAfter = 0;
 
   constructor(options: {
@@ -51,6 +53,7 @@ export class Completing {
     this.#large = options.large;
     this.#tracing = options.tracing;
     this.#log = options.log;
+    this.#refusals = new Refusals(options.log);
   }
 
   /** Reads what it needs to know, so that `write` sends at once what it sends. */
@@ -93,17 +96,39 @@ export class Completing {
   }
 
   /**
-   * When the server refuses results (a trigger of the user's on one of the rows), they are tried in
-   * halves, so that one row holds up no other. One with characters that the database cannot store is
-   * written without them, as FAIL.
+   * When the server refuses results (a trigger or a constraint of the user's), they are tried in halves,
+   * so that one row holds up no other.
    */
   async #complete(client: Client, results: readonly OwnedResult[]): Promise<void> {
+    const open = new Set(results);
+    try {
+      const left = await singleOut(
+        client,
+        results,
+        async (some) => {
+          await this.#send(client, some, nothingSpared);
+          for (const result of some) open.delete(result);
+        },
+        async (result, error) => {
+          await this.#completeRefused(client, result, error);
+          open.delete(result);
+        },
+      );
+      this.#outbox.putBehind(left, []);
+    } catch (error) {
+      this.#outbox.hold([...open], []);
+      throw error;
+    }
+  }
+
+  async #send(client: Client, results: readonly OwnedResult[], spared: Spared): Promise<void> {
     if (results.length === 0) return;
     const shape = (this.#shape ??= await readShape(client, this.#table));
     const tracing = this.#tracing;
     const since = tracing?.now() ?? 0;
     try {
-      const completion = await complete(client, this.#table, shape, results, tracing !== null);
+      const options = { traced: tracing !== null, spared };
+      const completion = await complete(client, this.#table, shape, results, options);
       tracing?.wrote(results, completion, since);
       const { later, paused, outdated } = completion;
       this.#pauses.add(paused);
@@ -114,36 +139,34 @@ export class Completing {
       else this.#outbox.hold(rest, []);
     } catch (error) {
       tracing?.notWritten(results, error, since);
-      if (sqlState(error) === null || isPassing(error)) {
-        this.#outbox.hold(results, []);
-        throw error;
-      }
-      const outdated = await this.#outdated(client, shape).catch((lost: unknown) => {
-        this.#outbox.hold(results, []);
-        throw lost;
-      });
-      if (outdated) {
-        this.#outbox.putBack(results, []);
-        return;
-      }
-      if (results.length > 1) {
-        const middle = results.length >> 1;
-        try {
-          await this.#complete(client, results.slice(0, middle));
-        } finally {
-          await this.#complete(client, results.slice(middle));
-        }
-        return;
-      }
-      for (const result of results) await this.#completeStorable(client, result, error);
+      if (sqlState(error) === null || isPassing(error)) throw error;
+      if (!(await this.#outdated(client, shape))) throw error;
+      this.#outbox.putBack(results, []);
     }
   }
 
-  async #completeStorable(client: Client, refused: OwnedResult, error: unknown): Promise<void> {
-    const rest = storable(refused, error);
-    if (rest !== null) return await this.#complete(client, [rest]);
-    this.#sayRefused(refused.id, error);
-    this.#outbox.hold([refused], []);
+  /**
+   * What is beside the row's own outcome is left out until the server takes it: characters that the
+   * database cannot store, the pause of the group, which others wait for, and a repetition, of which the
+   * row's error tells.
+   */
+  async #completeRefused(
+    client: Client,
+    refused: OwnedResult,
+    error: DatabaseError,
+  ): Promise<void> {
+    const stored = storable(refused, error);
+    const result = stored ?? refused;
+    const send = (spared: Spared): Promise<void> => this.#send(client, [result], spared);
+    const reason = await attemptEach(error, [
+      ...(stored === null ? [] : [() => send(nothingSpared)]),
+      () => send({ pause: true, repetition: null }),
+      (refusal) => send({ pause: true, repetition: unrepeated(refusal) }),
+    ]);
+    if (reason === null) return;
+    const message = "result refused by the server, it is tried again";
+    const until = this.#refusals.add(refused.id, reason, message);
+    this.#outbox.hold([refused], [], until, !isPassing(reason));
   }
 
   /** Whether columns were dropped or renamed: what was sent named those of before. */
@@ -155,12 +178,6 @@ export class Completing {
   }
 
   #accept(results: readonly OwnedResult[]): void {
-    for (const { id } of results) this.#refused.delete(id);
-  }
-
-  #sayRefused(id: string, error: unknown): void {
-    if (this.#refused.has(id)) return;
-    this.#refused.add(id);
-    this.#log.error({ id, err: error }, "result refused by the server, it is tried again");
+    for (const { id } of results) this.#refusals.delete(id);
   }
 }

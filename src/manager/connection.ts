@@ -3,32 +3,25 @@ import { connect, type Client } from "../shared/database.js";
 import { lockClasses } from "../shared/locks.js";
 import { identifier } from "../shared/sqlText.js";
 import type { StartupSettings } from "../shared/startup.js";
+import { lockWaitMs } from "./sql/lockWait.js";
 import type { TaskTable } from "./table.js";
 
 /**
- * What a role's, database's or server's settings could spoil is pinned in the startup packet. The
+ * Beside what every connection of ours has: times without a zone are in the database's own. The
  * planner is kept from sequential scans and hash joins, since its statements name few rows of a
  * table whose statistics may be those of yesterday's empty one.
  */
 const pinned: StartupSettings = {
   "pgtask.manager": "on",
   search_path: "pg_catalog",
-  default_transaction_isolation: "read committed",
-  default_transaction_read_only: "off",
-  default_transaction_deferrable: "off",
-  statement_timeout: 0,
-  lock_timeout: "1s",
-  idle_in_transaction_session_timeout: 0,
-  DateStyle: "ISO",
-  IntervalStyle: "postgres",
-  standard_conforming_strings: "on",
-  // What expressions of the catalog are compared with is written without.
-  quote_all_identifiers: "off",
+  lock_timeout: lockWaitMs.usual,
   row_security: "off",
   enable_seqscan: "off",
   enable_bitmapscan: "off",
   enable_hashjoin: "off",
   enable_mergejoin: "off",
+  enable_indexscan: "on",
+  enable_nestloop: "on",
   jit: "off",
   plan_cache_mode: "force_generic_plan",
   tcp_keepalives_idle: 5,
@@ -54,10 +47,10 @@ export async function connectManager(
     pipeline: true,
     ...(signal === undefined ? {} : { signal }),
   });
-  // Later servers' settings: an older one would refuse the whole connection over them.
+  // A later server's setting: an older one would refuse the whole connection over it.
   await client.query(
     `SELECT set_config(v.name, v.value, false)
-     FROM (VALUES ('idle_session_timeout', '0'), ('client_connection_check_interval', '200'))
+     FROM (VALUES ('client_connection_check_interval', '200'))
        AS v(name, value) JOIN pg_settings AS s ON s.name = v.name`,
   );
   return client;

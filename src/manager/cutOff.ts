@@ -93,13 +93,11 @@ export class CutOff {
   }
 
   async #look(client: Client): Promise<void> {
-    const running = this.#sessions.running();
-    // The first of each session is the one that runs.
-    const runs = new Map(running.toReversed().map(({ id, owner }) => [owner, id]));
+    const running = this.#sessions.awaited();
+    const runs = new Map(running.map(({ id, owner }) => [owner, id]));
     const silent = new Map<string, Silence>();
     const lost: string[] = [];
-    const fronts = [...runs].map(([owner, id]) => ({ id, owner }));
-    const idle = await idleOwners(client, this.#table, fronts);
+    const idle = await idleOwners(client, this.#table, running);
     const now = performance.now();
     for (const { owner, since, idleMs } of idle) {
       const what = `${runs.get(owner)} ${since}`;

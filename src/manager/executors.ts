@@ -36,12 +36,19 @@ export interface ExecutorThread {
 
 export interface ExecutorEvents {
   message(thread: ExecutorThread, message: SessionMessage): void;
+  /** It asks for room for a connection of a remote task, or says what became of it. */
+  room(thread: ExecutorThread, message: RoomMessage): void;
   /** The thread is gone and its connections with it; without a reason because it was told to. */
   ended(thread: ExecutorThread, reason: PgTaskError | null): void;
 }
 
+export type RoomMessage = Extract<FromExecutor, { type: "room" | "entered" }>;
+
 /** What an executor says of its sessions. */
-export type SessionMessage = Exclude<FromExecutor, { type: "hello" | "log" | "sought" }>;
+export type SessionMessage = Exclude<
+  FromExecutor,
+  { type: "hello" | "log" | "sought" } | RoomMessage
+>;
 
 export interface ExecutorsOptions {
   readonly parameters: () => ExecutorParameters;
@@ -192,6 +199,8 @@ export class Executors {
     else if (message.type === "log")
       this.#options.threadLog[message.level](message.fields, message.message);
     else if (message.type === "sought") this.#found(message.number, message.gone);
+    else if (message.type === "room" || message.type === "entered")
+      this.#options.events.room(thread, message);
     else this.#options.events.message(thread, message);
   }
 

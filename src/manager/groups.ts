@@ -18,23 +18,39 @@ export interface Group extends Ranked {
   least: number;
   /** Null when nothing is due. */
   head: Head | null;
+  /** The round of looks in which that was last learnt. */
+  round: number;
   paused: boolean;
   /** Whether a claim is under way that takes tasks of it. */
   chosen: boolean;
 }
 
+/** What sessions have of a group. */
+export interface GroupLoad {
+  readonly sessions: number;
+  /** How many of its tasks wait behind others. */
+  readonly waiting: number;
+  /** The least max of those, Infinity without any. */
+  readonly least: number;
+}
+
+export const noLoad: GroupLoad = { sessions: 0, waiting: 0, least: Infinity };
+
 /**
  * The groups of which something runs or is due, and which of them comes next: that whose first task
  * has the larger max minus running, then the smaller id.
  *
- * The heads are hints. One that is not due any more costs a look, and one that is not known yet
- * starts later, but what a claim takes is decided by the rows themselves.
+ * The heads are hints. One that is not due any more costs a look, at most until a round of looks has been
+ * made, and one that is not known yet starts later, but what a claim takes is decided by the rows themselves.
  */
 export class Groups {
   readonly #groups = new Map<number, Group>();
   readonly #startable = new Ranking<Group>((a, b) => precedes(a, b, 0));
+  /** Of which nothing may start until it is allowed. */
+  readonly #withheld = new Set<number>();
   #orphans = 0;
   #busy = 0;
+  #round = 0;
 
   /** How many run over all groups: of our sessions, and elsewhere. */
   get total(): number {
@@ -49,6 +65,26 @@ export class Groups {
   /** Whether that group is one of them. */
   mayStart(hash: number): boolean {
     return (this.#groups.get(hash)?.rank ?? -1) >= 0;
+  }
+
+  /** Whether there are groups of which nothing may start. */
+  get withholds(): boolean {
+    return this.#withheld.size > 0;
+  }
+
+  /** Nothing of the group may start until `allow`. */
+  withhold(hash: number): void {
+    this.#withheld.add(hash);
+    this.#rank(this.#of(hash));
+  }
+
+  allow(hash: number): void {
+    this.#withheld.delete(hash);
+    this.#rank(this.#of(hash));
+  }
+
+  isWithheld(hash: number): boolean {
+    return this.#withheld.has(hash);
   }
 
   /** The one that comes next, null when nothing may start. */
@@ -114,6 +150,7 @@ export class Groups {
     const group = this.#of(hash);
     if (group.head !== null && !comesBefore(task, group.head)) return;
     group.head = task;
+    group.round = this.#round;
     this.#rank(group);
   }
 
@@ -122,7 +159,22 @@ export class Groups {
     const group = this.#of(hash);
     group.head = head;
     group.paused = paused;
+    group.round = this.#round;
     this.#rank(group);
+  }
+
+  /** From now on every group is looked at of which something is due. */
+  beginRound(): void {
+    this.#round += 1;
+  }
+
+  /** All were: of those of which nothing was seen or heard meanwhile nothing is due any more. */
+  endRound(): void {
+    for (const group of this.#groups.values()) {
+      if (group.head === null || group.round === this.#round) continue;
+      group.head = null;
+      this.#rank(group);
+    }
   }
 
   /** Takes the group out that comes next, until `release`; null when nothing may start. */
@@ -132,10 +184,10 @@ export class Groups {
     return group;
   }
 
-  /** Takes a group out that may have nothing to start, until `release`; false when it is out already. */
+  /** Takes a group out that may have nothing to start, until `release`; null when it is out already, or withheld. */
   choose(hash: number): Group | null {
     const group = this.#of(hash);
-    if (group.chosen) return null;
+    if (group.chosen || this.#withheld.has(hash)) return null;
     group.chosen = true;
     this.#startable.remove(group);
     return group;
@@ -144,6 +196,25 @@ export class Groups {
   release(group: Group): void {
     group.chosen = false;
     this.#rank(group);
+  }
+
+  /** Counts anew what runs and waits, by what sessions have and who else runs something; no head is known then. */
+  recount(load: {
+    readonly busy: number;
+    readonly groups: ReadonlyMap<number, GroupLoad>;
+    /** Of each task that runs of which no session of ours knows, the hash. */
+    readonly orphans: readonly number[];
+  }): void {
+    this.#busy = load.busy;
+    this.#orphans = load.orphans.length;
+    for (const group of this.#groups.values()) {
+      const { sessions, waiting, least } = load.groups.get(group.hash) ?? noLoad;
+      Object.assign(group, { running: sessions, waiting, least, head: null, paused: false });
+    }
+    for (const [hash, { sessions, waiting, least }] of load.groups)
+      Object.assign(this.#of(hash), { running: sessions, waiting, least });
+    for (const hash of load.orphans) this.#of(hash).running += 1;
+    for (const group of this.#groups.values()) this.#rank(group);
   }
 
   #of(hash: number): Group {
@@ -156,6 +227,7 @@ export class Groups {
         waiting: 0,
         least: Infinity,
         head: null,
+        round: this.#round,
         paused: false,
         chosen: false,
       };
@@ -165,7 +237,7 @@ export class Groups {
   }
 
   #rank(group: Group): void {
-    if (mayStart(group)) this.#startable.put(group);
+    if (mayStart(group) && !this.#withheld.has(group.hash)) this.#startable.put(group);
     else this.#startable.remove(group);
     const idle = group.running === 0 && group.waiting === 0 && group.head === null;
     if (idle && !group.chosen) this.#groups.delete(group.hash);

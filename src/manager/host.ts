@@ -58,6 +58,9 @@ export function hostManager(port: MessagePort, data: ManagerThreadData): void {
       case "grant":
         hosted?.manager.grant(message.sessions, message.number);
         break;
+      case "retry":
+        hosted?.manager.retry();
+        break;
       case "stop":
         if (hosted === null) port.close();
         else void hosted.lifecycle.stop(message.graceMs);

@@ -1,10 +1,13 @@
 import type { Client } from "../shared/database.js";
+import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
+import { PausedNames } from "./pausedNames.js";
+import { isOfARow, Refusals, singleOut } from "./refusals.js";
 import type { DueTask } from "./sql/claim.js";
 import type { HeadRow } from "./sql/head.js";
 import { inserted, lastId, type InsertedRow } from "./sql/inserted.js";
 import { nearestPlan } from "./sql/nearestPlan.js";
-import { promote } from "./sql/promote.js";
+import { mostPromoted, promotable, promote, promoteThese } from "./sql/promote.js";
 import { sweep } from "./sql/sweep.js";
 import type { TaskTable } from "./table.js";
 
@@ -49,9 +52,17 @@ export class Lookout {
   #planAt: number | null = 0;
   #planAskedAt = 0;
 
-  constructor(options: { readonly table: TaskTable; readonly groups: Groups }) {
+  /** Tasks that cannot be marked as due. */
+  readonly #refusals: Refusals;
+  /** Of those that were refused together, the ones that there was no time to tell apart. */
+  #suspects: readonly string[] = [];
+  readonly #pausedNames: PausedNames;
+
+  constructor(options: { readonly table: TaskTable; readonly groups: Groups; readonly log: Log }) {
     this.#table = options.table;
     this.#groups = options.groups;
+    this.#refusals = new Refusals(options.log);
+    this.#pausedNames = new PausedNames(options.table);
   }
 
   /** Something was changed in a way that nobody tells. */
@@ -59,9 +70,26 @@ export class Lookout {
     this.#changed = true;
   }
 
-  /** Time until the next task becomes due, in ms, null when none is planned. */
+  /** Begins anew, as one that knows of no group and of no plan. */
+  restart(): void {
+    this.#after = beginning;
+    this.#changed = true;
+    this.#lastId = null;
+    this.#lookedAt = 0;
+    this.#planAt = 0;
+    this.#planAskedAt = 0;
+  }
+
+  /** Tasks that the server refuses to mark as due. */
+  get refused(): readonly string[] {
+    return this.#refusals.ids;
+  }
+
+  /** Time until the next task becomes due, or may be found behind paused ones, in ms; null when there is none. */
   get nearestMs(): number | null {
-    return this.#planAt === null ? null : Math.max(0, this.#planAt - performance.now());
+    const planMs = this.#planAt === null ? Infinity : Math.max(0, this.#planAt - performance.now());
+    const ms = Math.min(planMs, this.#pausedNames.pauseMs);
+    return ms === Infinity ? null : ms;
   }
 
   /** Whether it is time to mark what became due. */
@@ -72,13 +100,44 @@ export class Lookout {
   /** Marks what became due, if it is time; true when there may be more. */
   async promote(client: Client): Promise<boolean> {
     if (!this.promotes) return false;
-    const { due, more } = await promote(client, this.#table);
-    for (const task of due) this.offer(task);
+    const except = this.#refusals.waiting;
+    let more = false;
+    try {
+      const promoted = await promote(client, this.#table, except);
+      more = promoted.more;
+      for (const task of promoted.due) this.offer(task);
+    } catch (error) {
+      if (!isOfARow(error)) throw error;
+      more = await this.#promoteEach(client);
+    }
+    if (!more) this.#refusals.deleteDue();
     return more;
+  }
+
+  /** True when there may be more. */
+  async #promoteEach(client: Client): Promise<boolean> {
+    const known = [...this.#suspects, ...this.#refusals.ids];
+    const others = await promotable(client, this.#table, known);
+    // What may well be refused again comes last, so that it holds up nothing else.
+    const all = [...new Set([...others, ...this.#suspects, ...this.#refusals.due])];
+    const ids = all.slice(0, mostPromoted);
+    const left = await singleOut(
+      client,
+      ids,
+      async (some) => {
+        for (const task of await promoteThese(client, this.#table, some)) this.offer(task);
+      },
+      (id, error) => {
+        this.#refusals.add(id, error, "becoming due refused by the server, it is tried again");
+      },
+    );
+    this.#suspects = left;
+    return left.length > 0 || ids.length === mostPromoted;
   }
 
   /** A task is due. */
   offer({ id, hash, max }: DueTask): void {
+    this.#pausedNames.change();
     this.#groups.offer(hash, { max, id: BigInt(id) });
   }
 
@@ -115,8 +174,9 @@ export class Lookout {
     const now = performance.now();
     if (pressed && now - this.#planAskedAt < 10) return;
     this.#planAskedAt = now;
-    const ms = await nearestPlan(client, this.#table);
-    this.#planAt = ms === null ? null : performance.now() + ms;
+    const ms = await nearestPlan(client, this.#table, this.#refusals.ids);
+    const nearest = Math.min(ms ?? Infinity, this.#refusals.pauseMs);
+    this.#planAt = nearest === Infinity ? null : performance.now() + nearest;
   }
 
   async #sweep(
@@ -124,21 +184,31 @@ export class Lookout {
     { pressed, except }: { readonly pressed: boolean; readonly except: readonly string[] },
   ): Promise<readonly HeadRow[]> {
     const after = this.#after;
+    if (this.#changed) this.#pausedNames.change();
     if (after === beginning) {
       this.#wanted = this.#changed;
       this.#changed = false;
+      this.#groups.beginRound();
     }
     const limit = pressed ? mostGroups.pressed : mostGroups.free;
     const rows = await sweep(client, this.#table, { after, limit, except });
     for (const { hash, max, id, paused } of rows)
       this.#groups.see(hash, { max, id: BigInt(id) }, paused);
+    const beside = await this.#pausedNames.look(
+      client,
+      rows.flatMap(({ hash, paused, all }) => (paused && !all ? hash : [])),
+      except,
+    );
+    for (const { hash, max, id } of beside) this.#groups.see(hash, { max, id: BigInt(id) }, false);
     if (rows.length === limit) this.#after = rows.at(-1)?.hash ?? beginning;
     else {
       this.#after = beginning;
       this.#wanted = this.#changed;
+      this.#groups.endRound();
+      this.#pausedNames.endRound();
     }
     this.#many = rows.length === limit || after !== beginning;
-    return rows;
+    return [...rows, ...beside];
   }
 
   async #inserted(client: Client): Promise<readonly InsertedRow[]> {

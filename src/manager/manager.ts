@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
 import { refuseTo } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
-import { disconnect, type Client } from "../shared/database.js";
-import { PgTaskError, toReport } from "../shared/errors.js";
+import { connectionLost, disconnect, type Client } from "../shared/database.js";
+import { isLoss, toReport } from "../shared/errors.js";
 import { ConnectionWatch } from "../shared/connectionWatch.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
@@ -37,10 +37,12 @@ const manyResults = 200;
 const quietMs = 150;
 /** How often another manager's lock is tried, in ms. */
 const lockTryMs = 100;
-/** How long sessions without anything to do stay for results that are not written yet, in ms. */
-const resultsMs = 2_000;
-/** How long runs that were cancelled at the end may take to come back, in ms. */
-const cancelledMs = 5_000;
+/**
+ * How long it may take beyond the grace, in ms, which is less than the supervisor waits: until runs that
+ * were cancelled have come back, until sessions without anything to do end though results are not written
+ * yet, and until those are given up.
+ */
+const beyondGraceMs = { cancelled: 1_500, sessions: 2_000, results: 3_000 };
 
 /**
  * The manager of one task table. It connects, makes the table, takes its lock and serves it; when
@@ -60,6 +62,8 @@ export class Manager implements LifecycleHooks {
   readonly #lastWrites = new LastWrites();
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
+  /** When the grace of a stop is over, on the process's clock. */
+  #graceUntil = 0;
   #settings: ManagerSettings | null = null;
   /** Whether the connection's user is one; who is not needs a password for each remote task. */
   #superuser = false;
@@ -68,7 +72,7 @@ export class Manager implements LifecycleHooks {
   #oid: number | null = null;
   /** The connection of the service. */
   #client: Client | null = null;
-  /** Aborted when the next try need not wait any longer. */
+  /** Aborted when the next try need not wait, also while the one before it is still under way. */
   #retry = new AbortController();
   #draining = false;
   #work: Promise<void> = Promise.resolve();
@@ -99,6 +103,10 @@ export class Manager implements LifecycleHooks {
       superuser: () => this.#superuser,
       send: options.send,
       changed: (urgent) => this.#changed(urgent),
+      // At the next connection it is looked for in any case.
+      lacking: () => {
+        if (this.#service !== null) this.#renewal.mend();
+      },
       log,
       threadLog: options.threadLog,
     });
@@ -132,6 +140,11 @@ export class Manager implements LifecycleHooks {
     else this.#renewal.start();
   }
 
+  /** Its server has just let somebody in: the pause before the next try is over. */
+  retry(): void {
+    this.#retry.abort();
+  }
+
   async start(): Promise<void> {
     // What the one before it left waits for no more than it has to: the thread starts meanwhile.
     if (this.#takesOver) this.#parts.executors.start();
@@ -139,7 +152,8 @@ export class Manager implements LifecycleHooks {
   }
 
   /** Starts nothing more, and waits for what runs. */
-  async drain(signal: AbortSignal): Promise<void> {
+  async drain(signal: AbortSignal, graceMs: number): Promise<void> {
+    if (graceMs < Infinity) this.#graceUntil = performance.now() + graceMs;
     this.#draining = true;
     this.#service?.drain();
     await this.#changes.until(() => this.#parts.sessions.busy === 0, signal);
@@ -150,14 +164,17 @@ export class Manager implements LifecycleHooks {
     const { bell, executors, sessions, statistics, tracing, turn } = this.#parts;
     this.#draining = true;
     this.#service?.drain();
+    this.#graceUntil = Math.max(this.#graceUntil, performance.now());
+    const until = (beyondMs: number): AbortSignal =>
+      AbortSignal.timeout(Math.max(0, Math.ceil(this.#graceUntil + beyondMs - performance.now())));
     const cameBack = (): boolean => sessions.busy === 0;
     if (!cameBack()) {
-      this.#log.warn({ tasks: sessions.busy }, "grace is over, running tasks are cancelled");
+      this.#log.warn({ tasks: sessions.busy }, "running tasks are cancelled");
       sessions.abort();
-      await this.#changes.until(cameBack, AbortSignal.timeout(cancelledMs));
+      await this.#changes.until(cameBack, until(beyondGraceMs.cancelled));
     }
     // With its session gone, a task whose result is not written would be taken for one that was cut off.
-    await this.#changes.until(() => turn.written, AbortSignal.timeout(resultsMs));
+    await this.#changes.until(() => turn.written, until(beyondGraceMs.sessions));
     await executors.end();
     this.#ending.abort();
     bell.ring();
@@ -212,6 +229,7 @@ export class Manager implements LifecycleHooks {
   async #serveForEver(): Promise<void> {
     let said: string | null = null;
     while (!this.#ending.signal.aborted) {
+      this.#retry = new AbortController();
       try {
         await this.#serve(() => {
           this.#backoff.reset();
@@ -226,7 +244,6 @@ export class Manager implements LifecycleHooks {
         }
         this.#send({ type: "waiting", reason });
         if (this.#finished()) return;
-        this.#retry = new AbortController();
         const signal = AbortSignal.any([this.#ending.signal, this.#retry.signal]);
         await pause(this.#backoff.next(), signal);
       }
@@ -242,7 +259,7 @@ export class Manager implements LifecycleHooks {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
           this.#parts.bell.ring();
-          reject(new PgTaskError("CONNECTION_LOST", "the manager's connection ended"));
+          reject(connectionLost(client, "the manager's"));
         });
       });
       lost.catch(() => {});
@@ -264,6 +281,7 @@ export class Manager implements LifecycleHooks {
       const made = this.#draining ? this.#oid : null;
       const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
       const locked = await this.#lock(client, oid);
+      this.#parts.recalls.attach(locked);
       await dropUnproven(client, this.#table, this.#parts.sessions, this.#parts.outbox);
       const service = new Service(client, settings, {
         ...this.#parts,
@@ -305,14 +323,19 @@ export class Manager implements LifecycleHooks {
       await Promise.race([
         service.run(() => this.#finished(), { began, worked, released }),
         this.#parts.cutOff.watch(client, over.signal),
+        this.#parts.stalls.watch(client, over.signal, () => (this.#draining ? null : service)),
         lost,
       ]);
+    } catch (error) {
+      // Whoever sends something between the server's last words and the end hears the driver's.
+      throw isLoss(error) ? connectionLost(client, "the manager's") : error;
     } finally {
       over.abort();
       this.#service = null;
       this.#client = null;
       this.#parts.cancellations.detach();
-      this.#parts.orphans.forgive();
+      this.#parts.orphans.forgive(this.#parts.sessions.owners());
+      this.#parts.recalls.lose();
       watch?.stop();
       await this.#parts.large.stop();
       await disconnect(client);
@@ -336,10 +359,13 @@ export class Manager implements LifecycleHooks {
   /** Told to end, nothing runs, and what came out is written as far as it can be. */
   #finished(): boolean {
     if (!this.#ending.signal.aborted) return false;
-    const left = this.#parts.outbox.size;
-    if (left === 0) return true;
-    if (!this.#lastWrites.over(left)) return false;
-    this.#log.error({ tasks: left }, "results could not be written: these tasks run again");
+    const { size, refused } = this.#parts.outbox;
+    const late = performance.now() >= this.#graceUntil + beyondGraceMs.results;
+    if (size > refused && !late && !this.#lastWrites.over(size - refused)) return false;
+    if (size > 0) {
+      const message = "results could not be written: the next start settles these tasks";
+      this.#log.error({ tasks: size }, message);
+    }
     return true;
   }
 }

@@ -82,6 +82,8 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
         `${table.qualifiedReset}(bigint)`,
         `${table.qualifiedReset}(bigint, text, text)`,
         `${table.qualifiedReset}(text, text, text)`,
+        `${table.qualifiedReset}(text, text, text, integer, integer)`,
+        `${table.qualifiedPlanned}(text)`,
       ],
     ],
   );
@@ -100,6 +102,48 @@ export async function applyMigrations(
   await record(client, table, `${versionComment}${latestVersion}`);
 }
 
+/** What of the later migrations somebody has dropped since, and runs cannot do without. */
+export async function missingObjects(client: Client, table: TaskTable): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT f.name FROM unnest($2::text[], $3::bigint[]) AS f(name, count)
+     WHERE f.count > (SELECT count(*) FROM pg_catalog.pg_proc AS p
+       JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+       WHERE n.nspname = $1 AND p.proname = f.name)
+     UNION ALL SELECT r.name FROM unnest($4::text[]) AS r(name)
+     WHERE pg_catalog.to_regclass(pg_catalog.concat(pg_catalog.quote_ident($1), '.', pg_catalog.quote_ident(r.name))) IS NULL`,
+    [
+      table.schema,
+      [table.finish, table.reset],
+      [1, 2],
+      [table.ledger1, table.ledger2, table.pauseTable],
+    ],
+  );
+  return rows.map(({ name }) => name);
+}
+
+/**
+ * Makes these again, inside the caller's transaction, by the statements of all migrations that are about
+ * them: those stand being applied to what is there. What a ledger has stays, and the task table is not
+ * locked, since runs are under way.
+ */
+export async function remakeObjects(
+  client: Client,
+  table: TaskTable,
+  missing: readonly string[],
+): Promise<void> {
+  const places = Object.entries(table).flatMap(([place, name]) =>
+    missing.includes(name) ? [`:"${place}"`] : [],
+  );
+  const about = migrations
+    .flatMap(({ text }) => text.replaceAll(/^--.*\n/gm, "").match(oneStatement) ?? [])
+    .filter((statement) => places.some((place) => statement.includes(place)))
+    .filter((statement) => !statement.trimStart().startsWith("TRUNCATE"));
+  for (const statement of about) await client.query(render(statement, table));
+}
+
+/** A semicolon within a body or a string ends none. */
+const oneStatement = /(?:\$function\$[^]*?\$function\$|'(?:[^']|'')*'|[^;'$])+;/g;
+
 /** Records that adoption has begun, which is version 0 still, or that it is done, which is version 1. */
 export async function recordAdoption(
   client: Client,
@@ -117,12 +161,13 @@ async function record(client: Client, table: TaskTable, comment: string): Promis
 }
 
 /**
- * Puts the table's names, and the class of its lock `busy`, where a migration says `:"name"` or, as a
+ * Puts the table's names, and the classes of the locks `busy` and `permit`, where a migration says `:"name"` or, as a
  * string, `:'name'`, as psql would.
  */
 export function render(text: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
   names.set("busyClass", String(lockClasses.busy));
+  names.set("permitClass", String(lockClasses.permit));
   return text
     .replaceAll("$function$", () => bodyQuote(table))
     .replaceAll(/:(["'])(\w+)\1/g, (_, quote: string, name: string) => {

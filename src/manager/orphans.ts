@@ -1,8 +1,10 @@
+import type { DatabaseError } from "pg";
 import type { Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 import type { Abroad } from "./abroad.js";
 import type { Groups } from "./groups.js";
 import type { Pauses } from "./pauses.js";
+import { attemptEach, Refusals, singleOut } from "./refusals.js";
 import { readShape } from "./shape.js";
 import {
   deadOwners,
@@ -13,6 +15,7 @@ import {
   type OwnedRow,
   type Rescued,
 } from "./sql/rescue.js";
+import { nothingSpared, unrepeated, type Spared } from "./sql/spared.js";
 import { remoteRuns } from "./sql/remoteRuns.js";
 import type { TaskTable } from "./table.js";
 
@@ -33,6 +36,8 @@ interface Orphan extends OwnedRow {
   blame: boolean;
   /** Whether its session was ours: nobody hears any more what comes out of it. */
   readonly ours: boolean;
+  /** Whether its group counts it: not once the server has refused to settle it, as nothing runs any more. */
+  counts: boolean;
 }
 
 /**
@@ -49,11 +54,14 @@ export class Orphans {
   readonly #orphans = new Map<string, Orphan>();
   /** Owners of sessions that the network took. */
   readonly #excused = new Set<string>();
+  /** Sessions that were there when the manager's own connection was lost last. */
+  #cutOff: ReadonlySet<string> = new Set();
   /** Whether sessions that are lost now go the way of the manager's own connection. */
   #forgiving = false;
   /** How many of ours were lost since it was last asked. */
   #lostLately = 0;
   #pauseMs: number = checkMs.first;
+  readonly #refusals: Refusals;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -67,10 +75,16 @@ export class Orphans {
     this.#pauses = options.pauses;
     this.#abroad = options.abroad;
     this.#log = options.log;
+    this.#refusals = new Refusals(options.log);
   }
 
   get size(): number {
     return this.#orphans.size;
+  }
+
+  /** Of each that its group counts, the hash of that. */
+  get hashes(): number[] {
+    return [...this.#orphans.values()].flatMap(({ counts, hash }) => (counts ? hash : []));
   }
 
   has(id: string): boolean {
@@ -79,7 +93,13 @@ export class Orphans {
 
   /** When it wants to be asked again, in ms. */
   get pauseMs(): number {
-    return this.#orphans.size === 0 ? Infinity : this.#pauseMs;
+    return this.#open.length === 0 ? this.#refusals.pauseMs : this.#pauseMs;
+  }
+
+  /** Those that were not refused, or whose pause after that is over. */
+  get #open(): Orphan[] {
+    const waiting = new Set(this.#refusals.waiting);
+    return [...this.#orphans.values()].filter(({ id }) => !waiting.has(id));
   }
 
   /** How many tasks were lost with sessions of ours since the last call, and need another one soon. */
@@ -99,8 +119,10 @@ export class Orphans {
     this.#forget(run.id);
     this.#orphans.set(run.id, {
       ...run,
-      blame: ran && !this.#forgiving && !this.#excused.has(run.owner),
+      blame:
+        ran && !this.#forgiving && !this.#excused.has(run.owner) && !this.#cutOff.has(run.owner),
       ours: true,
+      counts: true,
     });
     this.#lostLately += 1;
     this.#pauseMs = checkMs.first;
@@ -111,9 +133,14 @@ export class Orphans {
     this.#excused.add(owner);
   }
 
-  /** The server or the network went, not the sessions by their own doing, until the next scan. */
-  forgive(): void {
+  /**
+   * The server or the network went, not the sessions by their own doing, until the next scan.
+   *
+   * @param owners sessions that were there then: that they are gone as well may be heard of later.
+   */
+  forgive(owners: readonly string[]): void {
     this.#forgiving = true;
+    this.#cutOff = new Set(owners);
     for (const orphan of this.#orphans.values()) orphan.blame = false;
   }
 
@@ -121,7 +148,7 @@ export class Orphans {
   async scan(client: Client, known: (row: OwnedRow) => boolean): Promise<void> {
     for (const row of await ownedRows(client, this.#table)) {
       if (this.#orphans.has(row.id) || known(row)) continue;
-      this.#orphans.set(row.id, { ...row, blame: false, ours: false });
+      this.#orphans.set(row.id, { ...row, blame: false, ours: false, counts: true });
       this.#groups.begin(row.hash);
       this.#pauseMs = checkMs.first;
     }
@@ -131,8 +158,10 @@ export class Orphans {
 
   /** Rescues those whose server process is gone and forgets those that came out by themselves. */
   async check(client: Client, request: { crashes: number; batch: number }): Promise<number> {
+    const open = this.#open;
+    if (open.length === 0) return 0;
     this.#pauseMs = Math.min(2 * this.#pauseMs, checkMs.longest);
-    const ids = [...this.#orphans.keys()];
+    const ids = open.map(({ id }) => id);
     const owned = await stillOwned(client, this.#table, ids);
     const owners = new Map(owned.map((row) => [row.id, row.owner]));
     for (const id of ids) {
@@ -144,29 +173,63 @@ export class Orphans {
     if (gone.size === 0) return 0;
     const remote = await remoteRuns(client, this.#table, { dead, ids: [...this.#orphans.keys()] });
     const abroad = this.#abroad.settle(remote);
-    const settled = [...this.#orphans.values()].filter(
-      ({ id, owner }) => gone.has(owner) && !abroad.has(id),
-    );
+    const settled = this.#open.filter(({ id, owner }) => gone.has(owner) && !abroad.has(id));
     if (settled.length === 0) return 0;
     const shape = await readShape(client, this.#table);
     let count = 0;
     for (const blame of [true, false]) {
       const lost = settled.filter((orphan) => orphan.blame === blame);
       for (let from = 0; from < lost.length; from += request.batch) {
-        const some = lost.slice(from, from + request.batch).map((orphan) => orphan.id);
-        const { rescued, paused } = await rescue(client, this.#table, shape, {
-          dead,
-          ids: some,
-          blame,
-          crashes: request.crashes,
-        });
-        this.#pauses.add(paused);
-        for (const { id } of rescued) this.#forget(id);
-        this.#say(rescued, blame);
-        count += rescued.length;
+        const some = lost.slice(from, from + request.batch);
+        const settle = async (orphans: readonly Orphan[], spared: Spared): Promise<void> => {
+          const { rescued, paused } = await rescue(client, this.#table, shape, {
+            dead,
+            ids: orphans.map(({ id }) => id),
+            blame,
+            crashes: request.crashes,
+            spared,
+          });
+          this.#pauses.add(paused);
+          for (const { id } of rescued) this.#forget(id);
+          this.#say(rescued, blame);
+          count += rescued.length;
+        };
+        const left = await singleOut(
+          client,
+          some,
+          (orphans) => settle(orphans, nothingSpared),
+          (orphan, error) => this.#settleRefused(orphan, error, settle),
+        );
+        if (left.length === 0) continue;
+        // The others wait: what may well be refused again comes last the next time.
+        for (const orphan of left) this.#moveBack(orphan);
+        this.#pauseMs = checkMs.first;
+        return count;
       }
     }
     return count;
+  }
+
+  /** What is beside the row's own outcome is left out until the server takes it. */
+  async #settleRefused(
+    orphan: Orphan,
+    error: DatabaseError,
+    settle: (orphans: readonly Orphan[], spared: Spared) => Promise<void>,
+  ): Promise<void> {
+    const reason = await attemptEach(error, [
+      () => settle([orphan], { pause: true, repetition: null }),
+      (refusal) => settle([orphan], { pause: true, repetition: unrepeated(refusal) }),
+    ]);
+    if (reason === null) return;
+    if (orphan.counts) this.#groups.end(orphan.hash);
+    orphan.counts = false;
+    this.#moveBack(orphan);
+    this.#refusals.add(orphan.id, reason, "rescue refused by the server, it is tried again");
+  }
+
+  #moveBack(orphan: Orphan): void {
+    this.#orphans.delete(orphan.id);
+    this.#orphans.set(orphan.id, orphan);
   }
 
   #say(rescued: readonly Rescued[], blame: boolean): void {
@@ -201,6 +264,7 @@ export class Orphans {
     const orphan = this.#orphans.get(id);
     if (orphan === undefined) return;
     this.#orphans.delete(id);
-    this.#groups.end(orphan.hash);
+    this.#refusals.delete(id);
+    if (orphan.counts) this.#groups.end(orphan.hash);
   }
 }

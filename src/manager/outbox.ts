@@ -1,5 +1,5 @@
 import type { RunResult } from "../shared/messages.js";
-import type { Held } from "./sessionQueue.js";
+import type { Held as HeldTask } from "./sessionQueue.js";
 import type { OwnedResult } from "./sql/complete.js";
 import type { OwnedTask } from "./sql/giveBack.js";
 
@@ -13,25 +13,33 @@ export interface ReturnedTask extends OwnedTask {
   readonly due?: { readonly hash: number; readonly max: number };
 }
 
+interface Held<What> {
+  readonly what: What;
+  readonly until: number;
+  readonly refused: boolean;
+}
+
 /** What has come out and is not in its row yet. */
 export class Outbox {
   #results: OwnedResult[] = [];
   #returns: ReturnedTask[] = [];
+  /** Those that come after the others, and that nothing waits for, since some of them may well be refused. */
+  #resultsBehind: OwnedResult[] = [];
+  #returnsBehind: ReturnedTask[] = [];
   /** Those with large outputs are written one by one, beside the others. */
   #large: OwnedResult[] = [];
   #largeUnderWay: OwnedResult | null = null;
   /** How many of the results are of tasks whose group may pause after them. */
   #pausing = 0;
-  readonly #held: { results: OwnedResult[]; returns: ReturnedTask[] } = {
-    results: [],
-    returns: [],
-  };
+  /** Those that wait for `release`, and until when, on the process's clock. */
+  #held: Held<OwnedResult>[] = [];
+  #heldReturns: Held<ReturnedTask>[] = [];
 
   /** @param task what is known of it, if it is. */
   add(
     result: RunResult,
     owner: string,
-    task?: Pick<Held, "hash" | "max" | "pauses" | "plain">,
+    task?: Pick<HeldTask, "hash" | "max" | "pauses" | "plain">,
   ): void {
     if (result.outcome === "ended") {
       const pauses = task?.pauses === true ? task.hash : undefined;
@@ -46,7 +54,7 @@ export class Outbox {
 
   /** Whether there is nothing to write now, large results aside. */
   get empty(): boolean {
-    return this.#results.length === 0 && this.#returns.length === 0;
+    return this.#toWrite === 0;
   }
 
   /** How many results with large outputs are to be written, or are being written. */
@@ -72,21 +80,49 @@ export class Outbox {
     return this.#returns.length > 0 || this.#pausing > 0;
   }
 
-  /** How many wait for `release`. */
+  /** How many wait for `release`, those that were refused aside. */
   get held(): number {
-    return this.#held.results.length + this.#held.returns.length;
+    return this.#allHeld - this.refused;
+  }
+
+  /** How many wait since the server has refused them. */
+  get refused(): number {
+    return [...this.#held, ...this.#heldReturns].filter(({ refused }) => refused).length;
+  }
+
+  /** Until the next of those is tried again, in ms; Infinity when there is none. */
+  get refusedMs(): number {
+    const refused = [...this.#held, ...this.#heldReturns].filter((held) => held.refused);
+    return Math.max(0, Math.min(...refused.map(({ until }) => until)) - performance.now());
+  }
+
+  get #allHeld(): number {
+    return this.#held.length + this.#heldReturns.length;
+  }
+
+  get #toWrite(): number {
+    const first = this.#results.length + this.#returns.length;
+    return first + this.#resultsBehind.length + this.#returnsBehind.length;
   }
 
   /** How many are not in their rows, those that wait included. */
   get size(): number {
-    return this.#results.length + this.#returns.length + this.large + this.held;
+    return this.#toWrite + this.large + this.#allHeld;
+  }
+
+  /** How much of what there is. */
+  get state(): Readonly<Record<string, number>> {
+    const results = this.#results.length + this.#resultsBehind.length;
+    const returns = this.#returns.length + this.#returnsBehind.length;
+    return { results, returns, large: this.large, held: this.held, pausing: this.#pausing };
   }
 
   has(id: string): boolean {
-    const { results, returns } = this.#held;
     if (this.#largeUnderWay?.id === id) return true;
-    return [this.#results, this.#large, this.#returns, results, returns].some((list) =>
-      list.some((each) => each.id === id),
+    return (
+      [this.#results, this.#resultsBehind, this.#large, this.#returns, this.#returnsBehind].some(
+        (list) => list.some((each) => each.id === id),
+      ) || [...this.#held, ...this.#heldReturns].some(({ what }) => what.id === id)
     );
   }
 
@@ -94,14 +130,18 @@ export class Outbox {
   takeResults(): OwnedResult[] {
     let text = 0;
     let count = 0;
-    for (const result of this.#results) {
-      text += (result.output?.length ?? 0) + (result.error?.length ?? 0);
-      if (count > 0 && (text > mostText || count >= mostResults)) break;
-      count += 1;
-    }
-    const taken = this.#results.splice(0, count);
+    const take = (from: OwnedResult[]): OwnedResult[] => {
+      const before = count;
+      for (const result of from) {
+        text += (result.output?.length ?? 0) + (result.error?.length ?? 0);
+        if (count > 0 && (text > mostText || count >= mostResults)) break;
+        count += 1;
+      }
+      return from.splice(0, count - before);
+    };
+    const taken = take(this.#results);
     this.#pausing -= countPausing(taken);
-    return taken;
+    return this.#resultsBehind.length === 0 ? taken : [...taken, ...take(this.#resultsBehind)];
   }
 
   /** A result with a large output, which counts as not written before `settleLarge`; null while there is one. */
@@ -118,14 +158,17 @@ export class Outbox {
   }
 
   takeReturns(): ReturnedTask[] {
-    return this.#returns.splice(0, mostResults);
+    const taken = this.#returns.splice(0, mostResults);
+    if (this.#returnsBehind.length === 0) return taken;
+    return [...taken, ...this.#returnsBehind.splice(0, mostResults - taken.length)];
   }
 
   /** Removes and returns what a crash of the server may have undone, whether it waits for `release` or not. */
   takeDoubtful(): OwnedResult[] {
     const all = [
-      ...this.#held.results.splice(0),
+      ...this.#held.splice(0).map(({ what }) => what),
       ...this.#results.splice(0),
+      ...this.#resultsBehind.splice(0),
       ...this.#large.splice(0),
     ];
     this.#pausing = this.#largeUnderWay?.pauses === undefined ? 0 : 1;
@@ -145,15 +188,47 @@ export class Outbox {
     this.#returns = [...returns, ...this.#returns];
   }
 
-  /** For what cannot be written now: it waits for `release`. */
-  hold(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
-    this.#held.results.push(...results);
-    this.#held.returns.push(...returns);
+  /** For what there was no time for, since some of it is refused: last, so that it holds up nothing else, no claim either. */
+  putBehind(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
+    const large = results.filter((result) => result.large !== undefined);
+    this.#large.push(...large);
+    this.#pausing += countPausing(large);
+    this.#resultsBehind.push(...results.filter((result) => result.large === undefined));
+    this.#returnsBehind.push(...returns);
   }
 
-  release(): void {
-    this.putBack(this.#held.results.splice(0), this.#held.returns.splice(0));
+  /**
+   * For what cannot be written now: it waits for `release`.
+   *
+   * @param until when it may be tried again, on the process's clock.
+   * @param refused whether it was refused, and not by what may pass by itself: then nobody waits for it.
+   */
+  hold(
+    results: readonly OwnedResult[],
+    returns: readonly ReturnedTask[],
+    until = 0,
+    refused = false,
+  ): void {
+    for (const what of results) this.#held.push({ what, until, refused });
+    for (const what of returns) this.#heldReturns.push({ what, until, refused });
   }
+
+  /** Puts what is held back, but for what is to wait beyond `now`. */
+  release(now = performance.now()): void {
+    const due = ({ until }: Held<unknown>): boolean => until <= now;
+    const results = this.#held.filter(due);
+    const returns = this.#heldReturns.filter(due);
+    this.#held = this.#held.filter((held) => !due(held));
+    this.#heldReturns = this.#heldReturns.filter((held) => !due(held));
+    this.putBack(heldUntil(results, false), heldUntil(returns, false));
+    // What may well be refused again comes last, so that it holds up nothing else.
+    this.putBehind(heldUntil(results, true), heldUntil(returns, true));
+  }
+}
+
+/** Those that had to wait until some time, or those that had to wait for a release only. */
+function heldUntil<What>(held: readonly Held<What>[], some: boolean): What[] {
+  return held.flatMap(({ what, until }) => (until > 0 === some ? what : []));
 }
 
 /** Whether a crash of the server right after it may undo what it has done. */

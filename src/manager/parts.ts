@@ -17,11 +17,15 @@ import { Orphans } from "./orphans.js";
 import { Outbox } from "./outbox.js";
 import { Pauses } from "./pauses.js";
 import { Pruning } from "./pruning.js";
+import { Recalls } from "./recalls.js";
 import { RemotePids } from "./remotePids.js";
 import { RunTimes } from "./runTimes.js";
+import { ServerRoom } from "./serverRoom.js";
 import type { SessionEvents } from "./session.js";
 import { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
+import { SettingsAge } from "./settingsAge.js";
+import { StallWatch } from "./stallWatch.js";
 import { Starts } from "./starts.js";
 import { Statistics } from "./statistics.js";
 import type { TaskTable } from "./table.js";
@@ -41,10 +45,14 @@ export interface Parts {
   readonly ledgers: Ledgers;
   readonly orphans: Orphans;
   readonly workforce: Workforce;
+  readonly serverRoom: ServerRoom;
   readonly statistics: Statistics;
   readonly pruning: Pruning;
   readonly large: LargeResults;
+  readonly recalls: Recalls;
   readonly turn: Turn;
+  readonly settingsAge: SettingsAge;
+  readonly stalls: StallWatch;
   readonly cutOff: CutOff;
   /** Null unless an OpenTelemetry SDK is loaded. */
   readonly tracing: Tracing | null;
@@ -62,6 +70,8 @@ export interface PartsOptions {
   readonly send: (message: FromManager) => void;
   /** Something became of a session, or of what it runs; urgent where a turn should not wait. */
   readonly changed: (urgent: boolean) => void;
+  /** Something that pg-task made beside the table is missing. */
+  readonly lacking: () => void;
   readonly log: Log;
   /** The executor threads'. */
   readonly threadLog: Log;
@@ -84,7 +94,17 @@ export function makeParts(options: PartsOptions): Parts {
         if (message.type === "results") large.received(message.results);
         sessions.receive(thread, message);
       },
-      ended: (thread, reason) => sessions.threadEnded(thread, reason),
+      room: (thread, message) => {
+        if (message.type === "entered") serverRoom.entered(thread, message.number, message.open);
+        else {
+          serverRoom.ask(thread, message.number);
+          bell.ring();
+        }
+      },
+      ended: (thread, reason) => {
+        serverRoom.threadEnded(thread);
+        sessions.threadEnded(thread, reason);
+      },
     },
     log,
     threadLog: options.threadLog,
@@ -92,6 +112,7 @@ export function makeParts(options: PartsOptions): Parts {
   const events: SessionEvents = {
     changed: options.changed,
     result: (result, owner, task) => {
+      if (result.outcome === "returned" && result.crowded === true) serverRoom.crowded(task.hash);
       outbox.add(result, owner, task);
       statistics.ended(result);
     },
@@ -104,12 +125,31 @@ export function makeParts(options: PartsOptions): Parts {
     },
     silent: (owner, ms) => cutOff.hear(owner, ms),
     opened: () => workforce.succeeded(),
-    unopened: (reason) => workforce.refused(reason),
+    unopened: (reason) => {
+      workforce.refused(reason.message);
+      if (reason.sqlState === "42883" || reason.sqlState === "42P01") options.lacking();
+    },
+    lacking: () => options.lacking(),
     cancel: (cancellation) => cancellations.add(cancellation),
+    recall: (recall) => recalls.add(recall),
+    permit: (session) => recalls.wantPermit(session),
+    revoke: (permit) => recalls.revoke(permit),
   };
   const maxThreads = (): number => entry().parameters["pg_conf.threads"];
-  const sessions = new Sessions({ executors, groups, runTimes, maxThreads, events, log });
-  const pauses = new Pauses(table);
+  const mayUseMore = (): boolean =>
+    workforce.mayUseMore && groups.total < (settings()?.run ?? Infinity);
+  const sessions = new Sessions({
+    executors,
+    groups,
+    runTimes,
+    maxThreads,
+    mayUseMore,
+    events,
+    log,
+  });
+  const recalls = new Recalls(sessions);
+  const serverRoom = new ServerRoom({ executors, sessions, groups, log });
+  const pauses = new Pauses(table, log);
   const ledgers = new Ledgers({ table, log });
   const abroad = new Abroad({
     seek: (run) => executors.seek(run),
@@ -124,6 +164,7 @@ export function makeParts(options: PartsOptions): Parts {
     runTimes,
     send,
     longestPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
+    share: (room) => serverRoom.forSessions(room),
     log,
   });
   const statistics = new Statistics({
@@ -145,15 +186,29 @@ export function makeParts(options: PartsOptions): Parts {
     log,
   });
   const tracing = Tracing.begin(table, entry().target, log);
+  const lookout = new Lookout({ table, groups, log });
+  const settingsAge = new SettingsAge({ sessions, log });
+  const claiming = new Claiming({
+    table,
+    sessions,
+    groups,
+    outbox,
+    ledgers,
+    runTimes,
+    settingsAge,
+    tracing,
+    log,
+  });
   const turn = new Turn({
     table,
     sessions,
     groups,
     outbox,
     remotePids,
+    recalls,
     pauses,
-    lookout: new Lookout({ table, groups }),
-    claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, tracing, log }),
+    lookout,
+    claiming,
     starts,
     large,
     tracing,
@@ -176,10 +231,26 @@ export function makeParts(options: PartsOptions): Parts {
     ledgers,
     orphans,
     workforce,
+    serverRoom,
     statistics,
     pruning: new Pruning({ table, log }),
     large,
+    recalls,
     turn,
+    settingsAge,
+    stalls: new StallWatch({
+      table,
+      sessions,
+      groups,
+      orphans,
+      outbox,
+      claiming,
+      workforce,
+      lookout,
+      mostRuns: () => settings()?.run ?? Infinity,
+      send,
+      log,
+    }),
     cutOff,
     tracing,
   };

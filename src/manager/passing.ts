@@ -1,7 +1,7 @@
 import { sqlState } from "../shared/database.js";
 
 /** Lock not available, serialization failure, deadlock, query canceled. */
-const passing = new Set(["55P03", "40001", "40P01", "57014"]);
+export const passing: ReadonlySet<string> = new Set(["55P03", "40001", "40P01", "57014"]);
 
 /** Whether the same statement may well succeed a little later, on the same connection. */
 export function isPassing(error: unknown): boolean {

@@ -4,8 +4,9 @@ import { identifier, literal } from "../shared/sqlText.js";
 import type { TaskTable } from "./table.js";
 
 /**
- * Gives the column plan the file's expression, where its default is not one that the user chose.
- * What tells the two apart is a record of what pg-task itself last made it.
+ * Gives the column plan a default that follows session, role, database and server and, where none of
+ * those made the setting, is the file's expression, unless the user chose another default. What tells the
+ * two apart is a record of what pg-task itself last made it.
  *
  * @param found the default it has, as the server shows it
  * @returns whether something was altered.
@@ -15,34 +16,85 @@ export async function applyPlanDefault(
   client: Client,
   table: TaskTable,
   found: string | null,
-  expression: string,
+  fileExpression: string,
 ): Promise<boolean> {
+  const whole = await settingFirst(client, table, fileExpression);
+  const expression = whole ?? fileExpression;
   if (found !== null) {
     const { record } = await readRecord(client, table);
     const isUsers = !record.startsWith(given("")) || !record.endsWith(shownAs(found));
     if (isUsers || record === given(expression) + shownAs(found)) return false;
   }
-  await alter(client, table, expression);
+  await alter(client, table, fileExpression, whole);
   await writeRecord(client, table, expression);
   return true;
 }
 
-async function alter(client: Client, table: TaskTable, expression: string): Promise<void> {
+/** Null where the function that reads the setting is for a later migration to make. */
+async function settingFirst(
+  client: Client,
+  { qualifiedPlanned }: TaskTable,
+  expression: string,
+): Promise<string | null> {
+  const { rows } = await client.query<{ there: boolean }>(
+    "SELECT pg_catalog.to_regprocedure($1) IS NOT NULL AS there",
+    [`${qualifiedPlanned}(text)`],
+  );
+  if (rows[0]?.there !== true) return null;
+  const setting = "current_setting('pg_task.plan', true)";
+  return `CASE WHEN NULLIF(${setting}, '') IS NULL THEN ${bracketed(expression)} ELSE ${qualifiedPlanned}(${setting}) END`;
+}
+
+/** On a line of its own the bracket is not part of a comment that ends the expression. */
+const bracketed = (expression: string): string => `(${expression}\n)`;
+
+/** The file's expression comes first by itself, so that the server's words are about that. */
+async function alter(
+  client: Client,
+  table: TaskTable,
+  fileExpression: string,
+  expression: string | null,
+): Promise<void> {
+  const own = bracketed(fileExpression);
   try {
-    // On a line of its own the bracket is not part of a comment that ends the expression.
-    await client.query(
-      `ALTER TABLE ${table.qualified} ALTER COLUMN plan SET DEFAULT (${expression}\n)`,
-    );
+    for (const each of expression === null ? [own] : [own, `(${expression})`]) {
+      await client.query(`ALTER TABLE ${table.qualified} ALTER COLUMN plan SET DEFAULT ${each}`);
+    }
   } catch (error) {
-    const state = sqlState(error);
-    const misunderstood = state !== null && /^(?:0A|22|42(?!501))/.test(state);
-    if (!misunderstood || !(error instanceof Error)) throw error;
-    throw new PgTaskError(
-      "CONFIG_INVALID",
-      `expected pg_task.plan to be an expression for the default of ${table.qualified}.plan, got ${JSON.stringify(expression)}: ${error.message}`,
-      { cause: error },
-    );
+    throw misunderstood(error, table, fileExpression);
   }
+}
+
+/**
+ * Asks the server whether it understands the expression; it evaluates and changes nothing.
+ *
+ * @throws PgTaskError CONFIG_INVALID when it does not.
+ */
+export async function refusePlan(
+  client: Client,
+  table: TaskTable,
+  fileExpression: string,
+): Promise<void> {
+  const text = `PREPARE pg_task_plan AS VALUES (COALESCE(NULL::timestamptz, ${bracketed(fileExpression)}))`;
+  try {
+    // By its name it goes as one statement at most, whatever the expression holds.
+    await client.query({ name: "pg_task plan", text });
+  } catch (error) {
+    throw misunderstood(error, table, fileExpression);
+  }
+  await client.query("DEALLOCATE pg_task_plan");
+}
+
+/** What the server has against the expression; anything else as it is. */
+function misunderstood(error: unknown, { qualified }: TaskTable, fileExpression: string): unknown {
+  const state = sqlState(error);
+  const itIs = state !== null && /^(?:0A|22|42(?!501))/.test(state);
+  if (!itIs || !(error instanceof Error)) return error;
+  return new PgTaskError(
+    "CONFIG_INVALID",
+    `expected pg_task.plan to be an expression for the default of ${qualified}.plan, got ${JSON.stringify(fileExpression)}: ${error.message}`,
+    { cause: error },
+  );
 }
 
 const given = (expression: string): string => `pg-task plan ${expression}`;

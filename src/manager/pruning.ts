@@ -73,6 +73,9 @@ export class Pruning {
       this.#refused = false;
       return step;
     } catch (error) {
+      this.#notBefore = performance.now() + restMs;
+      // What may pass by itself, such as a lock, is tried again.
+      this.#touched ||= isPassing(error);
       if (sqlState(error) === null || isPassing(error)) throw error;
       if (!this.#refused)
         this.#log.warn({ reason: toReport(error).message }, "finished tasks cannot be removed");

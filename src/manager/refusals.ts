@@ -1,79 +1,227 @@
-import { sqlState } from "../shared/database.js";
+import { DatabaseError } from "pg";
+import { Backoff } from "../shared/backoff.js";
+import { sqlState, type Client } from "../shared/database.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
-import type { Group, Head } from "./groups.js";
-import type { DueTask } from "./sql/claim.js";
+import { isPassing } from "./passing.js";
+import { waitedInVain, waitingApart } from "./sql/lockWait.js";
 
-/** What a trigger or a check of the user's may say of a row: data, constraints, routines, PL/pgSQL. */
-const ofARow = /^(?:22|23|27|2F|38|39|44|P0)/;
-/** How many claims of a single task follow a refusal before more are claimed at once. */
-const carefulClaims = 50;
-/** Pauses before a task that was refused is tried again, in ms. */
+/** What data, constraints and routines are refused for, and what C triggers raise: of one row. */
+const ofARow = /^(?:21|22|23|27|2F|38|39|44|P0|XX)/;
+/** What is the server's own state, wherever it comes up. */
+export const ofTheServer = /^(?:08|40|53|57|58)/;
+/** Pauses before a row is tried again, in ms. */
 const pauseMs = { first: 1_000, longest: 60_000 };
-/** With more refused tasks it is the table that refuses. */
-const mostRefused = 200;
+/** Most released ones that are remembered: they may have been deleted. */
+const mostReleased = 10_000;
+/** Longest pause before what may pass by itself, such as a lock, is tried again, in ms. */
+const longestPassingMs = 5_000;
+/** For how long nothing is said of what may pass by itself, in ms. */
+const quietMs = 10_000;
+/** For how long the rows of one call are told apart, in ms: all others wait meanwhile. */
+const singleOutMs = 50;
+/** Into how many parts rows are cut that were refused together. */
+const parts = 32;
 
-interface Refused {
-  until: number;
-  pauseMs: number;
+/**
+ * Whether the server refused a statement for one of the rows that it was to change: by a constraint, or
+ * by a trigger, in which anything may be raised. What may pass by itself is of a row where the server
+ * says in what it came about: in a trigger, most likely one that waits for a lock, or at a row.
+ */
+export function isOfARow(error: unknown): error is DatabaseError {
+  if (!(error instanceof DatabaseError)) return false;
+  const state = error.code ?? "";
+  if (ofARow.test(state)) return true;
+  return error.where !== undefined && (isPassing(error) || !ofTheServer.test(state));
+}
+
+/** Whether a statement has waited for a lock for as long as it may. */
+export const isLocked = (error: unknown): boolean => sqlState(error) === "55P03";
+
+/**
+ * Has rows changed; where the server refuses that, they are tried in ever smaller parts, so that one row
+ * holds up no other. The parts are sent together, so that a server far away is not waited for each time. At
+ * least one row is settled each time, however long that takes.
+ *
+ * @param change may be called again before it has come back; rejects when none of the rows was changed.
+ * @param refused what to do with a row that is refused alone.
+ * @returns the rows that there was no time for.
+ * @throws what is not refused for a row, once all that was sent has been answered.
+ */
+export async function singleOut<Row>(
+  client: Client,
+  rows: readonly Row[],
+  change: (rows: readonly Row[]) => Promise<void>,
+  refused: (row: Row, error: DatabaseError) => Promise<void> | void,
+): Promise<Row[]> {
+  const until = performance.now() + singleOutMs;
+  let settled = false;
+  const left: Row[] = [];
+
+  /** False when they have to be tried in parts. */
+  const attempt = async (some: readonly Row[]): Promise<boolean> => {
+    const [first] = some;
+    if (first === undefined) return true;
+    try {
+      await change(some);
+    } catch (error) {
+      if (!isOfARow(error)) throw error;
+      if (some === rows && isLocked(error)) await waitedInVain(client);
+      if (some.length > 1) return false;
+      await refused(first, error);
+    }
+    settled = true;
+    return true;
+  };
+
+  const divide = async (some: readonly Row[]): Promise<void> => {
+    const pieces = cut(some);
+    const done = await allAnswered(pieces.map(attempt));
+    for (const [index, piece] of pieces.entries()) {
+      if (done[index] === true) continue;
+      if (settled && performance.now() >= until) left.push(...piece);
+      else await divide(piece);
+    }
+  };
+
+  if (await attempt(rows)) return left;
+  await waitingApart(client, () => divide(rows));
+  return left;
+}
+
+/** @throws the first reason of a rejection, once all have settled. */
+async function allAnswered(sent: readonly Promise<unknown>[]): Promise<unknown[]> {
+  const outcomes = await Promise.allSettled(sent);
+  return outcomes.map((outcome) => {
+    if (outcome.status === "rejected") throw outcome.reason;
+    return outcome.value;
+  });
+}
+
+function cut<Row>(rows: readonly Row[]): Row[][] {
+  const size = Math.ceil(rows.length / parts);
+  return Array.from({ length: Math.ceil(rows.length / size) }, (_, index) =>
+    rows.slice(index * size, (index + 1) * size),
+  );
 }
 
 /**
- * Tasks whose start the server refuses, by a trigger of the user's on that row. After a claim was
- * refused, tasks are claimed one by one, so that it shows which one it was; that one is left out for a
- * while, and the others run.
+ * Makes one attempt after the other at a row that was refused, until the server takes one.
+ *
+ * @param attempts each gets what the one before it was refused for.
+ * @returns what the last one was refused for; null when one was taken.
+ */
+export async function attemptEach(
+  refusal: DatabaseError,
+  attempts: readonly ((refusal: DatabaseError) => Promise<void>)[],
+): Promise<DatabaseError | null> {
+  let last = refusal;
+  for (const attempt of attempts) {
+    try {
+      await attempt(last);
+      return null;
+    } catch (error) {
+      if (!isOfARow(error)) throw error;
+      last = error;
+    }
+  }
+  return last;
+}
+
+interface Refused {
+  readonly backoff: Backoff;
+  /** When it is to be tried again, on the process's clock. */
+  until: number;
+  /** Since when it has been refused, on the process's clock. */
+  readonly since: number;
+  /** Whether the log names it. */
+  said: boolean;
+}
+
+/**
+ * Rows that the server refuses to change: each is named in the log once, and tried again after growing
+ * pauses. What may pass by itself is tried again sooner, and said only when it has not passed in ten seconds.
  */
 export class Refusals {
   readonly #log: Log;
-  readonly #refused = new Map<string, Refused>();
-  #carefulClaims = 0;
+  readonly #rows = new Map<string, Refused>();
+  /** Those that may be taken again: should they be refused again, their pauses go on growing. */
+  readonly #released = new Map<string, Refused>();
 
   constructor(log: Log) {
     this.#log = log;
   }
 
-  /** Whether only one task is to be claimed at a time. */
-  get careful(): boolean {
-    return this.#carefulClaims > 0;
-  }
-
-  /** Which tasks are not to be claimed now. */
+  /** All of them, whether their pause is over or not. */
   get ids(): string[] {
-    const now = performance.now();
-    return [...this.#refused].flatMap(([id, { until }]) => (until > now ? id : []));
+    return [...this.#rows.keys()];
   }
 
-  /** A claim succeeded with these. */
-  passed(claimed: readonly { readonly id: string }[]): void {
-    if (this.#carefulClaims > 0) this.#carefulClaims -= 1;
-    for (const { id } of claimed) this.#refused.delete(id);
+  /** Those that are to be left alone now. */
+  get waiting(): string[] {
+    const now = performance.now();
+    return [...this.#rows].flatMap(([id, { until }]) => (until > now ? id : []));
+  }
+
+  /** Those whose pause is over. */
+  get due(): string[] {
+    const now = performance.now();
+    return [...this.#rows].flatMap(([id, { until }]) => (until > now ? [] : id));
+  }
+
+  /** Until the next one's pause is over, in ms; Infinity when there is none. */
+  get pauseMs(): number {
+    let until = Infinity;
+    for (const row of this.#rows.values()) until = Math.min(until, row.until);
+    return Math.max(0, until - performance.now());
   }
 
   /**
-   * A claim failed that would have begun at these heads.
+   * A row was refused.
    *
-   * @returns what it was refused for; null when that is not for a row to answer.
+   * @param message what the log says of it the first time.
+   * @returns until when it is to be left alone, on the process's clock.
    */
-  take(
-    error: unknown,
-    chosen: readonly { readonly group: Group; readonly head: Head | null }[],
-  ): DueTask[] | null {
-    if (!ofARow.test(sqlState(error) ?? "") || this.#refused.size >= mostRefused) return null;
-    const heads = chosen.flatMap(({ group, head }) =>
-      head === null ? [] : { id: String(head.id), hash: group.hash, max: head.max },
-    );
-    if (heads.length === 0) return null;
-    if (this.careful) for (const { id } of heads) this.#refuse(id, error);
-    this.#carefulClaims = carefulClaims;
-    return heads;
+  add(id: string, error: unknown, message: string): number {
+    let row = this.#rows.get(id) ?? this.#released.get(id);
+    if (row === undefined) {
+      const backoff = new Backoff({ firstMs: pauseMs.first, maxMs: pauseMs.longest });
+      row = { backoff, until: 0, since: performance.now(), said: false };
+    }
+    const passing = isPassing(error);
+    const tells = !passing || performance.now() - row.since >= quietMs;
+    if (tells && !row.said) this.#log.error({ id, reason: toReport(error).message }, message);
+    row.said ||= tells;
+    this.#rows.set(id, row);
+    this.#released.delete(id);
+    const ms = row.backoff.next();
+    row.until = performance.now() + (passing ? Math.min(ms, longestPassingMs) : ms);
+    return row.until;
   }
 
-  #refuse(id: string, error: unknown): void {
-    const before = this.#refused.get(id);
-    const pause = Math.min(2 * (before?.pauseMs ?? pauseMs.first / 2), pauseMs.longest);
-    this.#refused.set(id, { until: performance.now() + pause, pauseMs: pause });
-    if (before !== undefined) return;
-    const reason = toReport(error).message;
-    this.#log.error({ id, reason }, "start refused by the server, it is tried again");
+  /** It could not be tried now, since somebody has it locked. */
+  putOff(id: string): void {
+    const row = this.#rows.get(id);
+    if (row !== undefined) row.until = performance.now() + pauseMs.first;
+  }
+
+  /** It was not refused any more, or is not there. */
+  delete(id: string): void {
+    this.#rows.delete(id);
+    this.#released.delete(id);
+  }
+
+  /** It is one of them no more, as far as one can tell. */
+  release(id: string): void {
+    const row = this.#rows.get(id);
+    if (row === undefined) return;
+    this.#rows.delete(id);
+    if (this.#released.size >= mostReleased) this.#released.clear();
+    this.#released.set(id, row);
+  }
+
+  /** All whose pause is over were tried, and are not refused any more or not there. */
+  deleteDue(): void {
+    for (const id of this.due) this.delete(id);
   }
 }

@@ -9,6 +9,11 @@ export class RemotePids {
     return this.#waiting.length === 0;
   }
 
+  /** How many wait for `release`. */
+  get held(): number {
+    return this.#held.length;
+  }
+
   add(place: RemotePid): void {
     this.#waiting.push(place);
   }

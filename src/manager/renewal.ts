@@ -24,7 +24,7 @@ export interface RenewalOptions {
 }
 
 /**
- * Takes changed parameters up while the manager works. What ALTER DATABASE and ALTER ROLE have set
+ * Takes changed parameters up while the manager works, and makes again what somebody has dropped. What ALTER DATABASE and ALTER ROLE have set
  * shows only in a new session, and a change of the table's defaults must not hold up the turns, so
  * this has a connection of its own for as long as it takes. A locked table is tried again with
  * growing pauses, between which producers go on.
@@ -33,15 +33,27 @@ export class Renewal {
   readonly #options: RenewalOptions;
   /** Aborted when parameters have come that the work under way does not know. */
   #outdated = new AbortController();
+  /** How often something was missing. */
+  #missed = 0;
   #running = false;
 
   constructor(options: RenewalOptions) {
     this.#options = options;
   }
 
-  /** Begins, or begins anew. */
+  /** Parameters have changed: begins, or begins anew. */
   start(): void {
     this.#outdated.abort();
+    this.#begin();
+  }
+
+  /** Something was missing: begins, or looks once more behind a try that is under way. A pause before the next one stays. */
+  mend(): void {
+    this.#missed += 1;
+    this.#begin();
+  }
+
+  #begin(): void {
     if (this.#running) return;
     this.#running = true;
     void this.#untilDone();
@@ -57,10 +69,11 @@ export class Renewal {
     while (!signal.aborted) {
       this.#outdated = new AbortController();
       const outdated = this.#outdated.signal;
+      const missed = this.#missed;
       try {
         await this.#once();
         answered();
-        if (!outdated.aborted) break;
+        if (!outdated.aborted && missed === this.#missed) break;
       } catch (error) {
         const reason = toReport(error);
         if (said !== reason.message) {

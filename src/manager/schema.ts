@@ -4,11 +4,18 @@ import { PgTaskError } from "../shared/errors.js";
 import { lockClasses } from "../shared/locks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/sqlText.js";
-import { adopt, nameTaken } from "./adoption/adopt.js";
+import { adopt } from "./adoption/adopt.js";
+import { refuseTakenNames } from "./adoption/takenNames.js";
 import { keepUp } from "./adoption/upkeep.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import { prepareKeep } from "./keepColumn.js";
-import { appliedVersion, applyMigrations, foreignFunctions, latestVersion } from "./migrations.js";
+import {
+  appliedVersion,
+  applyMigrations,
+  latestVersion,
+  missingObjects,
+  remakeObjects,
+} from "./migrations.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./table.js";
 
@@ -78,11 +85,14 @@ async function ensureOwn(
     ]);
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     const from = await migrate(client, table, entry);
+    const remade = from === null ? await remake(client, table, entry) : [];
     await keepUp(client, table, entry);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
+    if (remade.length > 0)
+      log.warn({ table: table.qualified, missing: remade }, "what was dropped is made again");
     if (from !== null)
       log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
     else if (defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
@@ -118,10 +128,19 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
   // A table that is there has what its column state is of.
   if (version === 0) await ensureStateType(client, table);
-  const [taken] = await foreignFunctions(client, table);
-  if (taken !== undefined) throw nameTaken(table, taken);
+  await refuseTakenNames(client, table);
   await applyMigrations(client, table, version);
   return version;
+}
+
+/** Makes again what somebody has dropped; its names. */
+async function remake(client: Client, table: TaskTable, entry: Entry): Promise<string[]> {
+  const lost = await missingObjects(client, table);
+  if (lost.length === 0) return lost;
+  if (!entry.create) throw missing(`${lost.join(", ")} of table ${table.qualified} is missing`);
+  await refuseTakenNames(client, table);
+  await remakeObjects(client, table, lost);
+  return lost;
 }
 
 async function schemaExists(client: Client, table: TaskTable): Promise<boolean> {

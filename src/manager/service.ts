@@ -6,8 +6,10 @@ import type { Orphans } from "./orphans.js";
 import type { Outbox } from "./outbox.js";
 import { isPassing } from "./passing.js";
 import type { Pruning } from "./pruning.js";
+import type { ServerRoom } from "./serverRoom.js";
 import type { Sessions } from "./sessions.js";
 import type { ManagerSettings } from "./settings.js";
+import type { SettingsAge } from "./settingsAge.js";
 import type { OwnedRow } from "./sql/rescue.js";
 import type { RunTimes } from "./runTimes.js";
 import type { Statistics } from "./statistics.js";
@@ -27,7 +29,9 @@ export interface ServiceParts {
   readonly outbox: Outbox;
   readonly orphans: Orphans;
   readonly turn: Turn;
+  readonly settingsAge: SettingsAge;
   readonly workforce: Workforce;
+  readonly serverRoom: ServerRoom;
   readonly pruning: Pruning;
   readonly ledgers: Ledgers;
   readonly wakeUps: WakeUps;
@@ -61,6 +65,8 @@ export class Service {
   #overdueTurns = 0;
   #releasedAt = performance.now();
   #scannedAt = 0;
+  /** When the last turn ended. */
+  #turnedAt = performance.now();
   #watchedAt = 0;
 
   constructor(client: Client, settings: ManagerSettings, parts: ServiceParts) {
@@ -82,6 +88,13 @@ export class Service {
     this.#parts.bell.ring();
   }
 
+  /** What it goes by. */
+  get state(): Readonly<Record<string, number | boolean | null>> {
+    const { turn, wakeUps } = this.#parts;
+    const turnMs = Math.round(performance.now() - this.#turnedAt);
+    return { asleep: this.#asleep, told: wakeUps.told, turnMs, waiting: turn.waiting };
+  }
+
   /** From the next turn on it goes by these. */
   reconfigure(settings: ManagerSettings): void {
     this.#settings = settings;
@@ -93,9 +106,10 @@ export class Service {
     return this.#asleep;
   }
 
-  /** Starts nothing more. */
+  /** Starts nothing more. What the server has refused is tried once more, and not waited for. */
   drain(): void {
     this.#accepting = false;
+    this.#parts.outbox.release(Infinity);
     this.#parts.bell.ring();
   }
 
@@ -115,7 +129,7 @@ export class Service {
       readonly released: () => Promise<void>;
     },
   ): Promise<void> {
-    const { bell, ledgers, turn, workforce, wakeUps } = this.#parts;
+    const { bell, ledgers, serverRoom, turn, workforce, wakeUps } = this.#parts;
     // This connection does not know yet what has to wait.
     await turn.release(this.#client);
     let begin = (): void => {
@@ -123,6 +137,7 @@ export class Service {
       told.began();
     };
     while (!finished()) {
+      await serverRoom.settle(this.#client);
       if (!this.#accepting) {
         if (!this.#released) await wakeUps.leave();
         if (!this.#released) await told.released();
@@ -140,11 +155,13 @@ export class Service {
       }
       const since = performance.now();
       const outcome = await turn.once(this.#client, this.#settings, this.#room());
+      this.#turnedAt = performance.now();
       begin();
       told.worked();
       this.#parts.statistics.turned(outcome, since);
       if (outcome.claimed > 0) this.#parts.runTimes.turned(performance.now() - since);
       if (this.#accepting) await workforce.grow(this.#client, outcome.more);
+      if (outcome.more === 0) workforce.shrink();
       if (outcome.claimed > 0) this.#stayAwake();
       // Those that end long after the last one was started are kept no longer than others.
       if (outcome.ended > 0 || outcome.gone > 0) this.#parts.pruning.touch();
@@ -160,7 +177,8 @@ export class Service {
   /** Every `sleep`, however busy it is: what waits for a lock must not wait for a pause as well. */
   async #release(): Promise<void> {
     const { turn } = this.#parts;
-    if (!turn.waiting || performance.now() - this.#releasedAt < this.#settings.sleepMs) return;
+    if (!turn.waiting && turn.retryMs > 0) return;
+    if (performance.now() - this.#releasedAt < this.#settings.sleepMs) return;
     this.#releasedAt = performance.now();
     await turn.release(this.#client);
   }
@@ -187,7 +205,9 @@ export class Service {
   }
 
   async #findOrphans(): Promise<void> {
-    const { orphans, sessions, workforce } = this.#parts;
+    const { orphans, sessions, settingsAge, workforce } = this.#parts;
+    // Before any session is opened.
+    if (this.#scannedAt === 0) await settingsAge.compare(this.#client);
     if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > this.#settings.resetMs) {
       await orphans.scan(this.#client, (row) => this.#known(row));
       this.#scannedAt = performance.now();
@@ -222,15 +242,22 @@ export class Service {
     this.#emptyChecks = 0;
   }
 
-  #room(): { start: number; lookAhead: number; watch: boolean } {
+  #room(): { start: number; lookAhead: number; watch: boolean; told: boolean } {
     const now = performance.now();
-    const watch = this.#changed || (!this.#parts.wakeUps.told && now - this.#watchedAt >= watchMs);
+    const told = this.#changed;
+    const watch = told || (!this.#parts.wakeUps.told && now - this.#watchedAt >= watchMs);
     this.#changed = false;
     if (watch) this.#watchedAt = now;
-    if (!this.#accepting) return { start: 0, lookAhead: 0, watch };
+    if (!this.#accepting) return { start: 0, lookAhead: 0, watch, told };
     // Those that run may be more: tasks found running count as well.
-    const start = Math.max(0, this.#settings.run - this.#parts.groups.total);
-    return { start, lookAhead: Math.min(this.#parts.workforce.lookAhead, start), watch };
+    const allowed = Math.max(0, this.#settings.run - this.#parts.groups.total);
+    const { start, lookAhead } = this.#parts.workforce;
+    return {
+      start: Math.min(allowed, start),
+      lookAhead: Math.min(allowed, lookAhead),
+      watch,
+      told,
+    };
   }
 
   /** Whether the next turn has to look at everything, and at once. */
@@ -255,7 +282,7 @@ export class Service {
   }
 
   #pauseMs({ nearestMs }: TurnOutcome): number {
-    const { orphans, pruning, turn, wakeUps, workforce } = this.#parts;
+    const { orphans, pruning, serverRoom, turn, wakeUps, workforce } = this.#parts;
     // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
     // again at once would not help, but it has to be looked again.
     this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
@@ -266,7 +293,9 @@ export class Service {
         this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
         overdue ? Infinity : (nearestMs ?? Infinity),
         orphans.pauseMs,
+        Math.max(turn.retryMs, sleepMs),
         workforce.pauseMs ?? Infinity,
+        serverRoom.pauseMs,
         wakeUps.pauseMs,
         Math.max(pruning.pauseMs, 1),
         this.#settings.resetMs,
@@ -275,8 +304,9 @@ export class Service {
   }
 
   #idle(outcome: TurnOutcome): boolean {
-    const { groups, turn } = this.#parts;
-    return !outcome.putOff && !found(outcome) && groups.total === 0 && !turn.waiting;
+    const { groups, serverRoom, turn } = this.#parts;
+    if (turn.waiting || serverRoom.waiting) return false;
+    return !outcome.putOff && !found(outcome) && groups.total === 0;
   }
 
   async #emptyCheck(): Promise<void> {

@@ -1,4 +1,5 @@
-import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
+import type { ErrorReport } from "../shared/errors.js";
+import type { BackendIdentity, Run, RunResult, SentRun, SessionRuns } from "../shared/messages.js";
 import type { ExecutorThread } from "./executors.js";
 import type { Held, SessionQueue } from "./sessionQueue.js";
 import type { ClaimingSession, KeptSession } from "./sql/claim.js";
@@ -22,23 +23,31 @@ export interface Session {
   readonly thread: ExecutorThread;
   state: SessionState;
   backend: BackendIdentity | null;
-  /** Not empty while it is busy. */
+  /** Whether a turn has left it free: there was nothing for it. */
+  spare: boolean;
+  /** Not empty while it is busy, unless something is withheld. */
   readonly queue: SessionQueue;
-  /** Whether its front takes so long that nothing may wait behind it. */
+  /** Whether its front takes longer than was expected: nothing may wait behind it, and another may be opened. */
   slow: boolean;
   /** How many recalls it has not answered: until then nothing is given to it behind what it has. */
   recalls: number;
-  /** Whether its front takes so long that another session may be opened in its stead. */
-  stuck: boolean;
+  /** Second key of the lock under which it may send runs behind others; undefined while that is asked for. */
+  permit: number | null | undefined;
+  /** Runs that were taken back after they had been sent, until it reports that they did not run. */
+  readonly withheld: Set<string>;
   /** Whether its server process is gone, so that what it committed last may be gone as well. */
   distrusted: boolean;
+  /** Whether it is not as a new one would be by now: it runs nothing more, and ends. */
+  stale: boolean;
+  /** When it had nothing to do any more, on the process's clock; of no meaning while it has something. */
+  idleSinceMs: number;
   /** Set while it stays with a group for tasks with count or live. */
   kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
 }
 
 /** A claimed task for a session. */
 export interface AssignedRun extends Pick<Run, "session" | "ledger"> {
-  readonly task: Omit<ClaimedTask, "owner">;
+  readonly task: ClaimedTask;
   /** Whether its row says that it runs. */
   readonly shown: boolean;
 }
@@ -80,10 +89,27 @@ export interface SessionEvents {
   lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
   /** Nothing comes of this session's server process, though an answer is awaited. */
   silent(owner: string, ms: number): void;
+  /** Runs have been sent behind another one, and are to be taken back. */
+  recall(recall: SentRecall): void;
+  /** A session needs a permit. */
+  permit(session: number): void;
+  /** Nothing that was sent under this permit is to begin any more. */
+  revoke(permit: number): void;
   opened(): void;
-  unopened(reason: string): void;
+  unopened(reason: ErrorReport): void;
+  /** Something that pg-task made beside the table is missing. */
+  lacking(): void;
   /** What the session runs is to be cancelled; `cancelled` has to follow. */
   cancel(cancellation: Cancellation): void;
+}
+
+/** Runs of a session that have been sent behind another one, and are to be taken back. */
+export interface SentRecall extends SessionRuns {
+  /** What is on the session's wire, in its order. */
+  readonly sent: readonly SentRun[];
+  readonly pid: number;
+  /** Second key of the lock under which they were sent, null when that is given up. */
+  readonly permit: number | null;
 }
 
 /** What is to be cancelled. */
@@ -103,4 +129,9 @@ export function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): Kep
 export function keptFurther({ kept }: Session, hash: number): NonNullable<Session["kept"]> {
   if (kept === null) return { hash, ran: 1, sinceMs: performance.now() };
   return { ...kept, ran: kept.ran + 1 };
+}
+
+/** With one task less of its group, which has not run after all. */
+export function keptLess({ kept }: Session): Session["kept"] {
+  return kept === null || kept.ran === 1 ? null : { ...kept, ran: kept.ran - 1 };
 }

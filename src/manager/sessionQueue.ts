@@ -1,3 +1,5 @@
+import type { ClaimedTask } from "./sql/claimedTask.js";
+
 /** A task that a session has. */
 export interface Held {
   readonly id: string;
@@ -13,6 +15,15 @@ export interface Held {
   readonly expectedMs: number;
   /** Whether its row says that it runs, and since when. */
   shown: boolean;
+  /** When it was given to the session, and when it is expected to begin at the latest, on the process's clock, in ms. */
+  readonly sinceMs: number;
+  readonly dueMs: number;
+  /** Whether it has run for so long that nothing may wait behind it. */
+  slow: boolean;
+  /** Whether it has been called back, and is not known to have begun. */
+  recalled: boolean;
+  /** As it was claimed. */
+  readonly task: ClaimedTask;
 }
 
 /** What one session has to do, in order: the front runs, the others wait behind it. */
@@ -34,6 +45,11 @@ export class SessionQueue {
 
   get all(): readonly Held[] {
     return this.#held;
+  }
+
+  /** What has not begun, as far as is known. */
+  get waiting(): readonly Held[] {
+    return this.#held.slice(1);
   }
 
   /** Of which groups there are tasks. */

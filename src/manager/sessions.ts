@@ -1,29 +1,45 @@
-import type { PgTaskError } from "../shared/errors.js";
+import { toReport, type PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
-import type { BackendIdentity, Run, RunResult } from "../shared/messages.js";
+import type { BackendIdentity, Run, RunResult, SentRuns, SessionRuns } from "../shared/messages.js";
 import type { Executors, ExecutorThread, SessionMessage } from "./executors.js";
-import type { Groups } from "./groups.js";
+import { noLoad, type GroupLoad, type Groups } from "./groups.js";
 import { mayBeUndone } from "./outbox.js";
 import { elapsedMs, type RunTimes } from "./runTimes.js";
 import {
   keptFurther,
+  keptLess,
   keptNow,
   type AssignedRun,
   type Cancellation,
   type OfferedSession,
   type RoomySession,
+  type SentRecall,
   type Session,
   type SessionEvents,
   type SessionState,
 } from "./session.js";
 import { SessionQueue, type Held } from "./sessionQueue.js";
+import type { ClaimedTask } from "./sql/claimedTask.js";
 import type { OwnedTask } from "./sql/giveBack.js";
-import { slowMs, SlowFronts } from "./slowFronts.js";
+import { mayMove, slowMs, SlowFronts } from "./slowFronts.js";
 
 /** Most tasks are of it, where groups are not used. */
 const defaultGroup = "group";
 /** How many sessions share a thread before another one is started. */
 const sessionsPerThread = 16;
+
+/** What sessions have. */
+export interface SessionsLoad {
+  /** How many have something. */
+  readonly busy: number;
+  /** By the groups' hashes. */
+  readonly groups: ReadonlyMap<number, GroupLoad>;
+  /** Server processes of those that would take any task, and of those that have some of which none must be alone. */
+  readonly free: readonly number[];
+  readonly working: readonly number[];
+  /** How many are in each state, and held up in which way. */
+  readonly states: Readonly<Record<string, number>>;
+}
 
 /** The executor sessions of one manager: which there are, and what each does. */
 export class Sessions {
@@ -37,6 +53,8 @@ export class Sessions {
   /** Which session has a task. */
   readonly #byTask = new Map<string, Session>();
   readonly #byOwner = new Map<string, number>();
+  /** Tasks whose run failed since something of ours was missing, and that are run once more. */
+  readonly #again = new Set<string>();
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
   /** What was run last tells what will be run next. */
@@ -49,6 +67,10 @@ export class Sessions {
     readonly runTimes: RunTimes;
     /** How many threads there may be when one more is thought of. */
     readonly maxThreads: () => number;
+    /** Whether one more session may have something to do. */
+    readonly mayUseMore: () => boolean;
+    /** After how long what waits behind a run is called back, in ms; 50 unless told otherwise. */
+    readonly slowMs?: number;
     readonly events: SessionEvents;
     readonly log: Log;
   }) {
@@ -58,7 +80,10 @@ export class Sessions {
     this.#maxThreads = options.maxThreads;
     this.#events = options.events;
     this.#log = options.log;
-    this.#fronts = new SlowFronts(this.#sessions, options);
+    this.#fronts = new SlowFronts(this.#sessions, {
+      ...options,
+      recall: (ids) => this.recall(ids, true),
+    });
   }
 
   get size(): number {
@@ -79,6 +104,46 @@ export class Sessions {
 
   get free(): number {
     return this.#counts.free;
+  }
+
+  /** Whether a free one had nothing to do in the last turn. */
+  get anySpare(): boolean {
+    if (this.#counts.free === 0) return false;
+    return [...this.#sessions.values()].some(({ spare }) => spare);
+  }
+
+  /** A turn is over: what is free now is so since there was nothing for it. */
+  markSpare(): void {
+    if (this.#counts.free === 0) return;
+    for (const session of this.#sessions.values()) session.spare = session.state === "free";
+  }
+
+  /** What they have, by their queues, for whoever checks what is counted of it. */
+  get load(): SessionsLoad {
+    const groups = new Map<number, GroupLoad>();
+    const free: number[] = [];
+    const working: number[] = [];
+    const held = { slow: 0, recalling: 0, withholding: 0 };
+    let busy = 0;
+    for (const session of this.#sessions.values()) {
+      const { state, backend, kept, queue, slow, recalls, withheld } = session;
+      if (state === "free" && kept === null && backend !== null) free.push(backend.pid);
+      const works = queue.front?.alone === false || withheld.size > 0;
+      if (works && backend !== null) working.push(backend.pid);
+      if (queue.size > 0) busy += 1;
+      held.slow += slow ? 1 : 0;
+      held.recalling += recalls > 0 ? 1 : 0;
+      held.withholding += withheld.size > 0 ? 1 : 0;
+      for (const hash of queue.groups) {
+        const { sessions, ...rest } = groups.get(hash) ?? noLoad;
+        groups.set(hash, { sessions: sessions + 1, ...rest });
+      }
+      for (const { hash, max } of queue.waiting) {
+        const { sessions, waiting, least } = groups.get(hash) ?? noLoad;
+        groups.set(hash, { sessions, waiting: waiting + 1, least: Math.min(least, max) });
+      }
+    }
+    return { busy, groups, free, working, states: { ...this.#counts, ...held } };
   }
 
   /** The session of that owner's text, -1 when it is gone. */
@@ -110,10 +175,14 @@ export class Sessions {
         number,
         thread,
         backend: null,
+        spare: false,
         slow: false,
         recalls: 0,
-        stuck: false,
+        permit: null,
+        withheld: new Set<string>(),
         distrusted: false,
+        stale: false,
+        idleSinceMs: 0,
         kept: null,
       };
       const queue = new SessionQueue();
@@ -140,17 +209,18 @@ export class Sessions {
   }
 
   /** How many are held up by a run that takes long. */
-  get stuck(): number {
+  get slow(): number {
     let count = 0;
-    for (const { stuck } of this.#sessions.values()) if (stuck) count += 1;
+    for (const { slow } of this.#sessions.values()) if (slow) count += 1;
     return count;
   }
 
   /** The busy sessions that may get more than they have, the least busy first. */
   roomy(): RoomySession[] {
     const roomy: RoomySession[] = [];
-    for (const { number, state, backend, queue, slow, recalls } of this.#sessions.values()) {
-      if (state !== "busy" || backend === null || slow || recalls > 0) continue;
+    for (const session of this.#sessions.values()) {
+      const { number, state, backend, queue } = session;
+      if (state !== "busy" || backend === null || isHeldUp(session)) continue;
       if (queue.front?.alone === true) continue;
       roomy.push({ ...backend, number, aheadMs: queue.expectedMs, groups: [...queue.groups] });
     }
@@ -161,7 +231,7 @@ export class Sessions {
   withdraw(offered: readonly OfferedSession[]): void {
     for (const { number } of offered) {
       const session = this.#sessions.get(number);
-      if (session?.state === "offered") this.#become(session, "free");
+      if (session?.state === "offered") this.#rest(session);
     }
   }
 
@@ -170,8 +240,8 @@ export class Sessions {
     for (const { number } of offered) {
       const session = this.#sessions.get(number);
       if (session?.state !== "offered") continue;
-      this.#become(session, "free");
-      if (session.kept !== null) this.#close(session);
+      if (session.kept === null) this.#rest(session);
+      else this.#close(session);
     }
   }
 
@@ -183,23 +253,40 @@ export class Sessions {
   assign(runs: readonly AssignedRun[]): AssignedRun[] {
     const batches = new Map<ExecutorThread, Run[]>();
     const missed: AssignedRun[] = [];
+    const sinceMs = performance.now();
     for (const assigned of runs) {
       const { task, shown } = assigned;
       const { id, hash, max, alone, pauses, repeats, keep } = task;
       const session = this.#sessions.get(assigned.session);
-      if (session === undefined || !["free", "offered", "busy"].includes(session.state)) {
+      const takes = session !== undefined && ["free", "offered", "busy"].includes(session.state);
+      if (!takes || session.stale) {
         missed.push(assigned);
         continue;
       }
       // It would start before what is on its way back, or wait behind what takes long after all.
-      if ((session.recalls > 0 || session.slow) && session.queue.size > 0) {
+      if (isHeldUp(session) && session.state === "busy") {
         missed.push(assigned);
         continue;
       }
       this.#lastGroup = task.group;
       const expectedMs = this.#runTimes.expected(hash) ?? slowMs;
-      const plain = !pauses && !repeats;
-      this.#hold(session, { id, hash, max, alone, pauses, plain, expectedMs, shown });
+      // Each by its name: copying whole objects costs more than all the rest here.
+      this.#hold(session, {
+        id,
+        hash,
+        max,
+        alone,
+        pauses,
+        plain: !pauses && !repeats,
+        shown,
+        expectedMs,
+        sinceMs,
+        dueMs: sinceMs + session.queue.expectedMs,
+        slow: false,
+        recalled: false,
+        task,
+      });
+      this.#wantPermit(session);
       session.kept = keep ? keptFurther(session, hash) : null;
       const run = toRun(assigned);
       const batch = batches.get(session.thread);
@@ -222,16 +309,82 @@ export class Sessions {
     }
   }
 
+  /** Ends those that would take any task and have had none for `idleMs`; the last session of all stays. */
+  closeIdle(idleMs: number): void {
+    let left = this.size - this.#counts.closing;
+    const latest = performance.now() - idleMs;
+    for (const session of this.#sessions.values()) {
+      if (left <= 1) return;
+      if (session.state !== "free" || session.kept !== null || session.idleSinceMs > latest)
+        continue;
+      left -= 1;
+      this.#close(session);
+    }
+  }
+
+  /** All that are there began before something that new ones know: none of them runs anything more. */
+  renew(): void {
+    const waiting: string[] = [];
+    for (const session of this.#sessions.values()) {
+      session.stale = true;
+      if (session.state === "free") this.#close(session);
+      waiting.push(...session.queue.waiting.map(({ id }) => id));
+    }
+    this.recall(waiting, false);
+  }
+
+  /** It runs nothing now. */
+  #rest(session: Session): void {
+    if (session.stale) this.#close(session);
+    else this.#become(session, "free");
+  }
+
   #close(session: Session): void {
     this.#become(session, "closing");
     this.#executors.tell(session.thread, { type: "close", sessions: [session.number] });
   }
 
-  /** What runs now, and what waits behind it. */
+  /** What runs now. */
   running(): OwnedTask[] {
-    return [...this.#sessions.values()].flatMap(({ queue, backend }) =>
-      backend === null ? [] : queue.all.map(({ id }) => ({ id, owner: backend.owner })),
+    return [...this.#sessions.values()].flatMap(({ queue: { front }, backend }) =>
+      backend === null || front === null ? [] : [{ id: front.id, owner: backend.owner }],
     );
+  }
+
+  /** What is awaited of each session: the end of what runs, or word of a run that was withheld. */
+  awaited(): OwnedTask[] {
+    return [...this.#sessions.values()].flatMap(({ queue, withheld, backend }) => {
+      const id = queue.front?.id ?? first(withheld);
+      return backend === null || id === null ? [] : [{ id, owner: backend.owner }];
+    });
+  }
+
+  /** What has waited behind what runs for at least this long, in ms, as it was claimed. */
+  waiting(leastMs: number): ClaimedTask[] {
+    const latest = performance.now() - leastMs;
+    return [...this.#sessions.values()].flatMap(({ queue }) =>
+      queue.waiting.flatMap(({ recalled, sinceMs, task }) =>
+        recalled || sinceMs > latest ? [] : [task],
+      ),
+    );
+  }
+
+  /** Whether some that wait are called back, and it is not known yet whether they have begun. */
+  get recalling(): boolean {
+    return [...this.#sessions.values()].some(({ recalls }) => recalls > 0);
+  }
+
+  /** How many that wait could run in other sessions, as far as `most`. */
+  countMovable(most: number): number {
+    let count = 0;
+    for (const { queue } of this.#sessions.values()) {
+      const { front, waiting } = queue;
+      for (const held of front === null ? [] : waiting) {
+        if (count >= most) return count;
+        if (front !== null && mayMove(held, front, this.#groups)) count += 1;
+      }
+    }
+    return count;
   }
 
   /** Cancels a run that is not wanted any more. */
@@ -240,6 +393,100 @@ export class Sessions {
     if (session === undefined) return;
     for (const held of session.queue.all) if (held.id === id) held.plain = false;
     this.#executors.tell(session.thread, { type: "cancel", session: session.number, id });
+  }
+
+  /**
+   * Calls back runs that have not begun, as far as is known: each comes out as returned unless it has.
+   *
+   * @param heldUp whether that is since others hold them up, so that they may stay when those have ended by now.
+   */
+  recall(ids: readonly string[], heldUp: boolean): void {
+    const ofThreads = new Map<ExecutorThread, Map<Session, string[]>>();
+    for (const id of ids) {
+      const session = this.#byTask.get(id);
+      const held = session?.queue.waiting.find((each) => each.id === id);
+      if (session === undefined || held === undefined || held.recalled) continue;
+      held.recalled = true;
+      const ofThread = ofThreads.get(session.thread) ?? new Map<Session, string[]>();
+      ofThreads.set(session.thread, ofThread);
+      ofThread.set(session, [...(ofThread.get(session) ?? []), id]);
+    }
+    for (const [thread, sessions] of ofThreads) {
+      for (const session of sessions.keys()) session.recalls += 1;
+      const runs = [...sessions].map(([{ number, queue }, its]) => ({
+        session: number,
+        ids: its,
+        behind: heldUp ? (queue.front?.id ?? null) : null,
+      }));
+      this.#executors.tell(thread, { type: "recall", runs });
+    }
+  }
+
+  /** What has been sent of these runs stays where it is, and so does the session's permit. */
+  leave(recall: Omit<SentRecall, "pid">): void {
+    if (recall.permit !== null) this.permit(recall.session, recall.permit);
+    this.withhold(recall, new Set());
+  }
+
+  /**
+   * Settles a recall: takes back those of these runs that have not begun, since they were sent behind one that
+   * runs, and cannot begin. The others stay.
+   */
+  withhold(recall: SessionRuns, behind: ReadonlySet<string>): void {
+    const { session: number, ids } = recall;
+    const session = this.#sessions.get(number);
+    if (session === undefined || session.backend === null) return;
+    session.recalls -= 1;
+    const waiting = new Map(session.queue.waiting.map((held) => [held.id, held]));
+    for (const id of ids) {
+      const held = waiting.get(id);
+      if (held === undefined) continue;
+      held.recalled = false;
+      if (!behind.has(id)) continue;
+      session.withheld.add(id);
+      this.#letGo(session, id);
+      const result = { outcome: "returned" as const, session: number, id };
+      this.#events.result(result, session.backend.owner, held);
+    }
+    // What may stay since nothing holds it up any more is not to run in a session that is to run nothing more.
+    if (session.stale && recall.behind !== null) this.recall(ids, false);
+    this.#wantPermit(session);
+  }
+
+  /** A session may send runs behind others under this permit, null for none, unless it has one by now. */
+  permit(number: number, permit: number | null): void {
+    const session = this.#sessions.get(number);
+    const other = typeof session?.permit === "number" && session.permit !== permit;
+    if (session !== undefined && !other) {
+      session.permit = permit;
+      this.#executors.tell(session.thread, { type: "permit", session: number, permit });
+    } else if (permit !== null) this.#events.revoke(permit);
+  }
+
+  /** The session sends nothing more under the permit that it has; null when it has none. */
+  giveUpPermit(number: number): number | null {
+    const session = this.#sessions.get(number);
+    const permit = session?.permit ?? null;
+    if (session === undefined || permit === null) return null;
+    session.permit = null;
+    this.permit(number, null);
+    return permit;
+  }
+
+  /** The connection that held the locks of all permits is gone. */
+  losePermits(): void {
+    for (const session of this.#sessions.values()) {
+      this.giveUpPermit(session.number);
+      // It has to ask again.
+      session.permit = null;
+    }
+  }
+
+  /** One that has something to send behind what it runs needs a permit, if nothing is to be taken back. */
+  #wantPermit(session: Session): void {
+    if (session.permit !== null || session.queue.size < 2 || isHeldUp(session)) return;
+    session.permit = undefined;
+    this.#events.permit(session.number);
   }
 
   /** Ends sessions at once, by their owners' texts: what they run is lost. */
@@ -289,7 +536,7 @@ export class Sessions {
         break;
       case "unopened":
         this.#gone(message.session);
-        this.#events.unopened(message.reason.message);
+        this.#events.unopened(message.reason);
         break;
       case "results":
         this.#results(message.results);
@@ -301,10 +548,7 @@ export class Sessions {
         this.#started(message.session, message.id, message.start);
         break;
       case "recalled":
-        for (const number of message.sessions) {
-          const session = this.#sessions.get(number);
-          if (session !== undefined) session.recalls -= 1;
-        }
+        this.#recalled(message);
         break;
       case "silent": {
         const backend = this.#sessions.get(message.session)?.backend;
@@ -337,7 +581,7 @@ export class Sessions {
     if (reason !== null) this.#log.error({ reason: reason.message }, "executor thread died");
     for (const session of this.#sessions.values()) {
       if (session.thread !== thread) continue;
-      if (session.state === "opening" && reason !== null) this.#events.unopened(reason.message);
+      if (session.state === "opening" && reason !== null) this.#events.unopened(toReport(reason));
       this.#gone(session.number);
     }
     this.#events.changed(true);
@@ -348,7 +592,8 @@ export class Sessions {
     if (session === undefined) return;
     session.backend = backend;
     this.#byOwner.set(backend.owner, number);
-    this.#become(session, "free");
+    session.idleSinceMs = performance.now();
+    this.#rest(session);
     this.#events.opened();
   }
 
@@ -357,6 +602,7 @@ export class Sessions {
     for (const result of results) {
       const session = this.#sessions.get(result.session);
       if (session === undefined || session.backend === null) continue;
+      if (this.#unwithhold(session, result)) continue;
       this.#result(session, session.backend, result);
       urgent ||= result.outcome === "returned" || session.queue.expectedMs < this.#runTimes.lowMs;
     }
@@ -364,10 +610,18 @@ export class Sessions {
   }
 
   #result(session: Session, { owner }: BackendIdentity, result: RunResult): void {
+    session.stale ||= result.spoiled === true;
     const held = this.#letGo(session, result.id);
     if (held === null) return;
+    // It was not one of those that the session has run.
+    if (result.outcome === "returned" && result.crowded === true) session.kept = keptLess(session);
     if (session.distrusted && result.outcome === "ended" && mayBeUndone(result)) {
       this.#events.lost({ id: held.id, hash: held.hash }, owner, false);
+      return;
+    }
+    if (this.#runsAgain(result)) {
+      const { session: number, id } = result;
+      this.#events.result({ outcome: "returned", session: number, id }, owner, held);
       return;
     }
     if (result.outcome === "ended" && result.stop !== null) {
@@ -375,6 +629,43 @@ export class Sessions {
       if (ms >= 0) this.#runTimes.add(held.hash, ms);
     }
     this.#events.result(result, owner, held);
+  }
+
+  /** What has been sent of what was called back is to be taken back as well. */
+  #recalled(answer: SentRuns): void {
+    const session = this.#sessions.get(answer.session);
+    if (session === undefined || session.backend === null) return;
+    const { sent } = answer;
+    const permit = session.permit ?? null;
+    const recall = { ...answer, sent: sent ?? [], permit, pid: session.backend.pid };
+    // With nothing behind the front on the wire the permit can stay.
+    if (sent === null || sent.length < 2) this.leave(recall);
+    else {
+      session.permit = null;
+      this.#events.recall(recall);
+    }
+  }
+
+  /** Whether the result is of a run that was withheld. */
+  #unwithhold(session: Session, { id, outcome }: RunResult): boolean {
+    if (!session.withheld.delete(id)) return false;
+    if (outcome === "ended") this.#log.error({ id }, "a run that was taken back has run");
+    this.#settleState(session);
+    this.#wantPermit(session);
+    return true;
+  }
+
+  /** Sees to what a run says was missing; whether its failure is only that, and has not been before. */
+  #runsAgain(result: RunResult): boolean {
+    const before = this.#again.delete(result.id);
+    if (result.lacking !== true) return false;
+    // Their functions are other ones by then.
+    this.renew();
+    this.#events.lacking();
+    if (result.outcome === "returned" || result.error === null) return false;
+    if (before || result.large !== undefined) return false;
+    this.#again.add(result.id);
+    return true;
   }
 
   #hold(session: Session, held: Held): void {
@@ -397,12 +688,18 @@ export class Sessions {
     if (!front) this.#groups.stir(held.hash);
     else if (next !== null) this.#groups.stir(next.hash);
     if (lastOfGroup) this.#groups.leave(held.hash);
-    if (front) session.slow = session.stuck = false;
-    if (next === null) {
-      this.#groups.vacate();
-      if (session.state === "busy") this.#become(session, "free");
-    }
+    if (front) session.slow = false;
+    if (next === null) this.#groups.vacate();
+    this.#settleState(session);
     return held;
+  }
+
+  /** It is free when all that it was given has come out. */
+  #settleState(session: Session): void {
+    const { state, queue, withheld } = session;
+    if (state !== "busy" || queue.size > 0 || withheld.size > 0) return;
+    session.idleSinceMs = performance.now();
+    this.#rest(session);
   }
 
   #started(number: number, id: string, start: string): void {
@@ -433,6 +730,7 @@ export class Sessions {
     if (session.backend !== null) this.#byOwner.delete(session.backend.owner);
     this.#counts[session.state] -= 1;
     session.state = "gone";
+    if (typeof session.permit === "number") this.#events.revoke(session.permit);
     for (const [place, { id }] of [...session.queue.all].entries()) {
       const held = this.#letGo(session, id);
       if (held === null || session.backend === null) continue;
@@ -444,6 +742,7 @@ export class Sessions {
     this.#counts[session.state] -= 1;
     this.#counts[state] += 1;
     session.state = state;
+    session.spare = false;
   }
 
   #threadForOneMore(): ExecutorThread {
@@ -458,8 +757,17 @@ export class Sessions {
   }
 }
 
+function first<T>(values: Iterable<T>): T | null {
+  for (const value of values) return value;
+  return null;
+}
+
+/** Whether nothing more may be given to it behind what it has. */
+const isHeldUp = ({ slow, stale, recalls, withheld }: Session): boolean =>
+  slow || stale || recalls > 0 || withheld.size > 0;
+
 /** Each by its name: copying whole objects costs more than all the rest here. */
 function toRun({ task, session, ledger }: AssignedRun): Run {
-  const { id, input, group, timeoutMs, save, format, atomic, take, remote } = task;
-  return { session, id, input, group, timeoutMs, save, format, atomic, take, ledger, remote };
+  const { id, input, group, timeoutMs, keep, save, format, atomic, take, remote } = task;
+  return { session, id, input, group, timeoutMs, keep, save, format, atomic, take, ledger, remote };
 }

@@ -9,6 +9,11 @@ export class Starts {
     return this.#waiting.length === 0;
   }
 
+  /** How many wait for `release`. */
+  get held(): number {
+    return this.#held.length;
+  }
+
   add(task: StartedTask): void {
     this.#waiting.push(task);
   }

@@ -14,6 +14,17 @@ export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] a
  * @throws PgTaskError SCHEMA_INCOMPATIBLE when the name is taken by something else.
  */
 export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
+  const lacking = await lackingStates(client, table);
+  if (lacking !== null) return await addStates(client, table.stateType, lacking);
+  await client.query(`CREATE TYPE ${table.stateType} AS ENUM (${states.map(literal).join(", ")})`);
+}
+
+/**
+ * States that the schema's enum lacks, null where it has none.
+ *
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE when the name is taken by something else.
+ */
+export async function lackingStates(client: Client, table: TaskTable): Promise<string[] | null> {
   const { rows } = await client.query<{ kind: string; labels: string[] }>(
     `SELECT t.typtype AS kind, ARRAY(
        SELECT e.enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) AS labels
@@ -22,17 +33,16 @@ export async function ensureStateType(client: Client, table: TaskTable): Promise
     [table.schema],
   );
   const [found] = rows;
+  // A table is a type as well.
+  if (found === undefined && table.table !== "state") return null;
   if (found === undefined) {
-    await client.query(
-      `CREATE TYPE ${table.stateType} AS ENUM (${states.map(literal).join(", ")})`,
+    throw new PgTaskError(
+      "SCHEMA_INCOMPATIBLE",
+      `expected another name than ${table.qualified}, which is that of the type of its column state: give another "table"`,
     );
-    return;
   }
   const lacking = states.filter((state) => !found.labels.includes(state));
-  if (found.kind === "e" && !lacking.includes("PLAN")) {
-    await addStates(client, table.stateType, lacking);
-    return;
-  }
+  if (found.kind === "e" && !lacking.includes("PLAN")) return lacking;
   throw new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
     found.kind === "e"

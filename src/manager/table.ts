@@ -42,6 +42,10 @@ export interface TaskTable {
   readonly reset: string;
   /** The same, quoted, for statements. */
   readonly qualifiedReset: string;
+  /** The function that reads the setting `pg_task.plan`. */
+  readonly planned: string;
+  /** The same, quoted, for statements. */
+  readonly qualifiedPlanned: string;
   /** Views for users, and the functions that they read. */
   readonly statsView: string;
   readonly statsRows: string;
@@ -77,6 +81,8 @@ export function taskTable(schema: string, table: string): TaskTable {
     qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
     reset: objectName(table, "reset"),
     qualifiedReset: `${identifier(schema)}.${identifier(objectName(table, "reset"))}`,
+    planned: objectName(table, "planned"),
+    qualifiedPlanned: `${identifier(schema)}.${identifier(objectName(table, "planned"))}`,
     statsView: objectName(table, "stats"),
     statsRows: objectName(table, "stats_rows"),
     errorsView: objectName(table, "errors"),

@@ -1,9 +1,13 @@
 import { inOneWrite, type Client } from "../shared/database.js";
+import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { Groups } from "./groups.js";
 import type { Outbox, ReturnedTask } from "./outbox.js";
 import { isPassing } from "./passing.js";
+import { endLate } from "./endLate.js";
+import { Refusals, singleOut } from "./refusals.js";
 import type { Pauses } from "./pauses.js";
+import type { Recalls } from "./recalls.js";
 import type { RemotePids } from "./remotePids.js";
 import type { Claiming, Claimed } from "./claiming.js";
 import { Completing } from "./completing.js";
@@ -12,11 +16,11 @@ import type { Lookout } from "./lookout.js";
 import type { Sessions } from "./sessions.js";
 import type { Starts } from "./starts.js";
 import type { ManagerSettings } from "./settings.js";
-import { readShape } from "./shape.js";
 import type { OwnedResult } from "./sql/complete.js";
-import { expire } from "./sql/expire.js";
-import { giveBack } from "./sql/giveBack.js";
+import { changedTasks } from "./sql/changedTasks.js";
+import { giveBack, type OwnedTask } from "./sql/giveBack.js";
 import { showStarted } from "./sql/showStarted.js";
+import { adjustLockWait } from "./sql/lockWait.js";
 import { stillLocked } from "./sql/stillLocked.js";
 import { unwanted } from "./sql/unwanted.js";
 import { showRemotePids } from "./sql/remotePid.js";
@@ -44,6 +48,11 @@ export interface TurnOutcome {
 const watchMs = 25;
 /** How many tasks of sessions are looked at each time. */
 const fewTasks = 64;
+/**
+ * A task that has waited in a session for this long is looked at every so often, in ms, since not every change
+ * of its row is told. Short runs hardly ever wait for that long, so the look costs them nothing.
+ */
+const watchWaitingMs = 100;
 
 /**
  * One turn of the manager: writes what came out, marks and looks what became due, all of it in one
@@ -56,6 +65,7 @@ export class Turn {
   readonly #groups: Groups;
   readonly #outbox: Outbox;
   readonly #remotePids: RemotePids;
+  readonly #recalls: Recalls;
   readonly #pauses: Pauses;
   readonly #log: Log;
   readonly #lookout: Lookout;
@@ -63,8 +73,12 @@ export class Turn {
   readonly #starts: Starts;
   readonly #completing: Completing;
   readonly #tracing: Tracing | null;
-  /** Whether somebody may have stopped or deleted what sessions have, and when that was last looked at. */
+  /** Tasks whose return to PLAN the server refuses. */
+  readonly #refusedReturns: Refusals;
+  /** Whether somebody may have deleted what sessions have, or set its state, and when that was last looked at. */
   #unwatched = false;
+  /** Whether that was told, so that it may be any of them. */
+  #told = false;
   #watchedAt = 0;
   /** Whether what the outbox has handed out is on its way. */
   #writing = false;
@@ -75,6 +89,7 @@ export class Turn {
     readonly groups: Groups;
     readonly outbox: Outbox;
     readonly remotePids: RemotePids;
+    readonly recalls: Recalls;
     readonly pauses: Pauses;
     readonly lookout: Lookout;
     readonly claiming: Claiming;
@@ -88,6 +103,7 @@ export class Turn {
     this.#groups = options.groups;
     this.#outbox = options.outbox;
     this.#remotePids = options.remotePids;
+    this.#recalls = options.recalls;
     this.#pauses = options.pauses;
     this.#lookout = options.lookout;
     this.#claiming = options.claiming;
@@ -99,17 +115,27 @@ export class Turn {
       tracing: this.#tracing,
     });
     this.#log = options.log;
+    this.#refusedReturns = new Refusals(options.log);
   }
 
-  /** Whether all that came out is in its rows. */
+  /** Whether all that came out is in its rows, as far as the server takes it. */
   get written(): boolean {
-    return !this.#writing && this.#outbox.size === 0;
+    return !this.#writing && this.#outbox.size === this.#outbox.refused;
   }
 
   /** Whether something waits for rows that somebody has locked, or is being written beside the turns. */
   get waiting(): boolean {
     const { held, large } = this.#outbox;
-    return this.#claiming.passedOver.length > 0 || held > 0 || large > 0 || this.#pauses.size > 0;
+    const toShow = this.#starts.held + this.#remotePids.held;
+    return [this.#claiming.locked.length, held, large, this.#pauses.locked, toShow].some(
+      (count) => count > 0,
+    );
+  }
+
+  /** Until something is to be tried again that the server has refused, in ms; Infinity when there is nothing. */
+  get retryMs(): number {
+    const { refusals } = this.#claiming;
+    return Math.min(this.#outbox.refusedMs, refusals.pauseMs, this.#pauses.retryMs);
   }
 
   /** Offers what is not locked any more; to be called from time to time. */
@@ -120,6 +146,10 @@ export class Turn {
     try {
       if (this.#pauses.size > 0) {
         await this.#pauses.retry(client);
+        this.#lookout.change();
+      }
+      if (this.#claiming.refusals.pauseMs === 0) {
+        await this.#claiming.retry(client);
         this.#lookout.change();
       }
       if (this.#claiming.locked.length === 0) return;
@@ -133,16 +163,25 @@ export class Turn {
 
   /**
    * @param room how many tasks may be started, and how many more are counted.
-   * @param room.watch whether somebody may have stopped or deleted what runs.
+   * @param room.watch whether somebody may have deleted what runs, or set its state.
+   * @param room.told whether a change of the table was told.
    * @throws what the server said when it is nothing that the next turn could make better.
    */
   async once(
     client: Client,
     settings: ManagerSettings,
-    room: { readonly start: number; readonly lookAhead: number; readonly watch: boolean },
+    room: {
+      readonly start: number;
+      readonly lookAhead: number;
+      readonly watch: boolean;
+      readonly told: boolean;
+    },
   ): Promise<TurnOutcome> {
+    await adjustLockWait(client);
     // Read before anything is sent: what is sent together has to go out in this order.
     await this.#completing.prepare(client);
+    // What that takes back is given back at once.
+    await this.#takeBack(client);
     const pressed = this.#pressed;
     const looking = { pressed, watch: room.watch, except: this.#claiming.passedOver };
     this.#completing.startLarge(client);
@@ -163,7 +202,8 @@ export class Turn {
         early && room.watch && !pressed ? this.#claiming.startSole(client, room) : 0,
         this.#lookout.look(client, looking),
         this.#lookout.nearest(client, pressed),
-        this.#cancelUnwanted(client, room.watch),
+        this.#cancelUnwanted(client, room),
+        this.#recalls.permit(client),
         early && pressed ? this.#claim(client, settings, room) : null,
       ]),
     );
@@ -172,14 +212,15 @@ export class Turn {
       each.status === "rejected" ? [each.reason as unknown] : [],
     );
     for (const problem of problems) this.#weigh(problem);
-    const [promoted, , , , , sole, looked, , , claimedEarly] = outcomes;
+    const [promoted, , , , , sole, looked, , , , claimedEarly] = outcomes;
     const started = sole.status === "fulfilled" ? sole.value : 0;
     const claimed =
       claimedEarly.status === "fulfilled" && claimedEarly.value !== null
         ? claimedEarly.value
         : await this.#claim(client, settings, room);
     const late = looked.status === "fulfilled" ? looked.value.gone : [];
-    const gone = await this.#expire(client, settings, [...late, ...claimed.gone]);
+    this.#sessions.markSpare();
+    const { gone, again } = await this.#expire(client, settings, [...late, ...claimed.gone]);
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
@@ -188,12 +229,12 @@ export class Turn {
       gone,
       ended: results.length,
       again:
-        gone > 0 ||
+        again ||
         // Behind a locked task there may be one of its group that can start.
         claimed.locked > 0 ||
+        claimed.again ||
         !this.#outbox.empty ||
-        !this.#remotePids.empty ||
-        !this.#starts.empty ||
+        this.#mustWrite ||
         (looked.status === "fulfilled" && looked.value.again) ||
         (promoted.status === "fulfilled" && promoted.value),
       nearestMs: this.#lookout.nearestMs,
@@ -218,6 +259,7 @@ export class Turn {
    */
   async finish(client: Client): Promise<boolean> {
     await this.#completing.prepare(client);
+    await this.#takeBack(client);
     this.#completing.startLarge(client);
     const results = this.#outbox.takeResults();
     const returns = this.#outbox.takeReturns();
@@ -228,12 +270,18 @@ export class Turn {
         this.#showStarted(client),
         this.#completing.write(client, results),
         this.#giveBack(client, returns),
-        this.#cancelUnwanted(client, true),
+        this.#cancelUnwanted(client, { watch: true, told: true }),
+        this.#recalls.permit(client),
       ]),
     );
     this.#writing = false;
     for (const each of outcomes) if (each.status === "rejected") this.#weigh(each.reason);
-    return !this.#outbox.empty || !this.#remotePids.empty || !this.#starts.empty;
+    return !this.#outbox.empty || this.#mustWrite;
+  }
+
+  /** Whether there is something to tell the server or its rows, results aside. */
+  get #mustWrite(): boolean {
+    return !this.#remotePids.empty || !this.#starts.empty || this.#recalls.pending;
   }
 
   /** Whether every session is busy, and the next turn will come as soon as one has less to do. */
@@ -243,26 +291,39 @@ export class Turn {
   }
 
   async #showRemote(client: Client): Promise<void> {
-    const places = this.#remotePids.take();
-    if (places.length === 0) return;
-    try {
-      const locked = await showRemotePids(client, this.#table, places);
-      this.#remotePids.hold(places.filter(({ id }) => locked.has(id)));
-    } catch (error) {
-      this.#remotePids.hold(places);
-      throw error;
-    }
+    await this.#show(client, this.#remotePids, (places) =>
+      showRemotePids(client, this.#table, places),
+    );
   }
 
   async #showStarted(client: Client): Promise<void> {
-    const tasks = this.#starts.take();
-    if (tasks.length === 0) return;
+    await this.#show(client, this.#starts, (tasks) => showStarted(client, this.#table, tasks));
+  }
+
+  /** What the server refuses to show stays as it is: the run's end is written all the same. */
+  async #show<Shown extends OwnedTask>(
+    client: Client,
+    waiting: { take(): Shown[]; hold(tasks: readonly Shown[]): void },
+    show: (tasks: readonly Shown[]) => Promise<ReadonlySet<string>>,
+  ): Promise<void> {
+    const tasks = waiting.take();
+    const open = new Set(tasks);
     try {
-      const locked = await showStarted(client, this.#table, tasks);
-      this.#starts.hold(tasks.filter(({ id }) => locked.has(id)));
-    } catch (error) {
-      this.#starts.hold(tasks);
-      throw error;
+      await singleOut(
+        client,
+        tasks,
+        async (some) => {
+          const locked = await show(some);
+          for (const task of some) if (!locked.has(task.id)) open.delete(task);
+        },
+        (task, error) => {
+          if (isPassing(error)) return;
+          this.#log.warn({ id: task.id, reason: toReport(error).message }, "run cannot be shown");
+          open.delete(task);
+        },
+      );
+    } finally {
+      waiting.hold([...open]);
     }
   }
 
@@ -270,27 +331,59 @@ export class Turn {
     client: Client,
     settings: ManagerSettings,
     hashes: readonly number[],
-  ): Promise<number> {
-    if (hashes.length === 0) return 0;
+  ): Promise<{ readonly gone: number; readonly again: boolean }> {
     try {
-      const shape = await readShape(client, this.#table);
-      return await expire(client, this.#table, shape, hashes, settings.batch);
+      const { refusals } = this.#claiming;
+      return await endLate(client, this.#table, hashes, settings.batch, refusals);
     } catch (error) {
       this.#weigh(error);
-      return 0;
+      return { gone: 0, again: false };
     }
   }
 
-  async #cancelUnwanted(client: Client, watch: boolean): Promise<void> {
-    this.#unwatched ||= watch;
-    if (!this.#unwatched) return;
+  async #cancelUnwanted(
+    client: Client,
+    { watch, told }: { readonly watch: boolean; readonly told: boolean },
+  ): Promise<void> {
+    const { tasks, busy } = this.#sessions;
     const now = performance.now();
-    if (this.#sessions.tasks > fewTasks && now - this.#watchedAt < watchMs) return;
+    const sinceMs = now - this.#watchedAt;
+    this.#unwatched ||= watch;
+    this.#told ||= told;
+    const mayHaveWaited = tasks > busy && sinceMs >= watchWaitingMs;
+    if (!this.#unwatched && !mayHaveWaited) return;
+    if (tasks > fewTasks && sinceMs < watchMs) return;
+    const running = this.#unwatched ? this.#sessions.running() : [];
+    const waiting = this.#sessions.waiting(this.#told ? 0 : watchWaitingMs);
+    const recalling = this.#unwatched && this.#sessions.recalling;
     this.#unwatched = false;
+    this.#told = false;
     this.#watchedAt = now;
-    const running = this.#sessions.running();
-    if (running.length === 0) return;
-    for (const id of await unwanted(client, this.#table, running)) this.#sessions.cancel(id);
+    // Until it is known how it went another look is due.
+    let [again, all] = [true, true];
+    try {
+      const [ended, changed] = await Promise.all([
+        running.length > 0 ? unwanted(client, this.#table, running) : [],
+        waiting.length > 0 ? changedTasks(client, this.#table, waiting) : [],
+      ]);
+      for (const id of ended) this.#sessions.cancel(id);
+      this.#sessions.recall(changed, false);
+      // What has begun meanwhile, also of what was being called back, is cancelled by the next look.
+      all = changed.length > 0;
+      again = all || recalling;
+    } finally {
+      this.#unwatched ||= again;
+      this.#told ||= all;
+    }
+  }
+
+  async #takeBack(client: Client): Promise<void> {
+    if (!this.#recalls.pending) return;
+    try {
+      await this.#recalls.send(client);
+    } catch (error) {
+      this.#weigh(error);
+    }
   }
 
   async #claim(
@@ -303,27 +396,46 @@ export class Turn {
       return await this.#claiming.fill(client, { ...room, fetch, limit });
     } catch (error) {
       this.#weigh(error);
-      return { claimed: 0, more: 0, gone: [], locked: 0 };
+      return { claimed: 0, more: 0, gone: [], locked: 0, again: false };
     }
   }
 
   async #giveBack(client: Client, returns: readonly ReturnedTask[]): Promise<void> {
-    if (returns.length === 0) return;
+    const open = new Set(returns);
     try {
-      const locked = await giveBack(client, this.#table, returns);
-      this.#outbox.hold(
-        [],
-        returns.filter((task) => locked.has(task.id)),
+      const left = await singleOut(
+        client,
+        returns,
+        async (some) => {
+          await this.#giveBackAll(client, some);
+          for (const task of some) open.delete(task);
+        },
+        (task, error) => {
+          const message = "return to PLAN refused by the server, it is tried again";
+          const until = this.#refusedReturns.add(task.id, error, message);
+          this.#outbox.hold([], [task], until, !isPassing(error));
+          open.delete(task);
+        },
       );
-      for (const { id, due } of returns) {
-        if (locked.has(id)) continue;
-        this.#tracing?.returned(id);
-        if (due === undefined) this.#lookout.change();
-        else this.#lookout.offer({ id, ...due });
-      }
+      this.#outbox.putBehind([], left);
     } catch (error) {
-      this.#outbox.hold([], returns);
+      this.#outbox.hold([], [...open]);
       throw error;
+    }
+  }
+
+  async #giveBackAll(client: Client, returns: readonly ReturnedTask[]): Promise<void> {
+    const locked = await giveBack(client, this.#table, returns);
+    this.#outbox.hold(
+      [],
+      returns.filter((task) => locked.has(task.id)),
+    );
+    for (const { id, due } of returns) {
+      this.#refusedReturns.delete(id);
+      if (locked.has(id)) continue;
+      this.#tracing?.returned(id);
+      if (due === undefined) this.#lookout.change();
+      else this.#lookout.offer({ id, ...due });
     }
   }
 

@@ -1,4 +1,4 @@
-/** Looks again after a while, as often as it is started; what has been heard by then counts. */
+/** Looks again after a while, as often as it is started; what has been heard by then counts. Keeps no process alive. */
 export class Watch {
   readonly #ms: number;
   readonly #look: () => void;
@@ -20,6 +20,6 @@ export class Watch {
       // This thread came late itself: what others have said meanwhile is heard first.
       if (performance.now() - from > 2 * this.#ms) this.start();
       else this.#look();
-    }, this.#ms);
+    }, this.#ms).unref();
   }
 }

@@ -18,6 +18,8 @@ const enoughToCompute = Math.max(4, 2 * availableParallelism());
 /** For each ms that runs take: they wait for the disk, which can serve many at once. */
 const morePerMs = 8;
 const mostForShort = Math.max(32, enoughToCompute);
+/** After so long without anything to do a session ends, in ms. */
+const mostIdleMs = 60_000;
 
 /**
  * How many executor sessions there are: as many as tasks could use, within what the supervisor
@@ -30,6 +32,7 @@ export class Workforce {
   readonly #send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
   readonly #log: Log;
   readonly #longestPauseMs: () => number;
+  readonly #share: (room: number) => number;
   readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
   /** Of the last grant. */
@@ -51,6 +54,8 @@ export class Workforce {
     readonly send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
     /** No pause before sessions are opened again is longer. */
     readonly longestPauseMs: () => number;
+    /** How much of the server's room is there for sessions. */
+    readonly share: (room: number) => number;
     readonly log: Log;
   }) {
     this.#sessions = options.sessions;
@@ -58,6 +63,7 @@ export class Workforce {
     this.#runTimes = options.runTimes;
     this.#send = options.send;
     this.#longestPauseMs = options.longestPauseMs;
+    this.#share = options.share;
     this.#log = options.log;
   }
 
@@ -78,20 +84,49 @@ export class Workforce {
     }
   }
 
+  /** Whether there may be more sessions, as far as supervisor and server have not said otherwise. */
+  get mayGrow(): boolean {
+    const { size } = this.#sessions;
+    const granted = size < this.#granted || (size === this.#granted && this.#demanded <= size);
+    return granted && this.pauseMs === null;
+  }
+
+  /** What it goes by. */
+  get state(): Readonly<Record<string, number | boolean | null>> {
+    const { lookAhead, pauseMs } = this;
+    return { granted: this.#granted, demanded: this.#demanded, lookAhead, pauseMs };
+  }
+
   /** How many tasks it is worth looking for beyond those that find a free session. */
   get lookAhead(): number {
     const most = this.#brief
-      ? Math.max(0, this.#enough + this.#sessions.stuck - this.#sessions.size)
+      ? Math.max(0, this.#enough + this.#sessions.slow - this.#sessions.size)
       : mostLookAhead;
-    const asked = this.#demanded >= this.#sessions.size + mostLookAhead;
-    if (this.#sessions.size >= this.#granted && asked) return 0;
+    if (this.#sessions.size >= this.#granted && this.#asked) return 0;
     return Math.min(most, mostLookAhead);
   }
 
-  /** How many sessions are tried beside those that a longer run holds up: the more of these, the more where little is known. */
+  /** Whether one more session may have something to do: one that the last turn left free, or that may be opened. */
+  get mayUseMore(): boolean {
+    if (this.start === 0) return false;
+    if (this.#sessions.free > 0) return this.#sessions.anySpare;
+    if (performance.now() < this.#notBefore) return false;
+    return this.#sessions.size < this.#granted || !this.#asked;
+  }
+
+  get #asked(): boolean {
+    return this.#demanded >= this.#sessions.size + mostLookAhead;
+  }
+
+  /** How many more sessions may have something to do: what short runs have no use for is left free. */
+  get start(): number {
+    if (!this.#brief) return Infinity;
+    return Math.max(0, this.#enough + this.#sessions.slow - this.#sessions.busy);
+  }
+
+  /** How many sessions are tried beside those that a longer run holds up: as many again, since others may be long as well. */
   get #enough(): number {
-    if (this.#shown) return this.#enoughForShort;
-    return Math.max(this.#enoughForShort, Math.min(this.#sessions.stuck, mostForShort));
+    return Math.max(this.#enoughForShort, Math.min(this.#sessions.slow, mostForShort));
   }
 
   /** How many sessions short runs can use, beside those that a longer one holds up. */
@@ -136,10 +171,17 @@ export class Workforce {
     if (this.#executors.threads.size === 0) this.#executors.start();
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
-    const room = Math.min(wanted, await connectionRoom(client));
+    const room = Math.min(wanted, this.#share(await connectionRoom(client)));
     if (room < wanted) this.#say("the server has no room for more connections, tasks wait");
     this.#refused = false;
     this.#sessions.open(room);
+  }
+
+  /** Ends sessions that a peak has left, and asks for them no more; the next tasks still find one that is open. */
+  shrink(idleMs = mostIdleMs): void {
+    const { size, closing, opening } = this.#sessions;
+    this.#sessions.closeIdle(idleMs);
+    if (opening === 0 && this.#sessions.closing > closing) this.#ask(size - this.#sessions.closing);
   }
 
   /** How long opening sessions has to wait, in ms; null when it need not. */

@@ -1,3 +1,4 @@
+import type { Stall } from "./stall.js";
 import type { Durations, TaskCounts } from "./statistics.js";
 
 /**
@@ -13,6 +14,8 @@ export interface ManagerView {
   readonly since: Date;
   /** Why it waits. */
   readonly reason: string | null;
+  /** What is due and not taken though nothing keeps it from starting; null when there is nothing like that. */
+  readonly stalled: Stall | null;
   /** Tasks that run now, and sessions that are open. */
   readonly running: number;
   readonly sessions: number;

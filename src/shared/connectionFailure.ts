@@ -1,6 +1,7 @@
 import type { ConnectionTarget } from "./config/types.js";
 import { describeTarget } from "./describeTarget.js";
 import { PgTaskError } from "./errors.js";
+import { identifier } from "./sqlText.js";
 
 /** Something stands between it and us. */
 export function pooled(target: ConnectionTarget, what: string, cause?: unknown): PgTaskError {
@@ -13,6 +14,10 @@ export function pooled(target: ConnectionTarget, what: string, cause?: unknown):
   );
 }
 
+/** A role that is there keeps the password that it has, whatever the configuration says. */
+const alterRole = ({ user }: ConnectionTarget): string =>
+  `ALTER ROLE ${identifier(user)} PASSWORD '…'`;
+
 /** The server's own words for not letting us in. */
 export function rejected(
   target: ConnectionTarget,
@@ -24,9 +29,13 @@ export function rejected(
   if (/unsupported (?:options )?startup parameter/i.test(message)) {
     return pooled(target, `was refused with "${message}"`, cause);
   }
+  const hint =
+    code === "28P01"
+      ? `: give the password that the role has there, or set it by ${alterRole(target)}`
+      : "";
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})`,
+    `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint}`,
     { cause, ...(code === undefined ? {} : { sqlState: code }) },
   );
 }
@@ -34,7 +43,7 @@ export function rejected(
 export function withoutPassword(target: ConnectionTarget, cause: unknown): PgTaskError {
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in the url, in PGPASSWORD or in a password file`,
+    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in the entry or the url, in PGPASSWORD or in a password file; a role that has none on the server gets one by ${alterRole(target)}`,
     { cause },
   );
 }

@@ -5,8 +5,9 @@ import { notReached, rejected, withoutPassword } from "./connectionFailure.js";
 import { PgTaskError } from "./errors.js";
 import {
   expectServer,
+  plainSettings,
   startupWith,
-  whoAnswersSql,
+  whoAnswersPlainlySql,
   type Startup,
   type StartupSettings,
 } from "./startup.js";
@@ -48,12 +49,24 @@ export async function connect(
   }
 }
 
+const askedForPassword = new WeakSet<Client>();
+
+/** Whether the server asked for a password when the connection was made. */
+export const wasAskedForPassword = (client: Client): boolean => askedForPassword.has(client);
+
+/** As the driver calls the server's ways to ask. */
+const passwordRequests = [
+  "authenticationCleartextPassword",
+  "authenticationMD5Password",
+  "authenticationSASL",
+];
+
 async function open(
   target: ConnectionTarget,
   options: Parameters<typeof connect>[1],
   encrypted: boolean,
 ): Promise<Client> {
-  const startup = startupWith(options.settings ?? {});
+  const startup = startupWith({ ...plainSettings, ...options.settings });
   const client = new Client({
     host: target.host,
     port: target.port,
@@ -68,8 +81,13 @@ async function open(
     keepAliveInitialDelayMillis: 5_000,
     ...(options.pipeline ? { pipeline: true } : {}),
   });
-  // The reason of a later loss reaches whoever waits for a query, or listens to "end".
-  client.on("error", () => {});
+  // A loss reaches whoever waits for a query, or listens to "end"; the server's own words for it only come here.
+  client.on("error", (error) => {
+    if (error instanceof DatabaseError) lastWords.set(client, error);
+  });
+  for (const request of passwordRequests) {
+    client.connection.once(request, () => void askedForPassword.add(client));
+  }
   const giveUp = (): void => void client.connection.stream.destroy();
   options.signal?.addEventListener("abort", giveUp);
   try {
@@ -85,13 +103,24 @@ async function open(
   return client;
 }
 
+/** What the server said to connections that it ended. */
+const lastWords = new WeakMap<Client, DatabaseError>();
+
+/** A connection that is gone, with the server's own words where it has said why. */
+export function connectionLost(client: Client, whose: string): PgTaskError {
+  const words = lastWords.get(client);
+  if (words === undefined) return new PgTaskError("CONNECTION_LOST", `${whose} connection ended`);
+  const message = `the server ended ${whose} connection: ${words.message} (SQLSTATE ${words.code})`;
+  return new PgTaskError("CONNECTION_LOST", message, { cause: words });
+}
+
 async function expectItself(
   client: Client,
   target: ConnectionTarget,
   startup: Startup,
 ): Promise<void> {
   const { rows } = await client.query<{ pid: number; mark: string | null }>({
-    text: whoAnswersSql,
+    text: whoAnswersPlainlySql,
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
   const announced =

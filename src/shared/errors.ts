@@ -119,7 +119,7 @@ export const errorKinds = {
     "CONNECTION",
     true,
     "the server answered and refused the connection (password, role, database, pg_hba.conf, too many clients)",
-    "see the server's own words in the message",
+    "mend what the message names: the password (`ALTER ROLE … PASSWORD` sets a role's), role, database or pg_hba.conf",
   ),
   CONNECTION_LOST: kind(
     "CONNECTION",
@@ -258,17 +258,20 @@ export function toReport(error: unknown): ErrorReport {
       sqlState,
     };
   }
-  if (error instanceof Error && isLoss(error)) {
-    return { code: "CONNECTION_LOST", message: error.message };
+  if (isLoss(error)) {
+    const message = lossWords.test(error.message) ? "the connection ended" : error.message;
+    return { code: "CONNECTION_LOST", message };
   }
   return { code: "INTERNAL", message: wordsOf(error) };
 }
 
-/** What the system, or the driver, says of a connection that has gone. */
+/** What the system, or the driver in words of its own, says of a connection that has gone. */
 const lossCodes = new Set(["ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNABORTED", "ENETRESET"]);
 const lossWords = /^Connection terminated|is not queryable$/;
 
-function isLoss(error: Error): boolean {
+/** Whether the system or the driver says so; what pg-task or the server says of a loss is none of these. */
+export function isLoss(error: unknown): error is Error {
+  if (!(error instanceof Error)) return false;
   return lossWords.test(error.message) || ("code" in error && lossCodes.has(String(error.code)));
 }
 

@@ -14,4 +14,10 @@ export const lockClasses = {
    * being told; writers test it, and notify when nobody has it.
    */
   busy: 0x70677404,
+  /**
+   * Second key: random; in its database. The manager, as long as one of its sessions may begin runs that have
+   * been sent behind others. Each of these holds a lock of its own as well, whose first key is the pid of its
+   * server process (see manager/recalls.ts).
+   */
+  permit: 0x70677405,
 } as const;

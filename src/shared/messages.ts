@@ -1,6 +1,7 @@
 import type { MessagePort } from "node:worker_threads";
 import type { ConnectionTarget, Entry, Place } from "./config/types.js";
 import type { ErrorReport } from "./errors.js";
+import type { Stall } from "./stall.js";
 import type { ManagerStatistics } from "./statistics.js";
 
 /** Where a payload waits in the shared slots of a channel (see handshake/slots.ts). */
@@ -49,6 +50,8 @@ export type ToManager =
   | ({ readonly type: "reconfigure" } & SlotReference)
   /** How many executor sessions the manager may hold from now on; `held` answers with its number. */
   | { readonly type: "grant"; readonly sessions: number; readonly number: number }
+  /** Its server has just let somebody in: if it waits for that, it tries again at once. */
+  | { readonly type: "retry" }
   | { readonly type: "stop"; readonly graceMs: number };
 
 export type FromManager =
@@ -71,6 +74,8 @@ export type FromManager =
   | { readonly type: "reconfigured" }
   /** What it did since the last one; none while nothing happens. */
   | ({ readonly type: "statistics" } & ManagerStatistics)
+  /** What is due and not taken though nothing keeps it from starting; null when that is over. */
+  | { readonly type: "stalled"; readonly stall: Stall | null }
   | { readonly type: "log"; readonly line: string }
   /** It ended; without a reason because it was told to. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };
@@ -123,6 +128,8 @@ export interface Run {
   readonly group: string;
   /** Allowed run time in ms, 0 is without limit. */
   readonly timeoutMs: number;
+  /** Whether the session stays with its group for further runs, and one on another server with it. */
+  readonly keep: boolean;
   /** Whether the session keeps its state for its next run. */
   readonly save: boolean;
   readonly format: OutputFormat;
@@ -134,6 +141,27 @@ export interface Run {
   readonly ledger: 1 | 2;
   /** Connection string of the database in which it runs; null is the session's own. Holds secrets. */
   readonly remote: string | null;
+}
+
+/** Runs of one session that are called back. */
+export interface SessionRuns {
+  readonly session: number;
+  readonly ids: readonly string[];
+  /** What they wait behind, if that is why: when it has ended by then nothing is recalled. Null for another reason. */
+  readonly behind: string | null;
+}
+
+/** What one session has sent to the server and has not come out, in its order. */
+export interface SentRuns extends SessionRuns {
+  /** Null where nothing was recalled, since what they waited behind has ended. */
+  readonly sent: readonly SentRun[] | null;
+}
+
+/** A run that has been sent to the server. */
+export interface SentRun {
+  readonly id: string;
+  /** Second key of the advisory lock that it takes when it begins; the first one is its server process. */
+  readonly lock: number;
 }
 
 /** Payload of a dispatch: several runs cross the thread boundary at once. */
@@ -148,10 +176,7 @@ export type ToExecutor =
   /** Opens sessions, which will most likely run tasks of this group. */
   | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
   | ({ readonly type: "dispatch" } & SlotReference)
-  /**
-   * Cancels a run whose task was stopped or deleted by somebody; one that still waits in its session
-   * comes back as `returned`.
-   */
+  /** Cancels a run whose task somebody has deleted or set to another state. */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /**
    * Answers every `cancel`: pg_cancel_backend has returned, or could not be called. Until then the
@@ -159,10 +184,16 @@ export type ToExecutor =
    */
   | { readonly type: "cancelled"; readonly session: number; readonly id: string }
   /**
-   * Returns the runs that wait in these sessions and are not on the wire yet: each comes back as
-   * `returned`.
+   * From now on this session sends runs behind others under this permit, with null not at all: the second key
+   * of a lock; where nobody holds that the server does not begin them.
    */
-  | { readonly type: "recall"; readonly sessions: readonly number[] }
+  | { readonly type: "permit"; readonly session: number; readonly permit: number | null }
+  /**
+   * Returns those of these runs that have not been sent to the server: each comes back as `returned`. Those
+   * that have been come back as well, unless they are run; a `recalled` of each session says what it has sent. They
+   * send nothing more behind others before they get a permit.
+   */
+  | { readonly type: "recall"; readonly runs: readonly SessionRuns[] }
   /** Every large output that was handed over is written. */
   | { readonly type: "written" }
   /** Ends sessions, each once the runs dispatched to it have come out. */
@@ -179,16 +210,26 @@ export type ToExecutor =
       readonly remote: string;
       readonly place: RemotePlace;
     }
+  /** Answers `room`: whether that connection may be opened; if so, `entered` has to follow. */
+  | { readonly type: "room"; readonly number: number; readonly room: boolean }
   /** Cancels what runs: every unfinished run comes back as `returned`. */
   | { readonly type: "abort" }
   /** Ends all sessions, then the thread's work. */
   | { readonly type: "stop" };
 
+/** What a run may have done to its session, however it came out. */
+interface SessionCondition {
+  readonly session: number;
+  /** Something of the run is left that no reset takes away: nothing more is run there. */
+  readonly spoiled?: boolean | undefined;
+  /** Something that pg-task made beside the table was missing. */
+  readonly lacking?: boolean | undefined;
+}
+
 /** How a run came out. Times are the database's, as ISO 8601 text in UTC with microseconds. */
 export type RunResult =
-  | {
+  | (SessionCondition & {
       readonly outcome: "ended";
-      readonly session: number;
       readonly id: string;
       readonly start: string;
       /** Null when the connection was lost between the end of the run and its clock being read. */
@@ -202,9 +243,14 @@ export type RunResult =
       readonly committed: boolean;
       /** Its commit has waited for no flush, and no ledger will tell whether a crash of the server undid it. */
       readonly unflushed?: boolean | undefined;
-    }
+    })
   /** Not run, or cancelled on our own account and rolled back: back to PLAN. */
-  | { readonly outcome: "returned"; readonly session: number; readonly id: string };
+  | (SessionCondition & {
+      readonly outcome: "returned";
+      readonly id: string;
+      /** Whether it came back since the manager's own server has no room for its connection. */
+      readonly crowded?: boolean;
+    });
 
 export type FromExecutor =
   /** The first message of a thread. */
@@ -228,7 +274,7 @@ export type FromExecutor =
       readonly id: string;
       readonly start: string;
     }
-  /** A remote task runs in this process of its own server. */
+  /** A remote task runs in this process of its own server, and its row, which somebody has locked, does not say so. */
   | {
       readonly type: "remote";
       readonly session: number;
@@ -239,8 +285,12 @@ export type FromExecutor =
   | { readonly type: "silent"; readonly session: number; readonly ms: number }
   /** Answers `seek`: whether the process is gone, null when that is not to be known. */
   | { readonly type: "sought"; readonly number: number; readonly gone: boolean | null }
-  /** Answers every `recall`: what it returned has been told before. */
-  | { readonly type: "recalled"; readonly sessions: readonly number[] }
+  /** Please keep room on the manager's own server for one connection of a remote task; `room` answers. */
+  | { readonly type: "room"; readonly number: number }
+  /** That connection is open, or was not opened: nothing has to be kept for it any more. */
+  | { readonly type: "entered"; readonly number: number; readonly open: boolean }
+  /** Answers every `recall` for each of its sessions, and says what that has sent; what it returned has been told before. */
+  | ({ readonly type: "recalled" } & SentRuns)
   /** The connection is gone; what it ran, if anything, has to be rescued. */
   | { readonly type: "lost"; readonly session: number; readonly reason: ErrorReport }
   | { readonly type: "closed"; readonly session: number }

@@ -4,6 +4,44 @@ import { pooled } from "./connectionFailure.js";
 /** Settings given in the startup packet: RESET ALL and a role's or database's settings leave them be. */
 export type StartupSettings = Readonly<Record<string, string | number>>;
 
+/**
+ * What changes how statements are read, how their answers are written, and how long they may take: for
+ * connections whose statements are all our own, whatever the role's or the database's settings are. What
+ * only a superuser may set cannot be among these.
+ */
+export const plainSettings: StartupSettings = {
+  array_nulls: "on",
+  bytea_output: "hex",
+  client_encoding: "UTF8",
+  DateStyle: "ISO",
+  default_transaction_deferrable: "off",
+  default_transaction_isolation: "read committed",
+  default_transaction_read_only: "off",
+  exit_on_error: "off",
+  extra_float_digits: 1,
+  idle_in_transaction_session_timeout: 0,
+  IntervalStyle: "postgres",
+  lock_timeout: 0,
+  "plpgsql.extra_errors": "none",
+  quote_all_identifiers: "off",
+  standard_conforming_strings: "on",
+  statement_timeout: 0,
+  transform_null_equals: "off",
+  xmlbinary: "base64",
+  xmloption: "content",
+};
+
+/** The same of settings that not every server knows, which would refuse the whole connection over them. */
+const laterSettings = {
+  idle_session_timeout: "0",
+  restrict_nonsystem_relation_kind: "",
+  transaction_timeout: "0",
+};
+
+const laterValues = Object.entries(laterSettings)
+  .map(([name, value]) => `('${name}', '${value}')`)
+  .join(", ");
+
 /** A setting of our own, by which a connection is known to be the one that was asked for. */
 const markSetting = "pgtask.connection";
 
@@ -26,6 +64,11 @@ export function startupWith(settings: StartupSettings): Startup {
 
 /** Asks who answers, and by which settings: columns pid and mark. */
 export const whoAnswersSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
+
+/** The same, and sets those of the later settings that the server knows. */
+export const whoAnswersPlainlySql = `${whoAnswersSql}, (
+  SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
+  FROM (VALUES ${laterValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
 
 /**
  * A pooler's server process outlives us, and is somebody else's before and after: no lock of ours

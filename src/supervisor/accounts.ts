@@ -47,8 +47,6 @@ export class Accounts {
       applicationName: "pg_conf",
       settings: {
         search_path: "pg_catalog",
-        default_transaction_read_only: "off",
-        statement_timeout: 0,
         lock_timeout: "10s",
         tcp_keepalives_idle: 5,
       },

@@ -14,11 +14,14 @@ const lockTryMs = 200;
 const answerMs = 10_000;
 /** How long it may take to pass the lock on, in ms. */
 const handOverMs = 1_000;
-const longestPauseMs = 10_000;
+/** The managers of its server wait for it as well, and a try costs next to nothing. */
+const longestPauseMs = 1_000;
 /** After so long without a word its connection is looked after, in ms. */
 const quietMs = 200;
 
 interface LeadershipEvents {
+  /** The server has let it in. */
+  connected: [];
   leader: [];
   standby: [];
   /** The connection is gone: who leads is open. */
@@ -110,7 +113,6 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       applicationName: "pg_conf",
       settings: {
         search_path: "pg_catalog",
-        statement_timeout: 0,
         tcp_keepalives_idle: 5,
         tcp_keepalives_interval: 2,
         tcp_keepalives_count: 3,
@@ -131,6 +133,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       // Told to stop while it connected: nobody else would end this connection.
       if (this.#ending.signal.aborted) return;
       connected();
+      this.emit("connected");
       if (!(await this.#standBy(client))) return;
       this.#leads = true;
       this.emit("leader");

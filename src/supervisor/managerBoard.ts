@@ -50,6 +50,7 @@ export class ManagerBoard extends EventEmitter<ManagerBoardEvents> implements Cl
       state: "starting",
       since: new Date(),
       reason: null,
+      stalled: null,
       running: 0,
       sessions: 0,
       counts: noCounts,
@@ -69,8 +70,12 @@ export class ManagerBoard extends EventEmitter<ManagerBoardEvents> implements Cl
       }));
       this.emit("worked", key);
     });
+    manager.on("stalled", (stalled) => {
+      this.#change(manager, (view) => ({ ...view, stalled }));
+      this.emit("changed");
+    });
     manager.on("died", () =>
-      this.#change(manager, (view) => ({ ...view, running: 0, sessions: 0 })),
+      this.#change(manager, (view) => ({ ...view, stalled: null, running: 0, sessions: 0 })),
     );
   }
 

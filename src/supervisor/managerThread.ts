@@ -1,12 +1,19 @@
 import type { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
-import type { Entry, Place } from "../shared/config/types.js";
-import { fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
+import type { ConnectionTarget, Entry, Place } from "../shared/config/types.js";
+import {
+  errorKinds,
+  fromReport,
+  PgTaskError,
+  toReport,
+  type ErrorReport,
+} from "../shared/errors.js";
 import type { HandshakeSender } from "../shared/handshake/sender.js";
 import { watchHeart } from "../shared/heart.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/messages.js";
+import type { Stall } from "../shared/stall.js";
 import type { ManagerStatistics } from "../shared/statistics.js";
 import type { Accounts } from "./accounts.js";
 import type { SpareWorkers } from "./managerWorker.js";
@@ -29,6 +36,8 @@ interface ManagerThreadEvents {
   released: [];
   /** What it did since the last time. */
   statistics: [statistics: ManagerStatistics];
+  /** Due tasks are not taken, or are again. */
+  stalled: [stall: Stall | null];
   /** Its thread ended, and all its sessions with it. */
   died: [];
 }
@@ -70,9 +79,11 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   #moving = false;
   #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
-  /** Aborted when the next try need not wait any longer. */
+  /** Aborted when the next try need not wait, also while the one before it is still under way. */
   #retry = new AbortController();
   #mending = false;
+  /** Whether it waits for its server to let it in. */
+  #outside = false;
   /** Whether a manager before it may have left tasks. */
   #takesOver: boolean;
   #said: string | null = null;
@@ -92,6 +103,17 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       this.once("waiting", () => resolve());
       this.#ending.signal.addEventListener("abort", () => resolve(), { once: true });
     });
+  }
+
+  /** Its server has just let somebody in: if it waits for that, it tries again at once. */
+  retry(): void {
+    if (!this.#outside) return;
+    this.#retry.abort();
+    this.#tell({ type: "retry" });
+  }
+
+  get target(): ConnectionTarget {
+    return this.#entry.target;
   }
 
   start(): void {
@@ -158,8 +180,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         { entry: this.#entry.key, reason: reason.message, pauseMs },
         "manager died, it is started again",
       );
-      this.emit("waiting", toReport(reason));
+      this.#wait(toReport(reason));
       this.emit("died");
+      this.#retry = new AbortController();
       await this.#pause(pauseMs);
     }
   }
@@ -167,6 +190,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Makes the role and the database it needs, as often as that takes; false when told to end before. */
   async #prepare(): Promise<boolean> {
     while (!this.#ending.signal.aborted) {
+      this.#retry = new AbortController();
       try {
         await this.#options.accounts.ensure(this.#entry);
         this.#refusals.reset();
@@ -174,7 +198,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         return !this.#ending.signal.aborted;
       } catch (error) {
         this.#sayWaiting(error);
-        this.emit("waiting", toReport(error));
+        this.#wait(toReport(error));
         await this.#pause(this.#refusals.next());
       }
     }
@@ -202,8 +226,12 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#log.warn({ entry: this.#entry.key, code, reason: message }, "entry waits");
   }
 
+  #wait(reason: ErrorReport): void {
+    this.#outside = errorKinds[reason.code].family === "CONNECTION";
+    this.emit("waiting", reason);
+  }
+
   async #pause(ms: number): Promise<void> {
-    this.#retry = new AbortController();
     await pause(ms, AbortSignal.any([this.#ending.signal, this.#retry.signal]));
   }
 
@@ -283,10 +311,11 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   #receive(message: FromManager): void {
     switch (message.type) {
       case "ready":
+        this.#outside = false;
         this.emit("ready");
         break;
       case "waiting":
-        this.emit("waiting", message.reason);
+        this.#wait(message.reason);
         if (accountMissing.has(message.reason.sqlState ?? "")) void this.#mend();
         break;
       case "demand":
@@ -306,6 +335,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "statistics":
         this.emit("statistics", message);
+        break;
+      case "stalled":
+        this.emit("stalled", message.stall);
         break;
       case "log":
         this.#options.writeLine(message.line);

@@ -1,5 +1,5 @@
 import type { ConfigurationChanges } from "../shared/config/changes.js";
-import type { Configuration, Entry } from "../shared/config/types.js";
+import type { Configuration, ConnectionTarget, Entry } from "../shared/config/types.js";
 import { SessionShares } from "./grants.js";
 import { Limiter } from "./limiter.js";
 import type { ManagerBoard } from "./managerBoard.js";
@@ -80,6 +80,14 @@ export class Registry {
     for (const entry of [...changes.restarted, ...changes.added]) void this.#add(entry);
   }
 
+  /** This server has just let somebody in: those that wait for it try again at once. */
+  retry({ host, port }: Pick<ConnectionTarget, "host" | "port">): void {
+    for (const manager of this.#managers.values()) {
+      const { target } = manager;
+      if (target.host === host && target.port === port) manager.retry();
+    }
+  }
+
   /** Ends all managers; asked again, the shorter grace holds. */
   async stop(graceMs: number): Promise<void> {
     for (const [key, manager] of this.#managers) this.#leave(key, manager, graceMs);
@@ -128,6 +136,7 @@ export class Registry {
       this.#sayShortage();
     });
     manager.on("held", (sessions, number) => this.#shares.answer(manager, sessions, number));
+    manager.on("ready", () => this.retry(manager.target));
     manager.on("died", () => this.#shares.clear(manager));
     await this.#gone.get(entry.key);
     await this.#atOnce.run(async () => {

@@ -69,6 +69,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       rests: () => this.#registry.idle,
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
+    this.#leadership.on("connected", () => this.#registry.retry(this.#leadership.target));
     this.#leadership.on("lost", () => this.board.play("seeking"));
     this.#leadership.on("leader", () => this.#change(() => this.#lead()));
     this.#leadership.on("standby", () => this.#change(() => this.#standBy()));

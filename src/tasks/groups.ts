@@ -158,19 +158,22 @@ async function countSmall(
   const asked = found
     .slice(0, most.groups)
     .flatMap(({ hashes, group }) => (hashes ?? []).map((hash) => ({ hash, group })));
-  const { rows } = await client.query<{ group: string; due: number }>(
-    `SELECT a."group", sum(n.due)::float8 AS due
+  // Two names may have the same hash.
+  const { rows } = await client.query<{ group: string; due: number; looked: number }>(
+    `SELECT a."group", sum(n.due)::float8 AS due, sum(n.looked)::float8 AS looked
      FROM unnest($1::int[], $2::text[]) AS a(hash, "group"), LATERAL (
-       SELECT count(*) AS due FROM (
-         SELECT FROM ${qualified} AS t WHERE ${isDue} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrder} LIMIT ${most.rows}
+       SELECT count(*) AS looked, count(*) FILTER (WHERE d."group" = a."group") AS due FROM (
+         SELECT t."group"::text AS "group" FROM ${qualified} AS t WHERE ${isDue} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrder} LIMIT ${most.rows}
        ) AS d
      ) AS n GROUP BY a."group"`,
     [asked.map(({ hash }) => hash), asked.map(({ group }) => group)],
   );
-  const counted = new Map(rows.map(({ group, due }) => [group, due]));
+  const counted = new Map(
+    rows.flatMap(({ group, due, looked }) => (looked < most.rows ? [[group, due]] : [])),
+  );
   const sure = found.map(({ hashes, ...row }): Row => {
     const due = hashes === null ? undefined : counted.get(row.group);
-    if (due === undefined || due >= most.rows) return row;
+    if (due === undefined) return row;
     return { ...row, due, waiting: Math.max(due, row.waiting - row.due + due) };
   });
   const byDue = sure

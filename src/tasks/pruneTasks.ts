@@ -1,17 +1,28 @@
 import type { TaskTable } from "../manager/table.js";
 import type { Client } from "../shared/database.js";
+import { PgTaskError } from "../shared/errors.js";
 import { filterSql, type TaskFilter } from "./filter.js";
 
 /** Rows that one step looks at, at most. */
 const batch = 1000;
 
-/** The moment before which a finished row is old, in the server's text. Throws as the server does. */
+/**
+ * The moment before which a finished row is old, in the server's text.
+ *
+ * @throws what the server says of the interval; PgTaskError USAGE when it is below 0.
+ */
 export async function moment(client: Client, older: string): Promise<string> {
-  const { rows } = await client.query<{ moment: string }>(
-    "SELECT (statement_timestamp() - $1::interval)::text AS moment",
+  const { rows } = await client.query<{ moment: string; future: boolean }>(
+    `SELECT m.moment::text AS moment, m.moment > statement_timestamp() AS future
+     FROM (SELECT statement_timestamp() - $1::interval AS moment) AS m`,
     [older],
   );
-  return rows[0]?.moment ?? "";
+  const { moment: before = "", future = false } = rows[0] ?? {};
+  if (future) {
+    const problem = `expected --older to be an interval of 0 or more, got ${JSON.stringify(older)}`;
+    throw new PgTaskError("USAGE", problem);
+  }
+  return before;
 }
 
 /** Finished rows that ended before that; those that never started count by their plan. */

@@ -19,6 +19,8 @@ export interface Sessions {
   readonly sessions: number;
   /** Those that run a task. */
   readonly running: number;
+  /** Those that have had nothing to do for a second, as far as this role may see. */
+  readonly free: number;
   /** How many run tasks of each group, by the group's name as the server shows it. */
   readonly groups: ReadonlyMap<string, number>;
 }
@@ -32,9 +34,10 @@ export async function readSessions(
 ): Promise<Sessions> {
   const name = `pg_task ${schema} ${table}`;
   const [idle = "", prefix = ""] = await shown(client, [name, `${name} `]);
-  const { rows } = await client.query<{ group: string | null; sessions: number }>(
+  const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(
     `SELECT CASE WHEN application_name <> $1 THEN substr(application_name, length($2) + 1) END AS "group",
-       count(*)::float8 AS sessions
+       count(*)::float8 AS sessions,
+       (count(*) FILTER (WHERE state = 'idle' AND state_change < clock_timestamp() - interval '1 second'))::float8 AS free
      FROM pg_catalog.pg_stat_activity
      WHERE datname = current_database() AND (application_name = $1 OR starts_with(application_name, $2))
      GROUP BY 1`,
@@ -46,6 +49,7 @@ export async function readSessions(
   return {
     sessions: sum(rows.map(({ sessions }) => sessions)),
     running: sum(busy.map(([, sessions]) => sessions)),
+    free: sum(rows.flatMap(({ group, free }) => (group === null ? free : []))),
     groups: new Map(busy),
   };
 }

@@ -26,6 +26,8 @@ export interface Situation {
   readonly owner: string | null;
   /** Whether that server process is there, as far as this role may see. */
   readonly ownerLives: boolean;
+  /** Whether that has done nothing for a second since the task's start, or has begun another one, as far as this role may see. */
+  readonly runEnded: boolean;
   /** Sessions of its group that run something. */
   readonly groupRuns: number;
   /** Ids of their tasks, as far as they were found, at most ten. */
@@ -46,6 +48,8 @@ const mostAhead = 1_000;
 const tooLate = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
   THEN it.plan + it.active <= now() ELSE false END`;
 
+const lookedAt = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
+
 /**
  * Null when there is no such task. No index knows what runs: rows say so of those that are near, sessions
  * by their names of all.
@@ -55,22 +59,24 @@ export async function readSituation(
   table: TaskTable,
   id: string,
 ): Promise<Situation | null> {
-  const { qualified } = table;
+  const { qualified, pauses } = table;
   const { rows } = await client.query<Omit<Situation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
      ), looked AS MATERIALIZED (
-       (SELECT t.id, t.owner, t.hash FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
+       (SELECT ${lookedAt} FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
        UNION ALL
-       (SELECT t.id, t.owner, t.hash FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
+       (SELECT ${lookedAt} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
      ), held AS MATERIALIZED (
        SELECT id, owner, hash FROM looked WHERE owner IS NOT NULL
      ), ahead AS (
        SELECT FROM it, LATERAL (
-         SELECT o.max, o.id FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
+         SELECT o.max, o.id, o."group" FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
          ORDER BY o.hash, greatest(o.max, 0) DESC, o.id LIMIT ${mostAhead + 1}
        ) AS o
-       WHERE greatest(o.max, 0) > greatest(it.max, 0) OR greatest(o.max, 0) = greatest(it.max, 0) AND o.id < it.id
+       WHERE (greatest(o.max, 0) > greatest(it.max, 0) OR greatest(o.max, 0) = greatest(it.max, 0) AND o.id < it.id)
+         -- Another name with the same hash, which waits for its own pause.
+         AND (o."group" = it."group" OR NOT EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = o."group"))
      )
      SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
        ${isoTime("it.plan")} AS plan,
@@ -79,6 +85,9 @@ export async function readSituation(
        ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid,
        it.remote IS NOT NULL AS remote, split_part(it.error::text, E'\\n', 1) AS problem, it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
+       EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
+         AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')
+       OR EXISTS (SELECT FROM looked AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
        (SELECT count(DISTINCT h.owner) FROM held AS h WHERE h.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT h.id::text FROM held AS h WHERE h.hash = it.hash ORDER BY h.id LIMIT 10) AS "heldBy",
        (SELECT count(*) FROM ahead)::float8 AS ahead,

@@ -7,6 +7,7 @@ export interface Reason {
     | "ended"
     | "stopping"
     | "running"
+    | "unwritten"
     | "queued"
     | "orphaned"
     | "run-ends-first"
@@ -93,7 +94,7 @@ function ended({ id, state, owner, stop, problem }: Situation): Reason {
   };
 }
 
-function held({ id, state, owner, ownerLives, pid, start, remote }: Situation): Reason {
+function held({ id, state, owner, ownerLives, pid, start, remote, runEnded }: Situation): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
   if (!ownerLives) {
     return {
@@ -120,6 +121,13 @@ function held({ id, state, owner, ownerLives, pid, start, remote }: Situation): 
       code: "running",
       text: `it has been running since ${start ?? "a moment ago"} on the server of its remote, there in the server process ${pid ?? "?"}`,
       remedy: `pg-task stop ${id} cancels it; while that server cannot be reached, it stays as it is until it can, or pg_task.reset has passed`,
+    };
+  }
+  if (runEnded) {
+    return {
+      code: "unwritten",
+      text: `it began at ${start ?? "an unknown time"}, its run in the server process ${ownerPid} has ended, and its result is not written yet`,
+      remedy: `when that lasts, the log says why: look for "result refused by the server" (a trigger or a constraint of yours) with the id ${id}; or somebody has its row locked`,
     };
   }
   return {

@@ -1,3 +1,4 @@
+import type { HttpBindings } from "@hono/node-server";
 import { Hono, type Context } from "hono";
 import type { ClusterView } from "../shared/cluster.js";
 import type { Log } from "../shared/log.js";
@@ -20,8 +21,6 @@ export interface AppParts {
   /** The host that is listened on. */
   readonly host: () => string;
   readonly mostSessions: () => number;
-  /** Aborted when streams have to end. */
-  readonly closing: () => AbortSignal;
   readonly log: Log;
 }
 
@@ -57,7 +56,9 @@ function api(parts: AppParts): Hono {
   const own = new Hono();
   own.get("/openapi.json", (context) => context.json(document));
   own.use(tokenRequired(parts.token));
-  own.get("/events", (context) => eventStream(context, parts, parts.closing()));
+  const events = new Hono<{ Bindings: HttpBindings }>();
+  events.get("/", (context) => eventStream(context, parts));
+  own.route("/events", events);
   for (const route of routes) route.mount(own);
   return own;
 }

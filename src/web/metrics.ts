@@ -6,8 +6,9 @@ import { serverConnections } from "../tasks/serverConnections.js";
 import type { Summary } from "./schemas.js";
 import type { WebTable } from "./table.js";
 import type { WebTables } from "./tables.js";
+import { inTime } from "./timeLimit.js";
 
-/** How long one table may take to answer a scrape, in ms; the others' numbers do not wait for it. */
+/** How long a scrape waits for the numbers of connections, in ms. */
 const patienceMs = 2_500;
 
 const tableLabels = ["server", "database", "schema", "table"] as const;
@@ -128,11 +129,21 @@ export class Metrics {
 
   /** The whole of it as text. */
   async text(): Promise<string> {
+    const tables = this.#tables.all;
+    const summaries = await Promise.all(
+      tables.map(async (table) => ({
+        table,
+        summary: await table.summary().catch(() => null),
+      })),
+    );
+    const answering = summaries.flatMap(({ table, summary }) => (summary === null ? [] : [table]));
+    const connections = await serverConnectionsOf(answering);
+    // Whoever else scrapes does so at once: nobody gets half of the numbers.
     this.#registry.resetMetrics();
     this.#process();
     this.#managers();
-    await Promise.all(this.#tables.all.map((table) => this.#table(table)));
-    await this.#countConnections();
+    for (const { table, summary } of summaries) this.#table(table, summary);
+    for (const { labels, number } of connections) this.#connections.set(labels, number);
     return await this.#registry.metrics();
   }
 
@@ -171,30 +182,14 @@ export class Metrics {
     this.#sessions.set(labels, view.sessions);
   }
 
-  async #table(table: WebTable): Promise<void> {
-    const summary = await inTime(table.summary());
-    this.#scrapeErrors.set(table.names, summary === null ? 1 : 0);
+  #table({ names }: WebTable, summary: Summary | null): void {
+    this.#scrapeErrors.set(names, summary === null ? 1 : 0);
     if (summary === null) return;
     for (const [state, count] of Object.entries(summary.states)) {
-      this.#tasks.set({ ...table.names, state }, count.value);
+      this.#tasks.set({ ...names, state }, count.value);
     }
-    this.#backlog.set(table.names, summary.due.value);
-    this.#oldest.set(table.names, oldestSeconds(summary));
-  }
-
-  /** Once for each database, whichever of its tables can be asked. */
-  async #countConnections(): Promise<void> {
-    const databases = new Map(
-      this.#tables.all.map((table) => [`${table.names.server} ${table.names.database}`, table]),
-    );
-    await Promise.all(
-      [...databases.values()].map(async ({ connections, names: { server, database } }) => {
-        const found = await inTime(connections.read(serverConnections));
-        for (const { role, connections: number } of found ?? []) {
-          this.#connections.set({ server, database, role }, number);
-        }
-      }),
-    );
+    this.#backlog.set(names, summary.due.value);
+    this.#oldest.set(names, oldestSeconds(summary));
   }
 
   #gauge(name: string, help: string, labelNames: string[] = []): Gauge {
@@ -208,14 +203,22 @@ export class Metrics {
 
 const oldestSeconds = ({ oldestDueMs }: Summary): number => (oldestDueMs ?? 0) / 1000;
 
-/** What it comes to, or null when that fails or takes too long. */
-async function inTime<T>(work: Promise<T>): Promise<T | null> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, patienceMs, null);
-  });
-  const settled = work.catch(() => null);
-  const outcome = await Promise.race([settled, late]);
-  clearTimeout(timer);
-  return outcome;
+/** Once for each database, asked through one of its tables that answer. */
+async function serverConnectionsOf(
+  tables: readonly WebTable[],
+): Promise<{ labels: Record<"server" | "database" | "role", string>; number: number }[]> {
+  const databases = new Map(
+    tables.map((table) => [`${table.names.server} ${table.names.database}`, table]),
+  );
+  const found = await Promise.all(
+    [...databases.values()].map(async ({ connections, names: { server, database } }) => {
+      const asked = connections.read(serverConnections).catch(() => []);
+      const roles = await inTime(patienceMs, asked, []);
+      return roles.map(({ role, connections: number }) => ({
+        labels: { server, database, role },
+        number,
+      }));
+    }),
+  );
+  return found.flat();
 }

@@ -39,7 +39,8 @@ const json = (schema: z.ZodType): object => ({
 /** What is no question with an answer. */
 const events = {
   operationId: "get-events",
-  summary: "server-sent events: changed, with the id of a table whose rows were written; cluster",
+  summary:
+    "server-sent events: changed, with the id of a table whose rows were written; live, with whether a table's changes are heard of; cluster",
   parameters: [
     {
       name: "table",
@@ -54,6 +55,7 @@ const events = {
       description: "events until somebody ends it",
       content: { "text/event-stream": { schema: { type: "string" } } },
     },
+    400: { description: "INVALID", content: json(problemSchema) },
     401: { description: "UNAUTHORIZED", content: json(problemSchema) },
     403: { description: "FORBIDDEN", content: json(problemSchema) },
     404: { description: "NOT_FOUND", content: json(problemSchema) },

@@ -47,9 +47,18 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, A extends z.
 }
 
 /** @throws WebProblem INVALID with one line for each thing that is wrong */
-function checked<T extends z.ZodObject>(schema: T, given: unknown): z.output<T> {
+function checked<T extends z.ZodObject>(
+  schema: T,
+  given: Readonly<Record<string, string>>,
+): z.output<T> {
   const { data, error } = schema.safeParse(given);
   if (error === undefined) return data;
-  const lines = error.issues.map(({ path, message }) => `${path.join(".")}: ${message}`);
-  throw new WebProblem("INVALID", lines.join("\n"));
+  const lines = error.issues.flatMap((issue) => {
+    if (issue.code === "unrecognized_keys") {
+      return issue.keys.map((key) => `${key}: there is no such parameter`);
+    }
+    const name = issue.path.join(".");
+    return [`${name}: ${issue.message}, got ${JSON.stringify(given[name])}`];
+  });
+  throw new WebProblem("INVALID", [...new Set(lines)].join("\n"));
 }

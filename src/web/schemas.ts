@@ -12,7 +12,7 @@ function model<T extends z.ZodType>(id: string, schema: T): T {
 const time = z.string().meta({ description: "ISO 8601, or infinity" });
 const taskId = z
   .string()
-  .regex(/^-?\d{1,19}$/, { abort: true })
+  .regex(/^-?\d{1,19}$/, { abort: true, error: "expected a task's id, a whole number" })
   .refine((text) => BigInt.asIntN(64, BigInt(text)) === BigInt(text), "expected a bigint")
   .meta({ description: "a bigint, as text" });
 
@@ -30,6 +30,13 @@ export const managerSchema = model(
     state: z.enum(["starting", "working", "waiting"]),
     since: time,
     reason: z.string().nullable().meta({ description: "why it waits" }),
+    stalled: z
+      .object({
+        since: time,
+        tasks: z.array(taskId).readonly(),
+      })
+      .nullable()
+      .meta({ description: "some due tasks that are not taken though nothing keeps them" }),
     running: z.int(),
     sessions: z.int(),
   }),
@@ -242,7 +249,10 @@ export const taskPathSchema = tablePathSchema.extend({ id: taskId });
 
 /** PostgreSQL knows no year 0. */
 const moment = z.iso
-  .datetime({ offset: true })
+  .datetime({
+    offset: true,
+    error: "expected a time as ISO 8601 has it, such as 2026-11-23T10:00:00Z",
+  })
   .refine((text) => !text.startsWith("0000"), "expected a year from 0001 on");
 
 /** What a text of PostgreSQL's can be. */
@@ -250,18 +260,32 @@ const text = z
   .string()
   .refine((value) => !value.includes("\0"), "expected a text without zero bytes");
 
+const partOfText = "expected 1 to 200 characters";
+const pageLimit = "expected a whole number from 1 to 200";
+
 export const taskFilterSchema = z.strictObject({
   state: z
     .string()
-    .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`))
+    .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`), {
+      error: `expected states with commas between, of ${states.join(", ")}`,
+    })
     .optional()
     .meta({ description: "one or several states, with commas between" }),
   group: text.optional(),
-  text: text.min(1).max(200).optional().meta({ description: "part of input, data or error" }),
+  text: text
+    .min(1, { error: partOfText })
+    .max(200, { error: partOfText })
+    .optional()
+    .meta({ description: "part of input, data or error" }),
   from: moment.optional().meta({ description: "plan not before" }),
   to: moment.optional().meta({ description: "plan before" }),
   before: taskId.optional().meta({ description: "only tasks with a smaller id" }),
-  limit: z.coerce.number().int().min(1).max(200).default(50),
+  limit: z.coerce
+    .number({ error: pageLimit })
+    .int({ error: pageLimit })
+    .min(1, { error: pageLimit })
+    .max(200, { error: pageLimit })
+    .default(50),
 });
 
 export type Count = z.infer<typeof countSchema>;

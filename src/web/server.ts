@@ -181,7 +181,6 @@ export class WebServer implements LifecycleHooks {
       token: () => this.#configuration.parameters["pg_http.token"] || this.#randomToken,
       host: () => this.#host,
       mostSessions: () => this.#configuration.parameters["pg_conf.max"],
-      closing: () => this.#attempt.signal,
       log: this.#log,
     });
   }

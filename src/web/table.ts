@@ -8,10 +8,22 @@ import { readRowCounts } from "../tasks/rowCounts.js";
 import { Connections } from "./connections.js";
 import { History } from "./history.js";
 import type { Summary } from "./schemas.js";
+import { WebProblem } from "./problem.js";
+import { inTime } from "./timeLimit.js";
 import { Watch } from "./watch.js";
 
 /** A summary is asked for so often at most, however many look, in ms. */
 const freshMs = 1_000;
+/** How long a summary is waited for, in ms: who asks for all tables is not kept waiting by one. */
+const patienceMs = 2_500;
+
+/** A summary that was asked for; the times are those of `performance.now()`. */
+interface Asked {
+  readonly at: number;
+  readonly answer: Promise<Summary>;
+  /** Infinity before. */
+  endedAt: number;
+}
 
 /** A task table as the web sees it. */
 export class WebTable {
@@ -29,7 +41,7 @@ export class WebTable {
   readonly connections: Connections;
   readonly watch: Watch;
   readonly history: History;
-  #summary: { readonly at: number; readonly value: Promise<Summary> } | null = null;
+  #asked: Asked | null = null;
 
   constructor(entry: Entry, history = new History()) {
     const { target, schema, table } = entry;
@@ -48,17 +60,29 @@ export class WebTable {
     this.history = history;
   }
 
-  /** @throws WebProblem, and what the server says */
+  /** @throws WebProblem, UNAVAILABLE when it takes longer than 2.5 seconds; what the server says */
   async summary(): Promise<Summary> {
     const now = performance.now();
-    if (this.#summary === null || now - this.#summary.at > freshMs) {
-      this.#summary = { at: now, value: this.#ask() };
-    }
-    return await this.#summary.value;
+    if (this.#asked === null || now - this.#asked.endedAt > freshMs) this.#asked = this.#begin(now);
+    const { answer, at } = this.#asked;
+    const summary = await inTime(at + patienceMs - now, answer, null);
+    if (summary === null) throw new WebProblem("UNAVAILABLE", "the server has not answered yet");
+    return summary;
   }
 
   async close(): Promise<void> {
     await Promise.all([this.connections.close(), this.watch.close()]);
+  }
+
+  #begin(at: number): Asked {
+    const asked: Asked = { at, answer: this.#ask(), endedAt: Infinity };
+    const end = (): void => {
+      asked.endedAt = performance.now();
+      // Nobody waited for it: whoever watches asks again.
+      if (asked.endedAt > at + patienceMs) this.watch.touch();
+    };
+    asked.answer.then(end, end);
+    return asked;
   }
 
   async #ask(): Promise<Summary> {

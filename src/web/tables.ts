@@ -7,6 +7,7 @@ import { WebTable } from "./table.js";
 export class WebTables {
   #tables: readonly WebTable[] = [];
   readonly #closing = new Set<Promise<void>>();
+  readonly #followers = new Set<() => void>();
 
   get all(): readonly WebTable[] {
     return this.#tables;
@@ -14,7 +15,8 @@ export class WebTables {
 
   /** Goes by these entries from now on; connections of others are closed. */
   use(entries: readonly Entry[]): void {
-    const before = new Map(this.#tables.map((table) => [table.key, table]));
+    const tables = this.#tables;
+    const before = new Map(tables.map((table) => [table.key, table]));
     this.#tables = entries.map((entry) => {
       const known = before.get(entry.key);
       if (known !== undefined && isDeepStrictEqual(known.entry.target, entry.target)) {
@@ -24,6 +26,16 @@ export class WebTables {
       return new WebTable(entry, known?.history);
     });
     for (const table of before.values()) this.#close(table);
+    const same =
+      tables.length === this.#tables.length &&
+      tables.every((table, place) => table === this.#tables[place]);
+    if (!same) for (const changed of this.#followers) changed();
+  }
+
+  /** Calls `changed` when there are other tables, or none any more; the function returned ends that. */
+  follow(changed: () => void): () => void {
+    this.#followers.add(changed);
+    return () => void this.#followers.delete(changed);
   }
 
   /** @throws WebProblem NOT_FOUND */
@@ -39,6 +51,7 @@ export class WebTables {
 
   async close(): Promise<void> {
     for (const table of this.#tables) this.#close(table);
+    for (const changed of this.#followers) changed();
     await Promise.all(this.#closing);
   }
 

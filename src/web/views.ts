@@ -25,8 +25,8 @@ export function healthView(
 
 export function managerView(view: ManagerView | null): Manager | null {
   if (view === null) return null;
-  const { state, since, reason, running, sessions } = view;
-  return { state, since: since.toISOString(), reason, running, sessions };
+  const { state, since, reason, stalled, running, sessions } = view;
+  return { state, since: since.toISOString(), reason, stalled, running, sessions };
 }
 
 /** A table with what its server says of it, or why that cannot be had. */

@@ -5,11 +5,22 @@ import { listen } from "../manager/connection.js";
 import type { TaskTable } from "../manager/table.js";
 import { changeCount } from "../tasks/changeCount.js";
 import { applicationName, webSettings } from "./connections.js";
+import { cutOffAt, limited } from "./timeLimit.js";
 
 /** How often the server is asked whether rows were written of which no wake-up told, in ms. */
 const lookMs = 2_000;
 /** Watchers are told so often at most, in ms. */
 const tellMs = 250;
+/** How long the server may take to answer, in ms; it ends a statement before. */
+const answerMs = 6_000;
+
+/** Somebody who watches a table. */
+export interface Watcher {
+  /** Something was written, or may have been. */
+  changed(): void;
+  /** Changes are heard of from now on, or not any more. */
+  live(live: boolean): void;
+}
 
 /**
  * Tells of changes to a table for as long as somebody watches it, on a connection of its own: that
@@ -19,23 +30,24 @@ const tellMs = 250;
 export class Watch {
   readonly #target: ConnectionTarget;
   readonly #table: TaskTable;
-  readonly #watchers = new Set<() => void>();
+  readonly #watchers = new Set<Watcher>();
   #attempt: AbortController | null = null;
   #work: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | null = null;
+  #live = false;
 
   constructor(target: ConnectionTarget, table: TaskTable) {
     this.#target = target;
     this.#table = table;
   }
 
-  /** Calls `watcher` after changes; the function returned ends that. */
-  add(watcher: () => void): () => void {
-    const own = (): void => watcher();
-    this.#watchers.add(own);
+  /** Tells `watcher`, first whether changes are heard of; the function returned ends that. */
+  add(watcher: Watcher): () => void {
+    this.#watchers.add(watcher);
     if (this.#watchers.size === 1) this.#begin();
+    watcher.live(this.#live);
     return () => {
-      if (this.#watchers.delete(own) && this.#watchers.size === 0) void this.#end();
+      if (this.#watchers.delete(watcher) && this.#watchers.size === 0) void this.#end();
     };
   }
 
@@ -44,7 +56,7 @@ export class Watch {
     if (this.#watchers.size === 0) return;
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
-      for (const watcher of this.#watchers) watcher();
+      for (const watcher of this.#watchers) watcher.changed();
     }, tellMs);
   }
 
@@ -66,9 +78,16 @@ export class Watch {
     await this.#work;
   }
 
+  #setLive(live: boolean): void {
+    if (live === this.#live) return;
+    this.#live = live;
+    for (const watcher of this.#watchers) watcher.live(live);
+    if (live) this.touch();
+  }
+
   /** Comes back after every loss of its connection; never rejects. */
   async #watchUntil(signal: AbortSignal): Promise<void> {
-    const backoff = new Backoff({ firstMs: 200, maxMs: 10_000 });
+    const backoff = new Backoff({ firstMs: 200, maxMs: 5_000 });
     while (!signal.aborted) {
       try {
         await this.#watch(signal, () => backoff.reset());
@@ -79,31 +98,38 @@ export class Watch {
     }
   }
 
-  async #watch(signal: AbortSignal, connected: () => void): Promise<void> {
-    const client = await connect(this.#target, {
-      applicationName,
-      settings: webSettings,
-      signal,
-    });
+  async #watch(signal: AbortSignal, heard: () => void): Promise<void> {
+    const client = await limited(answerMs, signal, (attempt) =>
+      connect(this.#target, { applicationName, settings: webSettings, signal: attempt }),
+    );
     const over = new AbortController();
-    client.once("end", () => over.abort());
+    const end = (): void => over.abort();
+    client.once("end", end);
+    signal.addEventListener("abort", end);
     client.on("notification", () => this.touch());
     try {
-      await listen(client, this.#table);
-      connected();
-      await this.#look(client, AbortSignal.any([signal, over.signal]));
+      await answered(client, signal, () => listen(client, this.#table));
+      let before: string | null = null;
+      do {
+        const now = await answered(client, signal, () => changeCount(client, this.#table));
+        heard();
+        this.#setLive(true);
+        if (before !== null && now !== before) this.touch();
+        before = now;
+      } while (await pause(lookMs, over.signal));
     } finally {
+      signal.removeEventListener("abort", end);
+      this.#setLive(false);
       await disconnect(client);
     }
   }
+}
 
-  async #look(client: Client, signal: AbortSignal): Promise<void> {
-    let before = "";
-    do {
-      const now = await changeCount(client, this.#table);
-      // Also the first time: before, nobody listened.
-      if (now !== before) this.touch();
-      before = now;
-    } while (await pause(lookMs, signal));
-  }
+/** A question that is cut off with its connection when it is not answered in time. */
+async function answered<T>(
+  client: Client,
+  signal: AbortSignal,
+  question: () => Promise<T>,
+): Promise<T> {
+  return await limited(answerMs, signal, (limit) => cutOffAt(limit, client, question));
 }

@@ -6,9 +6,18 @@ export interface Kind {
   readonly name: string;
   readonly input: string;
   readonly weight: number;
-  /** SQL that is true of a row whose end is right; `state` and `effects` are there. */
+  /** SQL that is true of a row whose end is right; `state`, `effects`, `error`, `replanned` and `ended` are there. */
   readonly right: string;
+  /** SQL of other columns of its rows, by name. */
+  readonly more?: Readonly<Record<string, string>>;
 }
+
+/**
+ * A state that somebody sets while it runs ends the run without effect. One that is planned anew right after its
+ * commit runs again.
+ */
+const once = `state = 'DONE' AND (effects = 1 OR replanned AND effects > 1)
+  OR state IN ('STOP', 'FAIL', 'GONE') AND effects = 0`;
 
 const effect = "INSERT INTO effect (task) VALUES (current_setting('pg_task.id')::bigint)";
 
@@ -17,43 +26,67 @@ export const kinds: readonly Kind[] = [
     name: "an insert",
     input: effect,
     weight: 8,
-    right: "state = 'DONE' AND effects = 1 OR state = 'STOP' AND effects = 0",
+    right: once,
   },
   {
     name: "an insert that takes its time",
     input: `SELECT pg_sleep(0.02); ${effect}; SELECT pg_sleep(0.02)`,
     weight: 4,
-    right: "state = 'DONE' AND effects = 1 OR state = 'STOP' AND effects = 0",
+    right: once,
+  },
+  {
+    name: "an insert that holds its session up",
+    input: `SELECT pg_sleep(0.2); ${effect}`,
+    weight: 1,
+    right: once,
+  },
+  {
+    name: "an insert that is not to be repeated",
+    input: effect,
+    weight: 1,
+    // The copy has the same ticket, which only one row may have.
+    more: {
+      repeat: "interval '1 second'",
+      ticket: "md5(random()::text || clock_timestamp()::text)",
+    },
+    // Where somebody ends it between its commit and the writing of its row, it is DONE, and nothing is to be repeated.
+    right: `(${once}) AND (state <> 'DONE' OR error LIKE '%ticket%' OR ended)`,
+  },
+  {
+    name: "an insert whose row a trigger refuses to change now and then",
+    input: effect,
+    weight: 1,
+    right: once,
   },
   {
     name: "an insert in a transaction of its own, left open",
     input: `BEGIN; ${effect}`,
     weight: 2,
-    right: "state = 'DONE' AND effects = 1 OR state = 'STOP' AND effects = 0",
+    right: once,
   },
   {
     name: "an insert that fails in the end",
     input: `${effect}; SELECT 1 / 0`,
     weight: 2,
-    right: "state IN ('FAIL', 'STOP') AND effects = 0",
+    right: "state IN ('FAIL', 'STOP', 'GONE') AND effects = 0",
   },
   {
     name: "a query",
     input: "SELECT 1",
     weight: 3,
-    right: "state IN ('DONE', 'STOP') AND effects = 0",
+    right: "state IN ('DONE', 'STOP', 'FAIL', 'GONE') AND effects = 0",
   },
   {
     name: "an insert that commits itself",
     input: `BEGIN; ${effect}; COMMIT`,
     weight: 2,
-    right: "state = 'DONE' AND effects >= 1 OR state = 'STOP'",
+    right: "state = 'DONE' AND effects >= 1 OR state IN ('STOP', 'FAIL', 'GONE')",
   },
   {
     name: "what cannot be in a transaction",
     input: "VACUUM swept",
     weight: 1,
-    right: "state IN ('DONE', 'STOP') AND effects = 0",
+    right: "state IN ('DONE', 'STOP', 'FAIL', 'GONE') AND effects = 0",
   },
 ];
 
@@ -67,12 +100,22 @@ export async function prepare(client: Client): Promise<void> {
        start timestamptz NOT NULL DEFAULT now(), stop timestamptz NOT NULL DEFAULT clock_timestamp())`,
   );
   await client.query("CREATE TABLE IF NOT EXISTS swept (i int)");
+  await client.query(`
+    ALTER TABLE task ADD COLUMN IF NOT EXISTS ticket text UNIQUE, ADD COLUMN IF NOT EXISTS replanned boolean NOT NULL DEFAULT false,
+      ADD COLUMN IF NOT EXISTS ended boolean NOT NULL DEFAULT false;
+    CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF pg_catalog.random() OPERATOR(pg_catalog.<) 0.3::pg_catalog.float8 THEN RAISE 'not now'; END IF; RETURN NEW;
+    END $$;
+    DROP TRIGGER IF EXISTS refuse ON task;
+    CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
+      WHEN (OLD.data = 'an insert whose row a trigger refuses to change now and then' AND NOT NEW.replanned)
+      EXECUTE FUNCTION refuse()`);
 }
 
 /** More than this many waiting would only make a run longer. */
 const mostWaiting = 300;
 
-/** Inserts some tasks, and now and then stops some that are planned or running. */
+/** Inserts some tasks, and now and then changes one that is planned or runs. */
 export async function produce(client: Client, random: Random): Promise<void> {
   if ((await unfinished(client)) > mostWaiting) return;
   const list = kinds.flatMap((kind) => Array<Kind>(kind.weight).fill(kind));
@@ -81,24 +124,33 @@ export async function produce(client: Client, random: Random): Promise<void> {
     kind: random.pick(list),
     group: random.pick(groups),
   }));
-  await client.query(
-    `INSERT INTO task (input, data, "group", max)
-     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[])`,
-    [
-      tasks.map(({ kind }) => kind.input),
-      tasks.map(({ kind }) => kind.name),
-      tasks.map(({ group }) => group.name),
-      tasks.map(({ group }) => group.max),
-    ],
-  );
+  for (const { kind, group } of tasks) {
+    const { input, name, more = {} } = kind;
+    const columns = ["input", "data", '"group"', "max", ...Object.keys(more)];
+    await client.query(
+      `INSERT INTO task (${columns.join(", ")}) VALUES (${["$1", "$2", "$3", "$4", ...Object.values(more)].join(", ")})`,
+      [input, name, group.name, group.max],
+    );
+  }
   if (random.below(4) > 0) return;
+  const change = random.pick(changes);
   await client.query(
     // The outer condition is read again of a row that ended meanwhile.
-    `UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK') AND id = ANY (ARRAY(
+    `UPDATE task SET ${change} WHERE state IN ('PLAN', 'TAKE', 'WORK') AND id = ANY (ARRAY(
        SELECT id FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id DESC OFFSET $1 LIMIT 1))`,
     [random.below(20)],
   );
 }
+
+/** What is done to tasks that have not ended. */
+const changes = [
+  "state = 'STOP', ended = true",
+  "state = 'FAIL', ended = true",
+  "state = 'GONE', ended = true",
+  "state = 'PLAN', replanned = true",
+  "plan = now() + interval '20 ms'",
+  "input = input || ' '",
+];
 
 /** How many tasks have not ended. */
 export async function unfinished(client: Client): Promise<number> {
@@ -123,7 +175,7 @@ export async function judge(client: Client): Promise<Verdict> {
   const cases = kinds.map(({ right }, index) => `WHEN data = $${index + 1} THEN ${right}`);
   const { rows: wrong } = await client.query<{ row: string }>(
     `SELECT row_to_json(t)::text AS row FROM (
-       SELECT id, data, state::text AS state, start, stop, error, crash,
+       SELECT id, data, state::text AS state, start, stop, error, crash, replanned, ended,
          (SELECT count(*) FROM effect WHERE task = task.id) AS effects FROM task
      ) AS t WHERE (CASE ${cases.join(" ")} END) IS NOT TRUE LIMIT 20`,
     kinds.map(({ name }) => name),

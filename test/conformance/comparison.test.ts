@@ -82,7 +82,6 @@ test("docs/pg_task.md has every column, state and parameter", () => {
 
 test("docs/pg_task.md has every parameter that the extension has as well", () => {
   const ours = new Set([
-    "pg_task.plan",
     "pg_task.atomic",
     "pg_task.keep",
     "pg_task.output",

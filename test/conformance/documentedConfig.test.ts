@@ -50,6 +50,7 @@ for (const [index, { file, text }] of configurations.entries()) {
       DATABASE_URL: database.url,
       DATABASE1_PASSWORD: "secret",
       MAIL_PASSWORD: "secret",
+      SHOP_PASSWORD: "secret",
       PG_TASK_TOKEN: "secret secret secret",
     };
     const write = (more: string): void => void (output += more);
@@ -105,7 +106,7 @@ test("the README's configuration starts, where its databases are this one", asyn
     '"data": "shop"',
     `"data": "${database.target.database}", "user": "${database.target.user}"`,
   );
-  const program = await startProcess({ config: here(shop) });
+  const program = await startProcess({ config: here(shop), env: { SHOP_PASSWORD: "unasked" } });
   await program.line("ready");
   await program.line("manager works", 2);
   assert.deepEqual(await program.end(), { code: 0, signal: null });

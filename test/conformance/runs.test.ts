@@ -110,9 +110,23 @@ test("§6 several statements are one transaction unless they say otherwise", asy
 
 test("§6 a transaction left open is committed at the end", async () => {
   const row = await tasks.run("BEGIN; INSERT INTO effect VALUES ('left open')");
-  assert.equal(row.state, "DONE");
+  assert.deepEqual([row.state, row.output], ["DONE", "BEGIN\nINSERT 0 1\nCOMMIT"]);
   const { rowCount } = await client.query("SELECT FROM effect WHERE what = 'left open'");
   assert.equal(rowCount, 1);
+});
+
+test("§6 a domain is quoted as its base type", async () => {
+  await client.query("CREATE DOMAIN whole AS int; CREATE DOMAIN word AS text");
+  const row = await tasks.run("SELECT 1::whole, 'a'::word", { quote: "'", header: false });
+  assert.equal(row.output, "1\t'a'");
+});
+
+test("§6 a deferred constraint that fails at the end leaves the tags of what ran before it", async () => {
+  await client.query("CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)");
+  const plain = await tasks.run("INSERT INTO late SELECT 1 FROM generate_series(1, 2)");
+  const open = await tasks.run("BEGIN; INSERT INTO late VALUES (1), (1)");
+  assert.deepEqual([plain.state, plain.output], ["FAIL", "INSERT 0 2"]);
+  assert.deepEqual([open.state, open.output], ["FAIL", "BEGIN\nINSERT 0 2"]);
 });
 
 test("§6 start and stop are the database's clock around the run, within claim and end", async () => {

@@ -94,7 +94,7 @@ test("a failed run leaves nothing to the one behind it", async () => {
   const [failing, look] = await claim(
     "SET work_mem = '7MB'; CREATE TEMP TABLE t (); SELECT FROM pg_advisory_lock(1); SELECT 1/0",
     `${insert}; SELECT current_setting('work_mem') = '7MB', to_regclass('t') IS NULL,
-     (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())`,
+     (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND classid::bigint <> pid)`,
   );
   assert.ok(failing !== undefined && look !== undefined);
   driver.executor.dispatch([failing, look]);
@@ -196,7 +196,10 @@ test("what waits and is not on the wire is recalled, what is on it comes out", a
   await admin.query("SELECT pg_advisory_lock(51)");
   driver.executor.dispatch(chain);
   await driver.blocked(1, "pg_advisory_lock");
-  driver.executor.recall([1, 7]);
+  driver.executor.recall([
+    { session: 1, ids: chain.map(({ id }) => id), behind: null },
+    { session: 7, ids: ["1"], behind: null },
+  ]);
   const onWire = countOnWire(chain, driver);
   for (const { id } of chain.slice(onWire)) {
     assert.equal((await driver.result(id)).outcome, "returned");
@@ -204,6 +207,40 @@ test("what waits and is not on the wire is recalled, what is on it comes out", a
   await admin.query("SELECT pg_advisory_unlock(51)");
   await expectEffects(chain.slice(0, onWire));
   assert.equal((await runs.effects()).length, onWire);
+});
+
+test("what was sent behind another does not begin without a permit: recalled it comes back, else it is sent again", async () => {
+  for (const recalls of [true, false]) {
+    await driver.permit(1);
+    const chain = await claim(`${insert}; SELECT FROM pg_advisory_lock(57)`, insert, insert);
+    const [first, second, third] = chain;
+    assert.ok(first !== undefined && second !== undefined && third !== undefined);
+    await admin.query("SELECT pg_advisory_lock(57)");
+    driver.executor.dispatch(chain);
+    await driver.blocked(1, "pg_advisory_lock");
+    const ids = recalls ? [second.id] : [];
+    driver.executor.recall([{ session: 1, ids, behind: first.id }]);
+    const answer = await driver.heard("recalled", (each) => each.sent?.[0]?.id === first.id);
+    const sent = answer.sent ?? [];
+    assert.deepEqual(
+      sent.map(({ id }) => id),
+      chain.map(({ id }) => id),
+    );
+    const held = await admin.query<{ lock: number }>(
+      `SELECT objid::bigint::integer AS lock FROM pg_locks
+       WHERE locktype = 'advisory' AND pid = $1 AND classid = $1 AND objsubid = 2`,
+      [driver.backend(1).pid],
+    );
+    assert.deepEqual(held.rows, [{ lock: sent[0]?.lock }]);
+    await driver.revoke(1);
+    await admin.query("SELECT pg_advisory_unlock(57)");
+    const others = recalls ? [first, third] : chain;
+    await expectEffects(others);
+    if (recalls) assert.equal((await driver.result(second.id)).outcome, "returned");
+    assert.equal((await runs.effects()).length, others.length);
+    await admin.query("TRUNCATE effect");
+  }
+  await driver.permit(1);
 });
 
 test("a run that still waits is taken out of the queue when it is cancelled", async () => {
@@ -329,8 +366,8 @@ test("what is behind a reset that failed is not run before the session is as new
 test("runs go on when the functions that are called around them were made anew", async () => {
   const names = taskTable("public", "task");
   await admin.query(
-    `DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(), task_reset(text, text, text);
-     ${render(migrationText(10), names)}`,
+    `DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(), task_reset(text, text, text, integer, integer);
+     ${[10, 11, 12].map((version) => render(migrationText(version), names)).join(";")}`,
   );
   const chain = await claim(insert, insert, `${insert}; SELECT 1`, insert);
   driver.executor.dispatch(chain);

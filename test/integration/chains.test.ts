@@ -8,8 +8,10 @@ import { Lookout } from "../../src/manager/lookout.js";
 import { Outbox } from "../../src/manager/outbox.js";
 import { Ledgers } from "../../src/manager/ledgers.js";
 import { Pauses } from "../../src/manager/pauses.js";
+import { Recalls } from "../../src/manager/recalls.js";
 import { RemotePids } from "../../src/manager/remotePids.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
+import { SettingsAge } from "../../src/manager/settingsAge.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import type { ManagerSettings } from "../../src/manager/settings.js";
 import { cancelBackend } from "../../src/manager/sql/cancelBackend.js";
@@ -45,8 +47,15 @@ const settings: ManagerSettings = {
   restartMs: 1000,
 };
 
-/** A manager of so many sessions that knows how long tasks of these groups run, in ms. */
-async function managing(count: number, known: Readonly<Record<string, number>>) {
+/** After so many ms what waits is called back: at no time in the life of a test. */
+const never = 1e9;
+
+/**
+ * A manager of so many sessions that knows how long tasks of these groups run, in ms.
+ *
+ * @param slowMs after how long what waits behind a run is called back.
+ */
+async function managing(count: number, known: Readonly<Record<string, number>>, slowMs = 50) {
   const news = new EventEmitter();
   const groups = new Groups();
   const runTimes = new RunTimes();
@@ -72,6 +81,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
     closeMs: () => settings.closeMs,
     events: {
       message: (thread, message) => sessions.receive(thread, message),
+      room: () => {},
       ended: (thread, reason) => sessions.threadEnded(thread, reason),
     },
     log,
@@ -82,6 +92,8 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
     groups,
     runTimes,
     maxThreads: () => 1,
+    mayUseMore: () => false,
+    slowMs,
     events: {
       changed: () => news.emit("news"),
       result: (result, owner, task) => outbox.add(result, owner, task),
@@ -89,8 +101,12 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
       silent: () => {},
       remote: () => {},
       lost: ({ id }, _, front) => lost.push({ id, front }),
+      recall: (recall) => recalls.add(recall),
+      permit: (session) => recalls.wantPermit(session),
+      revoke: (permit) => recalls.revoke(permit),
       opened: () => {},
-      unopened: assert.fail,
+      unopened: ({ message }) => assert.fail(message),
+      lacking: assert.fail,
       cancel: (each) => {
         void cancelBackend(manager, each.pid).then(() => sessions.cancelled(each));
       },
@@ -98,20 +114,23 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
     log,
   });
   after(() => executors.end());
+  const recalls = new Recalls(sessions);
   const turn = new Turn({
     table,
     sessions,
     groups,
     outbox,
     remotePids: new RemotePids(),
-    lookout: new Lookout({ table, groups }),
-    pauses: new Pauses(table),
+    recalls,
+    lookout: new Lookout({ table, groups, log }),
+    pauses: new Pauses(table, log),
     claiming: new Claiming({
       table,
       sessions,
       groups,
       outbox,
       runTimes,
+      settingsAge: new SettingsAge({ sessions, log }),
       log,
       ledgers: new Ledgers({ table, log }),
     }),
@@ -122,7 +141,11 @@ async function managing(count: number, known: Readonly<Record<string, number>>) 
     while (!condition()) await once(news, "news");
   };
   const step = (limits: Partial<ManagerSettings> = {}) =>
-    turn.once(manager, { ...settings, ...limits }, { start: 100, lookAhead: 0, watch: true });
+    turn.once(
+      manager,
+      { ...settings, ...limits },
+      { start: 100, lookAhead: 0, watch: true, told: true },
+    );
   sessions.open(count);
   await until(() => sessions.free === count);
   return {
@@ -192,7 +215,7 @@ async function ran(): Promise<number[]> {
 }
 
 test("tasks of a sequential group wait behind each other in one session, and run in order", async () => {
-  const chain = await managing(2, { g: 0.1 });
+  const chain = await managing(2, { g: 0.1 }, never);
   await plant({ gated: true }, {}, {}, {}, {});
   await chain.step();
   assert.deepEqual(await states(), ["WORK", "TAKE", "TAKE", "TAKE", "TAKE"]);
@@ -284,6 +307,92 @@ test("a waiting task that is stopped, and one that is deleted, do not run", asyn
   assert.deepEqual(rows, [{ owner: null, start: null }]);
 });
 
+/** Lets a session run a task, and send five more to the server behind one that waits for the gate. */
+async function sendBehind(chain: Awaited<ReturnType<typeof managing>>): Promise<void> {
+  await user.query("CREATE SEQUENCE IF NOT EXISTS side");
+  await user.query("ALTER SEQUENCE side RESTART");
+  const others = Array.from({ length: 5 }, () => ({ input: "SELECT nextval('side')" }));
+  await plant({ input: "SELECT pg_sleep(0.02)" }, { gated: true }, ...others);
+  for (;;) {
+    // On a busy machine all of them may be called back before that.
+    await chain.step();
+    const { rowCount } = await user.query(
+      `SELECT FROM pg_stat_activity WHERE query LIKE '%xact_lock_shared%'
+         AND wait_event = 'advisory' AND datname = current_database()`,
+    );
+    if (rowCount === 1) return;
+  }
+}
+
+async function sideEffects(): Promise<number> {
+  const { rows } = await user.query<{ count: number }>(
+    "SELECT CASE WHEN is_called THEN last_value ELSE 0 END::integer AS count FROM side",
+  );
+  return only(rows).count;
+}
+
+/** Locks of runs that anybody holds. */
+async function runLocks(): Promise<object[]> {
+  const { rows } = await user.query<object>(
+    `SELECT l.* FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.classid::bigint
+     WHERE l.locktype = 'advisory' AND a.application_name LIKE 'pg_task %' AND a.datname = current_database()`,
+  );
+  return rows;
+}
+
+/** Turns until nothing waits in a session any more. */
+async function untilTakenBack(chain: Awaited<ReturnType<typeof managing>>): Promise<void> {
+  do await chain.step();
+  while ((await states()).includes("TAKE"));
+}
+
+const times = (count: number, state: string): string[] =>
+  Array.from({ length: count }, () => state);
+
+test("what has been sent behind a slow task is taken back while that one runs", async () => {
+  const chain = await managing(1, { g: 0.1 });
+  await sendBehind(chain);
+  await untilTakenBack(chain);
+  assert.deepEqual(await states(), ["DONE", "WORK", ...times(5, "PLAN")]);
+  await open();
+  await chain.finish();
+  assert.deepEqual(await states(), times(7, "DONE"));
+  assert.equal(await sideEffects(), 5);
+  await chain.step();
+  assert.deepEqual(await runLocks(), []);
+});
+
+test("what has been sent and is changed does not run as it was", async () => {
+  const chain = await managing(1, { g: 0.1 });
+  await sendBehind(chain);
+  await user.query("UPDATE task SET state = 'STOP' WHERE id = 3");
+  await user.query("DELETE FROM task WHERE id = 4");
+  await user.query("UPDATE task SET plan = now() + interval '1 day' WHERE id = 5");
+  await user.query("UPDATE task SET input = 'SELECT 42' WHERE id = 6");
+  await untilTakenBack(chain);
+  await open();
+  await chain.finish();
+  assert.deepEqual(await states(), ["DONE", "DONE", "STOP", "PLAN", "DONE", "DONE"]);
+  assert.equal(await sideEffects(), 1);
+  const { rows } = await user.query("SELECT output FROM task WHERE id = 6");
+  assert.deepEqual(rows, [{ output: "42" }]);
+});
+
+test("what has been sent of a group that is paused then waits for its end", async () => {
+  const chain = await managing(1, { g: 0.1 });
+  await sendBehind(chain);
+  await user.query(`INSERT INTO task_pause ("group") VALUES ('g')`);
+  await untilTakenBack(chain);
+  await open();
+  await chain.until(() => chain.sessions.free === 1);
+  await chain.step();
+  assert.deepEqual(await states(), ["DONE", "DONE", ...times(5, "PLAN")]);
+  assert.equal(await sideEffects(), 0);
+  await user.query("DELETE FROM task_pause");
+  await chain.finish();
+  assert.equal(await sideEffects(), 5);
+});
+
 test("when a session is lost only the task that ran is to blame", async () => {
   const chain = await managing(1, { g: 0.1 });
   await plant({ gated: true }, {}, {});
@@ -326,7 +435,7 @@ for (const [what, columns] of Object.entries(alone)) {
 }
 
 test("tasks of other groups wait behind what runs when no session is free, best first", async () => {
-  const chain = await managing(1, { g: 0.1, a: 0.1, b: 0.1, long: 100 });
+  const chain = await managing(1, { g: 0.1, a: 0.1, b: 0.1, long: 100 }, never);
   await plant({ gated: true, max: 9 }, { group: "a" }, { group: "b", max: 3 });
   await chain.step();
   assert.deepEqual(await states(), ["WORK", "TAKE", "TAKE"]);
@@ -336,7 +445,7 @@ test("tasks of other groups wait behind what runs when no session is free, best 
 });
 
 test("nothing worse goes where a task that takes long has to wait for its turn", async () => {
-  const chain = await managing(1, { g: 0.1, a: 0.1, long: 100 });
+  const chain = await managing(1, { g: 0.1, a: 0.1, long: 100 }, never);
   await plant(
     { gated: true, max: 9 },
     { group: "a", max: 2 },
@@ -351,7 +460,7 @@ test("nothing worse goes where a task that takes long has to wait for its turn",
 });
 
 test("the tasks of a group with max 1 wait in two sessions and no third", async () => {
-  const chain = await managing(3, { g: 0.1 });
+  const chain = await managing(3, { g: 0.1 }, never);
   await plant(...Array.from({ length: 8 }, () => ({ gated: true, max: 1 })));
   await chain.step();
   assert.deepEqual(await states(), ["WORK", "WORK", ...Array.from({ length: 6 }, () => "TAKE")]);
@@ -364,7 +473,7 @@ test("the tasks of a group with max 1 wait in two sessions and no third", async 
 });
 
 test("one statement takes no more than fetch allows, one turn no more than limit", async () => {
-  const chain = await managing(1, { g: 0.1 });
+  const chain = await managing(1, { g: 0.1 }, never);
   await plant({ gated: true }, ...Array.from({ length: 20 }, () => ({})));
   await chain.step({ fetch: 4, limit: 10 });
   const { rows } = await user.query(

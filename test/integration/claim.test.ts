@@ -69,9 +69,13 @@ test("a claim marks the row and returns all that a run needs", async () => {
   });
   const { claimed: tasks, ...rest } = await claimed({ sessions: 1 });
   const { rows } = await user.query(
-    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop, (extract(epoch FROM take) * 1000000)::bigint::text AS take FROM task",
+    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop, (extract(epoch FROM take) * 1000000)::bigint::text AS take, xmin::text AS version FROM task",
   );
-  const [{ hash, take, ...row } = { hash: 0, take: "" }]: { hash: number; take: string }[] = rows;
+  const [{ hash, take, version, ...row } = { hash: 0, take: "", version: "" }]: {
+    hash: number;
+    take: string;
+    version: string;
+  }[] = rows;
   assert.deepEqual(row, {
     state: "WORK",
     owner: "owner 0",
@@ -98,6 +102,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       save: false,
       atomic: true,
       data: null,
+      version,
       take,
       remote: null,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },

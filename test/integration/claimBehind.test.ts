@@ -61,7 +61,9 @@ const shown = async (): Promise<unknown[]> =>
     .rows;
 
 const withoutTime = (tasks: readonly ClaimedTask[]): ClaimedTask[] =>
-  tasks.map((task) => ({ ...task, take: "" })).toSorted((a, b) => Number(a.id) - Number(b.id));
+  tasks
+    .map((task) => ({ ...task, take: "", version: "" }))
+    .toSorted((a, b) => Number(a.id) - Number(b.id));
 
 interface Row {
   readonly group: string;

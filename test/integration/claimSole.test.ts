@@ -44,8 +44,8 @@ test("the only task that is due is claimed as by a claim that knows of it", asyn
   const request = claimOf(new Map([[rows[0]?.hash ?? 0, 0]]), { sessions: 1 });
   const { claimed } = await claim(manager, table, request);
   assert.deepEqual(
-    [{ ...task, take: "" }],
-    claimed.map((each) => ({ ...each, take: "" })),
+    [{ ...task, take: "", version: "" }],
+    claimed.map((each) => ({ ...each, take: "", version: "" })),
   );
   assert.deepEqual(row, (await user.query(shown)).rows);
 });

@@ -377,6 +377,10 @@ describe("pg-task prune", () => {
 
   for (const [args, said] of [
     [[], /required option '--older <interval>' not specified/],
+    [
+      ["--older", "-1 day", "--dry-run"],
+      /expected --older to be an interval of 0 or more, got "-1 day"/,
+    ],
     [["--older", "soon"], /invalid input syntax for type interval: "soon"/],
     [["--older", "1 day", "--state", "PLAN"], /expected some of DONE/],
   ] as const) {

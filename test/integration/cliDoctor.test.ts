@@ -67,6 +67,20 @@ describe("pg-task doctor", () => {
     }
   });
 
+  test("warns of tasks that no session has, or one that is gone", async () => {
+    const owner = "2147483647 2001-01-01T00:00:00.000000";
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO task (input, state, owner, remote) VALUES ('', 'WORK', NULL, NULL), ('', 'TAKE', $1, NULL),
+         ('', 'WORK', $1, 'host=nowhere'), ('', 'WORK', pg_backend_pid() || ' x', NULL), ('', 'PLAN', NULL, NULL) RETURNING id`,
+      [owner],
+    );
+    const [first, second] = rows.map(({ id }) => id);
+    const found = await diagnose("orphans", "SELECT", "TRUNCATE task");
+    assert.equal(found.level, "warn");
+    assert.equal(found.text, `in TAKE or WORK, and no session has them: ${first}, ${second}`);
+    assert.equal((await diagnose("orphans", "SELECT", "SELECT")).level, "ok");
+  });
+
   test("takes sessions of its own tables for what they are, not for somebody else's connections", async () => {
     const sessions = await Promise.all(
       ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>
@@ -152,6 +166,23 @@ describe("pg-task doctor", () => {
     );
     assert.equal(late.level, "warn");
     assert.match(late.text, /^1 due, the oldest for 2 h/);
+  });
+
+  test("tells a column that was renamed, with the statement that gives its name back", async () => {
+    const { code, level, text, remedy } = await diagnose(
+      "columns",
+      "ALTER TABLE task RENAME output TO outp",
+      "ALTER TABLE task RENAME outp TO output",
+    );
+    assert.deepEqual([code, level], [4, "fail"]);
+    assert.match(text, /it has no column output any more/);
+    assert.match(remedy, /ALTER TABLE "public"\."task" RENAME COLUMN … TO "output"/);
+    const lostPlan = await diagnose(
+      "columns",
+      "ALTER TABLE task RENAME plan TO planned",
+      "ALTER TABLE task RENAME planned TO plan",
+    );
+    assert.match(lostPlan.text, /no column plan any more/);
   });
 
   test("tells that autovacuum is off for the table", async () => {

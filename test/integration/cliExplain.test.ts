@@ -173,3 +173,26 @@ test("says by the API as well why a task waits, and of one that ran nothing", as
   assert.deepEqual((await web.get(taskPageSchema, `${path}/${ran}`)).waits, []);
   await program.end();
 });
+
+test("says that a run has ended whose result the server does not take", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  await client.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+  await pgTask.logged(({ msg }) => msg === "result refused by the server, it is tried again");
+  // Its session has to have been seen doing nothing for a second.
+  let found = await explain(id);
+  while (codes(found)[0] === "running") found = await explain(id);
+  assert.deepEqual(codes(found), ["unwritten"]);
+  assert.match(found[0]?.text ?? "", /has ended, and its result is not written yet$/);
+  // Or running something else.
+  const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
+  await tasks.underway(other);
+  assert.deepEqual(codes(await explain(id)), ["unwritten"]);
+  assert.deepEqual(codes(await explain(other)), ["running"]);
+  await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
+  await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(id);
+  await pgTask.stop();
+});

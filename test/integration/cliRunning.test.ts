@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { writeFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
+import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { createDatabase } from "../support/database.js";
-import { cli, cliOnTerminal, emptyFolder, OnTerminal } from "../support/cli.js";
+import { cli, cliOnTerminal, emptyFolder, OnTerminal, type CliResult } from "../support/cli.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { startProcess } from "../support/process.js";
@@ -28,6 +29,11 @@ const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 async function count(): Promise<unknown> {
   return (await client.query("SELECT count(*) FROM task")).rows[0];
 }
+
+const asProducer = (role: string, ...args: string[]): Promise<CliResult> =>
+  cli(["add", "SELECT 'produced'", ...args], {
+    env: { DATABASE_URL: database.url.replace("//postgres@", `//${role}@`) },
+  });
 
 describe("pg-task add", () => {
   test("adds a task with every column that it is given, and prints its id", async () => {
@@ -289,6 +295,85 @@ describe("pg-task add", () => {
     assert.equal(row.state, "STOP");
   });
 
+  describe("by a producer", () => {
+    test("who has the documented grants waits with --wait, also where what keeps the task is not to be seen", async () => {
+      const role = await createRole(client, `${database.target.database}_documented`);
+      const security = readFileSync(new URL("../../../docs/security.md", import.meta.url), "utf8");
+      const [, grants = ""] = /```sql\n(GRANT USAGE[^]*?)```/.exec(security) ?? [];
+      await client.query(grants.replaceAll("TO producer", `TO ${role}`));
+      const { code, stdout, stderr } = await asProducer(role, "--wait", "--in", "4 s");
+      assert.deepEqual([code, stdout], [0, "produced\n"], stderr);
+      assert.match(stderr, /^pg-task: task \d+ waits, and why cannot be told: /);
+    });
+
+    test("who may not read what --wait looks at adds nothing, and is told what to grant", async () => {
+      const role = await createRole(client, `${database.target.database}_hasty`);
+      await client.query(
+        `GRANT INSERT ON task TO ${role}; GRANT USAGE ON SEQUENCE task_id_seq TO ${role};
+         GRANT SELECT (id, state, output, error) ON task TO ${role}`,
+      );
+      const before = await count();
+      const { code, stdout, stderr } = await asProducer(role, "--wait");
+      assert.deepEqual([code, stdout], [4, ""], stderr);
+      assert.match(
+        stderr,
+        new RegExp(
+          `permission denied .*: GRANT SELECT \\(owner\\) ON "public"\\."task" TO ${role}`,
+        ),
+      );
+      assert.deepEqual(await count(), before);
+      const plain = await asProducer(role);
+      assert.equal(plain.code, 0, plain.stderr);
+      assert.match(plain.stdout, /^\d+\n$/);
+    });
+
+    test("who may not read ids, or write, is told every right that is missing", async () => {
+      const role = await createRole(client, `${database.target.database}_writer`);
+      await client.query(
+        `GRANT INSERT ON task TO ${role}; GRANT USAGE ON SEQUENCE task_id_seq TO ${role}`,
+      );
+      const before = await count();
+      const blind = await asProducer(role);
+      assert.equal(blind.code, 4);
+      assert.match(
+        blind.stderr,
+        new RegExp(`GRANT SELECT \\(id\\) ON "public"\\."task" TO ${role}`),
+      );
+      await client.query(
+        `REVOKE ALL ON task FROM ${role}; REVOKE ALL ON SEQUENCE task_id_seq FROM ${role}`,
+      );
+      const { stderr } = await asProducer(role, "--max", "3");
+      assert.match(
+        stderr,
+        new RegExp(
+          `GRANT INSERT \\(input, max\\), SELECT \\(id\\) ON "public"\\."task" TO ${role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO ${role}`,
+        ),
+      );
+      assert.deepEqual(await count(), before);
+    });
+  });
+
+  test("exits with 14 and the id when the connection ends while it waits", async () => {
+    const before = idOf(await cli(["add", "SELECT 1"], { env }));
+    const waiting = cli(["add", "-w", "SELECT 2", "--in", "1 hour"], { env });
+    await until("the task is added and its connection ended", async () => {
+      const { rowCount } = await client.query(
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'pg-task add'
+           AND EXISTS (SELECT FROM task WHERE id > $1)`,
+        [before],
+      );
+      return rowCount === 1;
+    });
+    const { code, stdout, stderr } = await waiting;
+    assert.deepEqual([code, stdout], [14, ""], stderr);
+    const { rows } = await client.query("SELECT id FROM task WHERE id > $1", [before]);
+    assert.match(
+      stderr,
+      new RegExp(`^pg-task: task ${rows[0].id} was added, and how it ends cannot be read: `),
+    );
+  });
+
   test("cuts a long output and makes it harmless on a terminal", async () => {
     const { code, shown } = await cliOnTerminal(
       ["add", "-w", "SELECT E'\\x1b[2J' || i FROM generate_series(1, 1000) AS i"],
@@ -307,6 +392,12 @@ async function reasons(id: string): Promise<string[]> {
 }
 
 describe("pg-task explain-plan", () => {
+  test("is explain as well", async () => {
+    const id = idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env }));
+    const { code, stdout } = await cli(["explain", id], { env });
+    assert.deepEqual([code, stdout], [0, (await cli(["explain-plan", id], { env })).stdout]);
+  });
+
   test("says when a task is not due, never due, or has ended", async () => {
     const [later = "", never = "", done = ""] = await tasks.insert(
       { input: "", plan: "2999-01-01" },
@@ -539,31 +630,62 @@ describe("pg-task watch", () => {
   });
 });
 
+/** Starts pg-task in a folder, with nothing in its environment; resolves when it has logged this. */
+async function untilLogged(cwd: string, msg: string): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [bin, "start"], {
+    cwd,
+    env: { PATH: process.env["PATH"], HOME: process.env["HOME"] },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let log = "";
+  await new Promise<void>((resolve, reject) => {
+    child.once("exit", () => reject(new Error(log)));
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      log += text;
+      if (log.includes(`"msg":"${msg}"`)) resolve();
+    });
+  });
+  return child;
+}
+
 describe("without configuration", () => {
   test("a command finds the embedded server that runs for the folder", async () => {
     const cwd = await emptyFolder();
-    const child = spawn(process.execPath, [bin, "start"], {
-      cwd,
-      env: { PATH: process.env["PATH"], HOME: process.env["HOME"] },
-      stdio: ["ignore", "pipe", "inherit"],
-    });
+    const child = await untilLogged(cwd, "ready");
     try {
-      let log = "";
-      await new Promise<void>((resolve, reject) => {
-        child.once("exit", () => reject(new Error(log)));
-        child.stdout.setEncoding("utf8").on("data", (text: string) => {
-          log += text;
-          if (log.includes('"msg":"ready"')) resolve();
-        });
-      });
       const { code, stdout } = await cli(["add", "-w", "SELECT 'embedded'"], { cwd });
       assert.deepEqual([code, stdout], [0, "embedded\n"]);
+      const bare = await cli(["check", "--json"], { cwd });
+      const wrote = await cli(["init"], { cwd });
+      assert.equal(wrote.code, 0, wrote.stderr);
+      const checked = await cli(["check", "--json"], { cwd });
+      for (const each of [bare, checked]) {
+        const { control, entries, exitCode } = JSON.parse(each.stdout);
+        assert.deepEqual([control.from, entries.length, exitCode], ["the embedded server", 1, 0]);
+      }
+      const listed = await cli(["list", "--state", "DONE"], { cwd });
+      assert.match(listed.stdout, /embedded/);
+      const second = await untilLogged(cwd, "standby");
+      second.kill("SIGTERM");
+      await once(second, "close");
     } finally {
       child.kill("SIGTERM");
       await once(child, "close");
     }
+    await rm(join(cwd, "pg_task.json"));
     const { code, stderr } = await cli(["list"], { cwd });
     assert.equal(code, 2);
     assert.match(stderr, /no embedded server runs for this folder/);
+  });
+
+  test("start says so when its file names no server and no embedded one runs", async () => {
+    const cwd = await emptyFolder();
+    await cli(["init"], { cwd });
+    const child = await untilLogged(
+      cwd,
+      "nothing names a server: it is where libpq looks by default",
+    );
+    child.kill("SIGTERM");
+    await once(child, "close");
   });
 });

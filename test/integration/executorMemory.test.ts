@@ -87,3 +87,31 @@ test("what a session says after its large output stays behind it", async () => {
     runs.map(({ id }) => id),
   );
 });
+
+test("what a session says of a recall stays behind its large output and what it returns", async () => {
+  const driver = new SlowManager(database.target, admin);
+  await Promise.all([driver.open(1), driver.open(2)]);
+  const large = "SELECT repeat('x', 2000000)";
+  const [before, held] = [driver.make(1, large), driver.make(2, large)];
+  // Its own transaction keeps it from the wire until what is before it has come out.
+  const front = driver.make(2, "BEGIN; SELECT pg_advisory_lock(2)");
+  const waiting = driver.make(2, "SELECT 'behind'");
+  await admin.query("SELECT pg_advisory_lock(2)");
+  driver.executor.dispatch([before]);
+  await driver.result(before.id);
+  driver.executor.dispatch([held, front, waiting]);
+  await driver.blocked(2, "pg_advisory_lock");
+  driver.executor.recall([
+    { session: 2, ids: [waiting.id], behind: null },
+    { session: 1, ids: [], behind: null },
+  ]);
+  await driver.heard("recalled", ({ session }) => session === 1);
+  driver.executor.written();
+  await driver.heard("recalled", ({ session }) => session === 2);
+  const said = driver.messages.flatMap((message) => {
+    if (message.type === "results") return message.results.map(({ id }) => id);
+    return message.type === "recalled" ? [`recall of ${message.session}`] : [];
+  });
+  assert.deepEqual(said, [before.id, "recall of 1", held.id, waiting.id, "recall of 2"]);
+  await admin.query("SELECT pg_advisory_unlock(2)");
+});

@@ -6,7 +6,7 @@ import { ExecutorDriver } from "../support/executorDriver.js";
 const database = await createDatabase();
 const admin = await database.connect();
 const driver = new ExecutorDriver(database.target, admin);
-const backend = await driver.open(1);
+await driver.open(1);
 await admin.query("CREATE TABLE effect (what text)");
 
 beforeEach(async () => {
@@ -47,14 +47,29 @@ test("an explicit COMMIT stands, what follows is a transaction of its own", asyn
   assert.deepEqual(await effects(), ["a"]);
 });
 
-test("a transaction left open is committed, and that shows no tag", async () => {
+test("a transaction left open is committed, and that shows its tag", async () => {
   const { output, error } = await driver.run(1, `BEGIN; ${insert("open")}`);
-  assert.deepEqual({ output, error }, { output: "BEGIN\nINSERT 0 1", error: null });
+  assert.deepEqual({ output, error }, { output: "BEGIN\nINSERT 0 1\nCOMMIT", error: null });
   assert.deepEqual(await effects(), ["open"]);
 });
 
+/** The tags of its statements. */
+async function tags(input: string): Promise<string | null> {
+  return (await driver.run(1, input)).output;
+}
+
+test("only a transaction that the input has begun shows its COMMIT", async () => {
+  assert.equal(await tags("SELECT 1; START TRANSACTION"), "1\nSTART TRANSACTION\nCOMMIT");
+  assert.equal(await tags("BEGIN; COMMIT; BEGIN"), "BEGIN\nCOMMIT\nBEGIN\nCOMMIT");
+  assert.equal(await tags("BEGIN; COMMIT; SELECT 1"), "BEGIN\nCOMMIT\n1");
+  assert.equal(await tags("BEGIN; ROLLBACK"), "BEGIN\nROLLBACK");
+  assert.equal(await tags("DO $$ BEGIN END $$; SELECT 1"), "DO\n1");
+});
+
 test("a transaction chained to the one committed is committed too", async () => {
-  await driver.run(1, `BEGIN; ${insert("a")}; COMMIT AND CHAIN; ${insert("b")}`);
+  const input = `BEGIN; ${insert("a")}; COMMIT AND CHAIN; ${insert("b")}`;
+  const { output } = await driver.run(1, input);
+  assert.equal(output, "BEGIN\nINSERT 0 1\nCOMMIT\nINSERT 0 1\nCOMMIT");
   assert.deepEqual(await effects(), ["a", "b"]);
 });
 
@@ -219,7 +234,7 @@ test("runs of one session do not overlap, in the order they were given", async (
 leavesNothing(
   "settings",
   "SET work_mem = '3MB'; SET DateStyle = 'German'; SET my.own = 'x'; SET statement_timeout = '1h'",
-  "SELECT current_setting('work_mem') = '3MB' OR current_setting('DateStyle') LIKE 'German%' OR current_setting('my.own', true) <> '' " +
+  "SELECT current_setting('work_mem') = '3MB' OR current_setting('DateStyle') LIKE 'German%' OR coalesce(current_setting('my.own', true), '') <> '' " +
     "OR current_setting('statement_timeout') <> '0'",
   "f",
 );
@@ -336,7 +351,7 @@ test("between runs the session is called by its table alone", async () => {
   await driver.run(1, "SELECT 1");
   const { rows } = await admin.query<{ name: string }>(
     "SELECT application_name AS name FROM pg_stat_activity WHERE pid = $1",
-    [backend.pid],
+    [driver.backend(1).pid],
   );
   assert.deepEqual(rows, [{ name: "pg_task public task" }]);
 });

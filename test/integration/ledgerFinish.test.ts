@@ -79,6 +79,23 @@ for (const schema of ["public", "parts"]) {
 
     const undone: Record<string, (id: string, session: Client) => Promise<unknown>> = {
       "was stopped by somebody else": (id) => others(id),
+      ...Object.fromEntries(
+        ["PLAN", "FAIL", "GONE", "DONE"].map((state) => [
+          `was set to ${state} by somebody else`,
+          (id: string) =>
+            user.query(`UPDATE ${qualified} SET state = '${state}' WHERE id = $1`, [id]),
+        ]),
+      ),
+      "was stopped by somebody else, who calls itself the task": async (id) => {
+        await manager.query(`UPDATE ${qualified} SET pid = 1 WHERE id = $1`, [id]);
+        await user.query("SELECT set_config('pg_task.id', $1, false)", [id]);
+        await others(id);
+        await user.query("RESET pg_task.id");
+      },
+      "was stopped by somebody else and deletes itself": async (id, session) => {
+        await others(id);
+        await session.query(`DELETE FROM ${qualified} WHERE id = $1`, [id]);
+      },
       "was stopped by somebody else and then changed by itself": async (id, session) => {
         await others(id);
         await session.query(`UPDATE ${qualified} SET data = 'mine' WHERE id = $1`, [id]);
@@ -106,6 +123,15 @@ for (const schema of ["public", "parts"]) {
         );
         await others(id);
       },
+      "set itself to DONE, committed that, and is stopped by somebody else": async (
+        id,
+        session,
+      ) => {
+        await session.query(
+          `UPDATE ${qualified} SET state = 'DONE' WHERE id = ${id}; COMMIT; BEGIN; SELECT txid_current()`,
+        );
+        await others(id);
+      },
       "deleted itself in a savepoint that it rolled back, and is deleted by somebody else": async (
         id,
         session,
@@ -126,7 +152,41 @@ for (const schema of ["public", "parts"]) {
       });
     }
 
+    test("cannot change a state that somebody else has set", async () => {
+      for (const state of ["WORK", "PLAN", "DONE"]) {
+        const { id, session } = await begin();
+        await others(id);
+        const change = `UPDATE ${qualified} SET state = '${state}' WHERE id = ${id}`;
+        await assert.rejects(session.query(change), {
+          code: "PGT01",
+          message: "task was set to STOP while it ran",
+        });
+        await session.query("ROLLBACK; BEGIN; SELECT txid_current()");
+        await session.query(`DO $$ BEGIN ${change}; EXCEPTION WHEN OTHERS THEN NULL; END $$`);
+        await assert.rejects(finish(session, id), { code: "PGT01" });
+        await session.query("ROLLBACK");
+      }
+    });
+
+    test("says what its row was set to", async () => {
+      const { id, session } = await begin();
+      await user.query(`UPDATE ${qualified} SET state = 'FAIL' WHERE id = $1`, [id]);
+      await assert.rejects(finish(session, id), { message: "task was set to FAIL while it ran" });
+      await session.query("ROLLBACK");
+    });
+
     const own: Record<string, string> = {
+      ...Object.fromEntries(
+        ["FAIL", "GONE", "DONE"].map((state) => [
+          `sets itself to ${state}`,
+          `UPDATE ${qualified} SET state = '${state}' WHERE id = ID`,
+        ]),
+      ),
+      "sets itself to one state after another": `UPDATE ${qualified} SET state = 'STOP' WHERE id = ID; UPDATE ${qualified} SET state = 'PLAN' WHERE id = ID`,
+      "stops itself, and in a savepoint that it rolls back something else": `UPDATE ${qualified} SET state = 'STOP' WHERE id = ID;
+        SAVEPOINT a; UPDATE ${qualified} SET state = 'WORK' WHERE id = ID; ROLLBACK TO a`,
+      "stops and then deletes itself": `UPDATE ${qualified} SET state = 'STOP' WHERE id = ID; DELETE FROM ${qualified} WHERE id = ID`,
+      "stops itself and commits that": `UPDATE ${qualified} SET state = 'STOP' WHERE id = ID; COMMIT; BEGIN; SELECT txid_current()`,
       "stops itself": `UPDATE ${qualified} SET state = 'STOP' WHERE id = ID`,
       "stops itself in a savepoint": `SAVEPOINT a; UPDATE ${qualified} SET state = 'STOP' WHERE id = ID; RELEASE a`,
       "stops itself in a block with a handler": `DO $$ BEGIN UPDATE ${qualified} SET state = 'STOP' WHERE id = ID; EXCEPTION WHEN OTHERS THEN NULL; END $$`,
@@ -153,6 +213,27 @@ for (const schema of ["public", "parts"]) {
       assert.equal(await finish(session, id), true);
       await session.query("COMMIT");
       assert.equal((await entries(id)).length, 1);
+    });
+
+    test("is whole again when it sets its state back", async () => {
+      const { id, session } = await begin();
+      await session.query(
+        `UPDATE ${qualified} SET state = 'STOP' WHERE id = ${id}; UPDATE ${qualified} SET state = 'WORK' WHERE id = ${id}`,
+      );
+      assert.equal(await finish(session, id), true);
+      await session.query("COMMIT");
+    });
+
+    test("has its effect when it changes the states of others that run", async () => {
+      const other = await begin();
+      const { id, session } = await begin();
+      await session.query(
+        `UPDATE ${qualified} SET state = 'DONE' WHERE id IN (${id}, ${other.id})`,
+      );
+      assert.equal(await finish(session, id), false);
+      await session.query("COMMIT");
+      await assert.rejects(finish(other.session, other.id), { code: "PGT01" });
+      await other.session.query("ROLLBACK");
     });
 
     test("has its effect when it stops and deletes other tasks", async () => {

@@ -30,11 +30,18 @@ const nobody = "2147483647 2001-01-01T00:00:00.000000";
 
 /** A task that a session which is gone had. */
 async function orphan(columns: Readonly<Record<string, string>> = {}): Promise<string> {
-  const given = { input: "''", state: "'WORK'", owner: `'${nobody}'`, take: "now()", ...columns };
+  const given = {
+    input: "''",
+    state: "'WORK'",
+    owner: `'${nobody}'`,
+    take: "now()",
+    pid: "1",
+    ...columns,
+  };
   const { rows } = await manager.query<{ id: string }>(
-    `INSERT INTO public.task (ready, start, pid, ${Object.keys(given)
+    `INSERT INTO public.task (ready, start, ${Object.keys(given)
       .map((name) => `"${name}"`)
-      .join(", ")}) VALUES (NULL, now(), 1, ${Object.values(given).join(", ")}) RETURNING id`,
+      .join(", ")}) VALUES (NULL, now(), ${Object.values(given).join(", ")}) RETURNING id`,
   );
   return only(rows).id;
 }
@@ -53,7 +60,7 @@ async function rescueAll(blame = true): Promise<number> {
   const orphans = new Orphans({
     table,
     groups,
-    pauses: new Pauses(table),
+    pauses: new Pauses(table, log),
     abroad: nobodyAbroad(),
     log,
   });
@@ -64,7 +71,7 @@ async function rescueAll(blame = true): Promise<number> {
     groups.begin(owned.hash);
     orphans.lost(owned);
   }
-  if (!blame) orphans.forgive();
+  if (!blame) orphans.forgive([]);
   return await orphans.check(manager, { crashes: 2, batch: 100 });
 }
 
@@ -192,6 +199,76 @@ test("a stop that came after the commit is too late for a result, one before it 
   );
   assert.deepEqual([(await row(late)).state, (await row(inTime)).state], ["DONE", "STOP"]);
   assert.equal(await children(late), 0);
+});
+
+/** What a run with this owner came to. */
+async function completed(id: string, { committed = false, error = null as string | null }) {
+  await complete(manager, table, await readShape(manager, table), [
+    {
+      outcome: "ended",
+      session: 1,
+      id,
+      owner: nobody,
+      start: "2001-01-01T00:00:00Z",
+      stop: "2001-01-01T00:00:01Z",
+      output: error === null ? "said" : "",
+      error,
+      committed,
+    },
+  ]);
+  const { rows } = await user.query<{ said: (string | null)[] }>(
+    "SELECT ARRAY[state::text, output, error] AS said FROM task WHERE id = $1 AND owner IS NULL",
+    [id],
+  );
+  return only(rows).said;
+}
+
+test("a state that came after the commit: none says that there is no effect, PLAN runs again", async () => {
+  for (const state of ["STOP", "FAIL", "GONE"]) {
+    const told = await orphan({ state: `'${state}'`, repeat: "'1 hour'" });
+    assert.deepEqual(await completed(told, { committed: true }), ["DONE", "said", null], state);
+    const found = await orphan({ state: `'${state}'`, repeat: "'1 hour'" });
+    await enter(found, 1);
+    await rescueAll();
+    assert.equal((await row(found)).state, "DONE", state);
+    for (const id of [told, found]) assert.equal(await children(id), 0);
+  }
+  const done = await orphan({ state: "'DONE'" });
+  assert.deepEqual(await completed(done, { committed: true }), ["DONE", "said", null]);
+  const planned = await orphan({ state: "'PLAN'" });
+  assert.deepEqual(await completed(planned, { committed: true }), ["PLAN", null, null]);
+  const { rows } = await user.query("SELECT ready, pid, take, start FROM task WHERE id = $1", [
+    planned,
+  ]);
+  assert.deepEqual(rows, [{ ready: true, pid: null, take: null, start: null }]);
+});
+
+test("a state that came before the commit stays, whatever came out of the run or its session", async () => {
+  for (const state of ["STOP", "FAIL", "GONE", "DONE"]) {
+    const told = await orphan({ state: `'${state}'` });
+    const ends = ["STOP", "FAIL"].includes(state) ? ["", "ERROR:  x"] : [null, null];
+    assert.deepEqual(await completed(told, { error: "ERROR:  x" }), [state, ...ends]);
+    const found = await orphan({ state: `'${state}'` });
+    await rescueAll();
+    assert.equal((await row(found)).state, state);
+  }
+});
+
+test("a state that a task itself has set stays, and its pid is shown as it is", async () => {
+  for (const state of ["STOP", "FAIL", "GONE", "DONE"]) {
+    const told = await orphan({ state: `'${state}'`, pid: "-5" });
+    assert.deepEqual(await completed(told, {}), [state, "said", null]);
+    const failed = await orphan({ state: `'${state}'`, pid: "-5" });
+    assert.deepEqual(await completed(failed, { error: "ERROR:  x" }), [state, "", "ERROR:  x"]);
+    const found = await orphan({ state: `'${state}'`, pid: "-5" });
+    await enter(found, 1, false);
+    await rescueAll();
+    const { rows } = await user.query(
+      "SELECT DISTINCT state::text, pid FROM task WHERE id = ANY ($1)",
+      [[told, failed, found]],
+    );
+    assert.deepEqual(rows, [{ state, pid: 5 }]);
+  }
 });
 
 async function entered(): Promise<{ ledger: number; id: string }[]> {

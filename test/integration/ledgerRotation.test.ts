@@ -44,7 +44,13 @@ function newManager(): { groups: Groups; orphans: Orphans; ledgers: Ledgers } {
   const groups = new Groups();
   return {
     groups,
-    orphans: new Orphans({ table, groups, pauses: new Pauses(table), abroad: nobodyAbroad(), log }),
+    orphans: new Orphans({
+      table,
+      groups,
+      pauses: new Pauses(table, log),
+      abroad: nobodyAbroad(),
+      log,
+    }),
     ledgers: new Ledgers({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),
   };
 }

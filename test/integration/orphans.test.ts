@@ -38,7 +38,13 @@ async function crashes(id: string): Promise<number> {
 function some(): { orphans: Orphans; groups: Groups } {
   const groups = new Groups();
   return {
-    orphans: new Orphans({ table, groups, pauses: new Pauses(table), abroad: nobodyAbroad(), log }),
+    orphans: new Orphans({
+      table,
+      groups,
+      pauses: new Pauses(table, log),
+      abroad: nobodyAbroad(),
+      log,
+    }),
     groups,
   };
 }
@@ -60,7 +66,7 @@ test("a task is not blamed when the manager's connection went too, whichever is 
   groups.begin(before.hash);
   groups.begin(behind.hash);
   orphans.lost(before);
-  orphans.forgive();
+  orphans.forgive([]);
   orphans.lost(behind);
   await orphans.scan(manager, () => false);
   assert.equal(await orphans.check(manager, request), 2);

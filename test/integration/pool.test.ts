@@ -50,6 +50,7 @@ function startPool(test: TestContext) {
         messages.push({ thread, message });
         news.emit("news");
       },
+      room: () => {},
       ended: (thread, reason) => {
         ended.set(thread, reason);
         news.emit("news");
@@ -98,6 +99,7 @@ const run = (session: number): Run => ({
   input: "SELECT 1",
   group: "group",
   timeoutMs: 0,
+  keep: false,
   save: false,
   atomic: false,
   take: "0",

@@ -104,7 +104,7 @@ it("cancels a removed entry's task when the grace is over", async () => {
   const id = await insertInto("short", "SELECT pg_sleep(3600)");
   await stateIn("short", id, "WORK");
   await replaceConfig(program, { url, "pg_conf.grace": 0, "pg_task.json": [own] });
-  await program.line("grace is over, running tasks are cancelled");
+  await program.line("running tasks are cancelled");
   await stateIn("short", id, "PLAN");
   assert.equal((await program.end()).code, 0);
 });

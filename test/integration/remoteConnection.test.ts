@@ -163,6 +163,57 @@ test("the server's own refusal is the error", async () => {
   );
 });
 
+/** A server without TLS that refuses everybody, and how many have logged in at it. */
+async function startRefusing(code: string, message: string) {
+  const logins = { count: 0 };
+  const fields = `SFATAL\0VFATAL\0C${code}\0M${message}\0\0`;
+  const refusal = Buffer.alloc(5);
+  refusal.write("E", "latin1");
+  refusal.writeInt32BE(4 + fields.length, 1);
+  const port = await startStranger((socket) =>
+    socket.on("data", (data) => {
+      if (data.length === 8) return socket.write("N");
+      logins.count += 1;
+      return socket.end(Buffer.concat([refusal, Buffer.from(fields)]));
+    }),
+  );
+  return { port, logins, at: `connection to server at "127.0.0.1", port ${port} failed: ` };
+}
+
+test("where there is no TLS prefer does not try without it again", async () => {
+  const { port, logins, at } = await startRefusing("28000", "no pg_hba.conf entry");
+  await refused(`${place} port=${port} sslmode=prefer`, `${at}FATAL:  no pg_hba.conf entry`);
+  assert.equal(logins.count, 1);
+});
+
+test("allow tries with TLS where a pooler's words may mean that it wants it", async () => {
+  const { port, at } = await startRefusing("08P01", "SSL required");
+  const error = `${at}server does not support SSL, but SSL was required`;
+  await refused(`${place} port=${port} sslmode=allow`, `${at}FATAL:  SSL required\n\t${error}`);
+});
+
+test("the same words for both ways stand once in the error", async () => {
+  for (const mode of ["prefer", "allow"]) {
+    await refused(
+      `${place} user=nobody sslmode=${mode}`,
+      `connection to server at "127.0.0.1", port ${server.port} failed: FATAL:  Ident authentication failed for user "nobody"`,
+    );
+  }
+});
+
+const asked = (): number => driver.messages.filter(({ type }) => type === "room").length;
+
+test("another server that has no room is the task's error", async () => {
+  const before = asked();
+  await server.admin.query("ALTER ROLE trusted CONNECTION LIMIT 0");
+  await refused(
+    `${place} user=trusted`,
+    `connection to server at "127.0.0.1", port ${server.port} failed: FATAL:  too many connections for role "trusted"`,
+  );
+  await server.admin.query("ALTER ROLE trusted CONNECTION LIMIT -1");
+  assert.equal(asked(), before);
+});
+
 test("connect_timeout ends an attempt, and the next server is tried", async () => {
   const silent = await startStranger(() => {});
   await refused(

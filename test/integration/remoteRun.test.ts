@@ -174,12 +174,60 @@ test("other tasks go on while one connects", async () => {
   await driver.executor.stop();
 });
 
-test("the process that runs a remote task is told", async () => {
+/** Puts the row of a run into the task table, as a claim leaves it. */
+async function claimed(driver: ExecutorDriver, id: string): Promise<void> {
+  const { owner, pid } = driver.backend(1);
+  await admin.query(
+    "INSERT INTO task (id, input, state, owner, pid) VALUES ($1, '', 'WORK', $2, $3)",
+    [id, owner, pid],
+  );
+}
+
+const pidOf = async (id: string): Promise<number | undefined> => {
+  const { rows } = await admin.query<{ pid: number }>("SELECT pid FROM task WHERE id = $1", [id]);
+  return rows[0]?.pid;
+};
+
+test("the row names the process that runs a remote task before its input begins", async () => {
   const driver = await openDriver();
-  const { id, pid } = await begin(driver, "SELECT pg_sleep(0.3), 'told'");
-  const told = await driver.heard("remote");
-  assert.deepEqual(told, { type: "remote", session: 1, id, pid });
-  await driver.result(id);
+  for (let round = 0; round < 20; round += 1) {
+    const run = driver.make(1, "SELECT pg_backend_pid()", { remote: place, id: `${1000 + round}` });
+    await claimed(driver, run.id);
+    driver.executor.dispatch([run]);
+    const result = await driver.result(run.id);
+    assert.equal(result.outcome === "ended" && result.output, String(await pidOf(run.id)));
+  }
+  assert.ok(!driver.messages.some(({ type }) => type === "remote"));
+  await driver.executor.stop();
+});
+
+test("the process that runs a remote task is told where its row is locked", async () => {
+  const driver = await openDriver();
+  const run = driver.make(1, "SELECT pg_backend_pid()", { remote: place, id: "2000" });
+  await claimed(driver, run.id);
+  await admin.query("BEGIN");
+  await admin.query("SELECT FROM task WHERE id = 2000 FOR UPDATE");
+  driver.executor.dispatch([run]);
+  const result = await driver.result(run.id);
+  await admin.query("COMMIT");
+  const { pid } = await driver.heard("remote");
+  assert.equal(result.outcome === "ended" && result.output, String(pid));
+  assert.notEqual(await pidOf(run.id), pid);
+  await driver.executor.stop();
+});
+
+test("a row that a trigger keeps from being changed does not keep its remote task from running", async () => {
+  const driver = await openDriver();
+  const run = driver.make(1, "SELECT 1", { remote: place, id: "3000" });
+  await claimed(driver, run.id);
+  await admin.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW EXECUTE FUNCTION refuse()`);
+  driver.executor.dispatch([run]);
+  const result = await driver.result(run.id);
+  assert.equal(result.outcome === "ended" && result.output, "1");
+  assert.ok(!driver.messages.some(({ type }) => type === "remote"));
+  await admin.query("DROP FUNCTION refuse CASCADE");
   await driver.executor.stop();
 });
 

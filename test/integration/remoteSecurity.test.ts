@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { chmod, copyFile, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { connect } from "../../src/shared/database.js";
 import { Authority } from "../support/certificates.js";
 import { temporaryFolder } from "../support/embedded.js";
 import { failure, openDriver, place, secret, server } from "../support/remoteDriver.js";
@@ -52,6 +53,55 @@ test("allow and prefer try the other way when the server refuses the first", asy
   assert.equal(await look(tls, `sslmode=allow user=encrypted ${secret}`), "t");
   assert.equal(await look(tls, `sslmode=prefer user=plain ${secret}`), "f");
   assert.match((await refusal(`sslmode=disable user=encrypted ${secret}`)) ?? "", /no encryption/);
+});
+
+test("allow and prefer try no other way where the server's words say that it would not help", async () => {
+  await server.admin.query("CREATE DATABASE closed ALLOW_CONNECTIONS false");
+  for (const mode of ["allow", "prefer"]) {
+    await refused(
+      `sslmode=${mode} user=scram password=wrong`,
+      `${at}FATAL:  password authentication failed for user "scram"`,
+    );
+    await refused(
+      `sslmode=${mode} dbname=nowhere`,
+      `${at}FATAL:  database "nowhere" does not exist`,
+    );
+    await refused(
+      `sslmode=${mode} dbname=closed`,
+      `${at}FATAL:  database "closed" is not currently accepting connections`,
+    );
+    await refused(
+      `sslmode=${mode} options='-c nothing=1'`,
+      `${at}FATAL:  unrecognized configuration parameter "nothing"`,
+    );
+  }
+});
+
+test("what each way is refused for stands in the error", async () => {
+  const error = await refusal("sslmode=prefer user=nobody_known");
+  const entry = /FATAL: {2}no pg_hba.conf entry for host "127.0.0.1", user "nobody_known"/g;
+  assert.equal(error?.match(entry)?.length, 2);
+});
+
+test("a server that has no room is asked once", async () => {
+  const { rows } = await server.admin.query<{ max: string }>(
+    "SELECT setting AS max FROM pg_settings WHERE name = 'max_connections'",
+  );
+  const clients = [];
+  const target = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
+  const options = { ...target, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
+  try {
+    for (let count = 0; count <= Number(rows[0]?.max); count += 1) {
+      clients.push(await connect(options, { applicationName: "test" }));
+    }
+    assert.fail("there is room without end");
+  } catch (error) {
+    assert.match(String(error), /too many clients/);
+    await refused("sslmode=prefer", `${at}FATAL:  sorry, too many clients already`);
+    await refused("sslmode=allow", `${at}FATAL:  sorry, too many clients already`);
+  } finally {
+    for (const client of clients) await client.end();
+  }
 });
 
 test("require does not verify, unless there are root certificates", async () => {

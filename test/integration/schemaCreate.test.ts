@@ -208,8 +208,8 @@ describe("what cannot be used is refused and left as it is", () => {
   test("a function of the user's that has the name and the arguments of pg-task's", async () => {
     await incompatible(
       "resets",
-      "CREATE FUNCTION resets.task_reset(text, text, text) RETURNS int LANGUAGE sql AS 'SELECT 42'",
-      /the function resets\.task_reset\(text,text,text\) exists/,
+      "CREATE FUNCTION resets.task_reset(text, text, text, integer, integer) RETURNS int LANGUAGE sql AS 'SELECT 42'",
+      /the function resets\.task_reset\(text,text,text,integer,integer\) exists/,
     );
   });
 
@@ -217,7 +217,15 @@ describe("what cannot be used is refused and left as it is", () => {
     await incompatible(
       "indexes",
       "CREATE TABLE indexes.task_due_idx (mine int)",
-      /relation "task_due_idx" already exists/,
+      /the relation indexes\.task_due_idx exists and was not made by pg-task/,
+    );
+  });
+
+  test("a table of the user's that has the name of pg-task's pause table", async () => {
+    await incompatible(
+      "pauses",
+      "CREATE TABLE pauses.task_pause (a int)",
+      /the relation pauses\.task_pause exists and was not made by pg-task/,
     );
   });
 

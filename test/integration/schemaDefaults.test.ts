@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { FileParameters } from "../../src/shared/config/types.js";
-import { identifier } from "../../src/shared/sqlText.js";
+import { identifier, literal } from "../../src/shared/sqlText.js";
 import { createDatabase } from "../support/database.js";
 import { ensure } from "../support/taskTables.js";
+import { only } from "../support/tasks.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
@@ -192,6 +193,17 @@ const inHours = async (schema: string): Promise<number> => {
   return rows[0].hours;
 };
 
+/** By how many hours a new session's task is planned for later. */
+async function levelsHours(): Promise<number> {
+  const session = await database.connect();
+  const { rows } = await session.query<{ hours: number }>(
+    `INSERT INTO levels.task (input) VALUES ('')
+     RETURNING round(extract(epoch FROM plan - now()) / 3600)::int AS hours`,
+  );
+  await session.end();
+  return only(rows).hours;
+}
+
 describe("pg_task.plan", () => {
   for (const [what, expression, hours] of [
     ["as the server shows it", "now()", 0],
@@ -227,7 +239,10 @@ describe("pg_task.plan", () => {
     assert.equal(await inHours("follows"), 6);
     await plan("follows");
     assert.equal(await inHours("follows"), 0);
-    assert.equal(await columnDefault("follows", "plan"), "statement_timestamp()");
+    assert.match(
+      (await columnDefault("follows", "plan")) ?? "",
+      /CASE\s.* THEN statement_timestamp\(\)\s+ELSE follows\.task_planned\(.*END$/s,
+    );
   });
 
   test("may call a function of the user's by its schema's name", async () => {
@@ -254,7 +269,98 @@ describe("pg_task.plan", () => {
         assert.match(error.message, words);
         return true;
       });
-      assert.equal(await columnDefault("refused", "plan"), "statement_timestamp()");
+      assert.match((await columnDefault("refused", "plan")) ?? "", /THEN statement_timestamp\(\)/);
     });
   }
+
+  const clock = "extract(epoch FROM plan - statement_timestamp())";
+  for (const [given, condition] of [
+    ["5 min", `${clock} = 300`],
+    ["-1:30", `${clock} = -5400`],
+    ["P1D", "plan = statement_timestamp() + interval '1 day'"],
+    ["1 mon", "plan = statement_timestamp() + interval '1 mon'"],
+    ["+10 minutes", `${clock} = 600`],
+    // What PostgreSQL takes for a time zone too far off where a time is read.
+    ["+20 minutes", `${clock} = 1200`],
+    ["-20 min", `${clock} = -1200`],
+    ["+20 hours", `${clock} = 72000`],
+    ["+90 sec ago", `${clock} = -90`],
+    ["+1 day -20 min", "plan = statement_timestamp() + interval '1 day -20 min'"],
+    ["+90", `${clock} = 90`],
+    ["2099-01-01 12:00+00", "plan = '2099-01-01 12:00+00'"],
+    ["infinity", "plan = 'infinity'"],
+    ["tomorrow", "plan = timestamptz 'tomorrow'"],
+    ["now()", "plan = now()"],
+    ["CURRENT_TIMESTAMP", "plan = now()"],
+    ["statement_timestamp()", `${clock} = 0`],
+    ["pg_catalog.clock_timestamp()", "plan BETWEEN statement_timestamp() AND clock_timestamp()"],
+    ["now() + interval '2 hours'", "plan = now() + interval '2 hours'"],
+    ["statement_timestamp() - '1 hour'::interval", `${clock} = -3600`],
+    ["", `${clock} = 0`],
+  ] as const) {
+    test(`of the session counts: ${given}`, async () => {
+      await plan("session");
+      const session = await database.connect();
+      await session.query("BEGIN");
+      await session.query("SELECT set_config('pg_task.plan', $1, true)", [given]);
+      const { rows } = await session.query(
+        `INSERT INTO session.task (input) VALUES ('') RETURNING ${condition} AS holds, plan`,
+      );
+      assert.equal(rows[0].holds, true, String(rows[0].plan));
+      await session.end();
+    });
+  }
+
+  test("of the role counts above the database's, and the file's where none is made", async () => {
+    await plan("levels", "now() + interval '1 hour'");
+    assert.equal(await levelsHours(), 1);
+    const here = `DATABASE ${identifier(target.database)}`;
+    await client.query(`ALTER ${here} SET pg_task.plan = '2 hours'`);
+    assert.equal(await levelsHours(), 2);
+    const role = `ALTER ROLE ${identifier(target.user)} IN ${here}`;
+    await client.query(`${role} SET pg_task.plan = ${literal("now() + interval '3 hours'")}`);
+    assert.equal(await levelsHours(), 3);
+    await client.query(`${role} RESET pg_task.plan; ALTER ${here} RESET pg_task.plan`);
+    assert.equal(await levelsHours(), 1);
+  });
+
+  test("of a session is read, never run", async () => {
+    await plan("rights");
+    await client.query("CREATE TABLE rights.harm (); CREATE SEQUENCE rights.calls");
+    const session = await database.connect();
+    for (const evil of [
+      "now() + nextval('rights.calls') * interval '1 s'",
+      "(SELECT now() FROM rights.harm)",
+      "now()); DROP TABLE rights.harm; --",
+      "now() + '1 s'::interval + '1 s'",
+      "soon",
+      "+20 soon",
+      "2099-01-01 12:00 No/Where",
+      "9999999999 years",
+    ]) {
+      await session.query("SELECT set_config('pg_task.plan', $1, false)", [evil]);
+      await assert.rejects(session.query("INSERT INTO rights.task (input) VALUES ('')"), {
+        code: "22007",
+        hint: "Other expressions are for the configuration file.",
+      });
+    }
+    await session.end();
+    const { rows } = await client.query(
+      "SELECT is_called AS called, (SELECT count(*)::int FROM rights.harm) AS harm FROM rights.calls",
+    );
+    assert.deepEqual(rows, [{ called: false, harm: 0 }]);
+  });
+
+  test("of a table at an earlier migration is brought to follow the settings", async () => {
+    await plan("earlier");
+    await client.query(`
+      ALTER TABLE earlier.task ALTER COLUMN plan SET DEFAULT (now() + interval '1 hour');
+      DROP FUNCTION earlier.task_planned(text);
+      COMMENT ON FUNCTION earlier.task_ready() IS 'pg-task migration 12';
+      COMMENT ON TRIGGER task_ready_insert ON earlier.task IS
+        E'pg-task plan now() + interval \\'1 hour\\'\\nshown as (now() + \\'01:00:00\\'::interval)'`);
+    await plan("earlier", "now() + interval '1 hour'");
+    assert.match((await columnDefault("earlier", "plan")) ?? "", /task_planned/);
+    assert.equal(await inHours("earlier"), 1);
+  });
 });

@@ -5,18 +5,19 @@ import { claimBehind } from "../../src/manager/sql/claimBehind.js";
 import { claimSole } from "../../src/manager/sql/claimSole.js";
 import { complete, type OwnedResult } from "../../src/manager/sql/complete.js";
 import { completePlain } from "../../src/manager/sql/completePlain.js";
-import { expire } from "../../src/manager/sql/expire.js";
+import { expire, late } from "../../src/manager/sql/expire.js";
 import { giveBack } from "../../src/manager/sql/giveBack.js";
 import { idleOwners } from "../../src/manager/sql/idleOwners.js";
 import { inserted } from "../../src/manager/sql/inserted.js";
 import { nearestPlan } from "../../src/manager/sql/nearestPlan.js";
 import { pauseLater } from "../../src/manager/sql/pause.js";
-import { promote } from "../../src/manager/sql/promote.js";
+import { promotable, promote, promoteThese } from "../../src/manager/sql/promote.js";
 import { proven } from "../../src/manager/sql/proven.js";
 import { showRemotePids } from "../../src/manager/sql/remotePid.js";
 import { rescue, stillOwned } from "../../src/manager/sql/rescue.js";
 import { showStarted } from "../../src/manager/sql/showStarted.js";
 import { stillLocked } from "../../src/manager/sql/stillLocked.js";
+import { firstDue } from "../../src/manager/sql/tryClaims.js";
 import { sweep } from "../../src/manager/sql/sweep.js";
 import { unwanted } from "../../src/manager/sql/unwanted.js";
 import { readShape } from "../../src/manager/shape.js";
@@ -139,7 +140,9 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     ),
   complete: (stub) => complete(stub, table, shape, results),
   "complete plain": (stub) => completePlain(stub, table, results),
-  expire: (stub) => expire(stub, table, shape, [1, 2], 100),
+  late: (stub) => late(stub, table, [1, 2], 100, ids),
+  expire: (stub) => expire(stub, table, shape, ids),
+  "first due": (stub) => firstDue(stub, table, [1, 2], 100, ids),
   "give back": (stub) =>
     giveBack(
       stub,
@@ -172,6 +175,8 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     ),
   "nearest plan": (stub) => nearestPlan(stub, table),
   promote: (stub) => promote(stub, table),
+  promotable: (stub) => promotable(stub, table, ids),
+  "promote these": (stub) => promoteThese(stub, table, ids),
   "still owned": (stub) => stillOwned(stub, table, ids),
   rescue: (stub) => rescue(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
 };

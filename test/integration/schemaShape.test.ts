@@ -69,7 +69,11 @@ const otherDefaults: Record<string, string> = {
   id: "nextval('task_id_seq'::regclass)",
   parent:
     "(NULLIF(NULLIF(current_setting('pg_task.id'::text, true), ''::text), '0'::text))::bigint",
-  plan: "statement_timestamp()",
+  plan: `
+CASE
+    WHEN (NULLIF(current_setting('pg_task.plan'::text, true), ''::text) IS NULL) THEN statement_timestamp()
+    ELSE task_planned(current_setting('pg_task.plan'::text, true))
+END`,
   crash: "0",
   state: "'PLAN'::state",
   ready: "true",

@@ -38,17 +38,28 @@ async function storm(): Promise<{ readonly stop: () => Promise<string[]> }> {
   };
 }
 
-test("under a storm of inserts the manager looks by itself, and hears of stops and deletions all the same", async () => {
-  const [stopped = "", deleted = ""] = await tasks.insert(
+test("under a storm of inserts the manager looks by itself, and hears of stops, deletions and other states all the same", async () => {
+  const [stopped = "", deleted = "", planned = "", failed = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", group: "stopped" },
     { input: "SELECT pg_sleep(60)", group: "deleted" },
+    { input: "SELECT pg_sleep(60)", group: "planned" },
+    { input: "SELECT pg_sleep(60)", group: "failed" },
   );
-  await tasks.underway(stopped);
+  for (const id of [stopped, planned, failed]) await tasks.underway(id);
   const { pid } = await tasks.underway(deleted);
   const { stop } = await storm();
   await eventually(observer, busy, (rows) => rows.length === 1);
   await observer.query("UPDATE task SET state = 'STOP' WHERE id = $1", [stopped]);
   await observer.query("DELETE FROM task WHERE id = $1", [deleted]);
+  await observer.query("UPDATE task SET state = 'PLAN', plan = '2100-01-01' WHERE id = $1", [
+    planned,
+  ]);
+  await observer.query("UPDATE task SET state = 'FAIL' WHERE id = $1", [failed]);
+  const others = await tasks.until([planned, failed], ({ owner }) => owner === null);
+  assert.deepEqual(
+    others.map(({ state }) => state),
+    ["PLAN", "FAIL"],
+  );
   const [row] = await tasks.until([stopped], ({ owner }) => owner === null);
   assert.equal(row?.state, "STOP");
   await eventually(

@@ -124,6 +124,30 @@ for (const [method, path, values, status] of requests) {
   });
 }
 
+it("says in plain words what is wrong with a request", async () => {
+  for (const [query, words] of [
+    ["limit=x", 'limit: expected a whole number from 1 to 200, got "x"'],
+    ["limit=1.5", 'limit: expected a whole number from 1 to 200, got "1.5"'],
+    ["limit=0", 'limit: expected a whole number from 1 to 200, got "0"'],
+    [
+      "state=NOPE",
+      'state: expected states with commas between, of PLAN, TAKE, WORK, DONE, FAIL, GONE, STOP, got "NOPE"',
+    ],
+    ["before=x", 'before: expected a task\'s id, a whole number, got "x"'],
+    [
+      "from=yesterday",
+      'from: expected a time as ISO 8601 has it, such as 2026-11-23T10:00:00Z, got "yesterday"',
+    ],
+    ["text=", 'text: expected 1 to 200 characters, got ""'],
+    ["another=1", "another: there is no such parameter"],
+  ]) {
+    const { status, text } = await web.anonymously(`/api/tables/${table}/tasks?${query}`, {
+      headers: { Authorization: `Bearer ${token}` },
+    });
+    assert.deepEqual([status, JSON.parse(text).error.message], [400, words]);
+  }
+});
+
 it("runs a planned task now when it is asked to", async () => {
   const { rows: more } = await client.query<{ id: string }>(
     "INSERT INTO task (input, plan) VALUES ('SELECT 3', 'infinity') RETURNING id",

@@ -3,15 +3,14 @@ import { EventEmitter, once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
-import type { BrowserContextOptions, Locator, Page } from "playwright-core";
-import { browser, noBrowser } from "../support/browser.js";
+import type { Locator } from "playwright-core";
+import { noBrowser } from "../support/browser.js";
 import { createDatabase } from "../support/database.js";
+import { openPage } from "../support/page.js";
 import { startProcess, temporaryFolder } from "../support/process.js";
 import { insertTask, waitForState } from "../support/waitFor.js";
 import { token, Web } from "../support/web.js";
 
-/** How long the page may take to show something before a test counts as hanging, in ms. */
-const patienceMs = 60_000;
 /** Named, the screenshots are left there. */
 const kept = process.env["TEST_SCREENSHOTS"];
 const images = kept ?? (await temporaryFolder());
@@ -43,29 +42,6 @@ async function start(
   };
 }
 
-/** A page of a browser's own that has the token, and fails the test for whatever goes wrong in it. */
-async function open(
-  web: Web,
-  path: string,
-  options: BrowserContextOptions & { readonly token?: string | null } = {},
-): Promise<{ page: Page; mistakes: string[] }> {
-  const context = await (await browser()).newContext(options);
-  context.setDefaultTimeout(patienceMs);
-  const page = await context.newPage();
-  const mistakes: string[] = [];
-  page.on("pageerror", (error) => mistakes.push(error.message));
-  page.on("console", (message) => {
-    // A refused request is said there as well.
-    if (message.type() === "error" && !/status of 4\d\d/.test(message.text())) {
-      mistakes.push(message.text());
-    }
-  });
-  const given = options.token === undefined ? web.token : options.token;
-  if (given !== null) await page.goto(`${web.url}/#token=${given}`);
-  await page.goto(`${web.url}${path}`);
-  return { page, mistakes };
-}
-
 const row = (id: string): string => `tr[data-id="${id}"]`;
 const range = (from: number, to: number): string[] =>
   Array.from({ length: from - to + 1 }, (_, index) => String(from - index));
@@ -74,7 +50,7 @@ const inState = (id: string, state: string): string => `${row(id)} .state.s-${st
 describe("the page", { skip: noBrowser }, () => {
   it("shows a task that SQL inserts as planned, at work and done, without a reload", async () => {
     const { web, table, end } = await start();
-    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
     await page.getByText("No tasks yet").waitFor();
     await page.evaluate("window.notReloaded = true");
 
@@ -103,7 +79,7 @@ describe("the page", { skip: noBrowser }, () => {
     const { web, table, end } = await start();
     const id = await insertTask(client, "SELECT pg_sleep(3600)");
     await waitForState(client, id, "WORK");
-    const { page, mistakes } = await open(web, `/tables/${table}/tasks/${id}`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Stop" }).click();
     assert.equal((await waitForState(client, id, "WORK")).crash, 0, "it asks before it stops");
     await page.getByRole("button", { name: "Stop it?" }).click();
@@ -132,7 +108,7 @@ describe("the page", { skip: noBrowser }, () => {
     const { web, table, end } = await start();
     await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
     const id = await insertTask(client, "SELECT 1", "halted");
-    const { page, mistakes } = await open(web, `/tables/${table}`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}`);
     await page.getByText(/^Group halted is paused since \d\d:\d\d:\d\d: why not$/).waitFor();
     await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
     await page
@@ -152,7 +128,7 @@ describe("the page", { skip: noBrowser }, () => {
 
   it("asks for the token where there is none, and says when it is wrong", async () => {
     const { web, end } = await start();
-    const { page } = await open(web, "/", { token: null });
+    const { page } = await openPage(web, "/", { token: null });
     await page.getByLabel("Token").waitFor();
     assert.equal(await page.locator("table, .tile").count(), 0);
     await page.getByLabel("Token").fill("not-it");
@@ -164,7 +140,7 @@ describe("the page", { skip: noBrowser }, () => {
     assert.doesNotMatch(page.url(), new RegExp(token));
     await page.context().close();
 
-    const { page: linked } = await open(web, "/", { token: "stale" });
+    const { page: linked } = await openPage(web, "/", { token: "stale" });
     await linked.getByText("That token is not the right one").waitFor();
     await linked.context().close();
     await end();
@@ -176,7 +152,7 @@ describe("the page", { skip: noBrowser }, () => {
     const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0`, evil);
     await waitForState(client, id, "FAIL");
     await client.query(`UPDATE task SET data = $1, error = $1 || error WHERE id = $2`, [evil, id]);
-    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
     for (const path of ["/tasks", `/tasks/${id}`, ""]) {
       await page.goto(`${web.url}/tables/${table}${path}`);
       await page.getByText(evil).first().waitFor();
@@ -203,7 +179,7 @@ describe("the page", { skip: noBrowser }, () => {
     );
     await client.query("ANALYZE task");
     const { web, table, end } = await start();
-    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
     const ids = async (): Promise<string[]> =>
       await page.locator("tr[data-id] th").allTextContents();
     await page.locator(row("100000")).waitFor();
@@ -241,7 +217,7 @@ describe("the page", { skip: noBrowser }, () => {
 
   it("goes on looking by itself until there is something, nothing more, or it is told to stop", async () => {
     const { web, table, end } = await start();
-    const { page, mistakes } = await open(web, `/tables/${table}`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}`);
     const asked: (string | null)[] = [];
     await page.route(/\/api\/.*text=rare/, async (route) => {
       const before = new URL(route.request().url()).searchParams.get("before");
@@ -284,7 +260,7 @@ describe("the page", { skip: noBrowser }, () => {
        VALUES ($1, 'SELECT 1', $2, now(), 'DONE', now() - interval '11:59:59', now())`,
       [largest, group],
     );
-    const { page, mistakes } = await open(web, `/tables/${table}/tasks`);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
     const cell = page.locator(`${row(largest)} th`);
     await cell.waitFor();
     for (const whole of [cell, page.locator(`${row(largest)} .run`)]) {
@@ -308,7 +284,7 @@ describe("the page", { skip: noBrowser }, () => {
     const id = await insertTask(client, `SELECT '${"long ".repeat(100)}'`);
     await waitForState(client, id, "DONE");
     const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
-    const { page, mistakes } = await open(web, `/tables/${table}/tasks`, phone);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`, phone);
     for (const path of ["/tasks", `/tasks/${id}`, ""]) {
       await page.goto(`${web.url}/tables/${table}${path}`);
       await page.locator("main .panel").first().waitFor();
@@ -333,7 +309,7 @@ describe("the page", { skip: noBrowser }, () => {
       const tables = ["task", "mail", "reports", "nightly"];
       const { web, end } = await start(tables.map((name) => ({ data, user, table: name })));
       const viewport = { width: 1100, height: 420 };
-      const { page, mistakes } = await open(web, "/", { colorScheme, viewport });
+      const { page, mistakes } = await openPage(web, "/", { colorScheme, viewport });
       const due = (name: string): Locator =>
         page
           .locator("table.overall tr", { hasText: `public.${name}` })
@@ -367,7 +343,7 @@ describe("the page", { skip: noBrowser }, () => {
       const { web, table, end } = await start();
       const task = await furnish();
       const viewport = { width: 1100, height: 680 };
-      const { page, mistakes } = await open(web, `/tables/${table}`, { colorScheme, viewport });
+      const { page, mistakes } = await openPage(web, `/tables/${table}`, { colorScheme, viewport });
       await mkdir(images, { recursive: true });
       const shoot = async (name: string): Promise<void> => {
         await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });

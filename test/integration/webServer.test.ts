@@ -158,29 +158,12 @@ it("does nothing to the database while nobody looks, and closes what it opened f
   await web.anonymously("/");
   assert.equal((await web.anonymously("/api/tables")).status, 401);
   assert.equal(await connections(), 0);
-  const gone = new AbortController();
-  const stream = await fetch(`${web.url}/api/events`, {
-    headers: { Authorization: `Bearer ${token}` },
-    signal: gone.signal,
-  });
-  const reader = stream.body?.getReader();
-  let heard = "";
-  const hear = async (what: RegExp): Promise<void> => {
-    while (!what.test(heard)) {
-      const { value: heardNow, done } = (await reader?.read()) ?? {
-        done: true,
-        value: undefined,
-      };
-      if (done) throw new Error(`the stream ended after ${heard}`);
-      heard += new TextDecoder().decode(heardNow);
-    }
-  };
-  await hear(/event: changed/);
+  const events = await web.events();
+  await events.until(/event: changed/);
   assert.equal(await connections(), 1);
-  heard = "";
   await insertTask(client, "SELECT 1");
-  await hear(/event: changed/);
-  gone.abort();
+  await events.until(/event: changed/);
+  events.end();
   const none =
     "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_task web' HAVING count(*) = 0";
   await waitForRow(client, none);

@@ -1,9 +1,7 @@
-import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { installedPackage } from "../../src/embedded/installedPackage.js";
 import { runCell, type Cell, type CellResult } from "./cell.js";
-import { chosen, isInstalled, lockedVersions, matrixFolder, type Version } from "./versions.js";
+import { chosen, install, lockedVersions, ownServer, type Version } from "./versions.js";
 
 /**
  * Runs the suite on each PostgreSQL with this Node, and on each Node with pg-task's own PostgreSQL:
@@ -17,8 +15,7 @@ const { values, positionals: patterns } = parseArgs({
   allowPositionals: true,
 });
 
-const { version: ownVersion } = await installedPackage();
-const own: Version = { major: ownVersion.split(".")[0] ?? "", version: ownVersion, folder: "" };
+const own = await ownServer();
 const servers = [...(await lockedVersions("postgres")), own];
 const nodes = await lockedVersions("node");
 const all = values.postgres === undefined && values.node === undefined;
@@ -51,16 +48,6 @@ process.exitCode = results.some(([, { failed }]) => failed > 0) ? 1 : 0;
 /** 12.22.0-beta.15 is the package's version; the server's is 12.22. */
 function nameOf(server: Version, node: string): string {
   return `PostgreSQL ${server.version.split(".").slice(0, 2).join(".")}, Node ${node}`;
-}
-
-async function install(wanted: readonly Version[]): Promise<void> {
-  const installed = await Promise.all(wanted.map(isInstalled));
-  if (installed.every(Boolean)) return;
-  const { status, error } = spawnSync("npm", ["ci", "--prefix", matrixFolder], {
-    cwd: matrixFolder,
-    stdio: "inherit",
-  });
-  if (status !== 0) throw new Error("the matrix cannot be installed", { cause: error });
 }
 
 function table(rows: readonly (readonly [Cell, CellResult])[]): string {

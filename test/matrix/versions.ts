@@ -1,6 +1,8 @@
+import { spawnSync } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { installedPackage } from "../../src/embedded/installedPackage.js";
 
 /** Where the packages of the matrix are listed and installed. */
 export const matrixFolder = fileURLToPath(new URL("../../../test/matrix/", import.meta.url));
@@ -25,7 +27,24 @@ export async function lockedVersions(kind: "postgres" | "node"): Promise<Version
     .toSorted((a, b) => Number(a.major) - Number(b.major));
 }
 
-export async function isInstalled({ folder, version }: Version): Promise<boolean> {
+/** pg-task's own, which has no folder here. */
+export async function ownServer(): Promise<Version> {
+  const { version } = await installedPackage();
+  return { major: version.split(".")[0] ?? "", version, folder: "" };
+}
+
+/** Installs them all if one of these is missing. */
+export async function install(wanted: readonly Version[]): Promise<void> {
+  const installed = await Promise.all(wanted.map(isInstalled));
+  if (installed.every(Boolean)) return;
+  const { status, error } = spawnSync("npm", ["ci", "--prefix", matrixFolder], {
+    cwd: matrixFolder,
+    stdio: "inherit",
+  });
+  if (status !== 0) throw new Error("the matrix cannot be installed", { cause: error });
+}
+
+async function isInstalled({ folder, version }: Version): Promise<boolean> {
   try {
     const manifest: { version: string } = await readJson(join(folder, "package.json"));
     return manifest.version === version;

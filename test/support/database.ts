@@ -28,18 +28,17 @@ export function serverTarget(database = "postgres"): ConnectionTarget {
 
 /**
  * Makes a database for this test file; `kind` "task" has the task table in it already, "empty" is a
- * new one, "LATIN1" a new one of that encoding. Call it at the top level of a test file.
+ * new one, "LATIN1" and "SQL_ASCII" new ones of that encoding. Call it at the top level of a test file.
  */
 export async function createDatabase(
-  kind: "task" | "empty" | "LATIN1" = "task",
+  kind: "task" | "empty" | "LATIN1" | "SQL_ASCII" = "task",
 ): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString("hex")}`;
   const source = {
     task: "test_template",
     empty: "template1",
-    // Only the C library's locales have that encoding; servers before 15 know no others.
-    LATIN1: `template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'
-      ${(await serverMajor()) < 15 ? "" : "LOCALE_PROVIDER libc"}`,
+    LATIN1: await encoded("LATIN1"),
+    SQL_ASCII: await encoded("SQL_ASCII"),
   }[kind];
   await onServer((client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
   const target = serverTarget(name);
@@ -57,6 +56,13 @@ export async function createDatabase(
       return client;
     },
   };
+}
+
+/** What a database of that encoding is made from. */
+async function encoded(encoding: string): Promise<string> {
+  // Only the C library's locales have them all; servers before 15 know no others.
+  const provider = (await serverMajor()) < 15 ? "" : "LOCALE_PROVIDER libc";
+  return `template0 ENCODING '${encoding}' LC_COLLATE 'C' LC_CTYPE 'C' ${provider}`;
 }
 
 /** 18 and the like. */

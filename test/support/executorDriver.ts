@@ -3,6 +3,8 @@ import { Executor } from "../../src/executor/executor.js";
 import { Log } from "../../src/executor/log.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import type { Client } from "../../src/shared/database.js";
+import { lockClasses } from "../../src/shared/locks.js";
+import { randomKey } from "../../src/shared/randomKey.js";
 import type {
   BackendIdentity,
   ExecutorParameters,
@@ -33,9 +35,12 @@ export class ExecutorDriver {
   readonly lines: string[] = [];
   /** Answers a request to cancel; replace it to answer otherwise. */
   onCancel: (session: number, id: string) => void = (session, id) => void this.cancel(session, id);
+  /** Whether the server has room for the connections of remote tasks. */
+  hasRoom = true;
   /** Whether it says of large outputs by itself that they are written. */
   readonly writesAtOnce: boolean = true;
   readonly #admin: Client;
+  readonly #permits = new Map<number, number>();
   readonly #backends = new Map<number, BackendIdentity>();
   readonly #watchers = new Set<() => void>();
   #lastId = 0;
@@ -72,20 +77,41 @@ export class ExecutorDriver {
 
   /** Opens a session. */
   async open(session: number): Promise<BackendIdentity> {
+    const from = this.messages.length;
     this.executor.open([session], "group");
     const message = await this.#watch(() =>
-      this.messages.find(
-        (each) => (each.type === "opened" || each.type === "unopened") && each.session === session,
-      ),
+      this.messages
+        .slice(from)
+        .find(
+          (each) =>
+            (each.type === "opened" || each.type === "unopened") && each.session === session,
+        ),
     );
-    if (message.type === "opened") return message.backend;
+    if (message.type === "opened") {
+      await this.permit(session);
+      return message.backend;
+    }
     throw new Error(message.type === "unopened" ? message.reason.message : message.type);
+  }
+
+  /** Lets a session send runs behind others. */
+  async permit(session: number): Promise<void> {
+    const permit = randomKey();
+    this.#permits.set(session, permit);
+    await this.#admin.query("SELECT pg_advisory_lock($1, $2)", [lockClasses.permit, permit]);
+    this.executor.permit(session, permit);
+  }
+
+  /** Has the server begin nothing more that a session has sent behind others. */
+  async revoke(session: number): Promise<void> {
+    const permit = this.#permits.get(session);
+    await this.#admin.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.permit, permit]);
   }
 
   /** Makes a run with an id of its own. */
   make(session: number, input: string, options: Partial<Run> = {}): Run {
     const id = String(++this.#lastId);
-    const run = { session, id, input, group: "group", timeoutMs: 0, save: false };
+    const run = { session, id, input, group: "group", timeoutMs: 0, keep: false, save: false };
     const proof = { atomic: false, take: "0", ledger: 1 as const };
     return { ...run, ...proof, format: defaultFormat, remote: null, ...options };
   }
@@ -96,7 +122,18 @@ export class ExecutorDriver {
     this.executor.dispatch([run]);
     const result = await this.result(run.id);
     if (result.outcome !== "ended") throw new Error(`run ${run.id} was returned`);
+    if (result.spoiled === true) await this.#renew(session);
     return result;
+  }
+
+  /** Has a session begin anew, as the manager does where a run has left something in it. */
+  async #renew(session: number): Promise<void> {
+    const from = this.messages.length;
+    this.executor.close([session]);
+    await this.#watch(() =>
+      this.messages.slice(from).find((each) => each.type === "closed" && each.session === session),
+    );
+    await this.open(session);
   }
 
   /** How a run came out, when it has. */
@@ -182,6 +219,8 @@ export class ExecutorDriver {
   #receive(message: FromExecutor): void {
     this.messages.push(this.#unpack(message));
     if (message.type === "opened") this.#backends.set(message.session, message.backend);
+    if (message.type === "room")
+      this.executor.room({ type: "room", number: message.number, room: this.hasRoom });
     if (message.type === "cancel") this.onCancel(message.session, message.id);
     for (const watcher of this.#watchers) watcher();
   }

@@ -46,7 +46,7 @@ export const extensionTable: MakeTable = (schema) => `
   CREATE TRIGGER task_wake_up AFTER INSERT OR DELETE OR UPDATE OF plan ON ${schema}.task
     FOR EACH STATEMENT EXECUTE FUNCTION ${schema}.task_wake_up()`;
 
-/** As the extension's latest versions make it: each task runs as the role that inserted it. */
+/** As the extension's README describes it: each task runs as the role that inserted it. */
 export const extensionTableOfRoles: MakeTable = (schema) => `${extensionTable(schema)};
   ALTER TABLE ${schema}.task ADD COLUMN "user" name NOT NULL DEFAULT CURRENT_USER;
   CREATE FUNCTION ${schema}.task_user() RETURNS trigger LANGUAGE plpgsql AS $function$ BEGIN

@@ -10,9 +10,12 @@ import { Orphans } from "../../src/manager/orphans.js";
 import { Outbox } from "../../src/manager/outbox.js";
 import { Pauses } from "../../src/manager/pauses.js";
 import { Pruning } from "../../src/manager/pruning.js";
+import { Recalls } from "../../src/manager/recalls.js";
 import { RemotePids } from "../../src/manager/remotePids.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
 import { Service } from "../../src/manager/service.js";
+import { ServerRoom } from "../../src/manager/serverRoom.js";
+import { SettingsAge } from "../../src/manager/settingsAge.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { Starts } from "../../src/manager/starts.js";
@@ -64,17 +67,21 @@ export async function startService(
   const executors = new Executors({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 1000,
-    events: { message: nothing, ended: nothing },
+    events: { message: nothing, room: nothing, ended: nothing },
     log,
     threadLog: log,
   });
   const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
   const others = {
     opened: nothing,
+    lacking() {},
     unopened: nothing,
     cancel: nothing,
     started: nothing,
     silent: nothing,
+    recall: nothing,
+    permit: nothing,
+    revoke: nothing,
   };
   const groups = new Groups();
   const runTimes = new RunTimes();
@@ -83,11 +90,13 @@ export async function startService(
     groups,
     runTimes,
     maxThreads: () => 1,
+    mayUseMore: () => false,
     events: { ...events, ...others },
     log,
   });
+  const settingsAge = new SettingsAge({ sessions, log });
   const outbox = new Outbox();
-  const pauses = new Pauses(table);
+  const pauses = new Pauses(table, log);
   const ledgers = new Ledgers({ table, log });
   const bell = standIns.bell ?? new Bell();
   const { rows } = await manager.query<{ oid: number }>(
@@ -103,6 +112,7 @@ export async function startService(
       sessions,
       outbox,
       ledgers,
+      serverRoom: new ServerRoom({ executors, sessions, groups, log }),
       orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
       turn: new (standIns.turn ?? Turn)({
         table,
@@ -110,18 +120,30 @@ export async function startService(
         groups,
         outbox,
         remotePids: new RemotePids(),
+        recalls: new Recalls(sessions),
         pauses,
         log,
-        lookout: new Lookout({ table, groups }),
-        claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
+        lookout: new Lookout({ table, groups, log }),
+        claiming: new Claiming({
+          table,
+          sessions,
+          groups,
+          outbox,
+          ledgers,
+          runTimes,
+          settingsAge,
+          log,
+        }),
         starts: new Starts(),
       }),
+      settingsAge,
       workforce: new (standIns.workforce ?? Workforce)({
         sessions,
         executors,
         runTimes,
         send: nothing,
         longestPauseMs: () => 1,
+        share: (room) => room,
         log,
       }),
       pruning: new (standIns.pruning ?? Pruning)({ table, log }),

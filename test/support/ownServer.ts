@@ -1,4 +1,4 @@
-import { chmod } from "node:fs/promises";
+import { chmod, readFile } from "node:fs/promises";
 import { after } from "node:test";
 import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/server.js";
 import { createLog } from "../../src/shared/log.js";
@@ -50,7 +50,7 @@ export class OwnServer {
 
   /** Fast: its sessions are told. */
   async stop(): Promise<void> {
-    for (const pid of this.#frozen.splice(0)) process.kill(pid, "SIGCONT");
+    this.thaw();
     await this.#server?.stop();
   }
 
@@ -58,6 +58,19 @@ export class OwnServer {
   freeze(pids: readonly number[]): void {
     for (const pid of pids) process.kill(pid, "SIGSTOP");
     this.#frozen.push(...pids);
+  }
+
+  /** Stops the whole server from doing anything: what connects is taken by the kernel, and hears nothing. */
+  async freezeAll(): Promise<void> {
+    if (this.#server === null) return;
+    const { pid } = this.#server;
+    const children = await readFile(`/proc/${pid}/task/${pid}/children`, "utf8");
+    this.freeze([pid, ...children.split(" ").filter(Boolean).map(Number)]);
+  }
+
+  /** Lets all that was stopped go on. */
+  thaw(): void {
+    for (const pid of this.#frozen.splice(0)) process.kill(pid, "SIGCONT");
   }
 
   /** Immediate: as after a crash; or killed, its own processes finding out by themselves. */

@@ -21,7 +21,7 @@ export const server = await startRemoteServer();
 await server.admin.query(
   `CREATE TABLE task_ledger_1 (id bigint, take bigint, running boolean, place text);
    CREATE TABLE task_ledger_2 (LIKE task_ledger_1);
-   ${[5, 10].map((version) => render(migrationText(version), taskTable("public", "task"))).join("\n")}`,
+   ${[5, 12].map((version) => render(migrationText(version), taskTable("public", "task"))).join("\n")}`,
 );
 for (const client of [admin, server.admin])
   await client.query("GRANT INSERT ON task_ledger_1 TO PUBLIC");

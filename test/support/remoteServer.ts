@@ -32,6 +32,7 @@ const hba = `
 host all postgres 127.0.0.1/32 trust
 hostssl all certified 127.0.0.1/32 cert
 hostssl all encrypted 127.0.0.1/32 scram-sha-256
+host all nobody 127.0.0.1/32 ident
 hostnossl all plain 127.0.0.1/32 scram-sha-256
 ${Object.entries(roles)
   .map(([role, method]) => `host all ${role} 127.0.0.1/32 ${method}`)

@@ -37,8 +37,8 @@ export const traces = (role: string): Readonly<Record<string, Trace>> => ({
     none: "t",
   },
   settings: {
-    leave: "SET work_mem = '12345kB'; SET my.own = 'x'",
-    look: "SELECT current_setting('work_mem') <> '12345kB' AND coalesce(current_setting('my.own', true), '') = ''",
+    leave: "SET work_mem = '12345kB'; SET DateStyle = 'German'",
+    look: "SELECT current_setting('work_mem') <> '12345kB' AND current_setting('DateStyle') NOT LIKE 'German%'",
     none: "t",
   },
   "parameters of pg_task": {
@@ -103,8 +103,8 @@ export const traces = (role: string): Readonly<Record<string, Trace>> => ({
     none: "t",
   },
   "a task's identity": {
-    leave: "SELECT set_config('pg_task.id', '99', false)",
-    look: "SELECT current_setting('pg_task.id') <> '99'",
+    leave: "SELECT set_config('pg_task.id', '-99', false)",
+    look: "SELECT current_setting('pg_task.id') <> '-99'",
     none: "t",
   },
 });

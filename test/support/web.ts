@@ -53,12 +53,49 @@ export class Web {
     return schema.parse(JSON.parse(text));
   }
 
+  async events(): Promise<Events> {
+    const ending = new AbortController();
+    const { body } = await fetch(`${this.url}/api/events`, {
+      headers: { Authorization: `Bearer ${this.token}` },
+      signal: ending.signal,
+    });
+    if (body === null) throw new Error("there is no stream");
+    return new Events(body.getReader(), ending);
+  }
+
   /** The id of the table of that name. */
   async tableId(name = "task"): Promise<string> {
     const { tables } = await this.get(clusterSchema, "/api/tables");
     const found = tables.find(({ table }) => table === name);
     if (found === undefined) throw new Error(`no table ${name}`);
     return found.id;
+  }
+}
+
+/** A stream of events that is open. */
+export class Events {
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  readonly #ending: AbortController;
+  #heard = "";
+
+  constructor(reader: ReadableStreamDefaultReader<Uint8Array>, ending: AbortController) {
+    this.#reader = reader;
+    this.#ending = ending;
+  }
+
+  /** Resolves when this was said since the last such question. */
+  async until(what: RegExp): Promise<void> {
+    const decoder = new TextDecoder();
+    while (!what.test(this.#heard)) {
+      const { value, done } = await this.#reader.read();
+      if (done) throw new Error(`the stream ended after ${this.#heard}`);
+      this.#heard += decoder.decode(value, { stream: true });
+    }
+    this.#heard = "";
+  }
+
+  end(): void {
+    this.#ending.abort();
   }
 }
 

@@ -214,7 +214,19 @@ void test("a key that stands elsewhere, or without what comes before its dot, is
     [{ sleep: 100 }, 'sleep: unknown key, expected a known key, perhaps "pg_task.sleep"'],
     [{ grace: 100 }, 'grace: unknown key, expected a known key, perhaps "pg_conf.grace"'],
     [
-      [{ timeout: "1 s" }],
+      [{ data: "a", spi: true }],
+      "[0].spi: unknown key, expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out",
+    ],
+    [
+      { "pg_task.spi": true },
+      "pg_task.spi: unknown key, expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out",
+    ],
+    [
+      { "pg_task.oid": 1 },
+      "pg_task.oid: unknown key, expected it nowhere: it is the extension's own, here pg_task.schema and pg_task.table say which table it is",
+    ],
+    [
+      [{ data: "a", timeout: 5 }],
       '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"',
     ],
     [

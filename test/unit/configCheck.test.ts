@@ -6,6 +6,10 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { check } from "../../src/cli/check.js";
 import type { CheckReport } from "../../src/cli/checkReport.js";
+import { ensureTable } from "../../src/manager/schema.js";
+import { taskTable } from "../../src/manager/table.js";
+import { loadConfiguration } from "../../src/shared/config/load.js";
+import { createLog } from "../../src/shared/log.js";
 import { createDatabase, onServer } from "../support/database.js";
 
 const database = await createDatabase("empty");
@@ -117,6 +121,92 @@ void test("what has the table's name and cannot be it is told as start would say
     assert.equal(exitCode, 4, text);
     assert.ok(text.includes(`not allowed: ${why}`), text);
   }
+});
+
+void test("what start would refuse of names that are taken is told as start says it", async () => {
+  const client = await database.connect();
+  for (const [schema, statement, line] of [
+    [
+      "n1",
+      "CREATE TABLE n1.state ()",
+      /type +state +not allowed: expected "n1"\.state to be an enum/,
+    ],
+    ["n2", "CREATE TYPE n2.state AS ENUM ('a')", /type +state +not allowed: expected the enum/],
+    [
+      "n3",
+      "CREATE FUNCTION n3.task_wake_up() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+      /table +task +not allowed: .* the function n3\.task_wake_up\(\) exists/,
+    ],
+    [
+      "n4",
+      "CREATE TABLE n4.task_pause (a int)",
+      /table +task +not allowed: .* the relation n4\.task_pause exists/,
+    ],
+    [
+      "n5",
+      "CREATE TABLE n5.task_due_idx ()",
+      /table +task +not allowed: .* the relation n5\.task_due_idx exists/,
+    ],
+    [
+      "n6",
+      "CREATE VIEW n6.task_ledger_2 AS SELECT",
+      /table +task +not allowed: .* the relation n6\.task_ledger_2 exists/,
+    ],
+  ] as const) {
+    await client.query(`CREATE SCHEMA ${schema}; ${statement}`);
+    const entry = { data: name, user: "postgres", schema };
+    const { exitCode, text } = await run([entry]);
+    assert.equal(exitCode, 4, text);
+    assert.match(text, line);
+    const configuration = await loadConfiguration({
+      file: "c.json",
+      cwd,
+      env: { DATABASE_URL: database.url },
+    });
+    const [found] = configuration.entries;
+    assert.ok(found);
+    await assert.rejects(
+      ensureTable(
+        client,
+        taskTable(schema, "task"),
+        found,
+        createLog({ level: "silent", name: "test", write: () => {} }),
+      ),
+      (error: Error) => text.includes(error.message),
+    );
+  }
+  const { text } = await run([{ data: name, user: "postgres", schema: "n7", table: "state" }]);
+  assert.match(text, /type +state +not allowed: expected another name than "n7"\."state"/);
+});
+
+void test("a plan that the server does not understand is told, whether the table is there or not", async () => {
+  for (const [plan, words] of [
+    ["now(", "syntax error"],
+    ["no_such()", "function no_such\\(\\) does not exist"],
+    ["'x'::text", "types .* cannot be matched"],
+    ["now()); SELECT (1", "syntax error"],
+  ] as const) {
+    const { exitCode, text } = await run({
+      "pg_task.plan": plan,
+      "pg_task.json": [{ data: name, user: "postgres" }],
+    });
+    assert.equal(exitCode, 2, text);
+    assert.match(text, new RegExp(`error: expected pg_task\\.plan to be an expression .*${words}`));
+    assert.match(text, /table +task +/);
+  }
+  for (const plan of ["now() -- soon", "'tomorrow'", "current_date + 1"]) {
+    const { exitCode, text } = await run([{ data: name, user: "postgres", "pg_task.plan": plan }]);
+    assert.equal(exitCode, 0, text);
+  }
+});
+
+void test("a table of pg-task's own that has lost a column is told", async () => {
+  const whole = await createDatabase();
+  const client = await whole.connect();
+  await client.query("ALTER TABLE task RENAME output TO outp");
+  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
+  assert.equal(exitCode, 4, text);
+  assert.match(text, /table +task +not allowed: it has no column output any more/);
 });
 
 void test("a schema whose name is the server's own cannot be made", async () => {

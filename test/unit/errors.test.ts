@@ -60,7 +60,10 @@ describe("toReport", () => {
     const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
     const words = "Client has encountered a connection error and is not queryable";
     assert.deepEqual(toReport(reset), { code: "CONNECTION_LOST", message: "read ECONNRESET" });
-    assert.deepEqual(toReport(new Error(words)), { code: "CONNECTION_LOST", message: words });
+    assert.deepEqual(toReport(new Error(words)), {
+      code: "CONNECTION_LOST",
+      message: "the connection ended",
+    });
     assert.equal(toReport(new TypeError("x is not a function")).code, "INTERNAL");
   });
 });

@@ -14,6 +14,7 @@ const run: Run = {
   input: "SELECT large FROM table",
   group: "group",
   timeoutMs: 0,
+  keep: false,
   save: false,
   format: { header: true, string: true, delimiter: "\t", escape: "", quote: "", null: "\\N" },
   atomic: true,
@@ -48,7 +49,12 @@ class DeafWire extends Wire {
 test("a run that was cancelled to be made again is cancelled once, however long its session takes to be as new", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const wire = new DeafWire();
-  const session = { owner: "1", standing: new Map(), functions: { finish: 1, reset: 2 } };
+  const session = {
+    owner: "1",
+    standing: new Map(),
+    functions: { finish: 1, reset: 2 },
+    ownTimeoutMs: 0,
+  };
   const messages = new SessionMessages({ ...table, reset: "reset" }, session);
   let cancels = 0;
   let done = 0;
@@ -60,7 +66,8 @@ test("a run that was cancelled to be made again is cancelled once, however long 
     proof: { finish: "finish", owner: "1" },
     cancel: () => (cancels += 1),
   });
-  execution.send(null, false, { begun() {}, endangering() {}, done: () => (done += 1) });
+  const place = { previous: null, followed: false, permit: 0 };
+  execution.send(place, { begun() {}, endangering() {}, done: () => (done += 1) });
   const [opening, input, ...behind] = wire.receivers;
   opening?.({ type: "passed" });
   input?.({ type: "announced", bytes: 60 << 20 });

@@ -29,6 +29,21 @@ test("what runs of each group is what began and has not ended", () => {
   );
 });
 
+test("nothing of a group that is withheld may start, until it is allowed again", () => {
+  const groups = new Groups();
+  groups.offer(1, { max: 0, id: 1n });
+  groups.withhold(1);
+  groups.withhold(2);
+  groups.offer(2, { max: 0, id: 2n });
+  groups.offer(3, { max: 0, id: 3n });
+  assert.deepEqual([groups.startable, groups.next()?.hash, groups.next()], [1, 3, null]);
+  assert.equal(groups.choose(1), null);
+  groups.allow(1);
+  assert.deepEqual([groups.withholds, groups.mayStart(1), groups.mayStart(2)], [true, true, false]);
+  groups.allow(2);
+  assert.deepEqual([groups.withholds, groups.next()?.hash, groups.next()?.hash], [false, 1, 2]);
+});
+
 interface Known {
   max: number;
   id: bigint;

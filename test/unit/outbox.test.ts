@@ -55,6 +55,21 @@ test("results leave in the order in which they came, put back ones first", () =>
   assert.deepEqual(ids(outbox.takeResults()), [1, 2, 3, 4]);
 });
 
+test("what was refused or there was no time for comes last, what was only locked first", () => {
+  const outbox = new Outbox();
+  for (const id of [1, 2, 3, 4]) outbox.add(ended(id), "owner");
+  const [refused, passing, locked, late] = outbox.takeResults();
+  assert.ok(refused && passing && locked && late);
+  outbox.add(ended(5), "owner");
+  outbox.hold([refused], [], 1, true);
+  outbox.hold([passing], [], 1);
+  outbox.hold([locked], []);
+  outbox.putBehind([late], []);
+  assert.deepEqual([outbox.held, outbox.refused, outbox.size], [2, 1, 5]);
+  outbox.release();
+  assert.deepEqual(ids(outbox.takeResults()), [3, 5, 4, 1, 2]);
+});
+
 test("one statement carries no more text than is good, but a single result of any size", () => {
   const outbox = new Outbox();
   const big = "x".repeat(5 * mebi);

@@ -9,14 +9,17 @@ import { Ledgers } from "../../src/manager/ledgers.js";
 import { Lookout } from "../../src/manager/lookout.js";
 import { Outbox } from "../../src/manager/outbox.js";
 import { Pauses } from "../../src/manager/pauses.js";
+import { Recalls } from "../../src/manager/recalls.js";
 import { RemotePids } from "../../src/manager/remotePids.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
+import { SettingsAge } from "../../src/manager/settingsAge.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import type { ManagerSettings } from "../../src/manager/settings.js";
 import { Starts } from "../../src/manager/starts.js";
 import { taskTable } from "../../src/manager/table.js";
 import { Turn } from "../../src/manager/turn.js";
 import { createLog } from "../../src/shared/log.js";
+import { openSession } from "../support/openSession.js";
 
 /** What the server says to a statement that writes this row. */
 type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
@@ -41,44 +44,66 @@ const nothing = (): void => {};
 
 /** A turn that has nothing but results to write. */
 function writingTurn(outbox: Outbox): Turn {
+  return turnOf(noSessions(), new Groups(), outbox);
+}
+
+function noSessions(): Sessions {
   const executors = new Executors({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 0,
-    events: { message: () => {}, ended: () => {} },
+    events: { message: nothing, room: nothing, ended: nothing },
     log,
     threadLog: log,
   });
-  const groups = new Groups();
-  const runTimes = new RunTimes();
-  const sessions = new Sessions({
+  return new Sessions({
     executors,
-    groups,
-    runTimes,
+    groups: new Groups(),
+    runTimes: new RunTimes(),
     maxThreads: () => 1,
+    mayUseMore: () => false,
     events: {
       changed: nothing,
       result: nothing,
       lost: nothing,
       opened: nothing,
+      lacking: nothing,
       unopened: nothing,
       cancel: nothing,
       remote: nothing,
       started: nothing,
       silent: nothing,
+      recall: nothing,
+      permit: nothing,
+      revoke: nothing,
     },
     log,
   });
+}
+
+function turnOf(sessions: Sessions, groups: Groups, outbox: Outbox): Turn {
+  const runTimes = new RunTimes();
   const table = taskTable("public", "task");
   const ledgers = new Ledgers({ table, log });
+  const settingsAge = new SettingsAge({ sessions, log });
   return new Turn({
     table,
     sessions,
     groups,
     outbox,
     remotePids: new RemotePids(),
-    pauses: new Pauses(table),
-    lookout: new Lookout({ table, groups }),
-    claiming: new Claiming({ table, sessions, groups, outbox, ledgers, runTimes, log }),
+    recalls: new Recalls(sessions),
+    pauses: new Pauses(table, log),
+    lookout: new Lookout({ table, groups, log }),
+    claiming: new Claiming({
+      table,
+      sessions,
+      groups,
+      outbox,
+      ledgers,
+      runTimes,
+      settingsAge,
+      log,
+    }),
     starts: new Starts(),
     log,
   });
@@ -117,7 +142,7 @@ function serverError(code: string): DatabaseError {
   return error;
 }
 
-const room = { start: 0, lookAhead: 0, watch: false };
+const room = { start: 0, lookAhead: 0, watch: false, told: false };
 
 test("whatever the server says, each result is either written once or kept", async () => {
   const answer = fc.constantFrom<Answer>(
@@ -161,4 +186,24 @@ test("whatever the server says, each result is either written once or kept", asy
       );
     }),
   );
+});
+
+test("a task that is stopped while it is being called back is looked at once that is settled", async () => {
+  const { sessions, groups, assign, receive } = openSession();
+  assign("1", "2");
+  const turn = turnOf(sessions, groups, new Outbox());
+  const looks: unknown[] = [];
+  const client: Client = Object.assign(new Client(), {
+    query: async ({ name, values }: { name?: string; values: unknown[] }) => {
+      if (name === "unwanted") looks.push(values[0]);
+      return { rows: [], rowCount: 0 };
+    },
+  });
+  sessions.recall(["2"], true);
+  await turn.once(client, settings, { ...room, watch: true, told: true });
+  assert.deepEqual(looks, [["1"]]);
+  receive({ type: "results", results: [{ outcome: "returned", session: 1, id: "1" }] });
+  receive({ type: "recalled", session: 1, ids: ["2"], behind: "1", sent: null });
+  await turn.once(client, settings, room);
+  assert.deepEqual(looks, [["1"], ["2"]]);
 });

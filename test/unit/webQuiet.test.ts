@@ -1,35 +1,10 @@
 import assert from "node:assert/strict";
-import { EventEmitter, once } from "node:events";
-import { writeFile } from "node:fs/promises";
+import { once } from "node:events";
 import { get } from "node:http";
-import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
-import type { ClusterView, ManagerView } from "../../src/shared/cluster.js";
-import { loadConfiguration } from "../../src/shared/config/load.js";
-import { createLog } from "../../src/shared/log.js";
-import { noCounts, noDurations } from "../../src/shared/statistics.js";
-import { WebServer } from "../../src/web/server.js";
-import { emptyFolder } from "../support/cli.js";
 import { test } from "../support/limitedTest.js";
-
-const token = "open-sesame";
-const manager: ManagerView = {
-  state: "working",
-  since: new Date(),
-  reason: null,
-  running: 1,
-  sessions: 1,
-  counts: noCounts,
-  claims: noDurations,
-  runs: noDurations,
-};
-
-class Cluster extends EventEmitter implements ClusterView {
-  readonly role = "leader";
-  readonly ready = true;
-  readonly since = new Date();
-  manager = (): ManagerView => manager;
-}
+import { token } from "../support/web.js";
+import { startWebServer } from "../support/webServer.js";
 
 test("with nobody looking the page's server has no timer and no connection, however much is done", async (context) => {
   const running = new Set<unknown>();
@@ -58,32 +33,8 @@ test("with nobody looking the page's server has no timer and no connection, howe
       end(timer);
     });
   }
-  const cwd = await emptyFolder();
-  const config = {
-    // Nothing answers there.
-    url: "postgresql://nobody@127.0.0.1:1/nothing",
-    "pg_http.listen": "127.0.0.1:0",
-    "pg_http.token": token,
-  };
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
-  const configuration = await loadConfiguration({ cwd, env: {} });
-  const cluster = new Cluster();
-  const said = new EventEmitter();
-  const page = new Promise<string>((resolve) => said.once("page", resolve));
-  const log = createLog({
-    level: "info",
-    name: "test",
-    write: (line) => {
-      const { msg, url } = JSON.parse(line);
-      said.emit(msg, url);
-    },
-  });
-  const server = new WebServer(configuration, { cluster, log, version: "0" });
-  context.after(() => server.end());
-  await server.run();
-  const url = await page;
+  const { url, key, cluster } = await startWebServer(context);
   made = 0;
-  const [{ key } = { key: "" }] = configuration.entries;
   for (let count = 0; count < 1000; count++) {
     cluster.emit("worked", key);
     cluster.emit("changed");

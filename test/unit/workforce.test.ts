@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { availableParallelism } from "node:os";
 import { it } from "node:test";
-import { Executors } from "../../src/manager/executors.js";
+import { Executors, type ExecutorThread } from "../../src/manager/executors.js";
+import { Groups } from "../../src/manager/groups.js";
 import { RunTimes } from "../../src/manager/runTimes.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import { Workforce } from "../../src/manager/workforce.js";
+import type { FromManager, ToExecutor } from "../../src/shared/messages.js";
 import { silentLog } from "../support/taskTables.js";
 
 /** The pause of one whose sessions are never opened, right after so many refusals, in ms. */
@@ -17,6 +18,7 @@ function refused(times: number, longestPauseMs: number): number {
     runTimes: new RunTimes(),
     send: () => {},
     longestPauseMs: () => longestPauseMs,
+    share: (room) => room,
     log: silentLog,
   });
   for (let count = 0; count < times; count += 1) {
@@ -35,25 +37,97 @@ it("waits longer and longer before sessions are opened again, but no longer than
   assert.ok(limited <= 40, String(pauses));
 });
 
-/** How many more sessions are looked ahead for when all of so many are stuck. */
+/** How many more sessions are looked ahead for when all of so many are held up. */
 function lookAhead(size: number, runTimes: RunTimes): number {
   const workforce = new Workforce({
-    sessions: Object.create(Sessions.prototype, { size: { value: size }, stuck: { value: size } }),
+    sessions: Object.create(Sessions.prototype, { size: { value: size }, slow: { value: size } }),
     executors: Object.create(Executors.prototype),
     runTimes,
     send: () => {},
     longestPauseMs: () => 60_000,
+    share: (room) => room,
     log: silentLog,
   });
   workforce.grant(1_000, 1);
   return workforce.lookAhead;
 }
 
-it("tries more sessions the more are stuck, as long as it is not known how long runs take", () => {
-  const unknown = new RunTimes();
-  assert.ok(lookAhead(30, unknown) >= 30);
-  assert.equal(lookAhead(500, unknown), lookAhead(100, unknown));
+it("tries as many more sessions as long runs hold up, however short runs have been", () => {
   const short = new RunTimes();
   for (let run = 0; run < 200; run += 1) short.add(1, 1);
-  assert.ok(lookAhead(30, short) <= Math.max(16, 2 * availableParallelism()));
+  for (const known of [new RunTimes(), short]) {
+    assert.ok(lookAhead(30, known) >= 30);
+    assert.equal(lookAhead(500, known), lookAhead(100, known));
+  }
+});
+
+const nothing = (): void => {};
+
+/** A workforce with so many open sessions, and what it tells their thread and the supervisor. */
+function staffed(count: number) {
+  const thread: ExecutorThread = Object.create(null);
+  const told: ToExecutor[] = [];
+  const sent: FromManager[] = [];
+  const executors: Executors = Object.create(Executors.prototype, {
+    threads: { value: new Set([thread]) },
+    tell: { value: (_: ExecutorThread, message: ToExecutor) => told.push(message) },
+  });
+  const runTimes = new RunTimes();
+  const sessions = new Sessions({
+    executors,
+    groups: new Groups(),
+    runTimes,
+    maxThreads: () => 1,
+    mayUseMore: () => false,
+    events: {
+      changed: nothing,
+      result: nothing,
+      started: nothing,
+      remote: nothing,
+      lost: nothing,
+      silent: nothing,
+      recall: nothing,
+      permit: nothing,
+      revoke: nothing,
+      lacking: nothing,
+      opened: nothing,
+      unopened: nothing,
+      cancel: nothing,
+    },
+    log: silentLog,
+  });
+  const workforce = new Workforce({
+    sessions,
+    executors,
+    runTimes,
+    send: (message) => sent.push(message),
+    longestPauseMs: () => 60_000,
+    share: (room) => room,
+    log: silentLog,
+  });
+  sessions.open(count);
+  for (let session = 1; session <= count; session += 1) {
+    const backend = { pid: session, owner: String(session) };
+    sessions.receive(thread, { type: "opened", session, backend });
+  }
+  const closed = () =>
+    told.flatMap((message) => (message.type === "close" ? message.sessions : []));
+  return { sessions, workforce, closed, sent };
+}
+
+it("ends sessions that no task has needed for long, and gives back what it asked for", () => {
+  const { sessions, workforce, closed, sent } = staffed(4);
+  // A minute has not passed.
+  workforce.shrink();
+  assert.deepEqual([closed(), sent], [[], []]);
+  const used = sessions.offer(2);
+  workforce.shrink(0);
+  assert.deepEqual(closed(), [3, 4]);
+  assert.deepEqual(sent, [{ type: "demand", sessions: 2 }]);
+  sessions.withdraw(used);
+  workforce.shrink(0);
+  // The next task finds one that is open.
+  assert.deepEqual(closed(), [3, 4, 1]);
+  workforce.shrink(0);
+  assert.deepEqual(sent.length, 2);
 });

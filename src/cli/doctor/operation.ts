@@ -1,6 +1,7 @@
 import type { TaskTable } from "../../manager/table.js";
 import type { Client } from "../../shared/database.js";
 import { readBacklog } from "../../tasks/backlog.js";
+import { readOrphaned } from "../../tasks/orphaned.js";
 import { readPauses } from "../../tasks/pauses.js";
 import { readManager } from "../../tasks/processes.js";
 import { duration } from "../screen/words.js";
@@ -38,4 +39,16 @@ export async function pauses(client: Client, table: TaskTable): Promise<Check> {
     group === null ? "the whole table" : JSON.stringify(group),
   );
   return warn("pauses", `paused: ${list.join(", ")}`, "pg-task resume lets them go on");
+}
+
+export async function orphaned(client: Client, table: TaskTable): Promise<Check> {
+  const found = await readOrphaned(client, table);
+  if (found === null)
+    return ok("orphans", "not looked for: the table is too large to read through");
+  if (found.length === 0) return ok("orphans", "none");
+  return warn(
+    "orphans",
+    `in TAKE or WORK, and no session has them: ${found.join(", ")}`,
+    "a manager returns those whose session is gone within seconds, others within pg_task.reset; or set them to PLAN yourself",
+  );
 }

@@ -1,3 +1,5 @@
+import { lostColumns, lostText } from "../../manager/adoption/addColumns.js";
+import { readLayout } from "../../manager/adoption/layout.js";
 import { queueIndexes } from "../../manager/adoption/indexes.js";
 import { appliedVersion, latestVersion } from "../../manager/migrations.js";
 import type { TaskTable } from "../../manager/table.js";
@@ -11,6 +13,23 @@ export async function migration(client: Client, table: TaskTable): Promise<Check
   const text = `${table.qualified} is at migration ${version}, this pg-task knows ${latestVersion}`;
   if (version > latestVersion) return fail("table", text, "upgrade this pg-task");
   return warn("table", text, "pg-task start brings it up to date");
+}
+
+/** Of a table that is up to date; one that is not gets what it lacks. */
+export async function columns(client: Client, table: TaskTable): Promise<Check> {
+  const layout = await readLayout(client, table);
+  const lost = lostColumns(layout);
+  if (lost.length === 0) return ok("columns", "all there");
+  return fail(
+    "columns",
+    `${table.qualified}: ${lostText(lost)}: no task of it runs`,
+    lost
+      .map(
+        (name) =>
+          `give it its name back: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`,
+      )
+      .join("; "),
+  );
 }
 
 export async function triggers(client: Client, table: TaskTable): Promise<Check> {

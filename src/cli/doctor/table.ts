@@ -2,14 +2,19 @@ import type { TaskTable } from "../../manager/table.js";
 import type { Client } from "../../shared/database.js";
 import { rights, roleSettings, rowSecurity } from "./access.js";
 import type { Check } from "./check.js";
-import { manager, overdue, pauses } from "./operation.js";
-import { indexes, migration, triggers, views } from "./structure.js";
+import { manager, orphaned, overdue, pauses } from "./operation.js";
+import { columns, indexes, migration, triggers, views } from "./structure.js";
 import { bloat, oldSnapshots } from "./upkeep.js";
 
 /** What is looked at of a table, by its entry's own user. */
 export async function checkTable(client: Client, table: TaskTable): Promise<Check[]> {
+  const version = await migration(client, table);
+  const whole = version.level === "ok" ? [await columns(client, table)] : [];
+  // What follows reads them.
+  if (whole.some(({ level }) => level === "fail")) return [version, ...whole];
   return [
-    await migration(client, table),
+    version,
+    ...whole,
     await rights(client, table),
     await rowSecurity(client, table),
     await triggers(client, table),
@@ -21,5 +26,6 @@ export async function checkTable(client: Client, table: TaskTable): Promise<Chec
     await manager(client, table),
     await overdue(client, table),
     await pauses(client, table),
+    await orphaned(client, table),
   ];
 }

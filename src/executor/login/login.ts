@@ -8,10 +8,13 @@ import type { AuthMethod, Credentials } from "./credentials.js";
 /** The server's own words for not letting us in. */
 export class Refusal extends Error {
   readonly error: ServerError;
+  /** Whether it knew by then who we are. */
+  readonly authenticated: boolean;
 
-  constructor(error: ServerError) {
+  constructor(error: ServerError, authenticated = true) {
     super(error.message);
     this.error = error;
+    this.authenticated = authenticated;
   }
 }
 
@@ -42,7 +45,7 @@ export async function login(
     let key: BackendKey = { pid: 0, secret: Buffer.alloc(4) };
     for (;;) {
       const { code, body } = await messages.next(signal);
-      if (code === MessageCode.error) throw refusal(body);
+      if (code === MessageCode.error) throw refusal(body, conversation.over);
       if (code === MessageCode.ready) return key;
       if (code === authentication) await conversation.answer(body);
       if (code === backendKey) key = { pid: body.readInt32BE(0), secret: body.subarray(4) };
@@ -52,9 +55,10 @@ export async function login(
   }
 }
 
-function refusal(body: Buffer): Error {
+function refusal(body: Buffer, authenticated: boolean): Error {
   const event = decodeMessage(MessageCode.error, body, true);
-  return event?.type === "error" ? new Refusal(event.error) : new Error("unreadable error");
+  if (event?.type !== "error") return new Error("unreadable error");
+  return new Refusal(event.error, authenticated);
 }
 
 function startupPacket({ user, database, startup, applicationName }: Credentials): Buffer {
@@ -93,10 +97,16 @@ class Authentication {
   readonly #credentials: Credentials;
   #scram: Scram | null = null;
   #passwordAsked = false;
+  #over = false;
 
   constructor(stream: Duplex, credentials: Credentials) {
     this.#stream = stream;
     this.#credentials = credentials;
+  }
+
+  /** Whether the server knows who we are. */
+  get over(): boolean {
+    return this.#over;
   }
 
   /** @throws ConnectionProblem */
@@ -129,6 +139,7 @@ class Authentication {
   }
 
   #accept(): void {
+    this.#over = true;
     if (this.#scram !== null && !this.#scram.verified) {
       throw new ConnectionProblem("server did not complete authentication");
     }

@@ -1,3 +1,4 @@
+import type { LookupAddress } from "node:dns";
 import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
 import type { SslMode } from "../../shared/config/types.js";
@@ -5,11 +6,12 @@ import { hidden } from "../../shared/connectionString/problem.js";
 import type { RemotePlace } from "../../shared/messages.js";
 import { Wire } from "../wire.js";
 import { cancelRemote } from "./cancelRequest.js";
-import { introduce, WrongSession } from "./introduce.js";
+import { introduce, isStill, WrongSession } from "./introduce.js";
 import { login, Refusal } from "../login/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../login/problem.js";
 import type { Encryption } from "../login/encryption.js";
 import { openStream, socketPath, type Place } from "../login/stream.js";
+import { NoRoom, type OwnServer } from "./ownServer.js";
 import type { RemoteServer, RemoteTarget, SessionAttributes } from "./target.js";
 
 /** A connection to a remote server that can run a task. */
@@ -19,6 +21,11 @@ export interface RemoteConnection {
   readonly place: RemotePlace;
   /** Which of the servers it is, for messages. */
   readonly where: string;
+  /**
+   * Whether it is as a new one would be, or as it was left where it was kept with its state; sets it up
+   * for the next run.
+   */
+  renew(saved: boolean): Promise<boolean>;
   /** Cancels what it runs; resolves when the server has got that, with false when it could not. */
   cancel(): Promise<boolean>;
 }
@@ -28,6 +35,8 @@ export interface RemoteConnectOptions {
   readonly applicationName: string;
   /** Largest message kept whole, in bytes. */
   readonly messageLimit: number;
+  /** What tells which servers have room for connections. */
+  readonly ownServer: OwnServer;
   /** Ends the attempt; its reason is thrown. */
   readonly signal: AbortSignal;
 }
@@ -40,12 +49,15 @@ interface Failure {
 
 /** The server starts, stops or recovers: another one may take us. */
 const cannotConnectNow = "57P03";
+const tooManyConnections = "53300";
+/** A wrong password, no such database, too little of something, such as connections. */
+const sameEitherWay = /^(?:28P01|3D000|53...)$/;
 
 /**
  * Opens a connection to the first of the target's servers that lets us in and is of the wanted
  * kind. The message of a failure has a line for each attempt.
  *
- * @throws ConnectionProblem, and the signal's reason
+ * @throws ConnectionProblem, NoRoom, and the signal's reason
  */
 export async function connectRemote(
   target: RemoteTarget,
@@ -84,13 +96,16 @@ async function tryServer(
   const problems: ConnectionProblem[] = [];
   try {
     for (const place of await placesOf(server, options.signal)) {
+      const said = new Set<string>();
       // A socket of this machine is never encrypted.
       const mode = place.address === null ? "disable" : target.security.mode;
       for (const encryption of encryptions[mode]) {
         const attempt = { server, place, encryption, target, wanted };
         const outcome = await tryPlace(attempt, options);
         if (!("problem" in outcome)) return outcome;
-        problems.push(outcome.problem);
+        // With the same words for both ways one line says it.
+        if (!said.has(outcome.problem.message)) problems.push(outcome.problem);
+        said.add(outcome.problem.message);
         if (outcome.next === "none") return { problems, final: true };
         if (outcome.next === "server") return { problems, final: false };
         if (outcome.next === "address") break;
@@ -104,14 +119,15 @@ async function tryServer(
   return { problems, final: false };
 }
 
-async function placesOf(server: RemoteServer, signal: AbortSignal): Promise<Place[]> {
+/** Where exactly a server is to be reached. @throws ConnectionProblem, and the signal's reason */
+export async function placesOf(
+  server: Omit<RemoteServer, "password">,
+  signal: AbortSignal,
+): Promise<Place[]> {
   const { host, address, port } = server;
   if (address !== null || /^[/@]/.test(host)) return [{ host, address, port }];
   try {
-    const aborted = new Promise<never>((_, reject) => {
-      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    });
-    const found = await Promise.race([lookup(host, { all: true, order: "verbatim" }), aborted]);
+    const found = await lookUp(host, signal);
     return found.map((each) => ({ host, address: each.address, port }));
   } catch (error) {
     signal.throwIfAborted();
@@ -121,6 +137,16 @@ async function placesOf(server: RemoteServer, signal: AbortSignal): Promise<Plac
       `could not translate host name "${withoutSecret(host)}" to address: ${why}`,
     );
   }
+}
+
+async function lookUp(host: string, signal: AbortSignal): Promise<LookupAddress[]> {
+  return await new Promise((resolve, reject) => {
+    const aborted = (): void => reject(signal.reason);
+    signal.addEventListener("abort", aborted, { once: true });
+    void lookup(host, { all: true, order: "verbatim" })
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener("abort", aborted));
+  });
 }
 
 /** What stands before an "@" is most likely the rest of a password that has one. */
@@ -148,27 +174,44 @@ async function tryPlace(
   attempt: Attempt,
   options: RemoteConnectOptions,
 ): Promise<RemoteConnection | Failure> {
-  const { connectTimeoutMs } = attempt.target;
+  const { ownServer } = options;
+  const { place, target } = attempt;
+  const { connectTimeoutMs } = target;
+  const entered = await ownServer.enter(place, options.signal);
+  let opened = false;
+  const reached = { encrypted: false };
   const limit = new AbortController();
   const timer =
     connectTimeoutMs > 0 ? setTimeout(() => limit.abort(), connectTimeoutMs) : undefined;
   try {
     const signal = AbortSignal.any([options.signal, limit.signal]);
-    return await open(attempt, { ...options, signal });
+    const connection = await open(attempt, { ...options, signal }, reached);
+    opened = true;
+    return connection;
   } catch (error) {
     options.signal.throwIfAborted();
+    const full = error instanceof Refusal && error.error.code === tooManyConnections;
+    if (full && ownServer.is(place)) throw new NoRoom();
     const late = limit.signal.aborted;
-    return failure(attempt, late ? new ConnectionProblem("timeout expired") : error);
+    const problem = late ? new ConnectionProblem("timeout expired") : error;
+    return failure(attempt, problem, reached.encrypted);
   } finally {
     clearTimeout(timer);
+    entered(opened);
   }
 }
 
-async function open(attempt: Attempt, options: RemoteConnectOptions): Promise<RemoteConnection> {
+/** @param reached is told whether the connection is encrypted. */
+async function open(
+  attempt: Attempt,
+  options: RemoteConnectOptions,
+  reached: { encrypted: boolean },
+): Promise<RemoteConnection> {
   const { server, place, encryption, target, wanted } = attempt;
   const { signal, messageLimit } = options;
   const { security, keepAliveMs } = target;
   const stream = await openStream(place, { security, encryption, keepAliveMs, signal });
+  reached.encrypted = "encrypted" in stream;
   const end = (): void => void stream.destroy();
   signal.addEventListener("abort", end, { once: true });
   try {
@@ -176,12 +219,16 @@ async function open(attempt: Attempt, options: RemoteConnectOptions): Promise<Re
     const { password } = server;
     const key = await login(stream, { ...target, password, applicationName }, signal);
     const wire = new Wire({ pid: key.pid, stream }, () => messageLimit);
-    const backend = await introduce(wire, target, wanted);
+    const known = await introduce(wire, target, wanted);
+    const { pid, owner, started } = known;
+    options.ownServer.met(place, started);
     signal.throwIfAborted();
-    const encrypted: Encryption = "encrypted" in stream ? "required" : "none";
+    const encrypted: Encryption = reached.encrypted ? "required" : "none";
     const secured = { security, keepAliveMs, encryption: encrypted };
     const cancel = (): Promise<boolean> => cancelRemote(place, key, secured);
-    return { wire, place: { ...place, ...backend }, where: describe(place), cancel };
+    const renew = (saved: boolean): Promise<boolean> =>
+      isStill(wire, target, { wanted, known, saved });
+    return { wire, place: { ...place, pid, owner }, where: describe(place), renew, cancel };
   } catch (error) {
     stream.destroy();
     throw error;
@@ -190,22 +237,31 @@ async function open(attempt: Attempt, options: RemoteConnectOptions): Promise<Re
   }
 }
 
-function failure({ place, encryption, target }: Attempt, error: unknown): Failure {
+function failure(
+  { place, encryption, target }: Attempt,
+  error: unknown,
+  encrypted: boolean,
+): Failure {
   const problem = named(describe(place), error);
   const { mode } = target.security;
-  const another =
-    (mode === "prefer" && encryption === "ifOffered") ||
-    (mode === "allow" && encryption === "none");
+  const withoutTls = mode === "prefer" && encryption === "ifOffered";
+  const withTls = mode === "allow" && encryption === "none";
   if (error instanceof WrongSession) return { problem, next: "server" };
   if (error instanceof Refusal) {
     if (error.error.code === cannotConnectNow) return { problem, next: "server" };
-    return { problem, next: another ? "encryption" : "none" };
+    const another = withTls || (withoutTls && encrypted);
+    return { problem, next: another && mayHelp(error) ? "encryption" : "none" };
   }
-  if (error instanceof TlsProblem) return { problem, next: another ? "encryption" : "none" };
+  if (error instanceof TlsProblem) return { problem, next: withoutTls ? "encryption" : "none" };
   if (error instanceof ConnectionProblem && error.message !== "timeout expired") {
     return { problem, next: "none" };
   }
   return { problem, next: "address" };
+}
+
+/** Whether with TLS instead of without, or the other way round, the server may let us in. */
+function mayHelp({ error, authenticated }: Refusal): boolean {
+  return !authenticated && !sameEitherWay.test(error.code);
 }
 
 function named(where: string, error: unknown): ConnectionProblem {

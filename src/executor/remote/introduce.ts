@@ -1,7 +1,9 @@
+import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql } from "../../shared/identity.js";
 import type { BackendIdentity } from "../../shared/messages.js";
 import { literal } from "../../shared/sqlText.js";
 import type { Answer, Wire } from "../wire.js";
+import { startedSql } from "./ownServer.js";
 import { Refusal } from "../login/login.js";
 import { ConnectionProblem } from "../login/problem.js";
 import type { RemoteTarget, SessionAttributes } from "./target.js";
@@ -24,11 +26,28 @@ FROM (VALUES ${Object.entries(settings)
 JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name::pg_catalog.text
 WHERE s.source OPERATOR(pg_catalog.<>) 'client'::pg_catalog.text`;
 
+/** What role and database set for their sessions, as one text. */
+const roleSettingsSql = `SELECT pg_catalog.string_agg(s::pg_catalog.text, ' ' ORDER BY s.setdatabase, s.setrole)
+FROM pg_catalog.pg_db_role_setting AS s
+WHERE s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, (SELECT d.oid
+    FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())])
+  AND s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, (SELECT r.oid
+    FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) session_user)])`;
+
 const stateSql =
   "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), " +
   `pg_catalog.current_setting('transaction_read_only'), (SELECT ${ownerSql("activity")} ` +
   "FROM pg_catalog.pg_stat_activity AS activity " +
-  "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())";
+  "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()), " +
+  `(${roleSettingsSql}), ${startedSql}`;
+
+/** What is known of a session from its introduction. */
+export interface Introduction extends BackendIdentity {
+  /** What role and database set for their sessions. */
+  readonly roleSettings: string | null;
+  /** When the server was started, by its own account. */
+  readonly started: string;
+}
 
 /** A session that is not of the wanted kind: another server may have one. */
 export class WrongSession extends ConnectionProblem {}
@@ -43,7 +62,7 @@ export async function introduce(
   wire: Wire,
   { startup }: RemoteTarget,
   wanted: SessionAttributes,
-): Promise<BackendIdentity> {
+): Promise<Introduction> {
   const encoding = startup["client_encoding"];
   const [state, , known] = await Promise.all([
     wire.ask(stateSql).then(expectSuccess),
@@ -53,10 +72,34 @@ export async function introduce(
   if (known?.rows[0]?.[0] === "-1") {
     throw new ConnectionProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
   }
-  const [pid, standby, readOnly, owner] = state.rows[0] ?? [];
+  const [pid, standby, readOnly, owner, roleSettings = null, started] = state.rows[0] ?? [];
   const problem = mismatches[wanted]({ standby: standby === "t", readOnly: readOnly === "on" });
   if (problem !== null) throw new WrongSession(problem);
-  return { pid: Number(pid), owner: owner ?? "" };
+  return { pid: Number(pid), owner: owner ?? "", roleSettings, started: started ?? "" };
+}
+
+/**
+ * Looks whether a session that was introduced and kept is as a new one would be, and sets it up again.
+ *
+ * @param saved whether it was kept with its state: then it is only looked whether it is there.
+ */
+export async function isStill(
+  wire: Wire,
+  target: RemoteTarget,
+  { wanted, known, saved }: { wanted: SessionAttributes; known: Introduction; saved: boolean },
+): Promise<boolean> {
+  try {
+    if (saved) {
+      const { error, rows } = await wire.ask("SELECT pg_catalog.pg_backend_pid()");
+      return error !== null || rows[0]?.[0] === String(known.pid);
+    }
+    const { owner, roleSettings } = await introduce(wire, target, wanted);
+    return owner === known.owner && roleSettings === known.roleSettings;
+  } catch (error) {
+    const expected = [ConnectionProblem, Refusal, PgTaskError];
+    if (expected.some((kind) => error instanceof kind)) return false;
+    throw error;
+  }
 }
 
 /** Text goes over the wire as UTF-8 in any case: only whether there is such an encoding matters. */

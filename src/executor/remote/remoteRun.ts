@@ -1,12 +1,11 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { ConnectionTarget } from "../../shared/config/types.js";
 import { ConnectionStringProblem } from "../../shared/connectionString/problem.js";
-import type { Run, RunResult } from "../../shared/messages.js";
-import { literal } from "../../shared/sqlText.js";
+import type { BackendIdentity, Run, RunResult } from "../../shared/messages.js";
+import { identifier, literal } from "../../shared/sqlText.js";
 import { messageLimit } from "../connection.js";
 import { formatError } from "../error.js";
 import { startTimer } from "../longTimer.js";
-import { runAlone } from "../lane.js";
 import type { Log } from "../log.js";
 import {
   cancelMessage,
@@ -18,13 +17,18 @@ import {
 import { applicationName, resetSql, SettingsText, stopSql, type TaskTable } from "../sessionSql.js";
 import { firstError, lastValue, type Wire } from "../wire.js";
 import type { RemoteConnection } from "./connect.js";
+import { homeServer, NoRoom, OwnServer, type RoomDesk } from "./ownServer.js";
+import { RemoteSession, type KeptRemote } from "./remoteSession.js";
 import { ConnectionProblem } from "../login/problem.js";
 import { describe, type RemoteTarget } from "./target.js";
 
 /** Whose run it is, and from where it goes to its server. */
 export interface RemoteRunPlace extends TaskTable {
   /** The session that has the task: its clock counts, and with its loss the run is over. */
-  readonly home: { readonly wire: Wire };
+  readonly home: { readonly wire: Wire; readonly backend: BackendIdentity };
+  /** What the session keeps on another server between its runs. */
+  readonly kept: KeptRemote;
+  readonly desk: RoomDesk;
   readonly own: ConnectionTarget;
   readonly superuser: boolean;
   readonly outputLimit: number;
@@ -35,7 +39,7 @@ export interface RemoteRunPlace extends TaskTable {
   readonly resetMs: number;
   /** Gets told the clock of the session when the run begins. */
   readonly begun: (start: string) => void;
-  /** Gets told which process of the remote server runs it. */
+  /** Gets told which process of the remote server runs it, where the task's row could not be. */
   readonly runsIn: (pid: number) => void;
 }
 
@@ -45,13 +49,18 @@ type Ending = "timeout" | "abort" | "stop" | "home";
 /** How many cancels in a row may fail to reach the server before its connection is given up. */
 const mostFailedCancels = 3;
 
+/** How long a run waits for its own row when somebody has locked it, in ms. */
+const lockWaitMs = 10;
+const lockNotAvailable = "55P03";
+
 /**
  * One execution of one task on the server that its connection string names, beside a session that
  * keeps the task meanwhile.
  *
  *     clock and settings here ─ connect there ─ run there ─ close there ─ clock and reset here
  *
- * It gives up connecting at once when it is to end; what runs there is cancelled by a cancel request
+ * With `count` or `live` the session there is kept instead of closed, and the next run of the same group and string
+ * that this session gets takes it. It gives up connecting at once when it is to end; what runs there is cancelled by a cancel request
  * to that server.
  *
  * What it takes to reach other servers is loaded when it is needed: a thread that is started for a
@@ -67,6 +76,10 @@ export class RemoteExecution {
   #ending: Ending | null = null;
   #execution: Execution | null = null;
   #failedCancels = 0;
+  /** Whether its server could not be reached, so that nothing of it was run. */
+  #unreached = false;
+  /** Whether a cancel may still be on its way. */
+  #cancelAtLarge = false;
 
   constructor(run: Run, remote: string, place: RemoteRunPlace) {
     this.#run = run;
@@ -88,6 +101,11 @@ export class RemoteExecution {
     this.#end("stop");
   }
 
+  /** The session that has it is lost: what it runs is not wanted any more. */
+  forsake(): void {
+    this.#end("home");
+  }
+
   /** Cancels of a remote run do not go over the manager. */
   cancelled(): void {}
 
@@ -101,7 +119,6 @@ export class RemoteExecution {
     const start = lastValue(settings);
     if (start === null) throw lost(`its settings were refused: ${settings.error?.message ?? ""}`);
     this.#place.begun(start);
-    void wire.ended.then(() => this.#end("home"));
     const result = await this.#attempt(begun);
     return await this.#finish(start, result);
   }
@@ -118,22 +135,32 @@ export class RemoteExecution {
     const { timeoutMs } = this.#run;
     const stopTimer =
       timeoutMs > 0 ? startTimer(timeoutMs, () => this.#end("timeout")) : (): void => {};
-    let target: RemoteTarget;
-    let connection: RemoteConnection;
+    let session: RemoteSession;
     try {
-      target = await this.#resolve();
-      connection = await this.#connect(target);
+      session = await this.#open();
     } catch (error) {
       if (this.#ending !== null) return this.#ended(this.#ending);
+      if (error instanceof NoRoom) return { ...this.#returned, crowded: true };
       if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringProblem)) {
         throw error;
       }
+      this.#unreached = true;
       return this.#failed(error);
     } finally {
       stopTimer();
     }
     const leftMs = timeoutMs > 0 ? Math.max(1, timeoutMs - (performance.now() - begun)) : 0;
-    return await this.#runThere(target, connection, leftMs);
+    return await this.#runThere(session, leftMs);
+  }
+
+  /** The session that was kept for it, if that is still there, or a new one. */
+  async #open(): Promise<RemoteSession> {
+    const kept = await this.#place.kept.take({ remote: this.#remote, group: this.#run.group });
+    if (kept !== null && (await kept.isUsable(this.#connecting.signal))) return kept;
+    this.#connecting.signal.throwIfAborted();
+    const { home, own } = this.#place;
+    const [target, server] = await Promise.all([this.#resolve(), homeServer(home.wire, own.port)]);
+    return await this.#connect(target, new OwnServer(this.#place.desk, server));
   }
 
   async #resolve(): Promise<RemoteTarget> {
@@ -149,22 +176,21 @@ export class RemoteExecution {
     return target;
   }
 
-  async #connect(target: RemoteTarget): Promise<RemoteConnection> {
+  async #connect(target: RemoteTarget, ownServer: OwnServer): Promise<RemoteSession> {
     const { connectRemote } = await import("./connect.js");
     this.#connecting.signal.throwIfAborted();
-    return await connectRemote(target, {
+    const connection = await connectRemote(target, {
       applicationName: `${applicationName(this.#place)} ${this.#run.group}`,
       messageLimit: messageLimit(this.#place.outputLimit),
+      ownServer,
       signal: this.#connecting.signal,
     });
+    return new RemoteSession(target, connection, ownServer);
   }
 
-  async #runThere(
-    target: RemoteTarget,
-    connection: RemoteConnection,
-    timeoutMs: number,
-  ): Promise<OutgoingResult> {
-    const { schema, table, outputLimit, runsIn } = this.#place;
+  async #runThere(session: RemoteSession, timeoutMs: number): Promise<OutgoingResult> {
+    const { schema, table, outputLimit } = this.#place;
+    const { target, connection } = session;
     const { wire } = connection;
     const execution: Execution = new Execution(
       { ...this.#run, timeoutMs },
@@ -184,30 +210,44 @@ export class RemoteExecution {
     this.#execution = execution;
     if (this.#ending !== null) this.#end(this.#ending);
     const over = new AbortController();
+    let keep = false;
     try {
-      const refusal = await this.#note(JSON.stringify(connection.place));
+      const { place } = connection;
+      const [refusal] = await Promise.all([
+        this.#note(JSON.stringify(place)),
+        this.#show(place.pid),
+      ]);
       if (refusal !== null) return this.#failed({ message: refusal });
-      runsIn(connection.place.pid);
-      void this.#watch(target, connection, over.signal);
-      return (await runAlone(execution, wire)).result;
+      void this.#watch(session, over.signal);
+      const { result, loss } = await session.run(execution);
+      // What it may have left is in its session there.
+      const { spoiled = false, ...rest } = result;
+      keep = loss === null && !spoiled && result.outcome === "ended" && this.#keepable;
+      return rest;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
-      return await this.#lost(target, connection, execution, error);
+      return await this.#lost(session, execution, error);
     } finally {
       over.abort();
       this.#execution = null;
       execution.drop();
-      await wire.close();
+      const { group } = this.#run;
+      if (keep) this.#place.kept.keep({ remote: this.#remote, group, session });
+      else await session.close();
     }
   }
 
+  /** Whether its session there may run another: what is still to cancel this run would hit that one. */
+  get #keepable(): boolean {
+    return this.#run.keep && !this.#cancelAtLarge && this.#ending !== "home";
+  }
+
   async #watch(
-    target: RemoteTarget,
-    connection: RemoteConnection,
+    { target, connection, ownServer }: RemoteSession,
     signal: AbortSignal,
   ): Promise<void> {
     const { isCutOff } = await import("./silence.js");
-    if (await isCutOff(target, connection, signal)) {
+    if (await isCutOff(target, connection, { ownServer, signal })) {
       connection.wire.destroy(lost("it is cut off from its server"));
     }
   }
@@ -229,10 +269,32 @@ export class RemoteExecution {
     return error?.message ?? null;
   }
 
+  /**
+   * Has the task's row say which process runs it, before it does. A lock of somebody's is waited for no
+   * longer than a moment; a trigger of the user's that is against it does not keep the task from running.
+   */
+  async #show(pid: number): Promise<void> {
+    const { home, schema, table, runsIn } = this.#place;
+    const { error, status } = await home.wire.ask(
+      `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = ${lockWaitMs}; SET LOCAL statement_timeout = 0; ` +
+        "SET LOCAL synchronous_commit = off; " +
+        `UPDATE ${identifier(schema)}.${identifier(table)} SET pid = ${pid} ` +
+        `WHERE id = ${this.id} AND owner = ${literal(home.backend.owner)}; COMMIT`,
+    );
+    if (status !== "I") await home.wire.ask("ROLLBACK");
+    if (error?.code === lockNotAvailable) runsIn(pid);
+    else if (error !== null)
+      this.#place.log.debug(
+        { id: this.id, reason: error.message },
+        "process of a remote task is not shown",
+      );
+  }
+
   /** Asks the server to cancel; one that cannot be reached for that is given up. */
   async #cancel(connection: RemoteConnection, execution: Execution): Promise<void> {
     const arrived = await connection.cancel();
     this.#failedCancels = arrived ? 0 : this.#failedCancels + 1;
+    this.#cancelAtLarge ||= !arrived;
     const useless = this.#failedCancels === mostFailedCancels || this.#ending === "home";
     if (useless) connection.wire.destroy(lost("the run was given up"));
     execution.cancelled();
@@ -240,8 +302,7 @@ export class RemoteExecution {
 
   /** The connection ended in the middle: whether the run still goes on there only the server knows. */
   async #lost(
-    target: RemoteTarget,
-    connection: RemoteConnection,
+    { target, connection, ownServer }: RemoteSession,
     execution: Execution,
     reason: PgTaskError,
   ): Promise<RunResult> {
@@ -260,7 +321,7 @@ export class RemoteExecution {
       ]);
       await connection.cancel();
       const { awaitGone } = await import("./whereabouts.js");
-      const gone = await awaitGone(target, connection.place, signal);
+      const gone = await awaitGone(target, connection.place, { ownServer, signal });
       if (!gone && this.#ending === null) await this.#note("");
     }
     if (this.#ending === null || this.#ending === "home") throw reason;
@@ -270,6 +331,10 @@ export class RemoteExecution {
   #ended(ending: Ending): RunResult {
     if (ending === "timeout") return this.#failed({ message: timeoutMessage });
     if (ending === "stop") return this.#failed({ message: cancelMessage });
+    return this.#returned;
+  }
+
+  get #returned(): Extract<RunResult, { outcome: "returned" }> {
     return { outcome: "returned", session: this.#run.session, id: this.id };
   }
 
@@ -304,7 +369,10 @@ export class RemoteExecution {
     };
   }
 
-  /** The run is over and how it came out is known: what fails now costs the session, not the result. */
+  /**
+   * The run is over and how it came out is known: what fails now costs the session, not the result; but
+   * for one that did not get to its server.
+   */
   async #finish(start: string, result: OutgoingResult): Promise<RunOutcome> {
     const { wire } = this.#place.home;
     const run = { ...this.#run, timeoutMs: 0 };
@@ -321,6 +389,8 @@ export class RemoteExecution {
       loss = error;
     }
     if (result.outcome === "returned") return { result, loss };
+    // What ended this session, a restart say, may well be what kept it from there.
+    if (loss !== null && this.#unreached) return { result: this.#returned, loss };
     return { result: { ...result, start, stop }, loss };
   }
 }

@@ -1,5 +1,6 @@
 import { pause } from "../../shared/backoff.js";
 import type { RemoteConnection } from "./connect.js";
+import type { OwnServer } from "./ownServer.js";
 import type { RemoteTarget } from "./target.js";
 import { standsStill } from "./whereabouts.js";
 
@@ -16,14 +17,14 @@ const quietMs = { first: 1_000, longest: 30_000 };
 export async function isCutOff(
   target: RemoteTarget,
   { wire, place }: RemoteConnection,
-  signal: AbortSignal,
+  asking: { readonly ownServer: OwnServer; readonly signal: AbortSignal },
 ): Promise<boolean> {
   if (wire.pid !== place.pid) return false;
   let askMs = quietMs.first;
-  while (await pause(askMs, signal)) {
+  while (await pause(askMs, asking.signal)) {
     const silentMs = await wire.silentMs();
     if (silentMs < askMs) askMs = quietMs.first;
-    else if ((await standsStill(target, place, signal)) === true) {
+    else if ((await standsStill(target, place, asking)) === true) {
       if ((await wire.silentMs()) >= silentMs) return true;
     } else askMs = Math.min(2 * askMs, quietMs.longest);
   }

@@ -4,7 +4,8 @@ import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql } from "../../shared/identity.js";
 import type { RemotePlace } from "../../shared/messages.js";
 import { literal } from "../../shared/sqlText.js";
-import { connectRemote } from "./connect.js";
+import { connectRemote, placesOf } from "./connect.js";
+import { NoRoom, OwnServer, type RoomDesk } from "./ownServer.js";
 import { Refusal } from "../login/login.js";
 import { ConnectionProblem } from "../login/problem.js";
 import { resolveRemote } from "./resolve.js";
@@ -23,7 +24,13 @@ const stillMs = 400;
 const messageLimit = 1 << 16;
 
 /** Why a server could not be asked, or did not answer. */
-const problems = [ConnectionProblem, ConnectionStringProblem, Refusal, PgTaskError];
+const problems = [ConnectionProblem, ConnectionStringProblem, NoRoom, Refusal, PgTaskError];
+
+/** By what, and for how long, a server is asked. */
+interface Asking {
+  readonly ownServer: OwnServer;
+  readonly signal: AbortSignal;
+}
 
 /**
  * Resolves when the server says that the process of a lost connection is gone, so that what it ran
@@ -35,11 +42,11 @@ const problems = [ConnectionProblem, ConnectionStringProblem, Refusal, PgTaskErr
 export async function awaitGone(
   target: RemoteTarget,
   place: RemotePlace,
-  signal: AbortSignal,
+  { ownServer, signal }: Asking,
 ): Promise<boolean> {
   while (!signal.aborted) {
     try {
-      if (await isGone(target, place, signal)) return true;
+      if (await isGone(target, place, { ownServer, signal })) return true;
     } catch (error) {
       if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
     }
@@ -56,10 +63,16 @@ export async function seekRemote(
   remote: string,
   place: RemotePlace,
   context: RemoteContext,
+  desk: RoomDesk,
 ): Promise<boolean | null> {
   const signal = AbortSignal.timeout(answerMs);
   try {
-    return await isGone(await resolveRemote(remote, context), place, signal);
+    const target = await resolveRemote(remote, context);
+    const { host, port } = context.own;
+    const own = await placesOf({ host, port, address: null }, signal);
+    const addresses = own.map(({ address }) => address);
+    const ownServer = new OwnServer(desk, { addresses, port, started: null });
+    return await isGone(target, place, { ownServer, signal });
   } catch (error) {
     if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
     return null;
@@ -69,9 +82,14 @@ export async function seekRemote(
 async function isGone(
   target: RemoteTarget,
   place: RemotePlace,
-  signal: AbortSignal,
+  { ownServer, signal }: Asking,
 ): Promise<boolean> {
-  return await atServer(target, place, signal, async (ask) => (await ask("pid")) === null);
+  return await atServer(
+    target,
+    place,
+    { ownServer, signal },
+    async (ask) => (await ask("pid")) === null,
+  );
 }
 
 /**
@@ -83,11 +101,11 @@ async function isGone(
 export async function standsStill(
   target: RemoteTarget,
   place: RemotePlace,
-  signal: AbortSignal,
+  { ownServer, signal }: Asking,
 ): Promise<boolean | null> {
   const limited = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
   try {
-    return await atServer(target, place, limited, async (ask) => {
+    return await atServer(target, place, { ownServer, signal: limited }, async (ask) => {
       const idleSince = "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN state_change END";
       const before = await ask(idleSince);
       if (before === null) return true;
@@ -110,12 +128,12 @@ type Ask = (expression: string) => Promise<string | null>;
 async function atServer<Result>(
   target: RemoteTarget,
   place: RemotePlace,
-  signal: AbortSignal,
+  { ownServer, signal }: Asking,
   act: (ask: Ask) => Promise<Result>,
 ): Promise<Result> {
   const { wire } = await connectRemote(
     { ...target, servers: [serverAt(target, place)], sessionAttributes: "any" },
-    { applicationName: "pg_task", messageLimit, signal },
+    { applicationName: "pg_task", messageLimit, ownServer, signal },
   );
   const end = (): void => void wire.close();
   signal.addEventListener("abort", end, { once: true });

@@ -11,6 +11,15 @@ export function missingColumns({ columns }: Layout): ExpectedColumn[] {
   return expectedColumns.filter(({ name }) => !columns.has(name));
 }
 
+/** Columns that a table of pg-task's own, brought up to date, has lost: they were dropped or renamed. */
+export function lostColumns(layout: Layout): string[] {
+  const lost = missingColumns(layout).map(({ name }) => name);
+  return layout.columns.has("keep") ? lost : [...lost, "keep"];
+}
+
+export const lostText = (lost: readonly string[]): string =>
+  `it has no column${lost.length === 1 ? "" : "s"} ${lost.join(", ")} any more`;
+
 /**
  * Adds the columns that are missing, inside the caller's transaction and without touching a row:
  * those there are get the default of now, but for `ready`, which leaves them out of the queue.

@@ -4,7 +4,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { lockClasses } from "../../shared/locks.js";
 import type { Log } from "../../shared/log.js";
 import { applyColumnDefaults } from "../columnDefaults.js";
-import { appliedVersion, foreignFunctions, recordAdoption } from "../migrations.js";
+import { appliedVersion, recordAdoption } from "../migrations.js";
 import { addLabels } from "../stateType.js";
 import type { TaskTable } from "../table.js";
 import { addColumns, missingColumns } from "./addColumns.js";
@@ -13,6 +13,7 @@ import { ensureIndexes } from "./indexes.js";
 import { readLayout, type Layout } from "./layout.js";
 import { refuseUnfit } from "./obstacles.js";
 import { offerWaiting, settleTaken } from "./rows.js";
+import { refuseTakenNames } from "./takenNames.js";
 import { makeFunctions, missingTriggers, replaceExtensionsTrigger } from "./triggers.js";
 
 /**
@@ -62,8 +63,7 @@ async function prepare(
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    const [taken] = await foreignFunctions(client, table);
-    if (taken !== undefined) throw nameTaken(table, taken);
+    await refuseTakenNames(client, table);
     await addColumns(client, table, layout, entry.parameters);
     await makeFunctions(client, table, layout);
     const complete = await readLayout(client, table);
@@ -91,9 +91,3 @@ function missing(table: TaskTable, layout: Layout): PgTaskError {
     `table ${table.qualified} was not made by pg-task and lacks ${lacks}its triggers and indexes, and its entry says "create": false`,
   );
 }
-
-export const nameTaken = (table: TaskTable, name: string): PgTaskError =>
-  new PgTaskError(
-    "SCHEMA_INCOMPATIBLE",
-    `cannot make ${table.qualified}: the function ${name} exists and was not made by pg-task: rename it, or give another "schema" or "table"`,
-  );

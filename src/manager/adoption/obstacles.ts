@@ -87,8 +87,8 @@ const renamed = (qualified: string, column: string): string =>
   `ALTER TABLE ${qualified} RENAME COLUMN ${column} TO ${column}_before`;
 
 /**
- * The extension's latest versions run each task as the role that inserted it, and let no state
- * change as pg-task changes it. To run them all as one user instead is for the table's owner to say.
+ * Where the table has a column user, the extension runs each task as the role that inserted it, and lets
+ * no state change as pg-task changes it (so its README). To run them all as one user instead is for the table's owner to say.
  */
 function extensionsTriggers({ qualified, table }: TaskTable, layout: Layout): Obstacle[] {
   if (layout.columns.get("user")?.base !== "name") return [];

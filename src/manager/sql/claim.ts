@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
 import { arrayOf } from "./arrayText.js";
-import { byId, isReady } from "./byId.js";
+import { byId, isNoneOf, isReady } from "./byId.js";
 import {
   alone,
   assigned,
@@ -195,7 +195,7 @@ function firstDue({ qualified }: TaskTable, from: string): string {
   return `
       SELECT id, count, live, ${beside} AS max, "group", ${tooLate} AS gone, ${alone} AS alone
       FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND id <> ALL ($13::bigint[]) AND id <> ALL (${heldBack})
+        AND plan <= now() AND ${isNoneOf("id", "$13")} AND id <> ALL (${heldBack})
       ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
 }
 
@@ -286,7 +286,7 @@ SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.id, o.hash, o.max, o.alone, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.front, c.data, o.paused
+  c.quote, c.escape, c."null", c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.front, c.data, c.version, o.paused
 FROM (
   SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
   UNION ALL

@@ -7,6 +7,7 @@ import {
   assigned,
   mayChangeMax,
   traceContext,
+  versionOf,
   type ClaimedRow,
   type ClaimedTask,
 } from "./claimedTask.js";
@@ -50,6 +51,7 @@ interface BehindRow extends Pick<
   | "take"
   | "repeats"
   | "data"
+  | "version"
 > {
   /** Which of its group's due tasks it is, from 1. */
   readonly nth: number;
@@ -126,6 +128,7 @@ function toTask(row: BehindRow): ClaimedTask {
     take: row.take,
     remote: null,
     data: row.data,
+    version: row.version,
   };
 }
 
@@ -171,5 +174,5 @@ WHERE ${byId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= no
   AND ${lockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${beside} AS max, t.owner, t.input, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
   t.escape::text, t."null", t.atomic, ${takenAt("t")} AS take, t.repeat > interval '0' AS repeats, g.next_id, g.next_max, g.next_odd,
-  ${traced ? traceContext : "NULL::text"} AS data`;
+  ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }

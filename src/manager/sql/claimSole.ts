@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
-import { isReady } from "./byId.js";
+import { isNoneOf, isReady } from "./byId.js";
 import type { ClaimingSession } from "./claim.js";
 import {
   assigned,
@@ -47,7 +47,7 @@ function claimSoleStatement(table: TaskTable, traced: boolean): string {
   return `
 WITH due AS MATERIALIZED (
   SELECT id, "group", ${tooLate} AS gone FROM ${qualified}
-  WHERE ready AND hash >= -2147483648 AND plan <= now() AND id <> ALL ($3::bigint[]) AND id <> ALL (${heldBack})
+  WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNoneOf("id", "$3")} AND id <> ALL (${heldBack})
   ORDER BY hash, ${beside} DESC, id LIMIT 2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}

@@ -17,10 +17,10 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly pauses: boolean;
   /** Whether it is planned again when it has ended. */
   readonly repeats: boolean;
-  /** Whether the session stays with the group for further tasks. */
-  readonly keep: boolean;
   /** The column of that name where it may hold a trace context; null unless that is asked for. */
   readonly data: string | null;
+  /** Which version of its row the claim has written: who changes the row makes another one. */
+  readonly version: string;
 }
 
 /** Its row, as a statement with `claimedColumns` returns it. */
@@ -49,6 +49,7 @@ export interface ClaimedRow {
   readonly remote: string | null;
   readonly front: boolean;
   readonly data: string | null;
+  readonly version: string;
 }
 
 export function toTask(row: ClaimedRow): ClaimedTask {
@@ -74,6 +75,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     take: row.take,
     remote: row.remote,
     data: row.data,
+    version: row.version,
   };
 }
 
@@ -107,8 +109,11 @@ export function claimedColumns(g: string, traced: boolean): string {
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
     t.atomic, ${takenAt("t")} AS take, t.max < 0 AS pauses, t.repeat > interval '0' AS repeats, ${g}.front,
-    ${traced ? traceContext : "NULL::text"} AS data`;
+    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }
+
+/** SQL of which version of its row this is: the transaction that has written it. */
+export const versionOf = (t: string): string => `${t}.xmin::text`;
 
 /** What cannot be a trace context is not worth the way. */
 export const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;

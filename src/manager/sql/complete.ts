@@ -6,6 +6,8 @@ import type { TaskTable } from "../table.js";
 import { byId } from "./byId.js";
 import { pauseParts, type PausedTask } from "./pause.js";
 import { repeatInsert } from "./repeat.js";
+import { setByItself } from "./setByItself.js";
+import { nothingSpared, withNote, type Spared } from "./spared.js";
 
 /** A result together with the session that the row has to name as its owner. */
 export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
@@ -20,19 +22,21 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
  * Writes results into their rows: DONE or FAIL, or deletes the row where it says so and there is
  * neither output nor error; before that, a task that repeats is planned again, and after a run with
  * a negative `max` its group pauses. Guarded by owner, so that a task which somebody else has by now
- * is left alone. A state that was changed while the task ran stays: STOP keeps what came out beside
- * it, PLAN offers the task again. A STOP that came after the effect was committed was too late for
- * this run: it is DONE, but does not repeat.
+ * is left alone. A state that was changed while the task ran stays, and it does not repeat: PLAN offers
+ * the task again, others keep what they say; what came out stands beside STOP and FAIL where nobody has
+ * written anything else there. A STOP, FAIL or GONE of somebody else's that came after the effect was
+ * committed was too late for this run: it is DONE, but does not repeat.
  *
  * @param results one with a large output has to come alone.
- * @param traced whether the states that were written are wanted.
+ * @param options.traced whether the states that were written are wanted.
+ * @param options.spared what is not to be done beside the rows' own outcome.
  */
 export async function complete(
   client: Client,
   table: TaskTable,
   shape: Shape,
   results: readonly OwnedResult[],
-  traced = false,
+  { traced = false, spared = nothingSpared }: { traced?: boolean; spared?: Spared } = {},
 ): Promise<Completion> {
   const large = largeOf(results);
   const { rows } = await client.query<{
@@ -52,6 +56,8 @@ export async function complete(
       large ?? results.map((result) => result.output),
       results.map((result) => result.error),
       results.map((result) => result.committed),
+      spared.pause,
+      spared.repetition,
     ],
   });
   return {
@@ -83,6 +89,9 @@ export interface Completion {
   readonly states: ReadonlyMap<string, string>;
 }
 
+/** What came out of a run that somebody else ended is told beside STOP and FAIL only; no error beside DONE and GONE. */
+const told = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
+
 const statesWritten = `UNION ALL SELECT id, NULL, true,
   CASE WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END FROM ended`;
 
@@ -107,31 +116,34 @@ WITH result AS MATERIALIZED (
     AS r(id, owner, start, stop, output, error, committed)
 ), locked AS MATERIALIZED (
   SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats FROM ${qualified} AS t
+    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats, ${setByItself} AS own FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (repeat = interval '0' OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
 ), ended AS MATERIALIZED (
-  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, max, repeats,
-    state IN ('TAKE', 'WORK') OR (state = 'STOP' AND committed) AS finished,
-    delete AND output IS NULL AND error IS NULL AS deletable
+  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, max, repeats, own,
+    state IN ('TAKE', 'WORK') OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
+    delete AND output IS NULL AND error IS NULL AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
+    CASE WHEN repeats AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked
 ), done AS MATERIALIZED (
-  SELECT id, stop FROM ended WHERE repeats AND state IN ('TAKE', 'WORK')
+  SELECT id, stop FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
 ), repeated AS (${repeatInsert(table, shape, "done")}
-), ${pauseParts(table, "ended")}, deleted AS (
+), ${pauseParts(table, "ended", "$8::boolean")}, deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
-    start = e.start, stop = e.stop, output = ${output}, error = e.error, owner = NULL
+    start = e.start, stop = e.stop, output = ${output}, error = ${withNote("e.error", "e.unrepeated")}, owner = NULL
   FROM ended AS e
   WHERE ${byId("e.id")} AND e.finished AND NOT e.deletable
-), stopped AS (
-  UPDATE ${qualified} AS t SET start = e.start, stop = e.stop, output = ${output}, error = e.error, owner = NULL
+), kept AS (
+  UPDATE ${qualified} AS t SET owner = NULL, pid = abs(t.pid), start = e.start, stop = coalesce(t.stop, e.stop),
+    output = CASE WHEN e.own THEN ${output} WHEN ${told} THEN coalesce(t.output, ${output}) ELSE t.output END,
+    error = CASE WHEN e.own THEN e.error WHEN ${told} THEN coalesce(t.error, e.error) ELSE t.error END
   FROM ended AS e
   WHERE ${byId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
 ), replanned AS (
-  UPDATE ${qualified} SET owner = NULL, ready = plan <= now()
+  UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r

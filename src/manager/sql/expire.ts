@@ -1,45 +1,71 @@
 import type { Client } from "../../shared/database.js";
 import type { Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
-import { isReady } from "./byId.js";
+import { isNoneOf, isReady } from "./byId.js";
 import { beside } from "./head.js";
 import { repeatInsert } from "./repeat.js";
+import { withNote } from "./spared.js";
 import { tooLate } from "./tooLate.js";
 
 /**
- * Ends due tasks that are no longer worth running as GONE: of each of these groups those among its
- * first `limit` due tasks, at most `limit` in all; those that repeat are planned again.
+ * Due tasks that are no longer worth running: of each of these groups those among its first `limit` due
+ * tasks, at most `limit` in all.
  *
+ * @param except tasks not to look at this time.
+ */
+export async function late(
+  client: Client,
+  table: TaskTable,
+  hashes: readonly number[],
+  limit: number,
+  except: readonly string[],
+): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>({
+    name: "late",
+    text: `
+SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
+  SELECT id, ${tooLate} AS gone FROM ${table.qualified}
+  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNoneOf("id", "$3")}
+  ORDER BY hash, ${beside} DESC, id LIMIT $2
+) AS d WHERE d.gone LIMIT $2`,
+    values: [hashes, limit, except],
+  });
+  return rows.map(({ id }) => id);
+}
+
+/**
+ * Ends those of these tasks that are due and no longer worth running as GONE; those that repeat are
+ * planned again. Rows that somebody has locked are passed over.
+ *
+ * @param unrepeated where that was refused: what their `error` says of it, and they are not planned again.
  * @returns how many.
  */
 export async function expire(
   client: Client,
   table: TaskTable,
   shape: Shape,
-  hashes: readonly number[],
-  limit: number,
+  ids: readonly string[],
+  unrepeated: string | null = null,
 ): Promise<number> {
   const { rowCount } = await client.query({
     name: `expire ${shape.name}`,
     text: `
-WITH late AS MATERIALIZED (
-  SELECT d.id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-    SELECT id, ${tooLate} AS gone FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash])
-    ORDER BY hash, ${beside} DESC, id LIMIT $2
-  ) AS d WHERE d.gone LIMIT $2
-), locked AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM late)) AND ${isReady} AND state::text = 'PLAN' AND ${tooLate}
+  WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${tooLate}
   FOR NO KEY UPDATE SKIP LOCKED
 ), gone AS (
   UPDATE ${table.qualified}
-  SET state = 'GONE', ready = NULL, start = now(), stop = now(), error = 'ERROR:  task not active'
+  SET state = 'GONE', ready = NULL, start = now(), stop = now(),
+    error = ${withNote("'ERROR:  task not active'", "CASE WHEN repeat > interval '0' THEN $2::text END")}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
-), repeated AS (${repeatInsert(table, shape, "gone")}
+), again AS (
+  SELECT id, stop FROM gone WHERE $2::text IS NULL
+), repeated AS (${repeatInsert(table, shape, "again")}
 )
 SELECT id FROM gone`,
-    values: [hashes, limit],
+    values: [ids, unrepeated],
   });
   return rowCount ?? 0;
 }

@@ -33,15 +33,16 @@ const due = (t: string): string =>
  * row somebody has locked, `pause_held` keeps this session from starting them.
  *
  * @param ended name of a part of the statement, with columns hash, max and stop.
+ * @param later SQL of whether all of them are to be left.
  */
-export function pauseParts({ qualified }: TaskTable, ended: string): string {
+export function pauseParts({ qualified }: TaskTable, ended: string, later: string): string {
   const pausing = `(SELECT hash, max(stop) AS since FROM ${ended} WHERE max < 0 GROUP BY hash)`;
   const groups = `EXISTS (SELECT FROM ${ended} WHERE max < 0) AND hash = ANY (ARRAY(SELECT hash FROM ${ended} WHERE max < 0))`;
   return `pausable AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE ready AND max < 0 AND ${groups}
   UNION ALL SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND max < 0 AND ${groups}
 ), pausing AS MATERIALIZED (
-  SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM pausable)) AND ${due("")}
+  SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM pausable)) AND ${due("")} AND NOT ${later}
   FOR NO KEY UPDATE SKIP LOCKED
 ), paused AS (
   UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()
@@ -56,9 +57,9 @@ export function pauseParts({ qualified }: TaskTable, ended: string): string {
 }
 
 /**
- * Plans anew what was locked when its group paused and is not any more.
+ * Plans anew what was left when its group paused.
  *
- * @returns those that are locked still; no others are held back in this session.
+ * @returns those whose row somebody has locked.
  */
 export async function pauseLater(
   client: Client,
@@ -70,12 +71,15 @@ export async function pauseLater(
     text: laterStatement(table),
     values: [tasks.map(({ id }) => id), tasks.map(({ since }) => since)],
   });
-  const left = rows.map((row) => ({ ...row, id: String(row.id) }));
+  return rows.map((row) => ({ ...row, id: String(row.id) }));
+}
+
+/** Keeps this session from starting these, and no others, though their plan says that they are due. */
+export async function holdBack(client: Client, tasks: readonly PausedTask[]): Promise<void> {
   await client.query("SELECT set_config($1, $2, false)", [
     setting,
-    arrayOf(left.map(({ id }) => id)),
+    arrayOf(tasks.map(({ id }) => id)),
   ]);
-  return left;
 }
 
 function laterStatement({ qualified }: TaskTable): string {

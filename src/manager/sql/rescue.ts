@@ -4,6 +4,7 @@ import type { Shape } from "../shape.js";
 import type { TaskTable } from "../table.js";
 import { pauseParts, type PausedTask } from "./pause.js";
 import { repeatInsert } from "./repeat.js";
+import { nothingSpared, withNote, type Spared } from "./spared.js";
 import { takenAt } from "./takenAt.js";
 
 /** A task that some session has. */
@@ -91,6 +92,8 @@ export interface Rescued {
  * PLAN. With `blame`, for a task whose own run took its session down while process and server lived
  * on: that is counted, and after `crashes` of them the task ends as FAIL, and one that repeats is
  * planned again. Rows that somebody has locked are passed over.
+ *
+ * @param request.spared what is not to be done beside the rows' own outcome.
  */
 export async function rescue(
   client: Client,
@@ -101,8 +104,10 @@ export async function rescue(
     readonly ids: readonly string[];
     readonly blame: boolean;
     readonly crashes: number;
+    readonly spared?: Spared;
   },
 ): Promise<{ readonly rescued: readonly Rescued[]; readonly paused: readonly PausedTask[] }> {
+  const spared = request.spared ?? nothingSpared;
   const { rows } = await client.query<{
     id: string | number;
     verdict: Rescued["verdict"];
@@ -111,7 +116,14 @@ export async function rescue(
   }>({
     name: `rescue ${shape.name}`,
     text: rescueStatement(table, shape),
-    values: [request.dead, request.ids, request.blame ? 1 : 0, request.crashes],
+    values: [
+      request.dead,
+      request.ids,
+      request.blame ? 1 : 0,
+      request.crashes,
+      spared.pause,
+      spared.repetition,
+    ],
   });
   return {
     rescued: rows.flatMap(({ id, verdict, crash, since }) =>
@@ -129,7 +141,7 @@ function rescueStatement(table: TaskTable, shape: Shape): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
-  SELECT id, state::text AS state, hash, max, crash + $3::integer AS crash, ${takenAt("t")} AS taken
+  SELECT id, state::text AS state, hash, max, repeat > interval '0' AS repeats, crash + $3::integer AS crash, ${takenAt("t")} AS taken
   FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
 ), proof AS MATERIALIZED (
@@ -137,25 +149,28 @@ WITH lost AS MATERIALIZED (
   FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p
   WHERE place IS NULL AND ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
 ), judged AS MATERIALIZED (
-  SELECT l.id, l.state, l.hash, l.max, l.crash, p.start, coalesce(p.stop, now()) AS stop,
-    CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state = 'STOP' AND p.running)) THEN 'done'
+  SELECT l.id, l.state, l.hash, l.max, l.repeats, l.crash, p.start, coalesce(p.stop, now()) AS stop,
+    CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state IN ('STOP', 'FAIL', 'GONE') AND p.running)) THEN 'done'
       WHEN l.state = 'WORK' AND $3::integer > 0 AND l.crash >= $4::integer THEN 'failed'
       WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN 'planned' ELSE 'kept' END AS verdict
   FROM lost AS l LEFT JOIN proof AS p ON p.id = l.id
 ), ended AS (
   SELECT id, stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
 ), again AS (
-  SELECT id, stop FROM ended WHERE state <> 'STOP'
+  SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
 ), repeated AS (${repeatInsert(table, shape, "again")}
-), ${pauseParts(table, "ended")}, settled AS (
+), ${pauseParts(table, "ended", "$5::boolean")}, settled AS (
   UPDATE ${qualified} AS t SET owner = NULL,
     crash = CASE WHEN j.state = 'WORK' AND j.verdict <> 'done' THEN j.crash ELSE t.crash END,
     state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' ELSE j.state END::${stateType},
-    pid = CASE WHEN j.verdict <> 'planned' THEN t.pid END,
+    pid = CASE WHEN j.verdict <> 'planned' THEN abs(t.pid) END,
     take = CASE WHEN j.verdict <> 'planned' THEN t.take END,
     start = CASE WHEN j.verdict = 'done' THEN coalesce(j.start, t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
     stop = CASE WHEN j.verdict IN ('done', 'failed') THEN j.stop ELSE t.stop END,
-    error = CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') ELSE t.error END,
+    error = ${withNote(
+      "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') ELSE t.error END",
+      "CASE WHEN j.repeats AND j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK') THEN $6::text END",
+    )},
     output = CASE WHEN j.verdict = 'failed' THEN '' ELSE t.output END,
     ready = CASE WHEN j.verdict = 'planned' THEN t.plan <= now() END
   FROM judged AS j WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged))

@@ -1,8 +1,14 @@
 import type { Client } from "../../shared/database.js";
 import type { TaskTable } from "../table.js";
-import { beside, groupPaused, type HeadRow } from "./head.js";
+import { isNoneOf } from "./byId.js";
+import { allPaused, beside, groupPaused, type HeadRow } from "./head.js";
 import { heldBack } from "./pause.js";
 import { tooLate } from "./tooLate.js";
+
+export interface SweptRow extends HeadRow {
+  /** Whether the whole table is paused. */
+  readonly all: boolean;
+}
 
 /**
  * The first due task of each of the next `limit` groups after hash `after`, visited by the index: its
@@ -19,8 +25,8 @@ export async function sweep(
     readonly limit: number;
     readonly except: readonly string[];
   },
-): Promise<HeadRow[]> {
-  const { rows } = await client.query<HeadRow>({
+): Promise<SweptRow[]> {
+  const { rows } = await client.query<SweptRow>({
     name: "sweep",
     text: sweepStatement(table),
     values: [request.after, request.limit, request.except],
@@ -31,7 +37,7 @@ export async function sweep(
 function sweepStatement(table: TaskTable): string {
   const first = (after: string): string => `
     SELECT hash, ${beside} AS max, id, "group", ${tooLate} AS gone FROM ${table.qualified}
-    WHERE ready AND hash >= ${after} AND plan <= now() AND id <> ALL ($3::bigint[]) AND id <> ALL (${heldBack})
+    WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNoneOf("id", "$3")} AND id <> ALL (${heldBack})
     ORDER BY hash, ${beside} DESC, id LIMIT 1`;
   return `
 WITH RECURSIVE head AS (
@@ -39,5 +45,5 @@ WITH RECURSIVE head AS (
   UNION ALL
   SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("h.hash::bigint + 1")}) AS n
 )
-SELECT h.hash, h.max, h.id, h.gone, ${groupPaused(table, "h")} AS paused FROM head AS h LIMIT $2`;
+SELECT h.hash, h.max, h.id, h.gone, ${groupPaused(table, "h")} AS paused, ${allPaused(table)} AS "all" FROM head AS h LIMIT $2`;
 }

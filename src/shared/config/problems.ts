@@ -61,12 +61,21 @@ function unknownKey(path: Path): string {
 /** A parameter's name as it stands in an entry or names a column. */
 const shortName = (name: string): string => name.replace(/^pg_\w+\./, "");
 
+const noSpi =
+  "expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out";
+
 /** Keys that exist, elsewhere. */
 const reasons: ReadonlyMap<string, string> = new Map([
   ["pg_task.id", "expected it in sessions only: pg_task.id is the running task's id and read only"],
   ["pg_task.data", 'expected "data" in an entry, and "pg_task.data" beside "pg_task.json"'],
   ["pg_task.user", 'expected "user" in an entry, and "pg_task.user" beside "pg_task.json"'],
   ["pg_task.json", 'expected "pg_task.json" at the top of the file only'],
+  ["spi", noSpi],
+  ["pg_task.spi", noSpi],
+  [
+    "pg_task.oid",
+    "expected it nowhere: it is the extension's own, here pg_task.schema and pg_task.table say which table it is",
+  ],
 ]);
 
 function allowedAt(path: Path): string {

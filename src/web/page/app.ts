@@ -11,16 +11,15 @@ import { gate } from "./session.js";
 import { Tables } from "./tables.js";
 import { TaskList } from "./taskList.js";
 import { TaskPage } from "./taskPage.js";
+import { Trouble } from "./trouble.js";
 
 export function App(): VNode {
   return gate.value === null ? html`<${Shown} />` : html`<${Gate} />`;
 }
 
 function Shown(): VNode {
-  const { value: cluster, problem } = useResource<Cluster>("/tables", {
-    leastMs: 1_000,
-    everyMs: 10_000,
-  });
+  const asked = useResource<Cluster>("/tables", { leastMs: 1_000, everyMs: 10_000 });
+  const cluster = asked.value;
   const now = useSeconds();
   const place = placeOf(address.value);
   const [only] = cluster?.tables ?? [];
@@ -34,7 +33,7 @@ function Shown(): VNode {
   });
   return html`
     <${Header} cluster=${cluster} place=${home} />
-    ${problem !== null && html`<p class="notice bad top" role="alert">${problem}</p>`}
+    <${Trouble} of=${asked} top=${true} />
     ${content(home, cluster, now)}
   `;
 }

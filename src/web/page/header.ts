@@ -2,7 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Cluster } from "../schemas.js";
 import type { Place } from "./address.js";
-import { connected } from "./live.js";
+import { connected, live } from "./live.js";
 import { switchTheme, theme } from "./theme.js";
 
 /** How a table is called where there are several. */
@@ -56,9 +56,7 @@ export function Header({ cluster, place }: { cluster: Cluster | null; place: Pla
         ${roles[cluster.role]}
       </span>`
     }
-    <span class=${`live ${connected.value ? "on" : "off"}`} role="status">
-      ${connected.value ? "live" : "not live"}
-    </span>
+    <${Liveness} ids=${place.table === null ? tables.map((table) => table.id) : [place.table]} />
     <button
       class="quiet"
       onClick=${switchTheme}
@@ -68,6 +66,22 @@ export function Header({ cluster, place }: { cluster: Cluster | null; place: Pla
       ${theme.value === "dark" ? "☀" : "☾"}
     </button>
   </header>`;
+}
+
+/** Whether changes to these tables are heard of now. */
+function Liveness({ ids }: { ids: readonly string[] }): VNode {
+  const heard = connected.value ? ids.filter((id) => live.value.has(id)).length : 0;
+  const all = heard === ids.length && heard > 0;
+  const some = heard === 0 ? "not live" : `${ids.length - heard} of ${ids.length} not live`;
+  return html`<span class=${`live ${all ? "on" : "off"}`} role="status"
+    >${all ? "live" : some}</span
+  >`;
+}
+
+/** How many tasks run in a table; null where that is not known now. */
+export function runningNow({ manager, summary, error }: Cluster["tables"][number]): number | null {
+  if (manager === null) return summary?.states.WORK.value ?? null;
+  return manager.state === "working" && error === null ? manager.running : null;
 }
 
 /** What the dot beside a table says. */

@@ -3,9 +3,11 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
 import { count, countOrFew, duration, moment, number, rate } from "./format.js";
+import { runningNow } from "./header.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
+import { Trouble } from "./trouble.js";
 
 const order: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const spans = [
@@ -47,7 +49,7 @@ export function Overview({ id, table }: { id: string; table: Table | null }): VN
           ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` is paused since ${moment(since)}${reason === null ? "" : `: ${reason}`}`}
         </p>`,
     )}
-    ${tiles(table, points, span)}
+    ${tiles(table, history.problem === null ? points : [], span)}
     ${(table?.summary ?? null) !== null && html`<${States} id=${id} summary=${table?.summary} />`}
     <div class="row">
       <h2>Over time</h2>
@@ -64,9 +66,10 @@ export function Overview({ id, table }: { id: string; table: Table | null }): VN
         )}
       </span>
     </div>
+    <${Trouble} of=${history} />
     ${plots(shown, span)}
     <h2>Groups</h2>
-    ${groups.problem !== null && html`<p class="notice bad">${groups.problem}</p>`}
+    <${Trouble} of=${groups} />
     ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} />`}
   </main>`;
 }
@@ -84,11 +87,12 @@ const p95 = (value: Summary["runMs"]): string =>
   value === null ? "" : `95 % in ${duration(value.p95)}`;
 
 function oldest(summary: Summary | null): string {
-  const ms = summary?.oldestDueMs ?? null;
-  return ms === null ? "nothing waits" : `oldest ${duration(ms)}`;
+  if (summary === null) return "not known";
+  return summary.oldestDueMs === null ? "nothing waits" : `oldest ${duration(summary.oldestDueMs)}`;
 }
 
-function sessionsOf(manager: Table["manager"]): string {
+function sessionsOf(manager: Table["manager"], running: number | null): string {
+  if (running === null) return "not known";
   if (manager === null) return "";
   return manager.sessions === 1 ? "1 session" : `${manager.sessions} sessions`;
 }
@@ -102,10 +106,10 @@ function tiles(table: Table | null, points: readonly Point[], span: number): VNo
       ? null
       : minute.reduce((sum, point) => sum + point[name], 0) / (minute.length * span);
   const [done, failed] = [perSecond("done"), perSecond("failed")];
-  const running = manager?.running ?? summary?.states.WORK.value ?? null;
+  const running = table === null ? null : runningNow(table);
   return html`<dl class="tiles">
     ${tile("Due", summary === null ? null : count(summary.due), oldest(summary))}
-    ${tile("Running", running === null ? null : number(running), sessionsOf(manager))}
+    ${tile("Running", running === null ? null : number(running), sessionsOf(manager, running))}
     ${tile("Finished", done === null ? null : `${rate(done)}/s`, "last minute")}
     ${tile("Failed", failed === null ? null : `${rate(failed)}/s`, "last minute", failed !== null && failed > 0 ? "alarm" : "")}
     ${tile("Median wait", latency(summary?.waitMs ?? null), p95(summary?.waitMs ?? null))}

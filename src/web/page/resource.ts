@@ -6,7 +6,10 @@ import { gate, read, Refusal } from "./session.js";
 export interface Resource<T> {
   /** The last answer; null before the first. */
   readonly value: T | null;
+  /** Why the last question has no answer: what is there is an older one. */
   readonly problem: string | null;
+  /** When it was answered, in ms since 1970; 0 before the first answer. */
+  readonly at: number;
   /** What is there is the answer to another path: this one's is on the way. */
   readonly busy: boolean;
   /** Asks again at once. */
@@ -21,21 +24,21 @@ export function useResource<T>(
   path: string,
   { table, leastMs = 400, everyMs }: { table?: string; leastMs?: number; everyMs?: number } = {},
 ): Resource<T> {
-  const state: Signal<{ path: string; value: T | null; problem: string | null }> = useSignal({
-    path,
-    value: null,
-    problem: null,
-  });
+  const state: Signal<Answer<T>> = useSignal({ path, value: null, problem: null, at: 0 });
   const poller = useRef<Poller | null>(null);
   useEffect(() => {
     const own = new Poller(async (signal) => {
       try {
-        state.value = { path, value: await read<T>(path, signal), problem: null };
+        const value = await read<T>(path, signal);
+        state.value = { path, value, problem: null, at: Date.now() };
+        return true;
       } catch (error) {
-        if (signal.aborted) return;
+        if (signal.aborted) return true;
         const problem = error instanceof Refusal ? error.message : String(error);
         const known = state.peek();
-        state.value = { path, value: known.path === path ? known.value : null, problem };
+        const { value, at } = known.path === path ? known : { value: null, at: 0 };
+        state.value = { path, value, problem, at };
+        return error instanceof Refusal && error.status >= 400 && error.status < 500;
       }
     }, leastMs);
     poller.current = own;
@@ -54,14 +57,25 @@ export function useResource<T>(
     if (seen.current !== null && seen.current !== now) poller.current?.ask();
     seen.current = now;
   });
-  const { value, problem, path: answered } = state.value;
+  const { value, problem, at, path: answered } = state.value;
   const busy = answered !== path || (value === null && problem === null);
-  return { value, problem, busy, refresh: () => poller.current?.ask(true) };
+  return { value, problem, at, busy, refresh: () => poller.current?.ask(true) };
 }
+
+interface Answer<T> {
+  readonly path: string;
+  readonly value: T | null;
+  readonly problem: string | null;
+  readonly at: number;
+}
+
+/** How soon it is asked again what had no answer, in ms. */
+const againMs = 5_000;
 
 /** One question at a time, and a pause between two. */
 class Poller {
-  readonly #work: (signal: AbortSignal) => Promise<void>;
+  /** False: it has to be asked again. */
+  readonly #work: (signal: AbortSignal) => Promise<boolean>;
   readonly #leastMs: number;
   readonly #ending = new AbortController();
   #asking = false;
@@ -69,7 +83,7 @@ class Poller {
   #askedAt = -Infinity;
   #timer: number | undefined;
 
-  constructor(work: (signal: AbortSignal) => Promise<void>, leastMs: number) {
+  constructor(work: (signal: AbortSignal) => Promise<boolean>, leastMs: number) {
     this.#work = work;
     this.#leastMs = leastMs;
   }
@@ -95,8 +109,9 @@ class Poller {
     this.#asking = true;
     this.#again = false;
     this.#askedAt = performance.now();
-    await this.#work(this.#ending.signal);
+    const answered = await this.#work(this.#ending.signal);
     this.#asking = false;
     if (this.#again) this.ask();
+    else if (!answered) this.#timer = window.setTimeout(() => this.ask(), againMs);
   }
 }

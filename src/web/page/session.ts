@@ -1,6 +1,9 @@
 import { signal } from "@preact/signals";
 
 const storedUnder = "pg-task token";
+const silent = "pg-task does not answer";
+/** How long an answer may take, in ms; pg-task itself gives up before. */
+const limitMs = 15_000;
 
 /** What kept a request from being answered. */
 export class Refusal extends Error {
@@ -38,7 +41,7 @@ export async function ask(path: string, options: RequestInit = {}): Promise<Resp
     headers: { Authorization: `Bearer ${token ?? ""}` },
   }).catch((error: unknown) => {
     if (options.signal?.aborted === true) throw error;
-    throw new Refusal(0, "pg-task does not answer");
+    throw new Refusal(0, silent);
   });
   if (response.ok) return response;
   if (response.status === 401) gate.value = token === null ? "missing" : "wrong";
@@ -54,14 +57,31 @@ async function reasonOf(response: Response): Promise<string> {
   }
 }
 
-/** What the API answers to a GET. @throws Refusal */
+/** What the API answers to a GET. @throws Refusal; anything when `ending` is aborted */
 export async function read<T>(path: string, ending: AbortSignal): Promise<T> {
-  const response = await ask(path, { signal: ending });
-  const value: T = JSON.parse(await response.text());
-  return value;
+  const limit = new AbortController();
+  const giveUp = (): void => limit.abort();
+  const timer = window.setTimeout(giveUp, limitMs);
+  ending.addEventListener("abort", giveUp);
+  try {
+    const response = await ask(path, { signal: limit.signal });
+    const value: T = JSON.parse(await response.text());
+    return value;
+  } catch (error) {
+    if (limit.signal.aborted) throw new Refusal(0, silent);
+    throw error;
+  } finally {
+    window.clearTimeout(timer);
+    ending.removeEventListener("abort", giveUp);
+  }
 }
 
 /** Has the API do something. @throws Refusal */
 export async function act(path: string): Promise<void> {
-  await ask(path, { method: "POST" });
+  try {
+    await ask(path, { method: "POST", signal: AbortSignal.timeout(limitMs) });
+  } catch (error) {
+    if (error instanceof Refusal) throw error;
+    throw new Refusal(0, `${silent}: whether it was done is not known`);
+  }
 }

@@ -2,11 +2,13 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Cluster, Summary } from "../schemas.js";
 import { count, duration, number } from "./format.js";
-import { managerState } from "./header.js";
+import { managerState, runningNow } from "./header.js";
 import { TableHead } from "./tableHead.js";
 
+const unknown = "–";
+
 const oldest = (summary: Summary | null): string =>
-  duration(summary?.oldestDueMs ?? 0).replace(/^0 ms$/, "");
+  summary === null ? unknown : duration(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
 
 /** All tables at a glance. */
 export function Tables({ cluster }: { cluster: Cluster }): VNode {
@@ -20,6 +22,7 @@ export function Tables({ cluster }: { cluster: Cluster }): VNode {
         <tbody>
           ${cluster.tables.map((table) => {
             const { summary, manager } = table;
+            const running = runningNow(table);
             return html`<tr key=${table.id}>
               <th scope="row">
                 <a href=${`/tables/${table.id}`}>${table.schema}.${table.table}</a>
@@ -29,14 +32,14 @@ export function Tables({ cluster }: { cluster: Cluster }): VNode {
                 <span class=${`dot ${managerState(table)}`}></span
                 >${table.error ?? manager?.reason ?? manager?.state ?? "not here"}
               </td>
-              <td>${summary === null ? "" : count(summary.due)}</td>
+              <td>${summary === null ? unknown : count(summary.due)}</td>
               <td>${oldest(summary)}</td>
-              <td>${manager === null ? "" : number(manager.running)}</td>
-              <td>${summary === null ? "" : count(summary.states.DONE)}</td>
+              <td>${running === null ? unknown : number(running)}</td>
+              <td>${summary === null ? unknown : count(summary.states.DONE)}</td>
               <td class=${(summary?.states.FAIL.value ?? 0) > 0 ? "t-FAIL" : ""}>
-                ${summary === null ? "" : count(summary.states.FAIL)}
+                ${summary === null ? unknown : count(summary.states.FAIL)}
               </td>
-              <td>${summary === null ? "" : count(summary.rows)}</td>
+              <td>${summary === null ? unknown : count(summary.rows)}</td>
             </tr>`;
           })}
         </tbody>

@@ -9,6 +9,7 @@ import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
+import { Trouble } from "./trouble.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
@@ -29,7 +30,7 @@ export function TaskList({
     if (value !== null && value !== "") asked.set(name, value);
   }
   const tasks = useResource<Tasks>(`/tables/${id}/tasks?${asked.toString()}`, { table: id });
-  const { value, problem, busy, refresh } = tasks;
+  const { value, busy, refresh } = tasks;
   const change = (name: string, to: string): void => {
     const next = new URLSearchParams(query);
     search.end();
@@ -53,7 +54,7 @@ export function TaskList({
   return html`<main class="tasks" aria-busy=${busy || search.on}>
     <h1 class="hidden">Tasks</h1>
     <${Filters} query=${query} change=${change} />
-    ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
+    <${Trouble} of=${tasks} />
     ${value !== null && html`<${Rows} id=${id} tasks=${value.tasks} now=${now} refresh=${refresh} />`}
     ${
       value !== null &&

@@ -5,6 +5,7 @@ import { Actions } from "./actions.js";
 import { bytes, distance, duration, firstLine, moment } from "./format.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
+import { Trouble } from "./trouble.js";
 
 /** Everything about one task. */
 export function TaskPage({
@@ -16,9 +17,8 @@ export function TaskPage({
   task: string;
   now: number;
 }): VNode {
-  const { value, problem, refresh } = useResource<Page>(`/tables/${id}/tasks/${taskId}`, {
-    table: id,
-  });
+  const asked = useResource<Page>(`/tables/${id}/tasks/${taskId}`, { table: id });
+  const { value, problem, refresh } = asked;
   if (value === null || value.task.id !== taskId) {
     return html`<main class="task">
       ${
@@ -30,7 +30,7 @@ export function TaskPage({
   }
   const { task } = value;
   return html`<main class="task">
-    ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
+    <${Trouble} of=${asked} />
     <div class="row">
       <h1>Task ${task.id}</h1>
       <${StateBadge} task=${task} />

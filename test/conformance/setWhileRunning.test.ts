@@ -1,0 +1,208 @@
+import assert from "node:assert/strict";
+import { eventually } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await client.query("CREATE TABLE effect (what text); CREATE SEQUENCE caught");
+await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+
+const own = "WHERE id = current_setting('pg_task.id')::bigint";
+const states = ["STOP", "FAIL", "GONE", "DONE"] as const;
+
+async function effects(what: string): Promise<number> {
+  const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
+  return rowCount ?? 0;
+}
+
+/** Inserts a task that is at its `pg_sleep(60)` then. */
+async function underway(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
+  const [id = ""] = await tasks.insert({ input: `${input}; SELECT pg_sleep(60)`, ...more });
+  await tasks.underway(id);
+  return id;
+}
+
+const set = (id: string, what: string): Promise<unknown> =>
+  client.query(`UPDATE task SET ${what} WHERE id = $1`, [id]);
+
+const released = async (id: string): Promise<TaskRow> =>
+  only(await tasks.until([id], ({ owner }) => owner === null));
+
+const ways: Record<string, (what: string) => Omit<NewTask, "input"> & { input: string }> = {
+  plain: (what) => ({ input: `INSERT INTO effect VALUES ('${what}')` }),
+  "in a transaction of its own": (what) => ({
+    input: `BEGIN; INSERT INTO effect VALUES ('${what}')`,
+  }),
+  "under REPEATABLE READ": (what) => ({
+    input: `BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO effect VALUES ('${what}')`,
+  }),
+  "not atomic": (what) => ({ input: `INSERT INTO effect VALUES ('${what}')`, atomic: false }),
+};
+
+for (const [way, make] of Object.entries(ways)) {
+  for (const state of states) {
+    test(`§8 a running task, ${way}, that is set to ${state} is cancelled, has no effect and stays so`, async () => {
+      const what = `${state} ${way}`;
+      const { input, ...more } = make(what);
+      const id = await underway(input, { ...more, group: what, repeat: "10 years" });
+      await set(id, `state = '${state}'`);
+      const row = await released(id);
+      assert.equal(row.state, state);
+      assert.ok((row.pid ?? 0) > 0);
+      // The next of its group starts when its run is over.
+      assert.equal((await tasks.run("SELECT 1", { group: what })).state, "DONE");
+      assert.deepEqual([(await tasks.row(id)).state, await effects(what)], [state, 0]);
+      const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
+      assert.equal(rowCount, 0, "it was repeated");
+    });
+  }
+
+  test(`§8 a running task, ${way}, that is planned anew runs again, and has its effect once`, async () => {
+    const what = `PLAN ${way}`;
+    const { input, ...more } = make(what);
+    const id = await underway(input, { ...more, group: what });
+    await set(id, `state = 'PLAN', input = replace(input, 'SELECT pg_sleep(60)', 'SELECT 1')`);
+    const [row] = await tasks.ended(id);
+    assert.deepEqual([row?.state, row?.error, await effects(what)], ["DONE", null, 1]);
+  });
+}
+
+test("§8 what is written beside the state stays, and no error stands beside DONE and GONE", async () => {
+  for (const state of states) {
+    const bare = await underway("SELECT 1");
+    await set(bare, `state = '${state}'`);
+    const given = await underway("SELECT 1");
+    await set(given, `state = '${state}', output = 'mine', error = 'why', stop = '2020-01-01'`);
+    const { error, output } = await released(bare);
+    if (state === "STOP" || state === "FAIL") {
+      assert.match(error ?? "", /^ERROR: {2}canceling statement due to user request\n/);
+    } else assert.deepEqual([error, output], [null, null]);
+    const row = await released(given);
+    assert.deepEqual(
+      [row.state, row.output, row.error, row.stop?.slice(0, 4)],
+      [state, "mine", "why", "2020"],
+    );
+  }
+});
+
+test("§8 a running task that is planned for later is cancelled, and waits for its plan", async () => {
+  const id = await underway("INSERT INTO effect VALUES ('later')", { group: "later" });
+  await set(id, "state = 'PLAN', plan = '2100-01-01'");
+  const row = await released(id);
+  assert.deepEqual(
+    [row.state, row.pid, row.take, row.start, row.error],
+    ["PLAN", null, null, null, null],
+  );
+  const { rows } = await client.query("SELECT ready FROM task WHERE id = $1", [id]);
+  assert.deepEqual(rows, [{ ready: false }]);
+  await tasks.run("SELECT 1", { group: "later" });
+  assert.deepEqual([(await tasks.row(id)).state, await effects("later")], ["PLAN", 0]);
+});
+
+test("§8 a task that is planned anew runs again only when its run has ended", async () => {
+  await client.query("SELECT pg_advisory_lock(77)");
+  const [id = ""] = await tasks.insert({
+    input: `INSERT INTO effect VALUES ('stubborn');
+      DO $$ BEGIN
+        WHILE NOT pg_try_advisory_lock(77) LOOP
+          BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN PERFORM nextval('caught'); END;
+        END LOOP;
+      END $$`,
+  });
+  await tasks.running(id);
+  await eventually(
+    client,
+    "SELECT FROM pg_stat_activity WHERE query LIKE '%stubborn%' AND wait_event = 'PgSleep'",
+    (rows) => rows.length === 1,
+  );
+  await set(id, "state = 'PLAN'");
+  await eventually(client, "SELECT FROM caught WHERE is_called", (rows) => rows.length === 1);
+  const row = await tasks.row(id);
+  assert.deepEqual([row.state, row.owner === null], ["PLAN", false]);
+  await client.query("SELECT pg_advisory_unlock(77)");
+  const [ended] = await tasks.ended(id);
+  assert.deepEqual([ended?.state, await effects("stubborn")], ["DONE", 1]);
+  assert.notEqual(ended?.start, row.start);
+});
+
+test("§8 a task that waits in a session is kept from running by any other state", async () => {
+  for (const state of states) {
+    const group = `waits ${state}`;
+    for (let each = 0; each < 3; each += 1) await tasks.run("SELECT 1", { group });
+    const inserted = await tasks.insert(
+      { input: "SELECT pg_sleep(60)", group },
+      { input: "INSERT INTO effect VALUES ('waited')", group },
+    );
+    const [first = "", second = ""] = inserted;
+    await tasks.underway(first);
+    await set(second, `state = '${state}'`);
+    await set(first, `state = '${state}'`);
+    for (const id of inserted) assert.equal((await released(id)).state, state);
+    await tasks.run("SELECT 1", { group });
+    assert.equal((await tasks.row(second)).state, state);
+  }
+  assert.equal(await effects("waited"), 0);
+});
+
+for (const state of ["FAIL", "GONE", "DONE"]) {
+  test(`§6 a task that sets itself to ${state} stays so, with its effect and output`, async () => {
+    const [id = ""] = await tasks.insert({
+      input: `UPDATE task SET state = '${state}' ${own}; INSERT INTO effect VALUES ('own ${state}'); SELECT 'said'`,
+      repeat: "10 years",
+    });
+    const rows = await tasks.until([id], (each) => each.state === state && each.owner === null);
+    const { output, error, pid } = only(rows);
+    assert.match(output ?? "", /said/);
+    assert.deepEqual([error, (pid ?? 0) > 0, await effects(`own ${state}`)], [null, true, 1]);
+    const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
+    assert.equal(rowCount, 0);
+  });
+}
+
+/** An input that goes on, behind a lock, after it has set its own state. */
+const setsItself = (state: string): string =>
+  `UPDATE task SET state = '${state}' ${own}; COMMIT; SELECT pg_advisory_lock(78); INSERT INTO effect VALUES ('committed ${state}')`;
+
+test("§6 a state that a task sets itself and commits does not end its run", async () => {
+  await client.query("SELECT pg_advisory_lock(78)");
+  const ids = await tasks.insert(
+    ...["STOP", "FAIL", "DONE"].map((state) => ({ input: setsItself(state), group: state })),
+    ...["GONE"].map((state) => ({ input: setsItself(state), group: state, atomic: false })),
+  );
+  await eventually(
+    client,
+    "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 78 AND NOT granted",
+    (rows) => rows.length === ids.length,
+  );
+  // When this one is cancelled the others have been looked at as well.
+  const other = await underway("SELECT 1");
+  await set(other, "state = 'STOP'");
+  await released(other);
+  await client.query("SELECT pg_advisory_unlock(78)");
+  const rows = await tasks.until(ids, ({ owner }) => owner === null);
+  assert.deepEqual(
+    rows.map(({ state, error, pid }) => [state, error, (pid ?? 0) > 0]),
+    ["STOP", "FAIL", "DONE", "GONE"].map((state) => [state, null, true]),
+  );
+  for (const { state } of rows) assert.equal(await effects(`committed ${state}`), 1, state);
+});
+
+test("§8 a state that somebody else sets after the task itself did ends its run", async () => {
+  const [id = ""] = await tasks.insert({
+    input: `UPDATE task SET state = 'DONE' ${own}; COMMIT; SELECT pg_sleep(60)`,
+  });
+  await eventually(
+    client,
+    `SELECT FROM task AS t JOIN pg_stat_activity AS a ON a.pid = -t.pid WHERE t.id = ${id} AND a.wait_event = 'PgSleep'`,
+    (rows) => rows.length === 1,
+  );
+  await set(id, "state = 'FAIL'");
+  const { state, error, pid } = await released(id);
+  assert.deepEqual([state, (pid ?? 0) > 0], ["FAIL", true]);
+  assert.match(error ?? "", /canceling statement due to user request/);
+});

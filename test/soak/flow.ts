@@ -1,0 +1,89 @@
+import type { Client } from "../../src/shared/database.js";
+import type { Random } from "../chaos/random.js";
+
+/** More waiting than this would only make a run longer. */
+const mostWaiting = 1_500;
+
+/** Short ones, and now and then one that makes whatever is behind it wait. */
+const short = ["SELECT 1", "SELECT 1", "SELECT pg_sleep(0.01)", "INSERT INTO effect VALUES (1)"];
+const longest = 6;
+
+interface NewTask {
+  readonly input: string;
+  readonly group: string;
+  readonly max: number;
+  /** From now, in ms. */
+  readonly inMs: number;
+}
+
+/** As many tasks at once as they like, in ways that are known to be hard. */
+const patterns: readonly ((random: Random) => NewTask[])[] = [
+  // Many groups, a long one now and then.
+  (random) => {
+    const first = 100 * random.below(8);
+    return many(random, 100, (nth) => ({ group: `many ${first + nth}`, max: 0 }));
+  },
+  // One group that may run all at once.
+  (random) => many(random, 150, () => ({ group: "wide", max: 1000 })),
+  // Some groups with limits.
+  (random) =>
+    many(random, random.between(1, 40), () => {
+      const nth = random.below(12);
+      return { group: `narrow ${nth}`, max: nth % 4 };
+    }),
+  // Groups that pause after each run.
+  (random) =>
+    many(random, 5, () => ({ group: `pausing ${random.below(2)}`, max: -random.between(1, 300) })),
+  // A single one, perhaps for later.
+  (random) => [
+    {
+      input: random.pick(short),
+      group: `single ${random.below(50)}`,
+      max: random.below(3),
+      inMs: random.below(1500),
+    },
+  ],
+];
+
+function many(
+  random: Random,
+  count: number,
+  where: (nth: number) => Pick<NewTask, "group" | "max">,
+): NewTask[] {
+  const every = random.between(8, 50);
+  return Array.from({ length: count }, (_, nth) => ({
+    ...where(nth),
+    input:
+      nth % every === 0
+        ? `SELECT pg_sleep(${(random.next() * longest).toFixed(2)})`
+        : random.pick(short),
+    inMs: 0,
+  }));
+}
+
+export async function prepare(client: Client): Promise<void> {
+  await client.query("CREATE TABLE effect (i int)");
+}
+
+/** Inserts tasks of one pattern, unless enough wait. */
+export async function produce(client: Client, random: Random): Promise<void> {
+  const { rows } = await client.query<{ waiting: number }>(
+    "SELECT count(*)::integer AS waiting FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK')",
+  );
+  if ((rows[0]?.waiting ?? 0) > mostWaiting) return;
+  await insert(client, random.pick(patterns)(random));
+}
+
+export async function insert(client: Client, tasks: readonly NewTask[]): Promise<void> {
+  await client.query(
+    `INSERT INTO task (input, "group", max, plan)
+     SELECT input, "group", max, now() + in_ms * interval '1 ms'
+     FROM unnest($1::text[], $2::text[], $3::integer[], $4::integer[]) AS n(input, "group", max, in_ms)`,
+    [
+      tasks.map(({ input }) => input),
+      tasks.map(({ group }) => group),
+      tasks.map(({ max }) => max),
+      tasks.map(({ inMs }) => inMs),
+    ],
+  );
+}

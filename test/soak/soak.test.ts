@@ -1,0 +1,187 @@
+import assert from "node:assert/strict";
+import { chmod, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { startEmbeddedWith } from "../../src/embedded/server.js";
+import type { Client } from "../../src/shared/database.js";
+import { createLog } from "../../src/shared/log.js";
+import { Random } from "../chaos/random.js";
+import { onServer } from "../support/embedded.js";
+import { startProcess, type TestProcess } from "../support/process.js";
+import { serverPackage } from "../support/serverPackage.js";
+import { insert, prepare, produce } from "./flow.js";
+import { pickMeddling, type Locked } from "./meddling.js";
+import { describe, Watch, type Limits } from "./watch.js";
+
+/** `npm run soak` sets these; in the suite a short run does, with another seed each time. */
+const seconds = Number(process.env["SOAK_SECONDS"] ?? 15);
+const seed = Number(process.env["SOAK_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+
+const meddlers = 4;
+const producePauseMs = 400;
+const meddlePauseMs = 120;
+/** After so long nobody meddles, and everything has to come to its end, in ms. */
+const roundMs = 12_000;
+/** What has not ended this long after the last meddling is stuck, in ms. */
+const stuckMs = 60_000;
+
+test(`what is due and allowed is taken, whatever is done to rows (seed ${seed}, ${seconds} s)`, async (t) => {
+  const random = new Random(seed);
+  const url = await startServer();
+  await onServer(url, prepareTable);
+  const limits: Limits = { sessions: random.pick([4, 16, 64]), run: 1000 };
+  const process = await startProcess({
+    config: {
+      url,
+      "pg_conf.max": limits.sessions,
+      "pg_task.run": limits.run,
+      "pg_conf.grace": 1000,
+    },
+  });
+  await process.line("ready");
+  await onServer(url, prepare);
+  const locked: Locked = new Set();
+  const watch = new Watch(limits, locked);
+  const over = new AbortController();
+  const fail = async (why: string): Promise<never> => {
+    over.abort();
+    const seen = await onServer(url, describe);
+    const log = process.output.stdout.split("\n").slice(-60).join("\n");
+    assert.fail(`${why}\n${seen}\nlog\n${log}${process.output.stderr}`);
+  };
+  const watched = onServer(url, async (client) => {
+    const stall = await watch.until(client, over.signal);
+    if (stall !== null) await fail(`not taken: ${JSON.stringify(stall)}`);
+  });
+  const until = performance.now() + seconds * 1000;
+  let rounds = 0;
+  const soaked = async (): Promise<void> => {
+    for (; performance.now() < until && !over.signal.aborted; rounds += 1) {
+      const end = Math.min(until, performance.now() + roundMs);
+      await round({ url, process, random, locked, limits, watch, end, signal: over.signal });
+      await onServer(url, (client) => settled(client, over.signal, fail));
+    }
+    over.abort();
+  };
+  await Promise.all([watched, soaked()]);
+  const cried = process.said("due tasks are not taken though sessions are free");
+  assert.deepEqual(cried, []);
+  t.diagnostic(
+    `${rounds} rounds, ${limits.sessions} sessions, the longest wait ${Math.round(watch.longestMs)} ms`,
+  );
+});
+
+interface Round {
+  readonly url: string;
+  readonly process: TestProcess;
+  readonly random: Random;
+  readonly locked: Locked;
+  readonly limits: Limits;
+  readonly watch: Watch;
+  readonly end: number;
+  readonly signal: AbortSignal;
+}
+
+/** Tasks come, and all the time somebody does something to them; at its end many new ones. */
+async function round({
+  url,
+  process,
+  random,
+  locked,
+  limits,
+  watch,
+  end,
+  signal,
+}: Round): Promise<void> {
+  const goesOn = (): boolean => performance.now() < end && !signal.aborted;
+  const seeded = (): Random => new Random(random.below(2 ** 31));
+  const repeatedly = async (work: (client: Client, own: Random) => Promise<unknown>, ms: number) =>
+    await onServer(url, async (client) => {
+      const own = seeded();
+      while (goesOn()) {
+        await work(client, own);
+        await pause(own.below(ms));
+      }
+    });
+  await Promise.all([
+    repeatedly(produce, producePauseMs),
+    ...Array.from({ length: meddlers }, () =>
+      repeatedly(async (client, own) => {
+        try {
+          await pickMeddling(own).meddle(client, own, locked);
+        } catch (error) {
+          await client.query("ROLLBACK");
+          if (!(error instanceof Error && error.message.includes("deadlock"))) throw error;
+        }
+      }, meddlePauseMs),
+    ),
+    repeatedly(async (client, own) => {
+      await pause(own.below(4000));
+      limits.run = own.pick([1, 3, 1000]);
+      await client.query(`ALTER DATABASE postgres SET pg_task.run = ${limits.run}`);
+      process.child.kill("SIGHUP");
+      watch.forget();
+    }, 1000),
+  ]);
+  await onServer(url, async (client) => {
+    limits.run = 1000;
+    await client.query("ALTER DATABASE postgres RESET pg_task.run");
+    process.child.kill("SIGHUP");
+    watch.forget();
+    // What would take long is given up, or everything but what runs: new tasks come behind what is known to be next.
+    const given = random.pick(["input LIKE '%sleep%'", "state <> 'WORK' OR input LIKE '%sleep%'"]);
+    await client.query(
+      `UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK') AND (${given})`,
+    );
+    const fresh = Array.from({ length: 300 }, (_, nth) => ({
+      input: "SELECT 1",
+      group: `fresh ${nth % 100}`,
+      max: 0,
+      inMs: 0,
+    }));
+    await insert(client, fresh);
+  });
+}
+
+/** Resolves when everything has ended. */
+async function settled(
+  client: Client,
+  signal: AbortSignal,
+  fail: (why: string) => Promise<never>,
+): Promise<void> {
+  const limit = performance.now() + stuckMs;
+  while (!signal.aborted) {
+    const { rows } = await client.query<{ left: number }>(
+      `SELECT count(*)::integer AS left FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL`,
+    );
+    if (rows[0]?.left === 0) return;
+    if (performance.now() > limit) await fail("something never ended");
+    await pause(100);
+  }
+}
+
+/** Rows that have ended are only a burden. */
+async function prepareTable(client: Client): Promise<void> {
+  await client.query("ALTER DATABASE postgres SET pg_task.keep = '20 sec'");
+}
+
+async function startServer(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "pg-task-soak-"));
+  // A server before 16 has to be able to walk the whole path of its data.
+  await chmod(folder, 0o711);
+  const server = await startEmbeddedWith(
+    { installed: await serverPackage() },
+    {
+      dataDirectory: join(folder, "data"),
+      settings: { fsync: "off", max_connections: 120 },
+      log: createLog({ level: "silent", name: "soak", write: () => {} }),
+    },
+  );
+  after(async () => {
+    await server.stop();
+    await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+  });
+  return server.url;
+}

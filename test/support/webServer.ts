@@ -1,0 +1,66 @@
+import { EventEmitter as NodeEventEmitter } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { EventEmitter } from "eventemitter3";
+import type { ClusterView, ManagerView } from "../../src/shared/cluster.js";
+import { loadConfiguration } from "../../src/shared/config/load.js";
+import { createLog } from "../../src/shared/log.js";
+import { noCounts, noDurations } from "../../src/shared/statistics.js";
+import { WebServer } from "../../src/web/server.js";
+import { emptyFolder } from "./cli.js";
+import { token } from "./web.js";
+
+const manager: ManagerView = {
+  state: "working",
+  since: new Date(),
+  reason: null,
+  stalled: null,
+  running: 1,
+  sessions: 1,
+  counts: noCounts,
+  claims: noDurations,
+  runs: noDurations,
+};
+
+class Cluster extends EventEmitter implements ClusterView {
+  readonly role = "leader";
+  readonly ready = true;
+  readonly since = new Date();
+  manager = (): ManagerView => manager;
+}
+
+/** A page's server in this process, of a table whose server is not there; ended after the test. */
+export async function startWebServer(context: TestContext): Promise<{
+  /** Its address, with a slash at the end. */
+  readonly url: string;
+  /** The entry's. */
+  readonly key: string;
+  readonly cluster: EventEmitter;
+}> {
+  const cwd = await emptyFolder();
+  const config = {
+    // Nothing answers there.
+    url: "postgresql://nobody@127.0.0.1:1/nothing",
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
+  };
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
+  const configuration = await loadConfiguration({ cwd, env: {} });
+  const cluster = new Cluster();
+  const said = new NodeEventEmitter();
+  const page = new Promise<string>((resolve) => said.once("page", resolve));
+  const log = createLog({
+    level: "info",
+    name: "test",
+    write: (line) => {
+      const { msg, url } = JSON.parse(line);
+      said.emit(msg, url);
+    },
+  });
+  const server = new WebServer(configuration, { cluster, log, version: "0" });
+  context.after(() => server.end());
+  await server.run();
+  const [{ key } = { key: "" }] = configuration.entries;
+  return { url: await page, key, cluster };
+}
