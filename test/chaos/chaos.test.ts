@@ -5,7 +5,7 @@ import type { Client } from "../../src/shared/database.js";
 import { onServer } from "../support/embedded.js";
 import { Cluster } from "./cluster.js";
 import { pickFault } from "./faults.js";
-import { judge, prepare, produce, unfinished } from "./flow.js";
+import { judge, prepare, produce, stopRefusing, unfinished } from "./flow.js";
 import { Random } from "./random.js";
 
 /** `npm run chaos` sets these; in the suite a short run does, with another seed each time. */
@@ -30,7 +30,10 @@ test(`whatever dies, each task ends and has its effect once (seed ${seed}, ${sec
       ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each)),
     ]);
     cluster.network.breakSilent();
-    await onServer(cluster.url, (client) => allEnded(client, cluster));
+    await onServer(cluster.url, async (client) => {
+      await stopRefusing(client);
+      await allEnded(client, cluster);
+    });
     const { tasks, wrong } = await onServer(cluster.url, judge);
     t.diagnostic(`${tasks} tasks, ${await struck} faults`);
     assert.ok(tasks > 0);
