@@ -34,8 +34,9 @@ const otherComment = String.raw`--|/\*`;
 const word = String.raw`[\w\x80-\uffff][\w$\x80-\uffff]*`;
 
 /**
- * What leaves something in a session that no reset takes away: the next random(), connections, an
- * origin, slots, a backup, libraries, and settings that were not there, which are empty from then on.
+ * What leaves something in a session that no reset takes away: the next random(), which a setting
+ * makes as well, connections, an origin, slots, a backup, libraries, and settings that were not there,
+ * which are empty from then on.
  * Those of pg-task count as not made when they are empty. In a comment or a string it costs a login; so
  * do names with Unicode escapes, which may be any of these, and comments that are not looked through.
  */
@@ -45,8 +46,8 @@ const lasting = new RegExp(
     String.raw`\bpg_(?:create|copy)_(?:physical|logical)_replication_slot\b`,
     String.raw`\bload\s*(?:(?:e|u&)?'|\$|${otherComment})`,
     String.raw`\bu&"`,
-    String.raw`\b(?:re)?set\b${gap()}(?:(?:session|local)\b${gap()})?(?:${otherComment}|(?!pg_task\s*\.)(?:${word}|"[^"]*")${gap()}(?:[."]|${otherComment}))`,
-    String.raw`\bset_config\b(?!\s*\(\s*'(?:pg_task\.[^']*|[^'.\\]*)'\s*,)`,
+    String.raw`\b(?:re)?set\b${gap()}(?:(?:session|local)\b${gap()})?(?:${otherComment}|"?seed\b|(?!pg_task\s*\.)(?:${word}|"[^"]*")${gap()}(?:[."]|${otherComment}))`,
+    String.raw`\bset_config\b(?!\s*\(\s*'(?:pg_task\.[^']*|(?!seed')[^'.\\]*)'\s*,)`,
   ].join("|"),
   "i",
 );

@@ -143,19 +143,21 @@ describe("what a reset does not take away ends with its session:", () => {
     });
   }
 
-  test("the next random()", async () => {
-    const group = "random";
-    const inputs = [
-      "SELECT setseed(0.5)",
-      "SELECT random()",
-      "SELECT setseed(0.5)",
-      "SELECT random()",
-    ];
-    const rows = await tasks.ended(
-      ...(await tasks.insert(...inputs.map((input) => ({ input, group })))),
-    );
-    assert.notEqual(rows[1]?.output, rows[3]?.output);
-  });
+  for (const seeds of [
+    "SELECT setseed(0.5)",
+    "SET seed = 0.5",
+    'SET LOCAL "seed" TO 0.5',
+    "SELECT set_config('Seed', '0.5', true)",
+  ])
+    test(`the next random() after ${seeds}`, async () => {
+      const group = seeds;
+      const inputs = [seeds, "SELECT random()", seeds, "SELECT random()"];
+      const rows = await tasks.ended(
+        ...(await tasks.insert(...inputs.map((input) => ({ input, group })))),
+      );
+      assert.deepEqual([rows[0]?.error, rows[2]?.error], [null, null]);
+      assert.notEqual(rows[1]?.output, rows[3]?.output);
+    });
 
   test("a library that was loaded", async () => {
     const loaded = "SELECT count(*) FROM pg_settings WHERE name LIKE 'auto_explain.%'";

@@ -82,6 +82,10 @@ test("what does nothing or fails outside of a transaction block is known by its 
 describe("what may be left in a session after its reset", () => {
   for (const input of [
     "SELECT setseed(0.1)",
+    "SET seed = 0.1",
+    "SET SESSION/**/Seed TO 0.1",
+    'SET"seed"TO 0.1',
+    "SELECT set_config('SEED', '0.1', true)",
     "SELECT dblink_connect('c', '')",
     "SELECT * FROM dblink('', 'SELECT 1') AS t(a int)",
     "SELECT pg_backup_start('b')",
@@ -134,6 +138,8 @@ describe("what may be left in a session after its reset", () => {
     "SET /* one */ LOCAL -- two\n work_mem /* three */ = '1.5MB'",
     "RESET work_mem; SELECT set_config( 'work_mem' , '1.5MB', false)",
     "SELECT settings.x, reset.x, offset_ FROM settings, reset",
+    "UPDATE t SET seeds = 1, seed_x = 2",
+    "SELECT set_config('seed_page_cost', '1', false)",
   ]) {
     test(`is nothing: ${input}`, () => assert.equal(mayLast(input), false));
   }
