@@ -89,6 +89,29 @@ test("a task that the manager cancels ends on its server", async () => {
   await driver.executor.stop();
 });
 
+for (const ending of ["cancel", "abort"] as const)
+  test(`a task that is ended by ${ending} before it has begun on its server does not begin`, async () => {
+    const driver = await openDriver();
+    const input = "INSERT INTO effect VALUES ('begun')";
+    // Where it runs is entered before it does, and has to wait.
+    await admin.query("BEGIN; LOCK TABLE task_ledger_1");
+    const run = driver.make(1, input, { remote: place });
+    driver.executor.dispatch([run]);
+    const waits = "SELECT FROM pg_locks WHERE relation = 'task_ledger_1'::regclass AND NOT granted";
+    while ((await admin.query(waits)).rowCount === 0);
+    if (ending === "cancel") driver.executor.cancel(1, run.id);
+    else driver.executor.abort();
+    await admin.query("COMMIT");
+    const result = await driver.result(run.id);
+    assert.equal(
+      result.outcome === "ended" ? result.error : "returned",
+      ending === "abort" ? "returned" : failure(input, "canceling statement due to user request"),
+    );
+    await expectNoEffect();
+    assert.equal((await driver.run(1, "SELECT 2", { remote: place })).output, "2");
+    await driver.executor.stop();
+  });
+
 test("an abort returns what runs on another server, without effect", async () => {
   const driver = await openDriver();
   const { id } = await begin(driver, sleep);

@@ -208,7 +208,6 @@ export class RemoteExecution {
       },
     );
     this.#execution = execution;
-    if (this.#ending !== null) this.#end(this.#ending);
     const over = new AbortController();
     let keep = false;
     try {
@@ -218,6 +217,8 @@ export class RemoteExecution {
         this.#show(place.pid),
       ]);
       if (refusal !== null) return this.#failed({ message: refusal });
+      // Once it is sent a cancel may come too late.
+      if (this.#ending !== null) return this.#ended(this.#ending);
       void this.#watch(session, over.signal);
       const { result, loss } = await session.run(execution);
       // What it may have left is in its session there.
