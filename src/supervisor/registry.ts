@@ -112,9 +112,10 @@ export class Registry {
 
   #leave(key: string, manager: ManagerThread, graceMs: number): void {
     this.#leaving.add(manager);
-    this.#shares.retire(manager);
     const gone = this.#end(manager, graceMs, this.#gone.get(key));
     this.#gone.set(key, gone);
+    // It hears of the stop first: then it keeps sessions until what came out of them is written.
+    this.#shares.retire(manager);
   }
 
   async #end(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {

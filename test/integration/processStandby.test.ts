@@ -120,6 +120,35 @@ it("stops a task of a leader that drains, and writes its results, whatever becom
   assert.equal((await standby.end()).code, 0);
 });
 
+it("keeps the session of a leader that drains until what came out of it is written", async () => {
+  const { leader, standby } = await startPair();
+  await client.query("CREATE TABLE run (task bigint)");
+  await client.query("SELECT pg_advisory_lock(1)");
+  // Nothing proves what it has done: who took it for cut off would run it again.
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, atomic) VALUES ('INSERT INTO run VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
+     RETURNING id`,
+  );
+  const id = rows[0]?.id ?? "";
+  const { pid } = await waitForState(client, id, "WORK");
+  const holder = await database.connect();
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  const ended = "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'idle'";
+  await waitForRow(client, ended, [pid]);
+  await waitForRow(client, "SELECT FROM run");
+  leader.child.kill("SIGTERM");
+  await standby.line("manager works");
+  assert.equal((await client.query(ended, [pid])).rowCount, 1);
+  await holder.query("COMMIT");
+  await waitForState(client, id, "DONE");
+  assert.equal((await client.query("SELECT FROM run")).rowCount, 1);
+  assert.equal((await leader.exit).code, 0);
+  assert.equal(standby.said("orphaned tasks rescued").length, 0);
+  assert.equal((await standby.end()).code, 0);
+});
+
 it("returns what a leader that drains does not finish within its grace to the new one, which runs it", async () => {
   const config = { ...same, config: { url: database.url, "pg_conf.grace": 1500 } };
   const leader = await startProcess(config);
