@@ -368,9 +368,10 @@ export class Turn {
       ]);
       for (const id of ended) this.#sessions.cancel(id);
       this.#sessions.recall(changed, false);
-      // What has begun meanwhile, also of what was being called back, is cancelled by the next look.
-      all = changed.length > 0;
-      again = all || recalling;
+      // What has begun meanwhile, also of what was being called back, is cancelled by the next look; what of
+      // that stays where it is after all was not compared by this one.
+      all = changed.length > 0 || recalling;
+      again = all;
     } finally {
       this.#unwatched ||= again;
       this.#told ||= all;

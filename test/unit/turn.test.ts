@@ -207,3 +207,23 @@ test("a task that is stopped while it is being called back is looked at once tha
   await turn.once(client, settings, room);
   assert.deepEqual(looks, [["1"], ["2"]]);
 });
+
+test("a task that was changed while it was being called back, and stays, is compared once that is settled", async () => {
+  const { sessions, groups, assign, receive } = openSession();
+  assign("1", "2", "3");
+  const turn = turnOf(sessions, groups, new Outbox());
+  const compared: unknown[] = [];
+  const client: Client = Object.assign(new Client(), {
+    query: async ({ name, values }: { name?: string; values: unknown[] }) => {
+      if (name === "changed tasks") compared.push(values[0]);
+      return { rows: [], rowCount: 0 };
+    },
+  });
+  sessions.recall(["3"], true);
+  await turn.once(client, settings, { ...room, watch: true, told: true });
+  assert.deepEqual(compared, [["2"]]);
+  receive({ type: "results", results: [{ outcome: "returned", session: 1, id: "1" }] });
+  receive({ type: "recalled", session: 1, ids: ["3"], behind: "1", sent: null });
+  await turn.once(client, settings, room);
+  assert.deepEqual(compared, [["2"], ["3"]]);
+});
