@@ -14,12 +14,23 @@ export class Watch {
   start(): void {
     if (this.#running) return;
     this.#running = true;
+    this.#wait(true);
+  }
+
+  /** @param patient whether it waits once more when this thread has come late itself, so that others are heard first. */
+  #wait(patient: boolean): void {
     const from = performance.now();
     setTimeout(() => {
-      this.#running = false;
-      // This thread came late itself: what others have said meanwhile is heard first.
-      if (performance.now() - from > 2 * this.#ms) this.start();
-      else this.#look();
+      const late = performance.now() - from > 2 * this.#ms;
+      if (!late) this.#end();
+      else if (patient) this.#wait(false);
+      // One that is always late would never look. What has come by now is read before an immediate.
+      else setImmediate(() => this.#end());
     }, this.#ms).unref();
+  }
+
+  #end(): void {
+    this.#running = false;
+    this.#look();
   }
 }
