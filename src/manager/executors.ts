@@ -119,8 +119,9 @@ export class Executors {
     }
   }
 
+  /** Behind all that was dispatched before: what is told of a run that has not come yet would have no effect. */
   tell(thread: ExecutorThread, message: ToExecutor): void {
-    thread.port.postMessage(message);
+    thread.sender.behind(() => thread.port.postMessage(message));
   }
 
   /** Asks a remote run's own server whether its process is gone; null when that is not to be known. */
@@ -188,7 +189,7 @@ export class Executors {
     thread.sender
       .send(
         payload,
-        (reference) => this.tell(thread, { type, ...reference }),
+        (reference) => thread.port.postMessage({ type, ...reference } satisfies ToExecutor),
         this.#options.closeMs(),
       )
       .catch((error: unknown) => this.#kill(thread, error));

@@ -21,7 +21,8 @@ interface Flight extends Claim {
  */
 export class HandshakeSender {
   readonly #slots: Slots;
-  readonly #waiting: Handover[] = [];
+  /** In their order: handovers that wait for a free slot, and what is to be told behind these. */
+  #waiting: (Handover | (() => void))[] = [];
   readonly #flights = new Set<Flight>();
   #failure: Error | null = null;
 
@@ -37,7 +38,7 @@ export class HandshakeSender {
 
   /** Handovers neither taken nor taken back, those that wait for a free slot included. */
   get pending(): number {
-    return this.#waiting.length + this.#flights.size;
+    return this.#handovers.length + this.#flights.size;
   }
 
   /**
@@ -63,20 +64,42 @@ export class HandshakeSender {
   }
 
   /**
+   * Calls `tell` when the references of all that was sent before have been posted, so that it cannot
+   * overtake what waits for a free slot: at once when nothing does, and not at all when the child is dead
+   * by then.
+   */
+  behind(tell: () => void): void {
+    if (this.#waiting.length === 0) tell();
+    else this.#waiting.push(tell);
+  }
+
+  /**
    * The child is dead: takes back and rejects everything pending, and every later send. What the
    * child has taken before still resolves.
    */
   fail(reason: Error): void {
     this.#failure ??= reason;
-    for (const handover of this.#waiting.splice(0)) handover.reject(this.#failure);
+    const handovers = this.#handovers;
+    this.#waiting = [];
+    for (const handover of handovers) handover.reject(this.#failure);
     for (const flight of this.#flights) this.#takeBack(flight, this.#failure);
   }
 
+  get #handovers(): Handover[] {
+    return this.#waiting.flatMap((each) => (typeof each === "function" ? [] : each));
+  }
+
   #publishWaiting(): void {
-    while (this.#waiting.length > 0) {
+    for (let [next] = this.#waiting; next !== undefined; [next] = this.#waiting) {
+      if (typeof next === "function") {
+        this.#waiting.shift();
+        next();
+        continue;
+      }
       const claim = this.#slots.claim();
       if (claim === null) return;
-      this.#publish(claim, this.#waiting.shift()!);
+      this.#waiting.shift();
+      this.#publish(claim, next);
     }
   }
 
