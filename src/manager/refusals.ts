@@ -6,8 +6,8 @@ import type { Log } from "../shared/log.js";
 import { isPassing } from "./passing.js";
 import { waitedInVain, waitingApart } from "./sql/lockWait.js";
 
-/** What data, constraints and routines are refused for, and what C triggers raise: of one row. */
-const ofARow = /^(?:21|22|23|27|2F|38|39|44|P0|XX)/;
+/** What data, constraints, routines and limits (say, of an index) are refused for, and what C triggers raise: of one row. */
+const ofARow = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
 /** What is the server's own state, wherever it comes up. */
 export const ofTheServer = /^(?:08|40|53|57|58)/;
 /** Pauses before a row is tried again, in ms. */

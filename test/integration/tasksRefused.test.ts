@@ -275,6 +275,19 @@ test("a result that is refused does not hold up a stop", async () => {
   assert.equal(only(await tasks.ended(id)).output, "6");
 });
 
+test("an output that is too long for an index of the user's holds up no other", async () => {
+  await client.query("CREATE INDEX by_output ON task (output)");
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({
+    input: "SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1000) AS i",
+  });
+  await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("result refused"), from);
+  assert.equal((await tasks.run("SELECT 7")).output, "7");
+  assert.deepEqual(stuck(from), []);
+  await client.query("DROP INDEX by_output");
+  assert.equal(only(await tasks.ended(id)).output?.length, 32_000);
+});
+
 test("a run that may not be shown as one ends as any other", async () => {
   // It waits behind another one of its group, and takes long enough to be shown.
   const allow = await refusing(

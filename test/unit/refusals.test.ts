@@ -101,6 +101,11 @@ test("what is refused for no row is thrown once all that was sent has been answe
   assert.ok(before > 500);
 });
 
+test("what exceeds a limit, say of an index, is of a row, as what C triggers raise", () => {
+  for (const code of ["54000", "09000", "23503"]) assert.equal(isOfARow(refusal(code)), true);
+  for (const code of ["42501", "55000", "53100"]) assert.equal(isOfARow(refusal(code)), false);
+});
+
 test("what may pass is of a row where the server says in what it came about", () => {
   for (const code of ["55P03", "40001", "40P01", "57014"]) {
     assert.equal(isOfARow(refusal(code)), false);
