@@ -144,6 +144,7 @@ interface Refused {
  */
 export class Refusals {
   readonly #log: Log;
+  /** Those that were tried last come last: where there is no time for all, each has its turn. */
   readonly #rows = new Map<string, Refused>();
   /** Those that may be taken again: should they be refused again, their pauses go on growing. */
   readonly #released = new Map<string, Refused>();
@@ -192,7 +193,7 @@ export class Refusals {
     const tells = !passing || performance.now() - row.since >= quietMs;
     if (tells && !row.said) this.#log.error({ id, reason: toReport(error).message }, message);
     row.said ||= tells;
-    this.#rows.set(id, row);
+    this.#moveBack(id, row);
     this.#released.delete(id);
     const ms = row.backoff.next();
     row.until = performance.now() + (passing ? Math.min(ms, longestPassingMs) : ms);
@@ -202,7 +203,9 @@ export class Refusals {
   /** It could not be tried now, since somebody has it locked. */
   putOff(id: string): void {
     const row = this.#rows.get(id);
-    if (row !== undefined) row.until = performance.now() + pauseMs.first;
+    if (row === undefined) return;
+    row.until = performance.now() + pauseMs.first;
+    this.#moveBack(id, row);
   }
 
   /** It was not refused any more, or is not there. */
@@ -223,5 +226,10 @@ export class Refusals {
   /** All whose pause is over were tried, and are not refused any more or not there. */
   deleteDue(): void {
     for (const id of this.due) this.delete(id);
+  }
+
+  #moveBack(id: string, row: Refused): void {
+    this.#rows.delete(id);
+    this.#rows.set(id, row);
   }
 }

@@ -127,6 +127,16 @@ test("what may pass is not said, and tried again soon; what does not is said onc
   assert.equal(said.length, 1);
 });
 
+test("of those whose pause is over the one comes first that was not tried for the longest time", async () => {
+  const refusals = new Refusals(createLog({ level: "silent", name: "test", write: () => {} }));
+  for (const id of ["1", "2", "3"]) refusals.add(id, refusal("P0001"), "refused");
+  while (refusals.due.length < 3) await passed(20);
+  refusals.putOff("1");
+  refusals.add("2", refusal("P0001"), "refused");
+  while (refusals.due.length < 3) await passed(20);
+  assert.deepEqual(refusals.due, ["3", "1", "2"]);
+});
+
 test("where nothing is late the server is asked for nothing more", async () => {
   let asked = 0;
   const query = async (): Promise<unknown> => {
