@@ -174,7 +174,8 @@ export class Lookout {
     const now = performance.now();
     if (pressed && now - this.#planAskedAt < 10) return;
     this.#planAskedAt = now;
-    const ms = await nearestPlan(client, this.#table, this.#refusals.ids);
+    // Those whose pause is over may be found to be none, and planned for later, while this is on its way.
+    const ms = await nearestPlan(client, this.#table, this.#refusals.waiting);
     const nearest = Math.min(ms ?? Infinity, this.#refusals.pauseMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;
   }
