@@ -36,9 +36,11 @@ interface Orphan extends OwnedRow {
   blame: boolean;
   /** Whether its session was ours: nobody hears any more what comes out of it. */
   readonly ours: boolean;
-  /** Whether its group counts it: not once the server has refused to settle it, as nothing runs any more. */
+  /** Whether its group counts it: not once it is known to be gone, though its row may be locked or refused. */
   counts: boolean;
 }
+
+type Settle = (orphans: readonly Orphan[], spared: Omit<Spared, "deletion">) => Promise<void>;
 
 /**
  * Tasks that a session has of which this manager hears nothing: its own sessions that were lost,
@@ -191,6 +193,8 @@ export class Orphans {
           });
           this.#pauses.add(paused);
           for (const { id } of rescued) this.#forget(id);
+          // The rows of the others somebody has locked.
+          for (const { id } of orphans) this.#discount(id);
           this.#say(rescued, blame);
           count += rescued.length;
         };
@@ -211,18 +215,13 @@ export class Orphans {
   }
 
   /** What is beside the row's own outcome is left out until the server takes it. */
-  async #settleRefused(
-    orphan: Orphan,
-    error: DatabaseError,
-    settle: (orphans: readonly Orphan[], spared: Spared) => Promise<void>,
-  ): Promise<void> {
+  async #settleRefused(orphan: Orphan, error: DatabaseError, settle: Settle): Promise<void> {
     const reason = await attemptEach(error, [
       () => settle([orphan], { pause: true, repetition: null }),
       (refusal) => settle([orphan], { pause: true, repetition: unrepeated(refusal) }),
     ]);
     if (reason === null) return;
-    if (orphan.counts) this.#groups.end(orphan.hash);
-    orphan.counts = false;
+    this.#discount(orphan.id);
     this.#moveBack(orphan);
     this.#refusals.add(orphan.id, reason, "rescue refused by the server, it is tried again");
   }
@@ -261,10 +260,16 @@ export class Orphans {
   }
 
   #forget(id: string): void {
-    const orphan = this.#orphans.get(id);
-    if (orphan === undefined) return;
+    this.#discount(id);
     this.#orphans.delete(id);
     this.#refusals.delete(id);
-    if (orphan.counts) this.#groups.end(orphan.hash);
+  }
+
+  /** Nothing of it runs any more. */
+  #discount(id: string): void {
+    const orphan = this.#orphans.get(id);
+    if (orphan?.counts !== true) return;
+    this.#groups.end(orphan.hash);
+    orphan.counts = false;
   }
 }

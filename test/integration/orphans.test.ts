@@ -93,6 +93,21 @@ test("what a scan finds counts as running until it is rescued", async () => {
   assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 0]);
 });
 
+test("one whose row somebody has locked counts no more once it is known to be gone", async () => {
+  const { orphans, groups } = some();
+  const task = await running();
+  await orphans.scan(manager, ({ id }) => id !== task.id);
+  await user.query("BEGIN");
+  await user.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [task.id]);
+  for (let times = 0; times < 2; times += 1) {
+    assert.equal(await orphans.check(manager, request), 0);
+    assert.deepEqual([orphans.size, groups.total], [1, 0]);
+  }
+  await user.query("COMMIT");
+  assert.equal(await orphans.check(manager, request), 1);
+  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+});
+
 test("a task that is lost again before it was looked after counts once", async () => {
   const { orphans, groups } = some();
   const task = await running();
