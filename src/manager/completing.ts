@@ -1,5 +1,6 @@
 import type { DatabaseError } from "pg";
 import { sqlState, type Client } from "../shared/database.js";
+import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { LargeResults } from "./largeResults.js";
 import type { Lookout } from "./lookout.js";
@@ -147,8 +148,8 @@ export class Completing {
 
   /**
    * What is beside the row's own outcome is left out until the server takes it: characters that the
-   * database cannot store, the pause of the group, which others wait for, and a repetition, of which the
-   * row's error tells.
+   * database cannot store, the pause of the group, which others wait for, the deletion of the row, which
+   * stays, and a repetition, of which the row's error tells.
    */
   async #completeRefused(
     client: Client,
@@ -158,15 +159,28 @@ export class Completing {
     const stored = storable(refused, error);
     const result = stored ?? refused;
     const send = (spared: Spared): Promise<void> => this.#send(client, [result], spared);
+    const deletable = result.output === null && result.error === null && result.large === undefined;
     const reason = await attemptEach(error, [
       ...(stored === null ? [] : [() => send(nothingSpared)]),
-      () => send({ pause: true, repetition: null }),
-      (refusal) => send({ pause: true, repetition: unrepeated(refusal) }),
+      () => send({ ...nothingSpared, pause: true }),
+      ...(deletable ? [(refusal: DatabaseError) => this.#keep(refused, refusal, send)] : []),
+      (refusal) => send({ pause: true, repetition: unrepeated(refusal), deletion: true }),
     ]);
     if (reason === null) return;
     const message = "result refused by the server, it is tried again";
     const until = this.#refusals.add(refused.id, reason, message);
     this.#outbox.hold([refused], [], until, !isPassing(reason));
+  }
+
+  /** @throws the refusal itself where it may pass by itself: then the row is to be deleted later. */
+  async #keep(
+    { id }: OwnedResult,
+    refusal: DatabaseError,
+    send: (spared: Spared) => Promise<void>,
+  ): Promise<void> {
+    if (isPassing(refusal)) throw refusal;
+    await send({ pause: true, repetition: null, deletion: true });
+    this.#log.warn({ id, reason: toReport(refusal).message }, "finished task cannot be deleted");
   }
 
   /** Whether columns were dropped or renamed: what was sent named those of before. */

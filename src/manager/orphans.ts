@@ -183,7 +183,7 @@ export class Orphans {
       const lost = settled.filter((orphan) => orphan.blame === blame);
       for (let from = 0; from < lost.length; from += request.batch) {
         const some = lost.slice(from, from + request.batch);
-        const settle = async (orphans: readonly Orphan[], spared: Spared): Promise<void> => {
+        const settle: Settle = async (orphans, spared) => {
           const { rescued, paused } = await rescue(client, this.#table, shape, {
             dead,
             ids: orphans.map(({ id }) => id),

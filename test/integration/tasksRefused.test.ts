@@ -110,6 +110,25 @@ test("a row that would be deleted stays where its repetition is refused, since s
   await client.query("DROP TRIGGER refuse ON task");
 });
 
+test("a row that a foreign key of the user's needs is not deleted, and says how its task ended", async () => {
+  await client.query("CREATE TABLE note (task bigint REFERENCES task)");
+  const from = pgTask.lines.length;
+  const input = `WITH n AS (INSERT INTO note VALUES (current_setting('pg_task.id')::bigint)) SELECT 1 WHERE false`;
+  const [once = "", often = ""] = await tasks.insert(
+    { input, delete: true },
+    { input, delete: true, repeat: "1 hour" },
+  );
+  for (const { id, state, output, error } of await tasks.ended(once, often)) {
+    assert.deepEqual([state, output, error], ["DONE", null, null]);
+    const said = await pgTask.logged((line) => line["id"] === id, from);
+    assert.equal(said.msg, "finished task cannot be deleted");
+  }
+  assert.equal(await children(once), 0);
+  assert.equal(await children(often), 1);
+  assert.deepEqual(stuck(from), []);
+  await client.query("DROP TABLE note");
+});
+
 test("what a process left behind is settled row by row: the refused hold up nobody, and are said once", async () => {
   await pgTask.stop();
   const done = await leftBehind(

@@ -58,6 +58,7 @@ export async function complete(
       results.map((result) => result.committed),
       spared.pause,
       spared.repetition,
+      spared.deletion,
     ],
   });
   return {
@@ -123,7 +124,7 @@ WITH result AS MATERIALIZED (
 ), ended AS MATERIALIZED (
   SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, max, repeats, own,
     state IN ('TAKE', 'WORK') OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
-    delete AND output IS NULL AND error IS NULL AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
+    delete AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
     CASE WHEN repeats AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked
 ), done AS MATERIALIZED (

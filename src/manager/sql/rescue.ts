@@ -104,7 +104,7 @@ export async function rescue(
     readonly ids: readonly string[];
     readonly blame: boolean;
     readonly crashes: number;
-    readonly spared?: Spared;
+    readonly spared?: Omit<Spared, "deletion">;
   },
 ): Promise<{ readonly rescued: readonly Rescued[]; readonly paused: readonly PausedTask[] }> {
   const spared = request.spared ?? nothingSpared;

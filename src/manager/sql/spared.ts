@@ -7,9 +7,11 @@ export interface Spared {
   readonly pause: boolean;
   /** A task that repeats is not planned again, and its `error` ends with this; null where it is. */
   readonly repetition: string | null;
+  /** A row that says that it is to be deleted stays. */
+  readonly deletion: boolean;
 }
 
-export const nothingSpared: Spared = { pause: false, repetition: null };
+export const nothingSpared: Spared = { pause: false, repetition: null, deletion: false };
 
 /**
  * What a task's `error` says of a repetition that was refused.
