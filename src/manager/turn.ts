@@ -333,8 +333,17 @@ export class Turn {
     hashes: readonly number[],
   ): Promise<{ readonly gone: number; readonly again: boolean }> {
     try {
-      const { refusals } = this.#claiming;
-      return await endLate(client, this.#table, hashes, settings.batch, refusals);
+      const { refusals, passedOver: except } = this.#claiming;
+      const known = { except, refusals };
+      const { gone, locked, again } = await endLate(
+        client,
+        this.#table,
+        hashes,
+        settings.batch,
+        known,
+      );
+      if (locked.length > 0) this.#claiming.locked = [...this.#claiming.locked, ...locked];
+      return { gone, again };
     } catch (error) {
       this.#weigh(error);
       return { gone: 0, again: false };

@@ -11,12 +11,13 @@ const client = await database.connect();
 const holder = await database.connect();
 const gatekeeper = await database.connect();
 const tasks = await Tasks.of(client);
-await pgTask.start({
+const configuration = {
   url: database.url,
   "pg_task.sleep": 30,
   "pg_task.idle": 3,
   "pg_conf.log": "debug",
-});
+};
+await pgTask.start(configuration);
 
 /** A task that runs until its gate, an advisory lock, is opened. */
 async function gated(gate: number, more: Record<string, string | number> = {}): Promise<string> {
@@ -70,6 +71,35 @@ test("a due task whose row somebody holds lets those behind it in its group go f
   assert.equal((await tasks.row(held)).state, "PLAN");
   await holder.query("COMMIT");
   assert.equal(only(await tasks.ended(held)).output, "1");
+});
+
+test("late tasks whose rows somebody holds hold up no other, of their group or of others", async () => {
+  await pgTask.stop();
+  const late = { plan: "2001-01-01", active: "1 day" };
+  const held = await tasks.insert(
+    ...Array.from({ length: 120 }, (_, index) => ({
+      input: "SELECT 1",
+      group: index < 20 ? "late" : "later",
+      ...late,
+    })),
+  );
+  const others = await tasks.insert(
+    { input: "SELECT 2", group: "late" },
+    { input: "SELECT 2", group: "later", ...late },
+    ...["x", "y", "z"].map((group) => ({ input: "SELECT 2", group, ...late })),
+  );
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = ANY ($1) FOR UPDATE", [held]);
+  await pgTask.start({ ...configuration, "pg_task.sleep": 1_000 });
+  assert.deepEqual(
+    (await tasks.ended(...others)).map(({ state }) => state),
+    ["DONE", "GONE", "GONE", "GONE", "GONE"],
+  );
+  assert.equal((await tasks.until(held, ({ state }) => state === "PLAN")).length, 120);
+  await holder.query("COMMIT");
+  await tasks.until(held, ({ state }) => state === "GONE");
+  await pgTask.stop();
+  await pgTask.start(configuration);
 });
 
 test("a running task whose row somebody holds gets its result when it is released", async () => {

@@ -145,7 +145,10 @@ test("where nothing is late the server is asked for nothing more", async () => {
   };
   const client = Object.assign(new Client(), { query });
   const refusals = new Refusals(createLog({ level: "silent", name: "test", write: () => {} }));
-  const outcome = await endLate(client, taskTable("public", "task"), [1], 10, refusals);
-  assert.deepEqual(outcome, { gone: 0, again: false });
+  const outcome = await endLate(client, taskTable("public", "task"), [1], 10, {
+    except: [],
+    refusals,
+  });
+  assert.deepEqual(outcome, { gone: 0, locked: [], again: false });
   assert.equal(asked, 1);
 });

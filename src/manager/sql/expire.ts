@@ -38,7 +38,7 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
  * planned again. Rows that somebody has locked are passed over.
  *
  * @param unrepeated where that was refused: what their `error` says of it, and they are not planned again.
- * @returns how many.
+ * @returns the ids of those that were ended.
  */
 export async function expire(
   client: Client,
@@ -46,8 +46,8 @@ export async function expire(
   shape: Shape,
   ids: readonly string[],
   unrepeated: string | null = null,
-): Promise<number> {
-  const { rowCount } = await client.query({
+): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>({
     name: `expire ${shape.name}`,
     text: `
 WITH locked AS MATERIALIZED (
@@ -64,8 +64,8 @@ WITH locked AS MATERIALIZED (
   SELECT id, stop FROM gone WHERE $2::text IS NULL
 ), repeated AS (${repeatInsert(table, shape, "again")}
 )
-SELECT id FROM gone`,
+SELECT id::text AS id FROM gone`,
     values: [ids, unrepeated],
   });
-  return rowCount ?? 0;
+  return rows.map(({ id }) => id);
 }
