@@ -131,7 +131,9 @@ export class Lookout {
         this.#refusals.add(id, error, "becoming due refused by the server, it is tried again");
       },
     );
-    this.#suspects = left;
+    // Those that were not tried stay behind the others: else they would come before what has become due since.
+    const tried = new Set(ids);
+    this.#suspects = [...left, ...this.#suspects.filter((id) => !tried.has(id))];
     return left.length > 0 || ids.length === mostPromoted;
   }
 
