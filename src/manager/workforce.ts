@@ -18,6 +18,8 @@ const enoughToCompute = Math.max(4, 2 * availableParallelism());
 /** For each ms that runs take: they wait for the disk, which can serve many at once. */
 const morePerMs = 8;
 const mostForShort = Math.max(32, enoughToCompute);
+/** How often the supervisor is told that the server is full, in ms. */
+const tellFullMs = 500;
 /** After so long without anything to do a session ends, in ms. */
 const mostIdleMs = 60_000;
 
@@ -29,7 +31,7 @@ export class Workforce {
   readonly #sessions: Sessions;
   readonly #executors: Executors;
   readonly #runTimes: RunTimes;
-  readonly #send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
+  readonly #send: (message: Extract<FromManager, { type: "demand" | "full" | "held" }>) => void;
   readonly #log: Log;
   readonly #longestPauseMs: () => number;
   readonly #share: (room: number) => number;
@@ -40,6 +42,8 @@ export class Workforce {
   #demanded = 0;
   #answered = true;
   #short = false;
+  /** When the supervisor was told last that the server is full. */
+  #toldFullAt = -Infinity;
   #notBefore = 0;
   /** Whether one of those opened together last was refused. */
   #refused = false;
@@ -50,8 +54,8 @@ export class Workforce {
     readonly sessions: Sessions;
     readonly executors: Executors;
     readonly runTimes: RunTimes;
-    /** Tells the supervisor how many sessions could be used, and how many are held. */
-    readonly send: (message: Extract<FromManager, { type: "demand" | "held" }>) => void;
+    /** Tells the supervisor how many sessions could be used, how many are held, and that there is no room. */
+    readonly send: (message: Extract<FromManager, { type: "demand" | "full" | "held" }>) => void;
     /** No pause before sessions are opened again is longer. */
     readonly longestPauseMs: () => number;
     /** How much of the server's room is there for sessions. */
@@ -163,7 +167,9 @@ export class Workforce {
     if (opening > 0 || performance.now() < this.#notBefore) return;
     if (more === 0) {
       // Otherwise they may be waiting behind what runs.
-      if (free > 0) this.#saidRefused = false;
+      if (free === 0) return;
+      this.#saidRefused = false;
+      this.#ask(size);
       return;
     }
     this.#ask(size + more);
@@ -172,7 +178,7 @@ export class Workforce {
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
     const room = Math.min(wanted, this.#share(await connectionRoom(client)));
-    if (room < wanted) this.#say("the server has no room for more connections, tasks wait");
+    if (room < wanted) this.#tellFull(room);
     this.#refused = false;
     this.#sessions.open(room);
   }
@@ -212,9 +218,15 @@ export class Workforce {
     this.#send({ type: "demand", sessions });
   }
 
-  #say(message: string): void {
+  #tellFull(room: number): void {
+    const now = performance.now();
+    if (now - this.#toldFullAt >= tellFullMs) {
+      this.#toldFullAt = now;
+      this.#send({ type: "full", room });
+    }
     if (this.#short) return;
     this.#short = true;
+    const message = "the server has no room for more connections, tasks wait";
     this.#log.warn({ sessions: this.#sessions.size }, message);
   }
 }

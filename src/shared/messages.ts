@@ -64,6 +64,8 @@ export type FromManager =
   | { readonly type: "waiting"; readonly reason: ErrorReport }
   /** How many sessions it could use now. */
   | { readonly type: "demand"; readonly sessions: number }
+  /** Its server has room for so many more sessions only, less than it wanted to open. */
+  | { readonly type: "full"; readonly room: number }
   /** It has let go what the grant of that number took from it, and holds no more than this. */
   | { readonly type: "held"; readonly sessions: number; readonly number: number }
   /** Its role, database or server says that the tasks are there: another has to take its place. */

@@ -30,6 +30,7 @@ interface ManagerThreadEvents {
   /** It does not, for this reason, and tries again by itself. */
   waiting: [reason: ErrorReport];
   demand: [sessions: number];
+  full: [room: number];
   /** Its answer to the grant of that number. */
   held: [sessions: number, number: number];
   /** It was told to stop and claims nothing more. */
@@ -320,6 +321,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "demand":
         this.emit("demand", message.sessions);
+        return;
+      case "full":
+        this.emit("full", message.room);
         break;
       case "held":
         this.emit("held", message.sessions, message.number);

@@ -130,12 +130,16 @@ export class Registry {
   async #add(entry: Entry, takesOver = false): Promise<void> {
     const manager = new ManagerThread(entry, { ...this.#options, spare: this.#spare, takesOver });
     this.#managers.set(entry.key, manager);
-    this.#shares.join(manager);
+    this.#shares.join(manager, `${entry.target.host} ${entry.target.port}`);
     this.#options.board.follow(entry, manager);
     manager.on("demand", (sessions) => {
       this.#shares.demand(manager, sessions);
       this.#sayShortage();
     });
+    manager.on("statistics", ({ sessions, running }) =>
+      this.#shares.count(manager, { open: sessions, busy: running }),
+    );
+    manager.on("full", (room) => this.#shares.full(manager, room));
     manager.on("held", (sessions, number) => this.#shares.answer(manager, sessions, number));
     manager.on("ready", () => this.retry(manager.target));
     manager.on("died", () => this.#shares.clear(manager));

@@ -60,6 +60,8 @@ const step = record({
     "die",
     "leave",
     "total",
+    "count",
+    "full",
   ),
   sessions: nat(12),
 });
@@ -69,7 +71,7 @@ function world(total: number): { holders: Holder[]; shares: SessionShares<Holder
     holder.inbox.push({ sessions, number });
   });
   const holders = Array.from({ length: holderCount }, () => new Holder());
-  for (const holder of holders) shares.join(holder);
+  for (const holder of holders) shares.join(holder, "server");
   return { holders, shares };
 }
 
@@ -90,6 +92,8 @@ function take(
   else if (what === "let go") holder.letGo();
   else if (what === "hear") hear(shares, holder);
   else if (what === "total") shares.total = sessions + 1;
+  else if (what === "count") shares.count(holder, { open: holder.held, busy: holder.held >> 1 });
+  else if (what === "full") shares.full(holder, sessions);
   else if (what === "die") {
     holder.die();
     shares.clear(holder);
@@ -98,7 +102,7 @@ function take(
     shares.leave(holder);
     const next = new Holder();
     holders[index] = next;
-    shares.join(next);
+    shares.join(next, "server");
   }
 }
 
@@ -125,11 +129,15 @@ describe("sessions that managers share", () => {
     );
   });
 
-  it("are all given to who asks for them, once every answer has come", () => {
+  it("are all given to who asks for them, once every answer has come", (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
     check(
       property(integer({ min: 1, max: 12 }), array(step, { maxLength: 60 }), (total, steps) => {
         const all = world(total);
         for (const each of steps) take(all, each);
+        // No server is full any more, and nothing is kept open for later.
+        t.mock.timers.tick(3_000);
+        for (const holder of all.holders) all.shares.count(holder, { open: 0, busy: 0 });
         const demands = all.holders.map((_, index) => (index + steps.length) % 7);
         for (const [index, holder] of all.holders.entries()) {
           all.shares.demand(holder, demands[index] ?? 0);
@@ -158,6 +166,62 @@ describe("sessions that managers share", () => {
     assert.deepEqual(shareOut(10, [1, 20, 3]), [1, 6, 3]);
     assert.deepEqual(shareOut(10, [1, 2, 3]), [1, 2, 3]);
     assert.deepEqual(shareOut(1, [5, 5]), [1, 0]);
+  });
+
+  it("go to what runs or waits before what is kept open for later", () => {
+    const { holders, shares } = world(10);
+    const [idle, other] = holders;
+    assert.ok(idle !== undefined && other !== undefined);
+    shares.demand(idle, 8);
+    idle.receive();
+    idle.open();
+    hear(shares, idle);
+    shares.count(idle, { open: 8, busy: 1 });
+    shares.demand(other, 6);
+    assert.deepEqual(idle.inbox.at(-1)?.sessions, 4);
+    for (let each = 0; each < 4; each += 1) {
+      idle.receive();
+      idle.letGo();
+    }
+    hear(shares, idle);
+    assert.deepEqual(other.inbox.at(-1)?.sessions, 6);
+    // What the other needs no more it may have back.
+    shares.demand(other, 2);
+    while (other.inbox.length > 0) other.receive();
+    while (other.outbox.length > 0) hear(shares, other);
+    assert.deepEqual(idle.inbox.at(-1)?.sessions, 8);
+  });
+
+  it("of a full server are shared among its holders, until it is no longer known to be full", (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const told = new Map<string, number>();
+    const shares = new SessionShares<string>(64, (holder, sessions) => told.set(holder, sessions));
+    for (const holder of ["first", "late"]) shares.join(holder, "full server");
+    shares.join("elsewhere", "other server");
+    shares.demand("first", 40);
+    shares.demand("elsewhere", 4);
+    shares.count("first", { open: 20, busy: 20 });
+    // Alone on its server, nobody is to give it anything.
+    shares.full("first", 0);
+    assert.deepEqual(told.get("first"), 40);
+    shares.demand("late", 5);
+    shares.full("late", 1);
+    assert.deepEqual(Object.fromEntries(told), { first: 16, late: 5, elsewhere: 4 });
+    t.mock.timers.tick(2_999);
+    assert.deepEqual(told.get("first"), 16);
+    t.mock.timers.tick(1);
+    assert.deepEqual(told.get("first"), 40);
+  });
+
+  it("of a full server are one at least for each holder, so that all of them go on trying", () => {
+    const told = new Map<string, number>();
+    const shares = new SessionShares<string>(64, (holder, sessions) => told.set(holder, sessions));
+    for (const holder of ["first", "late"]) {
+      shares.join(holder, "full server");
+      shares.demand(holder, 5);
+    }
+    shares.full("late", 0);
+    assert.deepEqual(Object.fromEntries(told), { first: 1, late: 1 });
   });
 
   it("of a holder that has to leave are the others' as it gives them back", () => {

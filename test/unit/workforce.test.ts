@@ -6,6 +6,7 @@ import { RunTimes } from "../../src/manager/runTimes.js";
 import { Sessions } from "../../src/manager/sessions.js";
 import { Workforce } from "../../src/manager/workforce.js";
 import type { FromManager, ToExecutor } from "../../src/shared/messages.js";
+import { stubClient } from "../support/stubClient.js";
 import { silentLog } from "../support/taskTables.js";
 
 /** The pause of one whose sessions are never opened, right after so many refusals, in ms. */
@@ -130,4 +131,31 @@ it("ends sessions that no task has needed for long, and gives back what it asked
   assert.deepEqual(closed(), [3, 4, 1]);
   workforce.shrink(0);
   assert.deepEqual(sent.length, 2);
+});
+
+/** A server with room for so many more connections. */
+const serverWith = (room: number) =>
+  stubClient(async () => await Promise.resolve({ rows: [{ room }], rowCount: 1 }));
+
+it("asks for no more than it has once nothing waits and a session is free", async () => {
+  const { sessions, workforce, sent } = staffed(2);
+  await workforce.grow(serverWith(10), 3);
+  const used = sessions.offer(2);
+  await workforce.grow(serverWith(10), 0);
+  assert.deepEqual(sent, [{ type: "demand", sessions: 5 }]);
+  sessions.withdraw(used);
+  await workforce.grow(serverWith(10), 0);
+  assert.deepEqual(sent.at(-1), { type: "demand", sessions: 2 });
+});
+
+it("tells the supervisor, now and then, that the server has room for less than it may open", async () => {
+  const { workforce, sent } = staffed(1);
+  workforce.grant(4, 1);
+  const full = serverWith(0);
+  await workforce.grow(full, 2);
+  await workforce.grow(full, 2);
+  assert.deepEqual(sent, [
+    { type: "demand", sessions: 3 },
+    { type: "full", room: 0 },
+  ]);
 });
