@@ -154,16 +154,14 @@ export class Manager implements LifecycleHooks {
   /** Starts nothing more, and waits for what runs. */
   async drain(signal: AbortSignal, graceMs: number): Promise<void> {
     if (graceMs < Infinity) this.#graceUntil = performance.now() + graceMs;
-    this.#draining = true;
-    this.#service?.drain();
+    this.#beginDraining();
     await this.#changes.until(() => this.#parts.sessions.busy === 0, signal);
   }
 
   /** Cancels what still runs; its tasks return to PLAN. The connection is the last thing to go. */
   async stop(): Promise<void> {
     const { bell, executors, sessions, statistics, tracing, turn } = this.#parts;
-    this.#draining = true;
-    this.#service?.drain();
+    this.#beginDraining();
     this.#graceUntil = Math.max(this.#graceUntil, performance.now());
     const until = (beyondMs: number): AbortSignal =>
       AbortSignal.timeout(Math.max(0, Math.ceil(this.#graceUntil + beyondMs - performance.now())));
@@ -183,6 +181,13 @@ export class Manager implements LifecycleHooks {
     await tracing?.end();
   }
 
+  /** Starts nothing more, and keeps sessions as `#letGo` says. */
+  #beginDraining(): void {
+    this.#draining = true;
+    this.#parts.sessions.putOffEnds();
+    this.#service?.drain();
+  }
+
   #changed(urgent: boolean): void {
     const { bell, cutOff, large, outbox, statistics } = this.#parts;
     this.#changes.tell();
@@ -195,11 +200,14 @@ export class Manager implements LifecycleHooks {
   }
 
   /**
-   * Gives up sessions beyond the grant: not before what came out of them is written when another manager
-   * may have the table, which would take it for cut off.
+   * Gives up sessions beyond the grant, and lets those end that are to: not before what came out of them is
+   * written when another manager may have the table, which would take it for cut off.
    */
   #letGo(): void {
-    if (!this.#draining || this.#parts.turn.written) this.#parts.workforce.letGo();
+    const { sessions, turn, workforce } = this.#parts;
+    if (this.#draining && !turn.written) return;
+    workforce.letGo();
+    sessions.letEnd();
   }
 
   /** What the server's settings and the file's parameters come to, at the start or later. */
@@ -316,12 +324,12 @@ export class Manager implements LifecycleHooks {
         this.#letGo();
         if (!this.#draining) partitions.look(client);
       };
-      const released = async (): Promise<void> => {
+      const handOver = async (): Promise<void> => {
         if (locked) await unlock(client, oid);
-        this.#send({ type: "released" });
       };
+      const released = (): void => this.#send({ type: "released" });
       await Promise.race([
-        service.run(() => this.#finished(), { began, worked, released }),
+        service.run(() => this.#finished(), { began, worked, handOver, released }),
         this.#parts.cutOff.watch(client, over.signal),
         this.#parts.stalls.watch(client, over.signal, () => (this.#draining ? null : service)),
         lost,

@@ -110,6 +110,14 @@ export class Outbox {
     return this.#toWrite + this.large + this.#allHeld;
   }
 
+  /** Whose results are not in their rows, those that were refused aside. */
+  get owners(): ReadonlySet<string> {
+    const results = [...this.#results, ...this.#resultsBehind, ...this.#large];
+    if (this.#largeUnderWay !== null) results.push(this.#largeUnderWay);
+    for (const { what, refused } of this.#held) if (!refused) results.push(what);
+    return new Set(results.map(({ owner }) => owner));
+  }
+
   /** How much of what there is. */
   get state(): Readonly<Record<string, number>> {
     const results = this.#results.length + this.#resultsBehind.length;

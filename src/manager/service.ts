@@ -48,7 +48,8 @@ export interface ServiceParts {
  *     └────────wake-up, or a task────┘
  *
  * Drained, it lets the table go as soon as it claims nothing more, and only writes what comes out of
- * its sessions: what they have counts as running for whoever has the table then.
+ * its sessions: what they have counts as running for whoever has the table then. What came out of
+ * sessions that are gone is written before that, since it would be taken for cut off.
  */
 export class Service {
   readonly #client: Client;
@@ -56,8 +57,10 @@ export class Service {
   readonly #parts: ServiceParts;
   /** Whether tasks may be started. */
   #accepting = true;
-  /** Whether another manager may have the table. */
+  /** Whether it was told that nothing more is claimed. */
   #released = false;
+  /** Whether another manager may have the table. */
+  #handedOver = false;
   /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
   #changed = true;
   #asleep = false;
@@ -118,15 +121,17 @@ export class Service {
    *
    * @param told.began called once, when it is seen that it can work, or has to wait for a lock only.
    * @param told.worked called after each turn that nothing went wrong in.
-   * @param told.released called once when nothing more is claimed, before anything else is done; another
-   * manager may have the table after that.
+   * @param told.handOver called once when nothing more is claimed and another manager may have the table:
+   * before anything else is done, unless results of sessions that are gone are to be written first.
+   * @param told.released called once when nothing more is claimed, and that was done if it could be at once.
    */
   async run(
     finished: () => boolean,
     told: {
       readonly began: () => void;
       readonly worked: () => void;
-      readonly released: () => Promise<void>;
+      readonly handOver: () => Promise<void>;
+      readonly released: () => void;
     },
   ): Promise<void> {
     const { bell, ledgers, serverRoom, turn, workforce, wakeUps } = this.#parts;
@@ -139,12 +144,13 @@ export class Service {
     while (!finished()) {
       await serverRoom.settle(this.#client);
       if (!this.#accepting) {
-        if (!this.#released) await wakeUps.leave();
-        if (!this.#released) await told.released();
+        await this.#handOver(told.handOver);
+        if (!this.#released) told.released();
         this.#released = true;
         const more = await turn.finish(this.#client);
         told.worked();
         await this.#release();
+        await this.#handOver(told.handOver);
         if (!more) await bell.wait(Math.min(watchMs, this.#settings.sleepMs));
         continue;
       }
@@ -172,6 +178,20 @@ export class Service {
       if (!busy && wakeUps.told && this.#idle(outcome)) await this.#emptyCheck();
       await this.#release();
     }
+  }
+
+  /**
+   * Lets another manager have the table, once. It takes a run for cut off whose session is gone and whose
+   * end is not in its row, so such ends come first; one that is not written when all else has ended, say
+   * since somebody has its row locked, is given up with the connection.
+   */
+  async #handOver(handOver: () => Promise<void>): Promise<void> {
+    const { outbox, sessions, wakeUps } = this.#parts;
+    if (this.#handedOver) return;
+    for (const owner of outbox.owners) if (!sessions.stays(owner)) return;
+    await wakeUps.leave();
+    await handOver();
+    this.#handedOver = true;
   }
 
   /** Every `sleep`, however busy it is: what waits for a lock must not wait for a pause as well. */

@@ -55,6 +55,8 @@ export class Sessions {
   readonly #byOwner = new Map<string, number>();
   /** Tasks whose run failed since something of ours was missing, and that are run once more. */
   readonly #again = new Set<string>();
+  /** Those that have not been told yet that they end; null as long as each is told at once. */
+  #putOff: Set<Session> | null = null;
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
   /** What was run last tells what will be run next. */
@@ -333,6 +335,25 @@ export class Sessions {
     this.recall(waiting, false);
   }
 
+  /** From now on those that end are told so by `letEnd` only. */
+  putOffEnds(): void {
+    this.#putOff ??= new Set();
+  }
+
+  /** Tells those whose end was put off. */
+  letEnd(): void {
+    if (this.#putOff === null) return;
+    for (const session of this.#putOff) this.#tellEnd(session);
+    this.#putOff.clear();
+  }
+
+  /** Whether the session of that owner's text is there, and has not been told that it ends. */
+  stays(owner: string): boolean {
+    const session = this.#sessions.get(this.numberOf(owner));
+    if (session === undefined) return false;
+    return session.state !== "closing" || this.#putOff?.has(session) === true;
+  }
+
   /** It runs nothing now. */
   #rest(session: Session): void {
     if (session.stale) this.#close(session);
@@ -341,7 +362,12 @@ export class Sessions {
 
   #close(session: Session): void {
     this.#become(session, "closing");
-    this.#executors.tell(session.thread, { type: "close", sessions: [session.number] });
+    if (this.#putOff === null) this.#tellEnd(session);
+    else this.#putOff.add(session);
+  }
+
+  #tellEnd({ thread, number }: Session): void {
+    this.#executors.tell(thread, { type: "close", sessions: [number] });
   }
 
   /** What runs now. */
@@ -727,6 +753,7 @@ export class Sessions {
     const session = this.#sessions.get(number);
     if (session === undefined) return;
     this.#sessions.delete(number);
+    this.#putOff?.delete(session);
     if (session.backend !== null) this.#byOwner.delete(session.backend.owner);
     this.#counts[session.state] -= 1;
     session.state = "gone";

@@ -70,7 +70,7 @@ export type FromManager =
   | { readonly type: "held"; readonly sessions: number; readonly number: number }
   /** Its role, database or server says that the tasks are there: another has to take its place. */
   | { readonly type: "moved"; readonly place: Place }
-  /** It was told to stop and claims nothing more: another process may have its table. */
+  /** It was told to stop and claims nothing more: another process may lead. */
   | { readonly type: "released" }
   /** It goes by its new parameters as far as it can now. */
   | { readonly type: "reconfigured" }

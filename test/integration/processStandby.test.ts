@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { createDatabase, serverMajor } from "../support/database.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../support/process.js";
 import { insertTask, waitForRow, waitForState } from "../support/waitFor.js";
@@ -144,6 +145,68 @@ it("keeps the session of a leader that drains until what came out of it is writt
   await holder.query("COMMIT");
   await waitForState(client, id, "DONE");
   assert.equal((await client.query("SELECT FROM run")).rowCount, 1);
+  assert.equal((await leader.exit).code, 0);
+  assert.equal(standby.said("orphaned tasks rescued").length, 0);
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("keeps a session that is to be given up until what came out of it is written, while a leader drains", async () => {
+  const { leader, standby } = await startPair();
+  await client.query("CREATE TABLE late (task bigint)");
+  await client.query("SELECT pg_advisory_lock(1)");
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, atomic)
+     VALUES ('SELECT setseed(0.5); INSERT INTO late VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
+     RETURNING id`,
+  );
+  const id = rows[0]?.id ?? "";
+  const { pid } = await waitForState(client, id, "WORK");
+  const holder = await database.connect();
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  leader.child.kill("SIGTERM");
+  await standby.line("manager works");
+  await client.query("SELECT pg_advisory_unlock(1)");
+  await waitForRow(client, "SELECT FROM late");
+  // It would take a few milliseconds to end.
+  await pause(500);
+  const alive = await client.query("SELECT FROM pg_stat_activity WHERE pid = $1", [pid]);
+  await holder.query("COMMIT");
+  assert.equal(alive.rowCount, 1);
+  await waitForState(client, id, "DONE");
+  assert.equal((await client.query("SELECT FROM late")).rowCount, 1);
+  assert.equal((await leader.exit).code, 0);
+  assert.equal(standby.said("orphaned tasks rescued").length, 0);
+  assert.equal((await standby.end()).code, 0);
+});
+
+it("lets a table go only when it has written what came out of sessions that are gone", async () => {
+  const { leader, standby } = await startPair();
+  await client.query("CREATE TABLE early (task bigint)");
+  await client.query("SELECT pg_advisory_lock(1)");
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, atomic)
+     VALUES ('SELECT setseed(0.5); INSERT INTO early VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
+     RETURNING id`,
+  );
+  const id = rows[0]?.id ?? "";
+  const { pid } = await waitForState(client, id, "WORK");
+  const holder = await database.connect();
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  const gone = "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)";
+  await waitForRow(client, gone, [pid]);
+  leader.child.kill("SIGTERM");
+  // Others than that table need not wait.
+  await standby.line(/^another manager has the table/);
+  await pause(500);
+  const works = standby.said("manager works").length;
+  await holder.query("COMMIT");
+  assert.equal(works, 0);
+  await waitForState(client, id, "DONE");
+  await standby.line("manager works");
+  assert.equal((await client.query("SELECT FROM early")).rowCount, 1);
   assert.equal((await leader.exit).code, 0);
   assert.equal(standby.said("orphaned tasks rescued").length, 0);
   assert.equal((await standby.end()).code, 0);

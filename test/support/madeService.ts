@@ -158,7 +158,8 @@ export async function startService(
   const work = service.run(() => over, {
     began: nothing,
     worked: nothing,
-    released: () => Promise.resolve(),
+    handOver: () => Promise.resolve(),
+    released: nothing,
   });
   return {
     wake: () => service.hear(),

@@ -6,7 +6,7 @@ import type { RunResult } from "../../src/shared/messages.js";
 
 const mebi = 1024 * 1024;
 
-function ended(id: number, output: string | null = null): RunResult {
+function ended(id: number, output: string | null = null): Extract<RunResult, { outcome: "ended" }> {
   const fixed = { session: 1, id: String(id), start: "", stop: "", error: null, committed: false };
   return { outcome: "ended", ...fixed, output };
 }
@@ -68,6 +68,22 @@ test("what was refused or there was no time for comes last, what was only locked
   assert.deepEqual([outbox.held, outbox.refused, outbox.size], [2, 1, 5]);
   outbox.release();
   assert.deepEqual(ids(outbox.takeResults()), [3, 5, 4, 1, 2]);
+});
+
+test("it tells whose results are not written, wherever they wait, but not of refused ones", () => {
+  const outbox = new Outbox();
+  for (const id of [1, 2, 3, 4]) outbox.add(ended(id), `owner ${id}`);
+  outbox.add(returned(5), "owner 5");
+  const [refused, locked, late] = outbox.takeResults();
+  assert.ok(refused && locked && late);
+  outbox.hold([refused], [], 1, true);
+  outbox.hold([locked], []);
+  outbox.putBehind([late], []);
+  outbox.add({ ...ended(6), large: new Uint8Array(1) }, "owner 6");
+  outbox.add({ ...ended(7), large: new Uint8Array(1) }, "owner 7");
+  outbox.takeLarge();
+  const owners = [...outbox.owners].toSorted();
+  assert.deepEqual(owners, ["owner 2", "owner 3", "owner 6", "owner 7"]);
 });
 
 test("one statement carries no more text than is good, but a single result of any size", () => {
