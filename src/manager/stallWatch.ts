@@ -40,7 +40,7 @@ const unmarkedKey = (id: string): string => `unmarked ${id}`;
 
 /**
  * Looks seldom, beside the turns, whether something due that nothing keeps from starting is not taken though
- * sessions are free, which is a bug in pg-task, or a wake-up that never came. It goes by the rows, what
+ * sessions are free, which is a bug in pg-task, a wake-up that never came, or a row that a trigger of the user's keeps back. It goes by the rows, what
  * sessions have in their queues and what the server says, not by what is counted of these. It says what it
  * has found, and only then has everything read and counted anew.
  */

@@ -6,6 +6,7 @@ import { readPauses } from "./pauses.js";
 import { readConnections, readManager } from "./processes.js";
 import { countSessions, entriesOn, type PlacedEntry } from "./sessions.js";
 import { readRowLock, readSituation } from "./situation.js";
+import { readUserTriggers } from "./userTriggers.js";
 import { whyNot, type Reason } from "./whyNot.js";
 
 /** Connections that pg-task leaves to others. */
@@ -40,6 +41,7 @@ export async function explainPlan(
     pauses: await readPauses(client, table),
     locked:
       around.locks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
+    triggers: await readUserTriggers(client, table),
     manager: manager !== null,
     leader: manager === null ? await around.leads() : true,
     mostRuns: await mostRuns(client, around.entry),

@@ -38,6 +38,8 @@ export interface Reason {
 export interface Surroundings {
   readonly pauses: readonly Pause[];
   readonly locked: { readonly by: Locker | null } | null;
+  /** The user's own triggers that run when it is taken. */
+  readonly triggers: readonly string[];
   readonly leader: boolean | null;
   readonly manager: boolean;
   /** Most tasks of the table at once (`pg_task.run`), and most sessions of one process (`pg_conf.max`). */
@@ -70,7 +72,19 @@ export function whyNot(task: Situation, around: Surroundings): Reason[] {
     ...(task.waitMs !== null && task.waitMs <= 0 ? limits(task, around) : []),
   ];
   if (reasons.length > 0) return reasons;
-  return [{ code: "due", text: "nothing keeps it: it starts at the manager's next check" }];
+  return [due(around)];
+}
+
+function due({ triggers }: Surroundings): Reason {
+  const check = "it starts at the manager's next check";
+  if (triggers.length === 0) return { code: "due", text: `nothing keeps it: ${check}` };
+  const names = triggers.join(", ");
+  return {
+    code: "due",
+    text: `neither rows nor sessions show anything that keeps it: ${check}, unless a trigger of yours on the table (${names}) keeps its row back`,
+    remedy:
+      'pg-task\'s log names what a trigger refuses ("start refused by the server"), and not the row of which one returns NULL',
+  };
 }
 
 function ended({ id, state, owner, stop, problem }: Situation): Reason {

@@ -196,3 +196,18 @@ test("says that a run has ended whose result the server does not take", async ()
   await tasks.ended(id);
   await pgTask.stop();
 });
+
+test("names the triggers that may keep a due task's row back", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  await client.query(`
+    CREATE FUNCTION keep_back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+    CREATE TRIGGER keep_back BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.data = 'kept') EXECUTE FUNCTION keep_back()`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "kept" });
+  const [reason, ...more] = await explain(id);
+  await client.query("DROP FUNCTION keep_back CASCADE");
+  assert.deepEqual(more, []);
+  assert.equal(reason?.code, "due");
+  assert.match(reason?.text ?? "", /a trigger of yours on the table \(keep_back\) keeps its row/);
+  await tasks.ended(id);
+  await pgTask.stop();
+});

@@ -94,7 +94,7 @@ test("log, /health and the doctor tell of what is due and not taken, and of noth
   assert.match(remedy, /"refused by the server" names a task that a trigger or constraint/);
   assert.match(
     remedy,
-    /where it says "due tasks are not taken though sessions are free", report that/,
+    /look at forbid; where it says "due tasks are not taken though sessions are free", and none/,
   );
   assert.deepEqual(
     program.said("due tasks are not taken though sessions are free"),

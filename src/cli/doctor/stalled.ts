@@ -1,6 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { readDueFirst, type DueTask } from "../../tasks/dueFirst.js";
 import { readSessions } from "../../tasks/sessions.js";
+import { readUserTriggers } from "../../tasks/userTriggers.js";
 import { findReasons } from "../explainPlan.js";
 import type { OpenTable } from "../openTable.js";
 import { ok, warn, type Check } from "./check.js";
@@ -21,10 +22,17 @@ export async function stalled(opened: OpenTable): Promise<Check> {
   }
   if (left.length === 0) return ok("stalls", "nothing waits that could start");
   const list = left.map(({ id, group }) => `${id} of group ${JSON.stringify(group)}`);
+  const triggers = await readUserTriggers(opened.client, opened.table);
+  const kept =
+    triggers.length === 0
+      ? ""
+      : `; a trigger of yours that returns NULL for a task's row keeps it back, look at ${triggers.join(", ")}`;
+  const bug =
+    triggers.length === 0 ? "report that as a bug" : "and none of these does, report that as a bug";
   return warn(
     "stalls",
     `due, and not taken in ${stalledMs / 1000} s, and neither rows nor sessions show why: ${list.join(", ")}`,
-    'look into the log of pg-task: "refused by the server" names a task that a trigger or constraint of yours refuses, "the server has no room for more connections of remote tasks" is why those wait; where it says "due tasks are not taken though sessions are free", report that as a bug',
+    `look into the log of pg-task: "refused by the server" names a task that a trigger or constraint of yours refuses, "the server has no room for more connections of remote tasks" is why those wait${kept}; where it says "due tasks are not taken though sessions are free", ${bug}`,
   );
 }
 
