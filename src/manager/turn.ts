@@ -27,6 +27,10 @@ import { showRemotePids } from "./sql/remotePid.js";
 import type { TaskTable } from "./table.js";
 import type { Tracing } from "./tracing.js";
 
+/** A turn that takes longer is told of, in ms, but no more often than this. */
+const longTurnMs = 5_000;
+const tellEveryMs = 60_000;
+
 export interface TurnOutcome {
   /** How many tasks were started. */
   readonly claimed: number;
@@ -82,6 +86,7 @@ export class Turn {
   #watchedAt = 0;
   /** Whether what the outbox has handed out is on its way. */
   #writing = false;
+  #toldAt = -Infinity;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -177,6 +182,7 @@ export class Turn {
       readonly told: boolean;
     },
   ): Promise<TurnOutcome> {
+    const since = performance.now();
     await adjustLockWait(client);
     // Read before anything is sent: what is sent together has to go out in this order.
     await this.#completing.prepare(client);
@@ -221,6 +227,7 @@ export class Turn {
     const late = looked.status === "fulfilled" ? looked.value.gone : [];
     this.#sessions.markSpare();
     const { gone, again } = await this.#expire(client, settings, [...late, ...claimed.gone]);
+    this.#tell(since);
     if (gone > 0)
       this.#log.info({ tasks: gone }, "tasks not run since they were not active any more");
     return {
@@ -240,6 +247,14 @@ export class Turn {
       nearestMs: this.#lookout.nearestMs,
       putOff: problems.length > 0,
     };
+  }
+
+  /** All tasks of the table wait for a turn: a trigger of the user's may be what takes so long. */
+  #tell(since: number): void {
+    const now = performance.now();
+    if (now - since < longTurnMs || now - this.#toldAt < tellEveryMs) return;
+    this.#toldAt = now;
+    this.#log.warn({ ms: Math.round(now - since) }, "a turn of the manager took long");
   }
 
   /** Whether nothing of this turn could put another task before those that are known to be next. */
