@@ -53,8 +53,13 @@ export function messageLimit(outputLimit: number): number {
 
 /** Of what pg_stat_activity is made of: a new process would take longer to plan the view than for all the rest. */
 const identitySql =
-  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")} ` +
+  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, session_user, ` +
+  "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END " +
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
+
+/** Another role may not see the process of the one that has logged in. */
+const hiddenBy = (user: string | null | undefined, role: string): string =>
+  `: the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE … RESET role, or GRANT pg_read_all_stats TO ${role}`;
 
 /** A connection of which nothing is known yet but what it was asked for. */
 interface LoggedIn {
@@ -121,12 +126,12 @@ export class Connector {
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
     for (const answer of [ownTimeout, identity, stands, ...rehearsal]) this.#expectSuccess(answer);
-    const [pid, owner] = identity.rows[0] ?? [];
+    const [pid, owner, user, role = null] = identity.rows[0] ?? [];
     if (typeof owner !== "string") {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
         `expected to find backend ${pid} of ${describeTarget(this.#parameters.target)} with its start ` +
-          "in pg_stat_activity, found none",
+          `in pg_stat_activity, found none${role === null ? "" : hiddenBy(user, role)}`,
       );
     }
     const standing = stands.rows[0] ?? [];

@@ -5,6 +5,7 @@ import { after, test } from "node:test";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import { createDatabase } from "../support/database.js";
 import { ExecutorDriver } from "../support/executorDriver.js";
+import { createRole } from "../support/taskTables.js";
 
 const database = await createDatabase();
 const admin = await database.connect();
@@ -111,6 +112,22 @@ test("a session through a pooler is refused", async () => {
   const { reason } = await driver.heard("unopened");
   assert.equal(reason.code, "CONNECTION_POOLED");
   assert.match(reason.message, /give the server's own address/);
+});
+
+test("a role's setting that hides a session's own process is named", async () => {
+  const user = await createRole(admin, `hidden_${database.target.database}`);
+  const role = await createRole(admin, `hiding_${database.target.database}`);
+  await admin.query(`
+    GRANT ${role} TO ${user};
+    GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role};
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO ${role};
+    ALTER ROLE ${user} SET role = '${role}'`);
+  const driver = new ExecutorDriver({ ...database.target, user }, admin);
+  driver.executor.open([1], "group");
+  const { reason } = await driver.heard("unopened");
+  assert.equal(reason.code, "CONNECTION_REJECTED");
+  const named = `the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE`;
+  assert.ok(reason.message.includes(named), reason.message);
 });
 
 test("a server that cannot be reached is told as such", async () => {
