@@ -2,6 +2,7 @@ import { taskTable, type TaskTable } from "../manager/table.js";
 import type { Configuration, ConnectionTarget, Entry } from "../shared/config/types.js";
 import { connect, disconnect, type Client } from "../shared/database.js";
 import { PgTaskError } from "../shared/errors.js";
+import { identifier } from "../shared/sqlText.js";
 import { readingSettings } from "../tasks/readingSettings.js";
 import { tableExists } from "../tasks/tableExists.js";
 import { explainHere } from "./explainHere.js";
@@ -105,6 +106,7 @@ export async function onEntry<T>(
   const client = await connectFor(entry.target, command);
   try {
     const there = await tableExists(client, table);
+    if (there === "no") await requireRightToMake(client, entry, table);
     if (there !== "yes") throw notThere(there, entry, table);
     return await work({ client, table, entry, configuration });
   } catch (error) {
@@ -122,6 +124,32 @@ export async function onTable<T>(
 ): Promise<T> {
   const configuration = await loadForCommand(options);
   return await onEntry(configuration, chooseEntry(configuration, options), command, work);
+}
+
+/**
+ * A manager that lacks it may well run, and wait for it.
+ *
+ * @throws PgTaskError SCHEMA_NOT_ALLOWED
+ */
+async function requireRightToMake(
+  client: Client,
+  { target }: Entry,
+  { qualified, schema }: TaskTable,
+): Promise<void> {
+  const { rows } = await client.query<{ lacking: string | null; user: string }>(
+    `SELECT current_user::text AS "user", CASE
+       WHEN n.oid IS NULL AND NOT has_database_privilege(current_database(), 'CREATE') THEN format('DATABASE %I', current_database())
+       WHEN n.oid IS NOT NULL AND NOT has_schema_privilege(n.oid, 'CREATE') THEN format('SCHEMA %I', n.nspname)
+       END AS lacking
+     FROM (SELECT $1::text AS name) AS s LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = s.name`,
+    [schema],
+  );
+  const { lacking = null, user = "" } = rows[0] ?? {};
+  if (lacking === null) return;
+  throw new PgTaskError(
+    "SCHEMA_NOT_ALLOWED",
+    `there is no table ${qualified} in the database ${target.database}, and ${user} may not make it: GRANT CREATE ON ${lacking} TO ${identifier(user)}`,
+  );
 }
 
 function notThere(why: "no" | "not adopted", { target }: Entry, table: TaskTable): PgTaskError {

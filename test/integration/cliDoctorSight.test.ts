@@ -155,3 +155,21 @@ describe("pg-task doctor, through a pooler,", { skip: bouncer === null && "no Pg
     assert.match(`${line.text} ${line.remedy}`, /give the server's own address/);
   });
 });
+
+test("pg-task doctor says which right is missing where the table cannot be made", async () => {
+  const bare = await createDatabase("empty");
+  const owner = await bare.connect();
+  const user = await createRole(client, `bare_${bare.target.database}`);
+  await owner.query("REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+  const url = new URL(bare.url);
+  url.username = user;
+  const { level, text, remedy } = await lineAbout("table", { DATABASE_URL: url.href });
+  assert.equal(level, "fail");
+  const grant = new RegExp(
+    `${user} may not make it: GRANT CREATE ON SCHEMA public TO "?${user}"?$`,
+  );
+  assert.match(text, grant);
+  assert.match(remedy, /^grant the right named/);
+  await owner.query("DROP SCHEMA public");
+  assert.match((await lineAbout("table", { DATABASE_URL: url.href })).text, /ON DATABASE test_/);
+});
