@@ -5,7 +5,7 @@ import {
   settingsMade,
   type RefuseSetting,
 } from "../shared/config/serverSettings.js";
-import { connect, type Client } from "../shared/database.js";
+import { connect, disconnect, type Client } from "../shared/database.js";
 import type { Log } from "../shared/log.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
@@ -13,17 +13,30 @@ const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
 /** What the control connection's role, database or server says of the supervisor's parameters. */
 export type ControlSettings = Partial<Pick<FileParameters, (typeof names)[number]>>;
 
-/** Reads them in a session of its own: what ALTER DATABASE has set shows only in a new one. */
+/**
+ * Reads them in a session of its own: what ALTER DATABASE has set shows only in a new one.
+ *
+ * @throws what `connect` throws, and an error where the connection is lost, the signal is aborted or the
+ * server does not answer within the target's connect timeout.
+ */
 export async function fetchControlSettings(
   control: ConnectionTarget,
   file: FileParameters,
   { log, signal }: { readonly log: Log; readonly signal: AbortSignal },
 ): Promise<ControlSettings> {
   const client = await connect(control, { applicationName: "pg_conf", signal });
+  // A network that has swallowed the connection would have it wait for ever.
+  const giveUp = (): void => void client.connection.stream.destroy();
+  const timer =
+    control.connectTimeoutMs > 0 ? setTimeout(giveUp, control.connectTimeoutMs) : undefined;
+  signal.addEventListener("abort", giveUp);
+  if (signal.aborted) giveUp();
   try {
     return await readControlSettings(client, file, refuseTo(log));
   } finally {
-    await client.end().catch(() => {});
+    clearTimeout(timer);
+    signal.removeEventListener("abort", giveUp);
+    await disconnect(client);
   }
 }
 
