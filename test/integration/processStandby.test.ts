@@ -150,13 +150,16 @@ it("keeps the session of a leader that drains until what came out of it is writt
   assert.equal((await standby.end()).code, 0);
 });
 
-it("keeps a session that is to be given up until what came out of it is written, while a leader drains", async () => {
-  const { leader, standby } = await startPair();
-  await client.query("CREATE TABLE late (task bigint)");
+/**
+ * Starts a task that ends, with a row in a new table, once advisory lock 1 is free, and whose session is given up
+ * then. `holder` has the task's row locked.
+ */
+async function runSpoiling(table: string) {
+  await client.query(`CREATE TABLE ${table} (task bigint)`);
   await client.query("SELECT pg_advisory_lock(1)");
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, atomic)
-     VALUES ('SELECT setseed(0.5); INSERT INTO late VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
+     VALUES ('SELECT setseed(0.5); INSERT INTO ${table} VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
      RETURNING id`,
   );
   const id = rows[0]?.id ?? "";
@@ -164,6 +167,12 @@ it("keeps a session that is to be given up until what came out of it is written,
   const holder = await database.connect();
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  return { id, pid, holder };
+}
+
+it("keeps a session that is to be given up until what came out of it is written, while a leader drains", async () => {
+  const { leader, standby } = await startPair();
+  const { id, pid, holder } = await runSpoiling("late");
   leader.child.kill("SIGTERM");
   await standby.line("manager works");
   await client.query("SELECT pg_advisory_unlock(1)");
@@ -182,18 +191,7 @@ it("keeps a session that is to be given up until what came out of it is written,
 
 it("lets a table go only when it has written what came out of sessions that are gone", async () => {
   const { leader, standby } = await startPair();
-  await client.query("CREATE TABLE early (task bigint)");
-  await client.query("SELECT pg_advisory_lock(1)");
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, atomic)
-     VALUES ('SELECT setseed(0.5); INSERT INTO early VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
-     RETURNING id`,
-  );
-  const id = rows[0]?.id ?? "";
-  const { pid } = await waitForState(client, id, "WORK");
-  const holder = await database.connect();
-  await holder.query("BEGIN");
-  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  const { id, pid, holder } = await runSpoiling("early");
   await client.query("SELECT pg_advisory_unlock(1)");
   const gone = "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)";
   await waitForRow(client, gone, [pid]);

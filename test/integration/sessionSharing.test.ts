@@ -56,12 +56,15 @@ test("sessions that one table has no use for are another's at once", async () =>
     await insert(client, "task", 12, "SELECT pg_sleep(0.3)");
     await eventually<{ count: number }>(client, waiting("task"), ([row]) => row?.count === 0);
     await client.query("SELECT pg_advisory_lock(1)");
+    const since = performance.now();
     await insert(client, "late", 4, "SELECT pg_advisory_xact_lock_shared(1)");
     await eventually<{ count: number }>(
       client,
       "SELECT count(*)::integer AS count FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted",
       ([row]) => row?.count === 4,
     );
+    // After a minute without a task they end by themselves.
+    assert.ok(performance.now() - since < 50_000, "they waited for idle sessions to end");
     await client.query("SELECT pg_advisory_unlock(1)");
     await eventually<{ count: number }>(client, waiting("late"), ([row]) => row?.count === 0);
   } finally {
