@@ -3,7 +3,7 @@ import { chmod, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { startEmbeddedWith } from "../src/embedded/server.js";
+import { startEmbeddedWith } from "../src/embedded/embeddedServer.js";
 import { createLog } from "../src/shared/log.js";
 import { needsServer } from "./support/needsServer.js";
 import { otherPackage, serverPackage } from "./support/serverPackage.js";

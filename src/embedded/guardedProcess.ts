@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
-import { identity, serverEnvironment, type Account } from "./command.js";
+import { identity, serverEnvironment, type Account } from "./runCommand.js";
 
 /**
  * A small shell stands beside the program and reads a pipe whose other end only we hold. When that

@@ -1,11 +1,11 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Log } from "../shared/log.js";
 import { PgTaskError } from "../shared/errors.js";
-import type { Binaries } from "./binaries.js";
-import { run, type Account } from "./command.js";
-import { nameFor } from "./dataDirectory.js";
+import type { Binaries } from "./binaries/usableBinaries.js";
+import { run, type Account } from "./runCommand.js";
+import { nameFor } from "./data/dataDirectory.js";
 import { describeEnding, startGuarded, type GuardedProcess } from "./guardedProcess.js";
-import { readLockFile } from "./lockFile.js";
+import { readLockFile } from "./data/lockFile.js";
 import { createServerLog, type ServerLog } from "./serverLog.js";
 import { settingArguments, type ServerSettings } from "./serverSettings.js";
 

@@ -1,5 +1,5 @@
 import { PgTaskError } from "../shared/errors.js";
-import { holderSetting } from "./lockFile.js";
+import { holderSetting } from "./data/lockFile.js";
 import { loopback } from "./port.js";
 
 export type ServerSettings = Readonly<Record<string, string | number>>;

@@ -6,13 +6,13 @@ import type {
   RunResult,
   SessionRuns,
   ToExecutor,
-} from "../shared/messages.js";
-import { Connector } from "./connection.js";
-import { Handover } from "./handover.js";
-import type { Log } from "./log.js";
-import { RoomDesk } from "./remote/ownServer.js";
-import type { OutgoingResult } from "./run.js";
-import { Session, type SessionEvents } from "./session.js";
+} from "../shared/ipc/messages.js";
+import { Connector } from "./session/connector.js";
+import { Handover } from "./output/resultSender.js";
+import type { Log } from "./forwardingLog.js";
+import { RoomDesk } from "./remote/managerServerLimit.js";
+import type { OutgoingResult } from "./run/execution.js";
+import { Session, type SessionEvents } from "./session/session.js";
 
 /**
  * Holds sessions and runs on them what the manager dispatches. Every order is harmless at any time:
@@ -113,7 +113,7 @@ export class Executor {
   async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
     const { target: own, superuser } = this.#parameters;
     const warn = (message: string): void => this.#log.warn({}, message);
-    const { seekRemote } = await import("./remote/whereabouts.js");
+    const { seekRemote } = await import("./remote/remoteProcess.js");
     const context = { own, superuser, env: process.env, warn };
     const gone = await seekRemote(remote, place, context, this.#desk);
     this.#tell({ type: "sought", number, gone });

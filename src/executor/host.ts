@@ -1,15 +1,15 @@
 import { threadId } from "node:worker_threads";
 import { PgTaskError } from "../shared/errors.js";
-import { HandshakeReceiver } from "../shared/handshake/receiver.js";
+import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
 import type {
   Dispatch,
   ExecutorParameters,
   ExecutorThreadData,
   FromExecutor,
   ToExecutor,
-} from "../shared/messages.js";
+} from "../shared/ipc/messages.js";
 import { Executor } from "./executor.js";
-import { Log } from "./log.js";
+import { Log } from "./forwardingLog.js";
 
 /** Runs one executor for the manager at the other end of the port; resolves when it was stopped. */
 export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {

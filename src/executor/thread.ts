@@ -1,4 +1,4 @@
-import type { ExecutorThreadData } from "../shared/messages.js";
+import type { ExecutorThreadData } from "../shared/ipc/messages.js";
 import { hostExecutor } from "./host.js";
 
 /** The pool's one task of this thread; it lasts until the thread's work ends. */

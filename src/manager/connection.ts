@@ -1,10 +1,10 @@
 import type { Entry } from "../shared/config/types.js";
-import { connect, type Client } from "../shared/database.js";
-import { lockClasses } from "../shared/locks.js";
-import { identifier } from "../shared/sqlText.js";
-import type { StartupSettings } from "../shared/startup.js";
+import { connect, type Client } from "../shared/postgres/client.js";
+import { lockClasses } from "../shared/postgres/advisoryLocks.js";
+import { identifier } from "../shared/postgres/quoting.js";
+import type { StartupSettings } from "../shared/postgres/startupOptions.js";
 import { lockWaitMs } from "./sql/lockWait.js";
-import type { TaskTable } from "./table.js";
+import type { TaskTable } from "./schema/taskTable.js";
 
 /**
  * Beside what every connection of ours has: times without a zone are in the database's own. The

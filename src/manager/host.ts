@@ -1,7 +1,7 @@
 import type { MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { HandshakeReceiver } from "../shared/handshake/receiver.js";
-import { beat } from "../shared/heart.js";
+import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
+import { beat } from "../shared/ipc/heartbeat.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
 import type {
@@ -9,7 +9,7 @@ import type {
   ManagerParameters,
   ManagerThreadData,
   ToManager,
-} from "../shared/messages.js";
+} from "../shared/ipc/messages.js";
 import { Manager } from "./manager.js";
 
 /** Runs one manager for the supervisor at the other end of `port`; the port closes when it ended. */

@@ -2,14 +2,14 @@ import { isDeepStrictEqual } from "node:util";
 import { Backoff, pause } from "../shared/backoff.js";
 import { refuseTo } from "../shared/config/serverSettings.js";
 import type { Entry, Place } from "../shared/config/types.js";
-import { connectionLost, disconnect, type Client } from "../shared/database.js";
+import { connectionLost, disconnect, type Client } from "../shared/postgres/client.js";
 import { isLoss, toReport } from "../shared/errors.js";
-import { ConnectionWatch } from "../shared/connectionWatch.js";
+import { ConnectionWatch } from "../shared/postgres/connectionWatchdog.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
-import type { FromManager, ManagerParameters } from "../shared/messages.js";
-import { PartitionsWatch } from "./adoption/partitionsWatch.js";
-import { Changes } from "./changes.js";
+import type { FromManager, ManagerParameters } from "../shared/ipc/messages.js";
+import { PartitionsWatch } from "./upkeep/partitionWatcher.js";
+import { Changes } from "../shared/condition.js";
 import {
   connectManager,
   isSuperuser,
@@ -18,17 +18,17 @@ import {
   tryLock,
   unlock,
 } from "./connection.js";
-import { LastWrites } from "./lastWrites.js";
-import { missingRight } from "./missingRight.js";
-import { makeParts, type Parts } from "./parts.js";
-import { readPlace } from "./place.js";
-import { Renewal } from "./renewal.js";
-import { ensureTable } from "./schema.js";
-import { Service } from "./service.js";
+import { LastWrites } from "./results/finalWriteDeadline.js";
+import { missingRight } from "./schema/missingPrivilege.js";
+import { makeParts, type Parts } from "./components.js";
+import { readPlace } from "./schema/locateTable.js";
+import { Renewal } from "./loop/settingsReloader.js";
+import { ensureTable } from "./schema/ensureTable.js";
+import { Service } from "./loop/managerLoop.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
-import { taskTable, type TaskTable } from "./table.js";
-import { dropUnproven } from "./unproven.js";
-import { WakeUps } from "./wakeUps.js";
+import { taskTable, type TaskTable } from "./schema/taskTable.js";
+import { dropUnproven } from "./recovery/discardUnconfirmed.js";
+import { WakeUps } from "./loop/wakeUps.js";
 
 /** How long results may gather while all sessions have enough to do, in ms, and how many. */
 const gatherMs = 4;

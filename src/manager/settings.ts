@@ -1,6 +1,6 @@
 import type { Entry } from "../shared/config/types.js";
 import { refuseTo, settingNumber, settingsMade } from "../shared/config/serverSettings.js";
-import { sqlState, type Client } from "../shared/database.js";
+import { sqlState, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
 /** What a manager goes by, as its role, its database, the server and the file have it. */

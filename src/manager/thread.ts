@@ -1,5 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
-import type { ManagerThreadData } from "../shared/messages.js";
+import type { ManagerThreadData } from "../shared/ipc/messages.js";
 import { hostManager } from "./host.js";
 
 if (parentPort !== null) {

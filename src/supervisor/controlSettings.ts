@@ -5,7 +5,7 @@ import {
   settingsMade,
   type RefuseSetting,
 } from "../shared/config/serverSettings.js";
-import { connect, disconnect, type Client } from "../shared/database.js";
+import { connect, disconnect, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;

@@ -1,12 +1,12 @@
 import { EventEmitter } from "eventemitter3";
 import { Backoff, pause } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
-import { connect, disconnect, type Client } from "../shared/database.js";
+import { connect, disconnect, type Client } from "../shared/postgres/client.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { ConnectionWatch } from "../shared/connectionWatch.js";
-import { lockClasses } from "../shared/locks.js";
+import { ConnectionWatch } from "../shared/postgres/connectionWatchdog.js";
+import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
-import { identifier } from "../shared/sqlText.js";
+import { identifier } from "../shared/postgres/quoting.js";
 
 /** How often a standby tries the lock when it hears nothing, in ms. */
 const lockTryMs = 200;

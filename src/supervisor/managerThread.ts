@@ -9,14 +9,14 @@ import {
   toReport,
   type ErrorReport,
 } from "../shared/errors.js";
-import type { HandshakeSender } from "../shared/handshake/sender.js";
-import { watchHeart } from "../shared/heart.js";
+import type { HandshakeSender } from "../shared/ipc/handshake/sender.js";
+import { watchHeart } from "../shared/ipc/heartbeat.js";
 import type { Log } from "../shared/log.js";
-import type { FromManager, ManagerParameters, ToManager } from "../shared/messages.js";
+import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/messages.js";
 import type { Stall } from "../shared/stall.js";
 import type { ManagerStatistics } from "../shared/statistics.js";
-import type { Accounts } from "./accounts.js";
-import type { SpareWorkers } from "./managerWorker.js";
+import type { Accounts } from "./rolesAndDatabases.js";
+import type { SpareWorkers } from "./spareWorkers.js";
 
 /** No such database; no such role, which the server says less clearly where it asks for a password. */
 const accountMissing = new Set(["3D000", "28000", "28P01"]);

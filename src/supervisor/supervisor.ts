@@ -1,16 +1,19 @@
 import { isDeepStrictEqual } from "node:util";
 import { EventEmitter } from "eventemitter3";
-import { compareConfigurations, type ConfigurationChanges } from "../shared/config/changes.js";
+import {
+  compareConfigurations,
+  type ConfigurationChanges,
+} from "../shared/config/diffConfiguration.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
-import { describeTarget } from "../shared/describeTarget.js";
+import { describeTarget } from "../shared/postgres/target/describeTarget.js";
 import { toReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
-import { Accounts } from "./accounts.js";
+import { Accounts } from "./rolesAndDatabases.js";
 import { fetchControlSettings, withSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
-import { ManagerBoard } from "./managerBoard.js";
-import { Registry } from "./registry.js";
+import { ManagerBoard } from "./clusterStatusBoard.js";
+import { Registry } from "./managerRegistry.js";
 
 /** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
 const beyondGraceMs = 10_000;

@@ -1,4 +1,4 @@
-import { maskUrl } from "../shared/config/url.js";
+import { maskUrl } from "../shared/postgres/target/parseUrl.js";
 
 /** A task's `remote` to show: every password in it is `***`, however it is quoted. */
 export function maskRemote(remote: string): string {

@@ -1,16 +1,16 @@
 import type { HttpBindings } from "@hono/node-server";
 import { Hono, type Context } from "hono";
-import type { ClusterView } from "../shared/cluster.js";
+import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Log } from "../shared/log.js";
-import { apiRoutes } from "./api.js";
-import { importMapHash, pageHtml, readAssets } from "./assets.js";
-import { eventStream } from "./events.js";
-import { sameOriginOnly, securityHeaders, tokenRequired } from "./guard.js";
-import type { Metrics } from "./metrics.js";
-import { openApi } from "./openApi.js";
-import { problemStatus, WebProblem, type ProblemCode } from "./problem.js";
-import type { WebTables } from "./tables.js";
-import { healthView } from "./views.js";
+import { apiRoutes } from "./api/routes.js";
+import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
+import { eventStream } from "./api/events.js";
+import { sameOriginOnly, securityHeaders, tokenRequired } from "./http/middleware.js";
+import type { Metrics } from "./metrics/metrics.js";
+import { openApi } from "./api/openApi.js";
+import { problemStatus, WebProblem, type ProblemCode } from "./errors.js";
+import type { WebTables } from "./data/webTables.js";
+import { healthView } from "./api/views.js";
 
 export interface AppParts {
   readonly cluster: ClusterView;

@@ -3,15 +3,15 @@ import { createServer, type Server } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 import { pause } from "../shared/backoff.js";
-import { isLoopback, listenAddresses, type ListenAddress } from "../shared/config/listen.js";
-import type { ClusterView } from "../shared/cluster.js";
+import { isLoopback, listenAddresses, type ListenAddress } from "../shared/config/listenAddress.js";
+import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { createApp } from "./app.js";
-import { Metrics } from "./metrics.js";
-import { WebTables } from "./tables.js";
-import { randomToken } from "./token.js";
+import { Metrics } from "./metrics/metrics.js";
+import { WebTables } from "./data/webTables.js";
+import { randomToken } from "./http/token.js";
 
 /** How often an address that cannot be had is tried again, in ms. */
 const againMs = 2_000;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import { onServer } from "../support/embedded.js";
 import { Cluster } from "./cluster.js";
 import { pickFault } from "./faults.js";

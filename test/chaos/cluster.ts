@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { serverPackage } from "../support/serverPackage.js";
 import { startProcess, type TestProcess } from "../support/process.js";
-import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/server.js";
+import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
 import { createLog } from "../../src/shared/log.js";
 import { Network } from "./network.js";
 

@@ -1,4 +1,4 @@
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import type { Cluster } from "./cluster.js";
 import type { Random } from "./random.js";
 

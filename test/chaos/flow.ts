@@ -1,4 +1,4 @@
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "./random.js";
 
 /** What becomes of a kind's tasks whatever happens: how many effects a row in that state may have. */

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { findParameter, parameters } from "../../src/shared/config/parameters.js";
 import { test } from "../support/limitedTest.js";
+import { projectPath } from "../support/project.js";
 
-const file = new URL("../../../docs/pg_task.md", import.meta.url);
+const file = projectPath("docs/pg_task.md");
 const text = readFileSync(file, "utf8");
 const rows = text.split("\n").filter((line) => line.startsWith("| ") && !line.startsWith("| -"));
 
@@ -36,7 +38,7 @@ function isTest(source: string, title: string): boolean {
 test("docs/pg_task.md names with each link a test that is there", () => {
   assert.ok(links.length > 50);
   const missing = links.filter(({ path, title }) => {
-    const place = new URL(path, file);
+    const place = join(dirname(file), path);
     return !existsSync(place) || !isTest(readFileSync(place, "utf8"), title);
   });
   assert.deepEqual(missing, []);
@@ -69,7 +71,7 @@ test("docs/pg_task.md leaves nothing open", () => {
 test("docs/pg_task.md has every column, state and parameter", () => {
   const firsts = new Set([...text.matchAll(/^\| `?(\w+)`? +\|/gm)].map(([, name = ""]) => name));
   const added = /pg-task adds (.*?)\./s.exec(text)?.[1] ?? "";
-  const described = readFileSync(new URL("table.md", file), "utf8");
+  const described = readFileSync(projectPath("docs/table.md"), "utf8");
   const columns = [...described.matchAll(/^\| `(\w+)`/gm)].map(([, name = ""]) => name);
   assert.deepEqual(
     columns.filter((name) => !firsts.has(name) && !added.includes(`\`${name}\``)),

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
 import { connectManager } from "../../src/manager/connection.js";
-import { readPlace } from "../../src/manager/place.js";
+import { readPlace } from "../../src/manager/schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { freePort } from "../../src/embedded/port.js";
 import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameters.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
-import { connect } from "../../src/shared/database.js";
-import { identifier, literal } from "../../src/shared/sqlText.js";
+import { connect } from "../../src/shared/postgres/client.js";
+import { identifier, literal } from "../../src/shared/postgres/quoting.js";
 import { readControlSettings } from "../../src/supervisor/controlSettings.js";
 import { test } from "../support/limitedTest.js";
 import { OwnServer } from "../support/ownServer.js";

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { installedPackage } from "../../src/embedded/installedPackage.js";
+import { installedPackage } from "../../src/embedded/binaries/installedPackage.js";
 
 /** Where the packages of the matrix are listed and installed. */
 export const matrixFolder = fileURLToPath(new URL("../../../test/matrix/", import.meta.url));

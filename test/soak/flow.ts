@@ -1,4 +1,4 @@
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "../chaos/random.js";
 
 /** More waiting than this would only make a run longer. */

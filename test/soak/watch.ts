@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import type { Locked } from "./meddling.js";
 
 /** A due, allowed row has to be taken within this, in ms. */

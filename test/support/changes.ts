@@ -1,4 +1,4 @@
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 
 const channel = "test_changes";
 

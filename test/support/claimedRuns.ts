@@ -1,6 +1,6 @@
-import type { RunResult } from "../../src/shared/messages.js";
-import type { Client } from "../../src/shared/database.js";
-import type { Run } from "../../src/shared/messages.js";
+import type { RunResult } from "../../src/shared/ipc/messages.js";
+import type { Client } from "../../src/shared/postgres/client.js";
+import type { Run } from "../../src/shared/ipc/messages.js";
 import type { TestDatabase } from "./database.js";
 import { ExecutorDriver, type Ended } from "./executorDriver.js";
 

@@ -1,4 +1,4 @@
-import type { ClaimRequest, KeptSession } from "../../src/manager/sql/claim.js";
+import type { ClaimRequest, KeptSession } from "../../src/manager/claim/claimFull.sql.js";
 
 /** Sessions that have nothing to do, named `owner 0` and so on. */
 export function fronts(count: number): ClaimRequest["places"] {

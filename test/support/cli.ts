@@ -4,9 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
-import { fileURLToPath } from "node:url";
-
-const bin = fileURLToPath(new URL("../../src/cli/bin.js", import.meta.url));
+import { bin } from "./project.js";
 
 export interface CliResult {
   readonly code: number | null;

@@ -1,5 +1,5 @@
-import { loadConfiguration } from "../../src/shared/config/load.js";
-import { connect, type Client } from "../../src/shared/database.js";
+import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
+import { connect, type Client } from "../../src/shared/postgres/client.js";
 
 /** Opens a connection by its url; the caller ends it. */
 export async function connectTo(url: string): Promise<Client> {

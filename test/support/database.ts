@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { after } from "node:test";
-import { connect, type Client } from "../../src/shared/database.js";
+import { connect, type Client } from "../../src/shared/postgres/client.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 
 /** A database of a test file's own, dropped when the file has run. */

@@ -6,15 +6,15 @@ import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { installedPackage } from "../../src/embedded/installedPackage.js";
-import { isAlive } from "../../src/embedded/processes.js";
+import { installedPackage } from "../../src/embedded/binaries/installedPackage.js";
+import { isAlive } from "../../src/embedded/isAlive.js";
 import {
   startEmbeddedWith,
   type EmbeddedOptions,
   type EmbeddedServer,
   type Surroundings,
-} from "../../src/embedded/server.js";
-import { connect, type Client } from "../../src/shared/database.js";
+} from "../../src/embedded/embeddedServer.js";
+import { connect, type Client } from "../../src/shared/postgres/client.js";
 import { createLog, type Log } from "../../src/shared/log.js";
 
 export const isRoot = process.getuid?.() === 0;

@@ -1,4 +1,4 @@
-import { startEmbedded } from "../../src/embedded/server.js";
+import { startEmbedded } from "../../src/embedded/embeddedServer.js";
 import { toReport } from "../../src/shared/errors.js";
 import { quick, recordingLog, type HolderEvent } from "./embedded.js";
 

@@ -1,9 +1,9 @@
 import { after } from "node:test";
 import { Executor } from "../../src/executor/executor.js";
-import { Log } from "../../src/executor/log.js";
+import { Log } from "../../src/executor/forwardingLog.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
-import type { Client } from "../../src/shared/database.js";
-import { lockClasses } from "../../src/shared/locks.js";
+import type { Client } from "../../src/shared/postgres/client.js";
+import { lockClasses } from "../../src/shared/postgres/advisoryLocks.js";
 import { randomKey } from "../../src/shared/randomKey.js";
 import type {
   BackendIdentity,
@@ -12,7 +12,7 @@ import type {
   OutputFormat,
   Run,
   RunResult,
-} from "../../src/shared/messages.js";
+} from "../../src/shared/ipc/messages.js";
 
 /** The defaults of the task table's columns. */
 export const defaultFormat: OutputFormat = {

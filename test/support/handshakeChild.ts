@@ -1,6 +1,6 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { HandshakeReceiver } from "../../src/shared/handshake/receiver.js";
-import type { SlotReference } from "../../src/shared/messages.js";
+import { HandshakeReceiver } from "../../src/shared/ipc/handshake/receiver.js";
+import type { SlotReference } from "../../src/shared/ipc/messages.js";
 
 /** What a test asks of the child; every message is answered by an Answer. */
 export type Order =

@@ -1,4 +1,4 @@
-import { Abroad } from "../../src/manager/abroad.js";
+import { Abroad } from "../../src/manager/recovery/lostRemoteRuns.js";
 import { createLog } from "../../src/shared/log.js";
 
 /** For tests without remote tasks. */

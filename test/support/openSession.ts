@@ -1,9 +1,9 @@
-import { Executors, type ExecutorThread } from "../../src/manager/executors.js";
-import { Groups } from "../../src/manager/groups.js";
-import { RunTimes } from "../../src/manager/runTimes.js";
-import { Sessions } from "../../src/manager/sessions.js";
-import type { ClaimedTask } from "../../src/manager/sql/claimedTask.js";
-import type { ToExecutor } from "../../src/shared/messages.js";
+import { Executors, type ExecutorThread } from "../../src/manager/sessions/executorThreads.js";
+import { Groups } from "../../src/manager/groups/groups.js";
+import { RunTimes } from "../../src/manager/sessions/runTimes.js";
+import { Sessions } from "../../src/manager/sessions/sessionPool.js";
+import type { ClaimedTask } from "../../src/manager/claim/claimedTask.sql.js";
+import type { ToExecutor } from "../../src/shared/ipc/messages.js";
 import { silentLog as log } from "./taskTables.js";
 
 const nothing = (): void => {};

@@ -1,6 +1,6 @@
 import { chmod, readFile } from "node:fs/promises";
 import { after } from "node:test";
-import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/server.js";
+import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
 import { createLog } from "../../src/shared/log.js";
 import { temporaryFolder } from "./process.js";
 import { serverPackage } from "./serverPackage.js";

@@ -6,9 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { after } from "node:test";
-import { fileURLToPath } from "node:url";
-
-const bin = fileURLToPath(new URL("../../src/cli/bin.js", import.meta.url));
+import { bin } from "./project.js";
 
 /** One line of pg-task's log. */
 export interface LogLine {

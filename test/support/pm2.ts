@@ -3,12 +3,12 @@ import { readFile, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { after } from "node:test";
-import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { temporaryFolder, type LogLine } from "./process.js";
+import { projectPath } from "./project.js";
 
 const run = promisify(execFile);
-const root = fileURLToPath(new URL("../../..", import.meta.url));
+const root = projectPath();
 const program = join(
   dirname(createRequire(import.meta.url).resolve("pm2/package.json")),
   "bin/pm2",

@@ -5,9 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
-import { fileURLToPath } from "node:url";
-
-const bin = fileURLToPath(new URL("../../src/cli/bin.js", import.meta.url));
+import { bin } from "./project.js";
 
 /** A line of the log. */
 export interface LogLine {

@@ -1,10 +1,10 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { once } from "node:events";
 import { after } from "node:test";
-import type { ExecutorParameters } from "../../src/shared/messages.js";
-import { quoteValue } from "../../src/shared/connectionString/keyValues.js";
-import { migrationText, render } from "../../src/manager/migrations.js";
-import { taskTable } from "../../src/manager/table.js";
+import type { ExecutorParameters } from "../../src/shared/ipc/messages.js";
+import { quoteValue } from "../../src/shared/postgres/connectionString/parseKeyValues.js";
+import { migrationText, render } from "../../src/manager/schema/migrations.js";
+import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { createDatabase } from "./database.js";
 import { ExecutorDriver } from "./executorDriver.js";
 import { password, startRemoteServer } from "./remoteServer.js";

@@ -1,7 +1,7 @@
 import { chmod, chown, copyFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after } from "node:test";
-import { connect, type Client } from "../../src/shared/database.js";
+import { connect, type Client } from "../../src/shared/postgres/client.js";
 import { Authority, type Certificate } from "./certificates.js";
 import { start, temporaryFolder } from "./embedded.js";
 

@@ -2,7 +2,7 @@ import {
   installedPackage,
   packageIn,
   type InstalledPackage,
-} from "../../src/embedded/installedPackage.js";
+} from "../../src/embedded/binaries/installedPackage.js";
 
 /** Folder of an npm package with another PostgreSQL than pg-task's own, null when none is given. */
 export const otherPackage = process.env["TEST_POSTGRES"] ?? null;

@@ -1,5 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { Slots } from "../../src/shared/handshake/slots.js";
+import { Slots } from "../../src/shared/ipc/handshake/slots.js";
 
 /** What the reader saw of the generations published in slot 0. */
 export interface Seen {

@@ -1,11 +1,11 @@
 import { after } from "node:test";
 import { connectManager } from "../../src/manager/connection.js";
-import { ensureTable } from "../../src/manager/schema.js";
-import { taskTable, type TaskTable } from "../../src/manager/table.js";
+import { ensureTable } from "../../src/manager/schema/ensureTable.js";
+import { taskTable, type TaskTable } from "../../src/manager/schema/taskTable.js";
 import type { ConnectionTarget, Entry, FileParameters } from "../../src/shared/config/types.js";
-import { defaultParameters } from "../../src/shared/config/values.js";
-import { connect, type Client } from "../../src/shared/database.js";
-import { identifier } from "../../src/shared/sqlText.js";
+import { defaultParameters } from "../../src/shared/config/parameterValues.js";
+import { connect, type Client } from "../../src/shared/postgres/client.js";
+import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
 
 /** What a test's entry says beyond the defaults. */

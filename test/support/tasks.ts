@@ -1,4 +1,4 @@
-import type { Client } from "../../src/shared/database.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import { announceChanges, eventually, until } from "./changes.js";
 
 /** A task's row, as far as tests look at it. Times are ISO 8601 in UTC, so they compare as text. */

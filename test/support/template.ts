@@ -1,8 +1,8 @@
 import { connectManager } from "../../src/manager/connection.js";
-import { ensureTable } from "../../src/manager/schema.js";
-import { taskTable } from "../../src/manager/table.js";
-import { loadConfiguration } from "../../src/shared/config/load.js";
-import { connect } from "../../src/shared/database.js";
+import { ensureTable } from "../../src/manager/schema/ensureTable.js";
+import { taskTable } from "../../src/manager/schema/taskTable.js";
+import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
+import { connect } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
 
 /** Makes the database that others are copied from: it has the task table, as pg-task makes it. */

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { after } from "node:test";
 import type { z } from "zod";
-import { clusterSchema } from "../../src/web/schemas.js";
+import { clusterSchema } from "../../src/web/api/schemas.js";
 import type { TestProcess } from "./process.js";
 
 /** What an answer holds. */

@@ -1,5 +1,5 @@
-import type { TaskTable } from "../../manager/table.js";
-import type { Client } from "../../shared/database.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 export async function rights(client: Client, { qualified }: TaskTable): Promise<Check> {

@@ -1,10 +1,10 @@
-import type { TaskTable } from "../../manager/table.js";
-import type { Client } from "../../shared/database.js";
-import { readBacklog } from "../../tasks/backlog.js";
-import { readOrphaned } from "../../tasks/orphaned.js";
-import { readPauses } from "../../tasks/pauses.js";
-import { readManager } from "../../tasks/processes.js";
-import { duration } from "../screen/words.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { readBacklog } from "../../tasks/queries/backlog.js";
+import { readOrphaned } from "../../tasks/queries/orphaned.js";
+import { readPauses } from "../../tasks/commands/pauses.js";
+import { readManager } from "../../tasks/queries/clusterProcesses.js";
+import { duration } from "../terminal/format.js";
 import { ok, warn, type Check } from "./check.js";
 
 export async function manager(client: Client, table: TaskTable): Promise<Check> {

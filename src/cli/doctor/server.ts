@@ -1,7 +1,15 @@
 import type { Configuration } from "../../shared/config/types.js";
-import type { Client } from "../../shared/database.js";
-import { readCluster, readConnections, readOtherLeaders } from "../../tasks/processes.js";
-import { countSessions, entriesOn, type PlacedEntry } from "../../tasks/sessions.js";
+import type { Client } from "../../shared/postgres/client.js";
+import {
+  readCluster,
+  readConnections,
+  readOtherLeaders,
+} from "../../tasks/queries/clusterProcesses.js";
+import {
+  countSessions,
+  entriesOn,
+  type PlacedEntry,
+} from "../../tasks/queries/executorSessions.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 const oldest = 120_000;

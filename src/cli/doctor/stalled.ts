@@ -1,9 +1,9 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { readDueFirst, type DueTask } from "../../tasks/dueFirst.js";
-import { readSessions } from "../../tasks/sessions.js";
-import { readUserTriggers } from "../../tasks/userTriggers.js";
-import { findReasons } from "../explainPlan.js";
-import type { OpenTable } from "../openTable.js";
+import { readDueFirst, type DueTask } from "../../tasks/queries/dueFirst.js";
+import { readSessions } from "../../tasks/queries/executorSessions.js";
+import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
+import { findReasons } from "../commands/explainPlan.js";
+import type { OpenTable } from "../support/openTable.js";
 import { ok, warn, type Check } from "./check.js";
 
 /** What has not been taken for so long though nothing keeps it is not just about to be, in ms. */

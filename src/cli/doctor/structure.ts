@@ -1,10 +1,10 @@
-import { lostColumns, lostText } from "../../manager/adoption/addColumns.js";
-import { readLayout } from "../../manager/adoption/layout.js";
-import { queueIndexes } from "../../manager/adoption/indexes.js";
-import { appliedVersion, latestVersion } from "../../manager/migrations.js";
-import type { TaskTable } from "../../manager/table.js";
-import type { Client } from "../../shared/database.js";
-import { identifier } from "../../shared/sqlText.js";
+import { lostColumns, lostText } from "../../manager/schema/adoption/addColumns.js";
+import { readLayout } from "../../manager/schema/adoption/layout.js";
+import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
+import { appliedVersion, latestVersion } from "../../manager/schema/migrations.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 export async function migration(client: Client, table: TaskTable): Promise<Check> {

@@ -1,5 +1,5 @@
-import type { TaskTable } from "../../manager/table.js";
-import type { Client } from "../../shared/database.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
 import { rights, roleSettings, rowSecurity } from "./access.js";
 import type { Check } from "./check.js";
 import { manager, orphaned, overdue, pauses } from "./operation.js";

@@ -1,6 +1,6 @@
-import type { TaskTable } from "../../manager/table.js";
-import type { Client } from "../../shared/database.js";
-import { literal } from "../../shared/sqlText.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { literal } from "../../shared/postgres/quoting.js";
 import { ok, warn, type Check } from "./check.js";
 
 /** Dead rows beside live ones that autovacuum should have taken away by now. */

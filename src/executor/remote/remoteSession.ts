@@ -1,9 +1,9 @@
 import { PgTaskError } from "../../shared/errors.js";
-import { Lane } from "../lane.js";
-import type { Execution, RunOutcome } from "../run.js";
-import type { RemoteConnection } from "./connect.js";
-import type { OwnServer } from "./ownServer.js";
-import type { RemoteTarget } from "./target.js";
+import { Lane } from "../session/pipeline.js";
+import type { Execution, RunOutcome } from "../run/execution.js";
+import type { RemoteConnection } from "./connectRemote.js";
+import type { OwnServer } from "./managerServerLimit.js";
+import type { RemoteTarget } from "./remoteTarget.js";
 
 /** How long a server may take to say that a session that was kept is still there, in ms. */
 const answerMs = 5_000;

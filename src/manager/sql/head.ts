@@ -1,4 +1,4 @@
-import type { TaskTable } from "../table.js";
+import type { TaskTable } from "../schema/taskTable.js";
 
 /** How many others of its group a task starts beside, as the index has it: a pause counts as 0. */
 export const beside = "greatest(max, 0)";

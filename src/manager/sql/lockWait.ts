@@ -1,4 +1,4 @@
-import type { Client } from "../../shared/database.js";
+import type { Client } from "../../shared/postgres/client.js";
 
 /** How long statements of the manager's connection wait for a lock, in ms: all others wait meanwhile. */
 export const lockWaitMs = {

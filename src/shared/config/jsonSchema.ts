@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { configurationSchema } from "./schema.js";
+import { configurationSchema } from "./fileSchema.js";
 
 /** The JSON Schema of a configuration file, as the text that ships with the package. */
 export function jsonSchemaText(): string {

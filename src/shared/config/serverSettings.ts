@@ -1,7 +1,7 @@
-import type { Client } from "../database.js";
+import type { Client } from "../postgres/client.js";
 import type { Log } from "../log.js";
 import { findParameter, maxInt } from "./parameters.js";
-import { parseSize } from "./size.js";
+import { parseSize } from "./sizeText.js";
 
 /** Settings that somebody made for the session's role, database or server; an empty one counts as not made. */
 export async function settingsMade(

@@ -1,8 +1,8 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { TaskSummary } from "../schemas.js";
-import { act, Refusal } from "./session.js";
+import type { TaskSummary } from "../api/schemas.js";
+import { act, Refusal } from "./apiClient.js";
 
 interface Action {
   readonly name: "stop" | "retry" | "run-now";

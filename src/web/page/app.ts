@@ -1,17 +1,17 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Cluster } from "../schemas.js";
-import { address, placeOf, type Place } from "./address.js";
-import { Gate } from "./gate.js";
+import type { Cluster } from "../api/schemas.js";
+import { address, placeOf, type Place } from "./router.js";
+import { Gate } from "./loginForm.js";
 import { Header } from "./header.js";
 import { Overview } from "./overview.js";
 import { useResource } from "./resource.js";
-import { gate } from "./session.js";
+import { gate } from "./apiClient.js";
 import { Tables } from "./tables.js";
 import { TaskList } from "./taskList.js";
 import { TaskPage } from "./taskPage.js";
-import { Trouble } from "./trouble.js";
+import { Trouble } from "./connectionProblem.js";
 
 export function App(): VNode {
   return gate.value === null ? html`<${Shown} />` : html`<${Gate} />`;

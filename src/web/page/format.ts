@@ -1,4 +1,4 @@
-import type { Count } from "../schemas.js";
+import type { Count } from "../api/schemas.js";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });

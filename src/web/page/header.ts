@@ -1,8 +1,8 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Cluster } from "../schemas.js";
-import type { Place } from "./address.js";
-import { connected, live } from "./live.js";
+import type { Cluster } from "../api/schemas.js";
+import type { Place } from "./router.js";
+import { connected, live } from "./liveEvents.js";
 import { switchTheme, theme } from "./theme.js";
 
 /** How a table is called where there are several. */

@@ -1,9 +1,9 @@
 import { html } from "htm/preact";
 import { render } from "preact";
-import { followLinks } from "./address.js";
+import { followLinks } from "./router.js";
 import { App } from "./app.js";
-import { followChanges } from "./live.js";
-import { takeToken } from "./session.js";
+import { followChanges } from "./liveEvents.js";
+import { takeToken } from "./apiClient.js";
 import { followTheme } from "./theme.js";
 
 followTheme();

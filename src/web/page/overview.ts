@@ -1,13 +1,13 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import type { Groups, History, Point, Summary, Table, TaskState } from "../schemas.js";
+import type { Groups, History, Point, Summary, Table, TaskState } from "../api/schemas.js";
 import { count, countOrFew, duration, moment, number, rate } from "./format.js";
 import { runningNow } from "./header.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
-import { Trouble } from "./trouble.js";
+import { Trouble } from "./connectionProblem.js";
 
 const order: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const spans = [

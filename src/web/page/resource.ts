@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { changes, clusterChanges } from "./live.js";
-import { gate, read, Refusal } from "./session.js";
+import { changes, clusterChanges } from "./liveEvents.js";
+import { gate, read, Refusal } from "./apiClient.js";
 
 export interface Resource<T> {
   /** The last answer; null before the first. */

@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { TaskSummary } from "../schemas.js";
+import type { TaskSummary } from "../api/schemas.js";
 
 const meanings: Readonly<Record<string, string>> = {
   PLAN: "planned",

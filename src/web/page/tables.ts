@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Cluster, Summary } from "../schemas.js";
+import type { Cluster, Summary } from "../api/schemas.js";
 import { count, duration, number } from "./format.js";
 import { managerState, runningNow } from "./header.js";
 import { TableHead } from "./tableHead.js";

@@ -1,15 +1,15 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { TaskSummary, Tasks } from "../schemas.js";
+import type { TaskSummary, Tasks } from "../api/schemas.js";
 import { Actions } from "./actions.js";
-import { goTo, setQuery } from "./address.js";
+import { goTo, setQuery } from "./router.js";
 import { bytes, distance, duration, firstLine, moment, number, wholeDuration } from "./format.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
-import { Trouble } from "./trouble.js";
+import { Trouble } from "./connectionProblem.js";
 
 const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;

@@ -1,11 +1,11 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Descendant, Task, TaskPage as Page, TaskSummary } from "../schemas.js";
+import type { Descendant, Task, TaskPage as Page, TaskSummary } from "../api/schemas.js";
 import { Actions } from "./actions.js";
 import { bytes, distance, duration, firstLine, moment } from "./format.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
-import { Trouble } from "./trouble.js";
+import { Trouble } from "./connectionProblem.js";
 
 /** Everything about one task. */
 export function TaskPage({

@@ -1,4 +1,0 @@
-import type { Terminal } from "./screen/terminal.js";
-
-/** How a command's action runs: with the process's terminal, its result being the exit code. */
-export type Run = (work: (terminal: Terminal) => Promise<number>) => Promise<void>;

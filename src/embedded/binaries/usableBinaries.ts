@@ -1,0 +1,78 @@
+import { join } from "node:path";
+import { PgTaskError } from "../../shared/errors.js";
+import { canRead } from "../serverAccount.js";
+import { cachedCopy, cachePlaces } from "./binaryCache.js";
+import { run, type Account } from "../runCommand.js";
+import type { InstalledPackage } from "./installedPackage.js";
+import { addLinks, readLinks } from "./libraryLinks.js";
+
+/** Programs that the server's account can run. */
+export interface Binaries {
+  readonly postgres: string;
+  readonly initdb: string;
+  readonly pgCtl: string;
+  /** 18 and the like. */
+  readonly major: string;
+}
+
+/**
+ * Makes the package's programs usable for the account: where they are installed if that is possible,
+ * else as a copy in a cache folder.
+ *
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE when they do not run, with the reason.
+ */
+export async function usableBinaries(
+  installed: InstalledPackage,
+  account: Account | null,
+  places: readonly string[] = cachePlaces(),
+): Promise<Binaries> {
+  const refusals: string[] = [];
+  const native = installed.native;
+  const links = await readLinks(native);
+  if ((await isReadable(native, account)) && (await addLinks(native, links))) {
+    const found = await tryOut(native, account);
+    if (typeof found !== "string") return found;
+    refusals.push(found);
+  }
+  for (const place of places) {
+    const copy = await cachedCopy(installed, links, place);
+    const found = "refusal" in copy ? copy.refusal : await tryOut(copy.folder, account);
+    if (typeof found !== "string") return found;
+    refusals.push(found);
+  }
+  throw new PgTaskError(
+    "EMBEDDED_UNAVAILABLE",
+    `the embedded PostgreSQL ${installed.version} does not run here (${[...new Set(refusals)].join("; ")}): give a url`,
+  );
+}
+
+async function isReadable(native: string, account: Account | null): Promise<boolean> {
+  const samples = ["bin", "lib", "lib/postgresql", "share/postgresql/postgres.bki"];
+  return await canRead(
+    samples.map((name) => join(native, name)),
+    account,
+  );
+}
+
+/** The programs when they run, else why not. */
+async function tryOut(folder: string, account: Account | null): Promise<Binaries | string> {
+  const suffix = process.platform === "win32" ? ".exe" : "";
+  const program = (name: string) => join(folder, "bin", name + suffix);
+  const [postgres, initdb] = [program("postgres"), program("initdb")];
+  const version = await majorOf(postgres, account);
+  if ("refusal" in version) return version.refusal;
+  const second = await majorOf(initdb, account);
+  if ("refusal" in second) return second.refusal;
+  return { postgres, initdb, pgCtl: program("pg_ctl"), major: version.major };
+}
+
+async function majorOf(
+  program: string,
+  account: Account | null,
+): Promise<{ readonly major: string } | { readonly refusal: string }> {
+  const { code, output } = await run(program, ["-V"], account);
+  // A program that is empty ends well, too.
+  const major = /\(PostgreSQL\) (\d+)/.exec(output)?.[1];
+  if (code !== 0 || major === undefined) return { refusal: `${program} -V: ${output.trim()}` };
+  return { major };
+}

@@ -1,0 +1,66 @@
+import { access, constants } from "node:fs/promises";
+import { PgTaskError } from "../shared/errors.js";
+import { run, type Account } from "./runCommand.js";
+
+/**
+ * `nobody` comes first: whoever enters the server as superuser can run programs as its account, and
+ * `postgres` may own another, more precious server on the same machine.
+ */
+const accountNames = ["nobody", "postgres", "_postgres"];
+
+/**
+ * The account for the server's processes, null when they can run as ourselves. PostgreSQL refuses
+ * root, so root gets the owner of the data there is, or else an unprivileged account.
+ *
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE when root finds no such account.
+ */
+export async function serverAccount(
+  dataOwner: { readonly uid: number; readonly gid: number } | null,
+): Promise<Account | null> {
+  if (process.getuid?.() !== 0) return null;
+  if (dataOwner !== null && dataOwner.uid !== 0)
+    return { name: await nameOf(dataOwner.uid), ...dataOwner };
+  for (const name of accountNames) {
+    const account = await lookUp(name);
+    if (account !== null) return account;
+  }
+  throw new PgTaskError(
+    "EMBEDDED_UNAVAILABLE",
+    `PostgreSQL does not run as root, and none of the accounts ${accountNames.join(", ")} exists: start as another user, or give a url`,
+  );
+}
+
+async function nameOf(uid: number): Promise<string> {
+  const { code, output } = await run("id", ["-un", String(uid)], null);
+  return code === 0 ? output.trim() : `user id ${uid}`;
+}
+
+async function lookUp(name: string): Promise<Account | null> {
+  const [uid, gid] = await Promise.all([numberOf("-u", name), numberOf("-g", name)]);
+  return uid === null || gid === null ? null : { name, uid, gid };
+}
+
+async function numberOf(flag: "-u" | "-g", name: string): Promise<number | null> {
+  const { code, output } = await run("id", [flag, name], null);
+  const number = Number(output.trim());
+  // Node takes ids as signed 32 bits: macOS numbers its nobody beyond that.
+  const usable = code === 0 && Number.isInteger(number) && number > 0 && number < 2 ** 31;
+  return usable ? number : null;
+}
+
+/** Whether the account can read all these files and folders, by the paths given. */
+export async function canRead(paths: readonly string[], account: Account | null): Promise<boolean> {
+  if (account === null) return await allAccessible(paths);
+  const script =
+    'for path; do test -r "$path" || exit 1; test ! -d "$path" || test -x "$path" || exit 1; done';
+  return (await run("/bin/sh", ["-c", script, "sh", ...paths], account)).code === 0;
+}
+
+async function allAccessible(paths: readonly string[]): Promise<boolean> {
+  try {
+    await Promise.all(paths.map((path) => access(path, constants.R_OK)));
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,104 @@
+import type { Client } from "../../../shared/postgres/client.js";
+import { identifier } from "../../../shared/postgres/quoting.js";
+import type { TaskTable } from "../taskTable.js";
+
+/** A column as the catalog has it. */
+export interface FoundColumn {
+  readonly name: string;
+  /** As an expression over the types that pg_catalog has. */
+  readonly type: string;
+  /** What a domain is made of, otherwise the type itself: name, kind and category as in pg_type. */
+  readonly base: string;
+  readonly kind: string;
+  readonly category: string;
+  /** The base type, quoted, for statements. */
+  readonly baseType: string;
+  /** Labels of an enum. */
+  readonly labels: readonly string[];
+  /** Longest text it takes, null for any. */
+  readonly limit: number | null;
+  readonly notNull: boolean;
+  readonly identity: boolean;
+  /** What it is generated from. */
+  readonly generated: string | null;
+  readonly default: string | null;
+  readonly comment: string | null;
+}
+
+/** A partition at any level. */
+export interface Partition {
+  readonly schema: string;
+  readonly name: string;
+  /** Quoted, for statements. */
+  readonly qualified: string;
+  readonly isLeaf: boolean;
+}
+
+/** A table that is there, whoever made it. */
+export interface Layout {
+  /** Kind of the relation as in pg_class: r is a table, p a partitioned one. */
+  readonly kind: string;
+  readonly columns: ReadonlyMap<string, FoundColumn>;
+  readonly partitions: readonly Partition[];
+  /** Names of its triggers that may fire. */
+  readonly triggers: readonly string[];
+}
+
+export async function readLayout(client: Client, table: TaskTable): Promise<Layout> {
+  const { rows } = await client.query<{ kind: string; triggers: string[] }>(
+    `SELECT relkind AS kind, ARRAY(
+       SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND tgenabled <> 'D') AS triggers
+     FROM pg_class AS c WHERE oid = $1::regclass`,
+    [table.qualified],
+  );
+  return {
+    kind: rows[0]?.kind ?? "",
+    triggers: rows[0]?.triggers ?? [],
+    columns: await readColumns(client, table),
+    partitions: await readPartitions(client, table),
+  };
+}
+
+async function readColumns(
+  client: Client,
+  table: TaskTable,
+): Promise<ReadonlyMap<string, FoundColumn>> {
+  const { rows } = await client.query<FoundColumn>(
+    `WITH RECURSIVE layer AS (
+       SELECT attnum, atttypid AS type, atttypmod AS modifier FROM pg_attribute
+       WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped
+       UNION ALL
+       SELECT l.attnum, t.typbasetype, t.typtypmod FROM layer AS l JOIN pg_type AS t ON t.oid = l.type
+       WHERE t.typtype = 'd'
+     )
+     SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, t.typname AS base,
+       t.typtype AS kind, t.typcategory AS category, format_type(t.oid, NULL) AS "baseType",
+       ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid) AS labels,
+       CASE WHEN t.typname IN ('varchar', 'bpchar') AND l.modifier > 4 THEN l.modifier - 4 END AS limit,
+       a.attnotnull AS "notNull", a.attidentity <> '' AS identity,
+       CASE WHEN a.attgenerated <> '' THEN pg_get_expr(d.adbin, d.adrelid) END AS generated,
+       CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END AS default,
+       col_description(a.attrelid, a.attnum) AS comment
+     FROM layer AS l JOIN pg_type AS t ON t.oid = l.type AND t.typtype <> 'd'
+     JOIN pg_attribute AS a ON a.attrelid = $1::regclass AND a.attnum = l.attnum
+     LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+     ORDER BY a.attnum`,
+    [table.qualified],
+  );
+  return new Map(rows.map((row) => [row.name, row]));
+}
+
+/** Those that hold rows of other servers take no triggers, and are left out. */
+export async function readPartitions(client: Client, table: TaskTable): Promise<Partition[]> {
+  const { rows } = await client.query<Omit<Partition, "qualified">>(
+    `SELECT n.nspname AS schema, c.relname AS name, p.isleaf AS "isLeaf"
+     FROM pg_partition_tree($1::regclass) AS p JOIN pg_class AS c ON c.oid = p.relid
+     JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE p.level > 0 AND c.relkind IN ('r', 'p') ORDER BY p.level, c.oid`,
+    [table.qualified],
+  );
+  return rows.map((row) => ({
+    ...row,
+    qualified: `${identifier(row.schema)}.${identifier(row.name)}`,
+  }));
+}

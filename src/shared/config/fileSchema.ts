@@ -1,0 +1,166 @@
+import { z } from "zod";
+import { allowedValues, entryKeys } from "./describeAllowedValues.js";
+import { roughSeconds } from "./intervalText.js";
+import { entryParameters, fileParameters, findParameter, logLevels } from "./parameters.js";
+import type { Parameter } from "./parameters.js";
+import { listenPattern } from "./listenAddress.js";
+import { parseSize, sizePattern } from "./sizeText.js";
+
+/** An entry as it stands in the file. */
+export type RawEntry = Readonly<Record<string, unknown>> & {
+  readonly data?: string;
+  readonly user?: string;
+  readonly schema?: string;
+  readonly table?: string;
+  readonly sleep?: number;
+  readonly reset?: string;
+  readonly run?: number;
+  readonly create?: boolean;
+  readonly password?: string | { readonly env: string };
+  readonly url?: string;
+};
+
+/** The object form of a file. */
+export type RawFile = Readonly<Record<string, unknown>> & {
+  readonly url?: string;
+  readonly "pg_task.json"?: readonly RawEntry[];
+};
+
+// Written so since a linter takes control characters in a pattern for a slip.
+const asciiOrEmpty = new RegExp(String.raw`^[\u0001-\u007f]?$`);
+const withoutZero = /^[^\0]*$/;
+
+const nameText = z
+  .string()
+  .min(1)
+  .max(63)
+  .regex(withoutZero)
+  .refine((text) => Buffer.byteLength(text) <= 63);
+
+const secret = z.union([
+  z.string().min(1).regex(withoutZero),
+  z.strictObject({ env: z.string().min(1) }),
+]);
+
+function interval(parameter: Parameter): z.ZodType {
+  return z.string().refine((text) => {
+    const seconds = roughSeconds(text);
+    if (seconds === null) return false;
+    return parameter.aboveMin ? seconds > 0 : seconds >= 0;
+  });
+}
+
+function size(parameter: Parameter): z.ZodType {
+  const { min = 0, max = Number.MAX_SAFE_INTEGER } = parameter;
+  const text = z
+    .string()
+    .regex(sizePattern)
+    .refine((given) => {
+      const bytes = parseSize(given);
+      return bytes !== null && bytes >= min && bytes <= max;
+    });
+  return z.union([z.int().min(min).max(max), text]);
+}
+
+/** What the table of parameters says, as a schema. */
+function schemaOf(parameter: Parameter): z.ZodType {
+  switch (parameter.type) {
+    case "bool":
+      return z.boolean();
+    case "int":
+    case "bigint":
+      return z
+        .int()
+        .min(parameter.min ?? 0)
+        .max(parameter.max ?? Number.MAX_SAFE_INTEGER);
+    case "interval":
+      return interval(parameter);
+    case "char":
+      return z.string().regex(asciiOrEmpty);
+    case "text":
+      return z
+        .string()
+        .min(parameter.min ?? 0)
+        .regex(withoutZero);
+    case "name":
+      return nameText;
+    case "expression":
+      return z.string().regex(/\S/).regex(withoutZero);
+    case "size":
+      return size(parameter);
+    case "level":
+      return z.enum(logLevels);
+    case "listen":
+      return z.string().regex(listenPattern);
+    case "secret":
+      return secret;
+    case "json":
+      return z.array(entrySchema);
+    default:
+      return parameter.type satisfies never;
+  }
+}
+
+function described(parameter: Parameter): z.ZodType {
+  const given = parameter.defaultText === undefined ? { default: parameter.default } : {};
+  const description = `${parameter.meaning} (${allowedValues(parameter)})`;
+  return schemaOf(parameter)
+    .optional()
+    .meta({ description, ...given });
+}
+
+function shapeOf(list: readonly Parameter[]): Record<string, z.ZodType> {
+  return Object.fromEntries(
+    list.flatMap((parameter) =>
+      [parameter.name, parameter.alias].flatMap((name) =>
+        name === undefined ? [] : [[name, described(parameter)]],
+      ),
+    ),
+  );
+}
+
+const ownSchemas: Readonly<Record<string, z.ZodType>> = {
+  create: z.boolean(),
+  password: secret,
+  url: z.string().regex(/^postgres(ql)?:\/\//),
+};
+
+function entryShape(): Record<string, z.ZodType> {
+  return Object.fromEntries(
+    entryKeys.map(({ name, parameter, meaning, allowed }) => {
+      const known = parameter === undefined ? undefined : findParameter(parameter);
+      const schema = known === undefined ? ownSchemas[name] : schemaOf(known);
+      if (schema === undefined) throw new Error(`no schema for the entry's key ${name}`);
+      return [name, schema.optional().meta({ description: `${meaning} (${allowed})` })];
+    }),
+  );
+}
+
+/** One entry of `pg_task.json`. */
+export const entrySchema = z
+  .strictObject({ ...entryShape(), ...shapeOf(entryParameters()) })
+  .meta({ id: "entry", description: "one task table: one manager" });
+
+/** The object form: parameters by their own names. */
+export const fileSchema = z.strictObject({
+  $schema: z.string().optional().meta({ description: "for editors: where the schema is" }),
+  url: z
+    .string()
+    .regex(/^postgres(ql)?:\/\//)
+    .optional()
+    .meta({
+      description:
+        "the control connection (a url like postgresql://user:password@host:port/database)",
+    }),
+  ...shapeOf(fileParameters()),
+  "pg_task.json": z
+    .array(entrySchema)
+    .optional()
+    .meta({ description: "the entries, one for each task table" }),
+});
+
+/** The bare array form: the entries alone. */
+export const arraySchema = z.array(entrySchema);
+
+/** Either form. */
+export const configurationSchema = z.union([fileSchema, arraySchema]);

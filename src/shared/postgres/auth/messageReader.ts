@@ -1,0 +1,66 @@
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
+import { Frames } from "../protocol/messageFramer.js";
+import { closedUnexpectedly } from "../transport/openSocket.js";
+
+/** A message of the server. */
+export interface LoginMessage {
+  readonly code: number;
+  readonly body: Buffer;
+}
+
+/** No message of a login is larger, in bytes. */
+const limit = 1 << 16;
+
+/** The server's messages one by one, as long as the connection is being opened. */
+export class LoginMessages {
+  readonly #stream: Duplex;
+  readonly #messages: LoginMessage[] = [];
+  readonly #changed = new EventTarget();
+  #problem: unknown = null;
+  readonly #read: (chunk: Buffer) => void;
+  readonly #end = (): void => this.#fail(closedUnexpectedly());
+  readonly #error = (error: unknown): void => this.#fail(error);
+
+  constructor(stream: Duplex) {
+    this.#stream = stream;
+    const frames = new Frames(
+      () => limit,
+      (code, body, whole) => {
+        if (!whole) throw new Error("it is too large for one of a login");
+        this.#messages.push({ code, body: Buffer.from(body) });
+        this.#changed.dispatchEvent(new Event("change"));
+      },
+    );
+    this.#read = (chunk) => {
+      try {
+        frames.push(chunk);
+      } catch (error) {
+        this.#fail(error);
+      }
+    };
+    stream.on("data", this.#read).on("end", this.#end).on("close", this.#end);
+    stream.on("error", this.#error);
+  }
+
+  /** @throws what the connection failed with, and an AbortError */
+  async next(signal: AbortSignal): Promise<LoginMessage> {
+    for (;;) {
+      const message = this.#messages.shift();
+      if (message !== undefined) return message;
+      if (this.#problem !== null) throw this.#problem;
+      await once(this.#changed, "change", { signal });
+    }
+  }
+
+  /** Leaves the stream to somebody else. */
+  release(): void {
+    this.#stream.off("data", this.#read).off("end", this.#end).off("close", this.#end);
+    this.#stream.off("error", this.#error);
+  }
+
+  #fail(problem: unknown): void {
+    this.#problem ??= problem;
+    this.#changed.dispatchEvent(new Event("change"));
+  }
+}

@@ -1,0 +1,108 @@
+import { createHash, createHmac, pbkdf2, randomBytes, timingSafeEqual } from "node:crypto";
+import { promisify } from "node:util";
+import { ConnectionProblem } from "../errors.js";
+
+const derive = promisify(pbkdf2);
+
+/** More would keep a thread of Node's own busy for seconds; servers take 4096. */
+const mostIterations = 1_000_000;
+
+/** How the exchange is bound to the TLS connection under it. */
+export type ScramBinding =
+  /** Bound, by the hash of the server's certificate. */
+  | { readonly kind: "bound"; readonly data: Buffer }
+  /** Could be, but the server does not offer it: should somebody in between have struck it out, the server will see. */
+  | { readonly kind: "possible" }
+  | { readonly kind: "none" };
+
+const headers = { bound: "p=tls-server-end-point,,", possible: "y,,", none: "n,," } as const;
+
+/** One exchange of SCRAM-SHA-256, in which each side shows the other that it knows the password. */
+export class Scram {
+  readonly #password: string;
+  readonly #binding: ScramBinding;
+  readonly #nonce = randomBytes(18).toString("base64");
+  #serverSignature: Buffer | null = null;
+  #verified = false;
+
+  constructor(password: string, binding: ScramBinding) {
+    this.#password = prepare(password);
+    this.#binding = binding;
+  }
+
+  /** Whether the server has shown that it knows the password. */
+  get verified(): boolean {
+    return this.#verified;
+  }
+
+  get mechanism(): string {
+    return this.#binding.kind === "bound" ? "SCRAM-SHA-256-PLUS" : "SCRAM-SHA-256";
+  }
+
+  first(): string {
+    return `${headers[this.#binding.kind]}${this.#firstBare}`;
+  }
+
+  /** @throws ConnectionProblem */
+  async final(challenge: string): Promise<string> {
+    const { r: nonce = "", s: salt = "", i: count = "" } = attributes(challenge);
+    const iterations = /^\d{1,9}$/.test(count) ? Number(count) : 0;
+    if (!nonce.startsWith(this.#nonce) || nonce === this.#nonce || salt === "" || iterations < 1) {
+      throw malformed();
+    }
+    if (iterations > mostIterations) {
+      throw new ConnectionProblem(
+        `the server asks for ${iterations} SCRAM iterations, more than ${mostIterations}`,
+      );
+    }
+    const header = Buffer.from(headers[this.#binding.kind]);
+    const data = this.#binding.kind === "bound" ? this.#binding.data : Buffer.alloc(0);
+    const withoutProof = `c=${Buffer.concat([header, data]).toString("base64")},r=${nonce}`;
+    const key = await derive(this.#password, Buffer.from(salt, "base64"), iterations, 32, "sha256");
+    const clientKey = hmac(key, "Client Key");
+    const message = `${this.#firstBare},${challenge},${withoutProof}`;
+    const signature = hmac(createHash("sha256").update(clientKey).digest(), message);
+    this.#serverSignature = hmac(hmac(key, "Server Key"), message);
+    const proof = clientKey.map((byte, place) => byte ^ (signature[place] ?? 0));
+    return `${withoutProof},p=${Buffer.from(proof).toString("base64")}`;
+  }
+
+  /** @throws ConnectionProblem when the server does not know the password */
+  verify(outcome: string): void {
+    const signature = Buffer.from(attributes(outcome)["v"] ?? "", "base64");
+    const expected = this.#serverSignature;
+    if (expected === null || signature.length !== expected.length) throw malformed();
+    if (!timingSafeEqual(signature, expected)) {
+      throw new ConnectionProblem("incorrect server signature");
+    }
+    this.#verified = true;
+  }
+
+  /** The server takes the user's name from the startup packet. */
+  get #firstBare(): string {
+    return `n=,r=${this.#nonce}`;
+  }
+}
+
+function attributes(text: string): Record<string, string> {
+  return Object.fromEntries(text.split(",").map((each) => [each.charAt(0), each.slice(2)]));
+}
+
+function hmac(key: Buffer, text: string): Buffer {
+  return createHmac("sha256", key).update(text).digest();
+}
+
+/** SASLprep as far as it changes a password: other blanks, what maps to nothing, and NFKC. */
+function prepare(password: string): string {
+  return password
+    .replace(/[\u00A0\u1680\u2000-\u200B\u202F\u205F\u3000]/gu, " ")
+    .replace(
+      /\u00AD|\u034F|\u1806|[\u180B-\u180D]|\u200C|\u200D|\u2060|[\uFE00-\uFE0F]|\uFEFF/gu,
+      "",
+    )
+    .normalize("NFKC");
+}
+
+function malformed(): ConnectionProblem {
+  return new ConnectionProblem("malformed SCRAM message");
+}

@@ -1,0 +1,33 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+
+/** How many groups are looked at. */
+const mostGroups = 100;
+
+/** A group's first due task. */
+export interface DueTask {
+  readonly id: string;
+  readonly group: string;
+}
+
+/** Of at most a hundred groups the first due task, those that were planned first, at most `limit`. */
+export async function readDueFirst(
+  client: Client,
+  { qualified }: TaskTable,
+  limit: number,
+): Promise<DueTask[]> {
+  const first = (where: string): string => `
+    SELECT id, hash, "group", plan FROM ${qualified} WHERE ready AND hash ${where} AND plan <= now()
+    ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1`;
+  const { rows } = await client.query<DueTask>(
+    `WITH RECURSIVE head AS (
+       (${first(">= -2147483648")})
+       UNION ALL
+       SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("> h.hash")}) AS n
+     )
+     SELECT h.id::text AS id, h."group"::text AS "group" FROM (SELECT * FROM head LIMIT ${mostGroups}) AS h
+     ORDER BY h.plan, h.id LIMIT $1`,
+    [limit],
+  );
+  return rows;
+}

@@ -1,0 +1,393 @@
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import { createDatabase } from "../../support/database.js";
+import { cli, cliOnTerminal, OnTerminal } from "../../support/cli.js";
+import { test } from "../../support/limitedTest.js";
+import { createRole } from "../../support/taskTables.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const env = { DATABASE_URL: database.url };
+const huge = "9223372036854775806";
+
+/** What the program says of each id, by id. */
+const outcomes = (stdout: string): [string | undefined, string | undefined][] =>
+  stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => line.split("\t"))
+    .map(([id, outcome]) => [id, outcome]);
+
+/** Inserts a task with these columns; its id. */
+async function insert(columns: Readonly<Record<string, unknown>> = {}): Promise<string> {
+  const all = { input: "SELECT 1", ...columns };
+  const names = Object.keys(all).map((name) => `"${name}"`);
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (${names.join()}) VALUES (${names.map((_, index) => `$${index + 1}`).join()}) RETURNING id::text AS id`,
+    Object.values(all),
+  );
+  return rows[0]?.id ?? "";
+}
+
+async function row(id: string): Promise<Record<string, unknown>> {
+  const { rows } = await client.query(
+    `SELECT state::text AS state, crash, output, error, start, stop, take, pid, ready, repeat::text AS repeat,
+       plan BETWEEN now() - interval '1 hour' AND now() AS now FROM task WHERE id = $1`,
+    [id],
+  );
+  return rows[0];
+}
+
+const past = { plan: "2024-01-01", start: "2024-01-01", stop: "2024-01-01" };
+
+describe("pg-task stop", () => {
+  test("stops what waits or runs, and says of each id what came of it", async () => {
+    const waiting = await insert();
+    const running = await insert({ state: "WORK", owner: "1 x" });
+    const done = await insert({ state: "DONE" });
+    const { code, stdout } = await cli(["stop", waiting, running, `${done},404`, waiting], { env });
+    assert.equal(code, 1);
+    assert.deepEqual(outcomes(stdout), [
+      [waiting, "changed"],
+      [running, "changed"],
+      [done, "refused"],
+      ["404", "missing"],
+    ]);
+    assert.match(stdout, /is being cancelled/);
+    assert.match(stdout, /is DONE already/);
+    assert.deepEqual(
+      [(await row(waiting))["state"], (await row(running))["state"], (await row(done))["state"]],
+      ["STOP", "STOP", "DONE"],
+    );
+    assert.equal((await row(waiting))["ready"], null);
+  });
+
+  test("ends with 0 when all of it was done, and knows ids beyond what a number keeps", async () => {
+    await insert({ id: huge });
+    const { code, stdout } = await cli(["stop", huge, "--json"], { env });
+    assert.equal(code, 0);
+    const { changed, tasks } = JSON.parse(stdout);
+    assert.equal(changed, 1);
+    assert.equal(tasks[0].id, huge);
+    assert.equal((await row(huge))["state"], "STOP");
+  });
+
+  test("passes over a row that somebody has locked, and says so", async () => {
+    const locked = await insert();
+    const free = await insert();
+    const other = await database.connect();
+    await other.query("BEGIN; UPDATE task SET data = 'mine' WHERE id = " + locked);
+    const { code, stdout } = await cli(["stop", locked, free], { env });
+    await other.query("ROLLBACK");
+    assert.deepEqual(
+      [code, outcomes(stdout)],
+      [
+        1,
+        [
+          [locked, "locked"],
+          [free, "changed"],
+        ],
+      ],
+    );
+    assert.equal((await row(locked))["state"], "PLAN");
+  });
+
+  for (const args of [[], ["abc"], ["1.5"], ["--all"]]) {
+    test(`refuses the arguments [${args.join(" ")}]`, async () => {
+      const { code, stdout, stderr } = await cli(["stop", ...args], { env });
+      assert.deepEqual([code, stdout], [2, ""]);
+      assert.match(stderr, /^pg-task: /);
+    });
+  }
+});
+
+describe("pg-task retry", () => {
+  for (const state of ["DONE", "FAIL", "GONE", "STOP"]) {
+    test(`lets a task in ${state} run again in its own row, as if it were new`, async () => {
+      const id = await insert({
+        ...past,
+        take: "2024-01-01",
+        state,
+        crash: 2,
+        output: "o",
+        error: "e",
+        pid: 7,
+      });
+      const { code, stdout } = await cli(["retry", id], { env });
+      assert.deepEqual([code, outcomes(stdout)], [0, [[id, "changed"]]]);
+      assert.deepEqual(await row(id), {
+        state: "PLAN",
+        crash: 0,
+        output: null,
+        error: null,
+        start: null,
+        stop: null,
+        take: null,
+        pid: null,
+        ready: true,
+        repeat: "00:00:00",
+        now: true,
+      });
+    });
+  }
+
+  test("leaves alone what waits, runs, or is just ending", async () => {
+    const waiting = await insert();
+    const running = await insert({ state: "WORK", owner: "1 x" });
+    const ending = await insert({ state: "STOP", owner: "1 x" });
+    const { code, stdout } = await cli(["retry", waiting, running, ending], { env });
+    assert.equal(code, 1);
+    assert.deepEqual(
+      outcomes(stdout).map(([, outcome]) => outcome),
+      ["refused", "refused", "refused"],
+    );
+    assert.match(stdout, /it waits already[\s\S]*it runs[\s\S]*its run is just ending/);
+  });
+
+  test("begins no second series with a task that has been repeated already", async () => {
+    const repeated = await insert({ ...past, state: "FAIL", repeat: "1 day" });
+    await insert({ parent: repeated, repeat: "1 day", plan: "2999-01-01" });
+    const last = await insert({ ...past, state: "STOP", repeat: "1 day" });
+    const { code, stdout } = await cli(["retry", repeated, last], { env });
+    assert.equal(code, 0);
+    assert.match(stdout, new RegExp(`^${repeated}\\tchanged\\t.*repeated in another row`, "m"));
+    assert.equal((await row(repeated))["repeat"], "00:00:00");
+    assert.equal((await row(last))["repeat"], "1 day");
+  });
+
+  test("takes all in a state, of a group", async () => {
+    const mine = [
+      await insert({ state: "GONE", group: "mine" }),
+      await insert({ state: "GONE", group: "mine" }),
+    ];
+    const other = await insert({ state: "GONE", group: "other" });
+    const { code, stdout } = await cli(["retry", "--state", "GONE", "--group", "mine"], { env });
+    assert.deepEqual([code, outcomes(stdout)], [0, mine.map((id) => [id, "changed"])]);
+    assert.equal((await row(other))["state"], "GONE");
+  });
+
+  test("takes more than one batch of them", async () => {
+    await client.query(
+      `INSERT INTO task (input, "group", state) SELECT '', 'many', 'FAIL' FROM generate_series(1, 1201)`,
+    );
+    const { code, stdout } = await cli(["retry", "--state", "FAIL", "-g", "many", "--json"], {
+      env,
+    });
+    assert.deepEqual([code, JSON.parse(stdout).changed], [0, 1201]);
+  });
+
+  test("asks on a terminal, and changes nothing without a yes", async () => {
+    const id = await insert({ state: "FAIL", group: "asked" });
+    const args = ["retry", "--state", "FAIL", "--group", "asked"];
+    for (const answer of ["n\n", "\n", "\x03", "\x04"]) {
+      const program = new OnTerminal(args, { env });
+      await program.until('Retry 1 task of "public"."task"');
+      program.type(answer);
+      assert.equal(await program.end(), 1, program.shown);
+      assert.equal((await row(id))["state"], "FAIL");
+    }
+    const program = new OnTerminal(args, { env });
+    await program.until("[y/N]");
+    program.type("y\n");
+    assert.equal(await program.end(), 0, program.shown);
+    assert.equal((await row(id))["state"], "PLAN");
+  });
+
+  test("does not ask when it is told not to", async () => {
+    const id = await insert({ state: "FAIL", group: "unasked" });
+    const { code } = await cliOnTerminal(["retry", "-s", "FAIL", "-g", "unasked", "--yes"], {
+      env,
+    });
+    assert.deepEqual([code, (await row(id))["state"]], [0, "PLAN"]);
+  });
+
+  for (const [args, said] of [
+    [[], /expected ids, or --state/],
+    [["--group", "g"], /expected ids, or --state/],
+    [["1", "--state", "FAIL"], /expected ids or a filter, got both/],
+    [["--state", "PLAN"], /expected some of DONE, FAIL, GONE, STOP/],
+  ] as const) {
+    test(`refuses the arguments [${args.join(" ")}]`, async () => {
+      const { code, stderr } = await cli(["retry", ...args], { env });
+      assert.equal(code, 2);
+      assert.match(stderr, said);
+    });
+  }
+});
+
+describe("pg-task run-now", () => {
+  test("plans what waits for now, and nothing else", async () => {
+    const later = await insert({ plan: "2999-01-01" });
+    const never = await insert({ plan: "infinity" });
+    const done = await insert({ ...past, state: "DONE" });
+    const { code, stdout } = await cli(["run-now", later, never, done], { env });
+    assert.deepEqual(
+      [code, outcomes(stdout)],
+      [
+        1,
+        [
+          [later, "changed"],
+          [never, "changed"],
+          [done, "refused"],
+        ],
+      ],
+    );
+    assert.match(stdout, new RegExp(`pg-task retry ${done} runs it again`));
+    for (const id of [later, never]) {
+      const { now, ready } = await row(id);
+      assert.deepEqual([now, ready], [true, true]);
+    }
+  });
+});
+
+describe("pg-task delete", () => {
+  test("deletes what waits or has ended, and what runs only when told so", async () => {
+    const waiting = await insert();
+    const done = await insert({ state: "DONE" });
+    const running = await insert({ state: "WORK", owner: "1 x" });
+    const first = await cli(["delete", waiting, done, running], { env });
+    assert.deepEqual(
+      [first.code, outcomes(first.stdout)],
+      [
+        1,
+        [
+          [waiting, "changed"],
+          [done, "changed"],
+          [running, "refused"],
+        ],
+      ],
+    );
+    const second = await cli(["delete", running, "--running"], { env });
+    assert.deepEqual([second.code, outcomes(second.stdout)], [0, [[running, "changed"]]]);
+    const { rowCount } = await client.query("SELECT FROM task WHERE id = ANY ($1)", [
+      [waiting, done, running],
+    ]);
+    assert.equal(rowCount, 0);
+  });
+
+  test("deletes the others when the server refuses one of them", async () => {
+    const needed = await insert({ state: "DONE" });
+    const free = await insert({ state: "DONE" });
+    await client.query(
+      `CREATE TABLE needs (id bigint REFERENCES task); INSERT INTO needs VALUES (${needed})`,
+    );
+    const { code, stdout } = await cli(["delete", needed, free], { env });
+    await client.query("DROP TABLE needs");
+    assert.deepEqual(
+      [code, outcomes(stdout)],
+      [
+        1,
+        [
+          [needed, "failed"],
+          [free, "changed"],
+        ],
+      ],
+    );
+    assert.match(stdout, /the server refused: .*foreign key/);
+  });
+
+  test("ends with 4 for who may not do it to any of them", async () => {
+    const id = await insert({ state: "DONE" });
+    const role = await createRole(client, `changing_${database.target.database}`);
+    await client.query(`GRANT SELECT ON task TO ${role}`);
+    const { host, port, database: name } = database.target;
+    const low = { DATABASE_URL: `postgresql://${role}@${host}:${port}/${name}` };
+    const { code, stdout } = await cli(["delete", id, huge], { env: low });
+    assert.equal(code, 4);
+    assert.match(stdout, /permission denied for table task/);
+    assert.equal((await row(id))["state"], "DONE");
+  });
+});
+
+async function pauses(): Promise<unknown[]> {
+  return (await client.query(`SELECT "group", reason FROM task_pause ORDER BY 1 NULLS FIRST`)).rows;
+}
+
+describe("pg-task pause and resume", () => {
+  test("pause and let go on a group and the table, each for itself", async () => {
+    const group = 'it\'s a "group"';
+    assert.match(
+      (await cli(["pause", "--group", group, "--reason", "why"], { env })).stdout,
+      /paused\n$/,
+    );
+    assert.match((await cli(["pause", "--group", group], { env })).stdout, /was paused already\n$/);
+    assert.deepEqual((await cli(["pause", "task"], { env })).code, 0);
+    assert.deepEqual(await pauses(), [
+      { group: null, reason: null },
+      { group, reason: "why" },
+    ]);
+    const still = await cli(["resume", "--group", group], { env });
+    assert.match(still.stdout, /goes on; the whole table is paused\n$/);
+    const { stdout } = await cli(["resume", "--json"], { env });
+    assert.deepEqual(JSON.parse(stdout), {
+      table: '"public"."task"',
+      group: null,
+      changed: true,
+      paused: false,
+    });
+    assert.match((await cli(["resume"], { env })).stdout, /was not paused\n$/);
+    assert.deepEqual(await pauses(), []);
+  });
+
+  test("refuse a table that the configuration has not", async () => {
+    const { code, stderr } = await cli(["pause", "nosuch"], { env });
+    assert.equal(code, 2);
+    assert.match(stderr, /name a table of the configuration/);
+    assert.deepEqual(await pauses(), []);
+  });
+});
+
+describe("pg-task prune", () => {
+  test("deletes what ended long enough ago, in batches, and nothing that waits or runs", async () => {
+    await client.query(
+      `TRUNCATE task;
+       INSERT INTO task (input, state, plan, start, stop) SELECT '', 'DONE', '2024-01-01', '2024-01-01', '2024-01-01' FROM generate_series(1, 2500);
+       INSERT INTO task (input, state, plan, stop, data) VALUES ('', 'FAIL', '2024-01-01', '2024-01-01', 'fail'),
+         ('', 'DONE', now(), now(), 'fresh'), ('', 'PLAN', '2024-01-01', '2024-01-01', 'waits'), ('', 'STOP', '2024-01-01', NULL, 'stopped');
+       INSERT INTO task (input, state, plan, stop, owner, data) VALUES ('', 'WORK', '2024-01-01', '2024-01-01', '1 x', 'runs')`,
+    );
+    const dry = await cli(["prune", "--older", "1 day", "--dry-run"], { env });
+    assert.deepEqual(dry, { code: 0, stdout: "2,502 tasks would be deleted\n", stderr: "" });
+    const done = await cli(["prune", "--older", "1 day", "--state", "DONE,STOP", "--json"], {
+      env,
+    });
+    assert.deepEqual([done.code, JSON.parse(done.stdout)], [0, { deleted: 2501, locked: 0 }]);
+    const { rows } = await client.query<{ data: string }>("SELECT data FROM task ORDER BY data");
+    assert.deepEqual(
+      rows.map(({ data }) => data),
+      ["fail", "fresh", "runs", "waits"],
+    );
+  });
+
+  test("leaves a locked row, and says so", async () => {
+    const other = await database.connect();
+    await other.query("BEGIN; UPDATE task SET data = 'x' WHERE data = 'fail'");
+    const { code, stdout } = await cli(["prune", "--older", "1 day"], { env });
+    await other.query("ROLLBACK");
+    assert.deepEqual([code, stdout], [1, "0 tasks deleted, 1 row locked by somebody left\n"]);
+  });
+
+  test("asks on a terminal", async () => {
+    const program = new OnTerminal(["prune", "--older", "1 day"], { env });
+    await program.until('Delete 1 task of "public"."task"');
+    program.type("y\n");
+    assert.equal(await program.end(), 0, program.shown);
+    assert.match(program.shown, /1 task deleted/);
+  });
+
+  for (const [args, said] of [
+    [[], /required option '--older <interval>' not specified/],
+    [
+      ["--older", "-1 day", "--dry-run"],
+      /expected --older to be an interval of 0 or more, got "-1 day"/,
+    ],
+    [["--older", "soon"], /invalid input syntax for type interval: "soon"/],
+    [["--older", "1 day", "--state", "PLAN"], /expected some of DONE/],
+  ] as const) {
+    test(`refuses the arguments [${args.join(" ")}]`, async () => {
+      const { code, stderr } = await cli(["prune", ...args], { env });
+      assert.equal(code, 2);
+      assert.match(stderr, said);
+    });
+  }
+});

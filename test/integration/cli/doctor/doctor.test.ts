@@ -1,0 +1,341 @@
+import assert from "node:assert/strict";
+import { readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe } from "node:test";
+import { fileParameters } from "../../../../src/shared/config/parameters.js";
+import { connect } from "../../../../src/shared/postgres/client.js";
+import { createDatabase } from "../../../support/database.js";
+import { cli, cliOnTerminal, emptyFolder } from "../../../support/cli.js";
+import { doctor, type DoctorLine } from "../../../support/doctor.js";
+import { test } from "../../../support/limitedTest.js";
+import { createRole } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const { target } = database;
+const client = await database.connect();
+const env = { DATABASE_URL: database.url };
+
+/** The one line about this, made so by `statement`, which `back` undoes. */
+async function diagnose(
+  name: string,
+  statement: string,
+  back: string,
+  given = env,
+): Promise<DoctorLine & { code: number | null }> {
+  await client.query(statement);
+  try {
+    const { code, lines } = await doctor(given);
+    const line = lines.findLast((each) => each.name === name);
+    assert.ok(line, `no line about ${name}`);
+    return { ...line, code };
+  } finally {
+    await client.query(back);
+  }
+}
+
+const markValid = (valid: boolean): string =>
+  `UPDATE pg_index SET indisvalid = ${valid} WHERE indexrelid = 'task_due_idx'::regclass`;
+
+const commented = (text: string): string => `COMMENT ON FUNCTION task_ready() IS '${text}'`;
+
+describe("pg-task doctor", () => {
+  test("finds nothing that fails with a table as pg-task makes it, and says who is missing", async () => {
+    const { code, lines } = await doctor(env);
+    assert.equal(code, 0);
+    assert.deepEqual(
+      lines.filter(({ level }) => level === "fail"),
+      [],
+    );
+    const warned = lines.filter(({ level }) => level === "warn").map(({ name }) => name);
+    assert.ok(warned.includes("leader") && warned.includes("manager"), warned.join());
+    for (const { level, remedy } of lines) assert.equal(remedy === String.raw`\N`, level === "ok");
+    const names = new Set(lines.map(({ name }) => name));
+    for (const name of [
+      "version",
+      "connection",
+      "primary",
+      "clock",
+      "connections",
+      "rights",
+      "triggers",
+      "indexes",
+      "views",
+      "bloat",
+      "transactions",
+    ]) {
+      assert.ok(names.has(name), name);
+    }
+  });
+
+  test("warns of tasks that no session has, or one that is gone", async () => {
+    const owner = "2147483647 2001-01-01T00:00:00.000000";
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO task (input, state, owner, remote) VALUES ('', 'WORK', NULL, NULL), ('', 'TAKE', $1, NULL),
+         ('', 'WORK', $1, 'host=nowhere'), ('', 'WORK', pg_backend_pid() || ' x', NULL), ('', 'PLAN', NULL, NULL) RETURNING id`,
+      [owner],
+    );
+    const [first, second] = rows.map(({ id }) => id);
+    const found = await diagnose("orphans", "SELECT", "TRUNCATE task");
+    assert.equal(found.level, "warn");
+    assert.equal(found.text, `in TAKE or WORK, and no session has them: ${first}, ${second}`);
+    assert.equal((await diagnose("orphans", "SELECT", "SELECT")).level, "ok");
+  });
+
+  test("takes sessions of its own tables for what they are, not for somebody else's connections", async () => {
+    const sessions = await Promise.all(
+      ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>
+        connect(target, { applicationName: name }),
+      ),
+    );
+    const { lines } = await doctor(env);
+    assert.match(
+      lines.find(({ name }) => name === "connections")?.text ?? "",
+      /^\d+ of \d+ taken, 2 of them by tasks' sessions; pg-task would use up to 66,/,
+    );
+    await Promise.all(sessions.map((session) => session.end()));
+  });
+
+  test("tells a trigger that is off, with the statement that turns it on", async () => {
+    const { code, level, text, remedy } = await diagnose(
+      "triggers",
+      "ALTER TABLE task DISABLE TRIGGER task_wake_up",
+      "ALTER TABLE task ENABLE TRIGGER task_wake_up",
+    );
+    assert.deepEqual([code, level], [4, "fail"]);
+    assert.match(text, /^task_wake_up on task is off/);
+    await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
+    await client.query(remedy);
+    assert.equal((await doctor(env)).code, 0);
+  });
+
+  test("gives the statements for all triggers that are off", async () => {
+    const { text, remedy } = await diagnose(
+      "triggers",
+      "ALTER TABLE task DISABLE TRIGGER USER",
+      "SELECT",
+    );
+    assert.match(text, /task_ready_insert .* is off; .*task_wake_up/);
+    await client.query(remedy);
+    assert.equal((await doctor(env)).code, 0);
+  });
+
+  test("tells indexes that are missing, with the statements that make them", async () => {
+    const indexes = async (): Promise<{ name: string; definition: string }[]> => {
+      const { rows } = await client.query<{ name: string; definition: string }>(
+        "SELECT indexname AS name, indexdef AS definition FROM pg_indexes WHERE tablename = 'task' AND indexdef LIKE '%ready%'",
+      );
+      return rows;
+    };
+    const before = await indexes();
+    await client.query("DROP INDEX task_plan_idx, task_due_idx");
+    const missing = await diagnose("indexes", "SELECT", "SELECT");
+    assert.deepEqual([missing.code, missing.level], [0, "warn"]);
+    assert.match(missing.text, /^none for due tasks, planned tasks/);
+    for (const statement of missing.remedy.split("; ")) await client.query(statement);
+    const made = await diagnose("indexes", "SELECT", "SELECT");
+    assert.deepEqual([made.level, made.text], ["ok", "all there and valid"]);
+    for (const { name } of await indexes()) await client.query(`DROP INDEX ${name}`);
+    for (const { definition } of before) await client.query(definition);
+  });
+
+  test("finds indexes also where the database has all identifiers quoted", async () => {
+    const { level, text } = await diagnose(
+      "indexes",
+      `ALTER DATABASE ${target.database} SET quote_all_identifiers = on`,
+      `ALTER DATABASE ${target.database} RESET quote_all_identifiers`,
+    );
+    assert.deepEqual([level, text], ["ok", "all there and valid"]);
+  });
+
+  test("tells an index that is not valid", async () => {
+    const { code, level, text } = await diagnose("indexes", markValid(false), markValid(true));
+    assert.deepEqual([code, level, text], [4, "fail", "not valid: task_due_idx"]);
+  });
+
+  test("tells what is paused, and what has been due for long", async () => {
+    const paused = await diagnose(
+      "pauses",
+      `INSERT INTO task_pause ("group") VALUES ('mail')`,
+      "DELETE FROM task_pause",
+    );
+    assert.deepEqual([paused.level, paused.text], ["warn", 'paused: "mail"']);
+    const late = await diagnose(
+      "backlog",
+      "INSERT INTO task (input, plan) VALUES ('', now() - interval '2 hours')",
+      "DELETE FROM task",
+    );
+    assert.equal(late.level, "warn");
+    assert.match(late.text, /^1 due, the oldest for 2 h/);
+  });
+
+  test("tells a column that was renamed, with the statement that gives its name back", async () => {
+    const { code, level, text, remedy } = await diagnose(
+      "columns",
+      "ALTER TABLE task RENAME output TO outp",
+      "ALTER TABLE task RENAME outp TO output",
+    );
+    assert.deepEqual([code, level], [4, "fail"]);
+    assert.match(text, /it has no column output any more/);
+    assert.match(remedy, /ALTER TABLE "public"\."task" RENAME COLUMN … TO "output"/);
+    const lostPlan = await diagnose(
+      "columns",
+      "ALTER TABLE task RENAME plan TO planned",
+      "ALTER TABLE task RENAME planned TO plan",
+    );
+    assert.match(lostPlan.text, /no column plan any more/);
+  });
+
+  test("tells that autovacuum is off for the table", async () => {
+    const { level, remedy } = await diagnose(
+      "bloat",
+      "ALTER TABLE task SET (autovacuum_enabled = false)",
+      "ALTER TABLE task RESET (autovacuum_enabled)",
+    );
+    assert.deepEqual(
+      [level, remedy],
+      ["warn", 'ALTER TABLE "public"."task" RESET (autovacuum_enabled)'],
+    );
+  });
+
+  test("tells a view that is not there", async () => {
+    const { level, text } = await diagnose(
+      "views",
+      "ALTER VIEW task_stats RENAME TO other",
+      "ALTER VIEW other RENAME TO task_stats",
+    );
+    assert.deepEqual([level, text], ["warn", "not there: task_stats"]);
+  });
+
+  test("tells a table that an earlier version made", async () => {
+    const { rows } = await client.query("SELECT obj_description('task_ready'::regproc) AS comment");
+    const { level, text } = await diagnose(
+      "table",
+      commented("pg-task migration 2"),
+      commented(rows[0].comment),
+    );
+    assert.equal(level, "warn");
+    assert.match(text, /is at migration 2, this pg-task knows \d+/);
+  });
+
+  test("tells a role's rights, settings and hidden rows, with what mends them", async () => {
+    const role = await createRole(client, `doctor_${target.database}`);
+    const given = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
+    await client.query(`GRANT SELECT ON task, task_pause TO ${role}`);
+    const rights = await diagnose("rights", "SELECT", "SELECT", given);
+    assert.deepEqual([rights.code, rights.level], [4, "fail"]);
+    assert.match(rights.text, /lacks INSERT, UPDATE, DELETE on "public"."task"/);
+    await client.query(rights.remedy);
+    const sequence = await diagnose("rights", "SELECT", "SELECT", given);
+    assert.match(sequence.text, /lacks USAGE on public.task_id_seq/);
+    await client.query(sequence.remedy);
+    const owner = await diagnose("rights", "SELECT", "SELECT", given);
+    assert.deepEqual([owner.code, owner.level], [0, "warn"]);
+    const hidden = await diagnose(
+      "row security",
+      "ALTER TABLE task ENABLE ROW LEVEL SECURITY; CREATE POLICY all_rows ON task USING (true)",
+      "DROP POLICY all_rows ON task; ALTER TABLE task DISABLE ROW LEVEL SECURITY",
+      given,
+    );
+    assert.deepEqual([hidden.code, hidden.level], [4, "fail"]);
+    for (const [name, value] of [
+      ["default_transaction_read_only", "on"],
+      ["statement_timeout", "5s"],
+    ]) {
+      const { level, text } = await diagnose(
+        "role settings",
+        `ALTER ROLE ${role} SET ${name} = '${value}'`,
+        `ALTER ROLE ${role} RESET ${name}`,
+        given,
+      );
+      assert.equal(level, "warn");
+      assert.ok(text.startsWith(`${name} is ${value}: `), text);
+    }
+  });
+
+  test("tells how a hurtful setting is taken away where it was made", async () => {
+    for (const place of [
+      `DATABASE ${target.database}`,
+      `ROLE ${target.user}`,
+      `ROLE ${target.user} IN DATABASE ${target.database}`,
+    ]) {
+      const { remedy } = await diagnose(
+        "role settings",
+        `ALTER ${place} SET idle_session_timeout = '1h'`,
+        "SELECT",
+      );
+      assert.equal(remedy, `ALTER ${place} RESET idle_session_timeout`);
+      await client.query(remedy);
+    }
+  });
+
+  test("ends with the code of what failed first: the server, or a table that is not there", async () => {
+    const unreached = await doctor({ DATABASE_URL: "postgresql://x@127.0.0.1:1/x" });
+    assert.equal(unreached.code, 3);
+    assert.deepEqual(
+      unreached.lines.map(({ level, name }) => `${level} ${name}`),
+      ["ok configuration", "fail reached", "fail table"],
+    );
+    const empty = await createDatabase("empty");
+    const missing = await doctor({ DATABASE_URL: empty.url });
+    assert.equal(missing.code, 4);
+    assert.match(missing.lines.at(-1)?.text ?? "", /there is no table/);
+  });
+
+  test("gives JSON, and on a terminal a line each with what to do below", async () => {
+    const { stdout } = await cli(["doctor", "--json"], { env });
+    const { sections, exitCode } = JSON.parse(stdout);
+    assert.deepEqual([exitCode, sections.length], [0, 2]);
+    const { shown } = await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } });
+    assert.match(
+      shown,
+      /\n {2}warn {2}leader: none of the cluster pg_task\n {8}do: start one: pg-task start\n/,
+    );
+  });
+});
+
+describe("pg-task init", () => {
+  test("writes a file that is valid and says the same as none", async () => {
+    const cwd = await emptyFolder();
+    const file = join(cwd, "pg_task.json");
+    const { code, stdout } = await cli(["init"], { cwd });
+    assert.deepEqual(
+      [code, stdout],
+      [0, `wrote ${file}: change what you need, then pg-task check\n`],
+    );
+    assert.equal((await stat(file)).mode & 0o777, 0o600);
+    const without = JSON.parse((await cli(["check", "--json"], { env })).stdout);
+    const withFile = JSON.parse((await cli(["check", "--json"], { env, cwd })).stdout);
+    assert.deepEqual({ ...withFile, file: null }, without);
+  });
+
+  test("explains every parameter, and what is uncommented is valid", async () => {
+    const cwd = await emptyFolder();
+    const file = join(cwd, "mine.json");
+    await cli(["init", "--config", "mine.json"], { cwd });
+    const text = await readFile(file, "utf8");
+    for (const { name } of fileParameters()) assert.ok(text.includes(`  // "${name}": `), name);
+    const uncommented = text
+      .replaceAll(/^ {2}\/\/ ("(?:pg_task|pg_conf|pg_work|pg_http)\.\w+": .*)$/gm, "  $1")
+      .replaceAll(/^ {4}\/\/ (\{ .* \},?)$/gm, "    $1");
+    assert.equal(
+      uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length,
+      fileParameters().length + 1,
+    );
+    await writeFile(file, uncommented);
+    const { stdout, stderr } = await cli(["check", "--json", "-c", "mine.json"], { env, cwd });
+    assert.equal(stderr, "");
+    assert.equal(JSON.parse(stdout).entries.length, 2);
+  });
+
+  test("never overwrites", async () => {
+    const cwd = await emptyFolder();
+    await writeFile(join(cwd, "pg_task.json"), "[]");
+    const { code, stderr } = await cli(["init"], { cwd });
+    assert.equal(code, 2);
+    assert.match(stderr, /it is there: it stays as it is/);
+    assert.equal(await readFile(join(cwd, "pg_task.json"), "utf8"), "[]");
+    const nowhere = await cli(["init", "-c", "no/such/folder.json"], { cwd });
+    assert.equal(nowhere.code, 2);
+    assert.match(nowhere.stderr, /ENOENT/);
+  });
+});

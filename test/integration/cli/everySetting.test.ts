@@ -1,0 +1,170 @@
+import assert from "node:assert/strict";
+import { identifier, literal } from "../../../src/shared/postgres/quoting.js";
+import { clusterSchema } from "../../../src/web/api/schemas.js";
+import { eventually } from "../../support/changes.js";
+import { cli } from "../../support/cli.js";
+import { createDatabase } from "../../support/database.js";
+import { test } from "../../support/limitedTest.js";
+import { startProcess } from "../../support/process.js";
+import { Tasks } from "../../support/tasks.js";
+import { token, Web } from "../../support/web.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+const env = { DATABASE_URL: database.url };
+await client.query("CREATE TABLE effect (what text)");
+
+/** Left out, and why. */
+const excluded: Readonly<Record<string, string>> = {
+  local_preload_libraries: "nobody could connect",
+  session_preload_libraries: "nobody could connect",
+  transaction_isolation: "of a transaction, not of a session",
+  transaction_read_only: "of a transaction, not of a session",
+  transaction_deferrable: "of a transaction, not of a session",
+  default_transaction_read_only: "tasks could not write; tested by itself",
+  commit_delay: "only makes everything slow",
+  temp_buffers: "no server has so much memory",
+};
+
+/** Of texts, and of numbers whose extremes would be the tasks' own end. */
+const given: Readonly<Record<string, string>> = {
+  DateStyle: "SQL, DMY",
+  TimeZone: "Asia/Kathmandu",
+  application_name: "odd",
+  client_encoding: "LATIN1",
+  default_tablespace: "pg_default",
+  default_text_search_config: "pg_catalog.simple",
+  dynamic_library_path: "/nowhere:$libdir",
+  idle_in_transaction_session_timeout: "10min",
+  idle_session_timeout: "1s",
+  lc_messages: "C",
+  lock_timeout: "10min",
+  max_stack_depth: "200kB",
+  "plpgsql.extra_errors": "all",
+  "plpgsql.extra_warnings": "all",
+  restrict_nonsystem_relation_kind: "view",
+  search_path: "nowhere, pg_catalog",
+  // Replicas fire no triggers, these tests' own neither.
+  session_replication_role: "local",
+  statement_timeout: "10min",
+  temp_tablespaces: "pg_default",
+  transaction_timeout: "10min",
+};
+
+interface Setting {
+  readonly name: string;
+  readonly type: string;
+  readonly value: string;
+  readonly least: string | null;
+  readonly most: string | null;
+  readonly words: string[] | null;
+}
+
+async function settable(): Promise<Setting[]> {
+  await client.query("LOAD 'plpgsql'");
+  const { rows } = await client.query<Setting>(
+    `SELECT name, vartype AS type, setting AS value, min_val AS least, max_val AS most, enumvals AS words
+     FROM pg_settings WHERE context IN ('user', 'superuser')`,
+  );
+  return rows.filter(({ name }) => !(name in excluded));
+}
+
+/** Another value than it has, in each round another one if there are several; null for a text that nobody thought of. */
+function oddValue(setting: Setting, round: number): string | null {
+  const { name, type, value, least, most, words } = setting;
+  const own = given[name];
+  if (own !== undefined) return own;
+  if (type === "bool") return value === "on" ? "off" : "on";
+  if (type === "enum") return words?.[round % words.length] ?? null;
+  if (type === "string") return null;
+  return round % 2 === 0 ? least : most;
+}
+
+const onDatabase = `DATABASE ${database.target.database}`;
+
+async function set(values: ReadonlyMap<string, string>): Promise<void> {
+  const statements = [...values].map(
+    ([name, value]) =>
+      `ALTER ${onDatabase} SET ${name.split(".").map(identifier).join(".")} = ${name === "search_path" || name === "temp_tablespaces" ? value : literal(value)}`,
+  );
+  await client.query(statements.join(";\n"));
+}
+
+/** Has pg-task do a bit of everything, from its start to its stop. */
+async function everything(writes: string): Promise<void> {
+  const program = await startProcess({
+    config: {
+      url: database.url,
+      "pg_task.sleep": 200,
+      "pg_http.listen": "127.0.0.1:0",
+      "pg_http.token": token,
+    },
+  });
+  const web = await Web.of(program);
+  await program.line("ready");
+
+  const ids = await tasks.insert(
+    { input: writes },
+    { input: writes, group: "other" },
+    { input: "SELECT 7 AS a, NULL AS b" },
+    { input: "SELECT 8; SELECT pg_sleep(0.2)" },
+    { input: "SELECT 1", plan: "2020-01-01", active: "1 minute" },
+    { input: writes, repeat: "1 hour" },
+    { input: writes, max: -50, group: "rests" },
+    { input: writes, timeout: "1 minute" },
+    { input: writes, atomic: false },
+    { input: "SELECT 9", count: 3, group: "counted" },
+    { input: "SELECT 10", save: true, live: "1 minute", group: "lives" },
+  );
+  const rows = await tasks.ended(...ids);
+  const outcomes = rows.map(({ state, error }) => `${state} ${error}`);
+  const expected = ids.map((_, index) =>
+    index === 4 ? "GONE ERROR:  task not active" : "DONE null",
+  );
+  assert.deepEqual(outcomes, expected);
+  const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [ids[5]]);
+  assert.equal(rowCount, 1);
+  assert.equal(rows[2]?.output, "a\tb\n7\t\\N");
+
+  const { tables } = await web.get(clusterSchema, "/api/tables");
+  const list = await web.ask(`/api/tables/${tables[0]?.id}/tasks`);
+  assert.equal(list.status, 200, list.text);
+  for (const args of [
+    ["add", "SELECT 11"],
+    ["list"],
+    ["status"],
+    ["groups"],
+    ["show", ids[0] ?? ""],
+  ]) {
+    const { code, stderr } = await cli(args, { env });
+    assert.deepEqual([args[0], code, stderr], [args[0], 0, ""]);
+  }
+  await eventually(
+    client,
+    "SELECT FROM task WHERE input = 'SELECT 11' AND state = 'DONE'",
+    (found) => found.length === 1,
+  );
+  await program.end();
+  await client.query("DELETE FROM task");
+}
+
+for (let round = 0; round < 5; round += 1) {
+  test(`tasks run whatever the database's settings are, round ${round}`, async () => {
+    const values = new Map<string, string>();
+    for (const setting of await settable()) {
+      const value = oddValue(setting, round);
+      if (value !== null) values.set(setting.name, value);
+    }
+    assert.ok(values.size > 100);
+    await set(values);
+    await everything("INSERT INTO public.effect VALUES ('x')");
+    await client.query(`ALTER ${onDatabase} RESET ALL`);
+  });
+}
+
+test("where tasks can only read, those that read run and repeat", async () => {
+  await set(new Map([["default_transaction_read_only", "on"]]));
+  await everything("SELECT 1");
+  await client.query(`ALTER ${onDatabase} RESET ALL`);
+});

@@ -1,0 +1,297 @@
+import assert from "node:assert/strict";
+import { chmod, copyFile, mkdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { connect } from "../../../../src/shared/postgres/client.js";
+import { Authority } from "../../../support/certificates.js";
+import { temporaryFolder } from "../../../support/embedded.js";
+import { failure, openDriver, place, secret, server } from "../../../support/remoteDriver.js";
+import { password } from "../../../support/remoteServer.js";
+
+/** A home of our own, so that nobody's certificates or passwords are found. */
+const home = await temporaryFolder();
+const before = process.env["HOME"];
+process.env["HOME"] = home;
+after(() => {
+  process.env["HOME"] = before;
+});
+
+const driver = await openDriver();
+const ordinary = await openDriver({ superuser: false });
+
+const tls = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+const at = `connection to server at "127.0.0.1", port ${server.port} failed: `;
+const root = `sslrootcert=${server.authority.certificate}`;
+const strangersFolder = await temporaryFolder();
+const stranger = await Authority.create(strangersFolder, "stranger");
+
+const look = async (sql: string, more: string, who = driver) => {
+  const { output, error } = await who.run(1, sql, { remote: `${place} ${more}` });
+  assert.equal(error, null);
+  return output;
+};
+
+const refusal = async (more: string, who = driver) => {
+  const { output, error } = await who.run(1, "SELECT 1", { remote: `${place} ${more}` });
+  assert.equal(output, "");
+  assert.doesNotMatch(error ?? "", /secret/);
+  return error;
+};
+
+const refused = async (more: string, message: string, who = driver) => {
+  assert.equal(await refusal(more, who), failure("SELECT 1", message));
+};
+
+test("sslmode says whether TLS is used", async () => {
+  const modes = { disable: "f", allow: "f", prefer: "t", require: "t" };
+  for (const [mode, used] of Object.entries(modes)) {
+    assert.equal(await look(tls, `sslmode=${mode}`), used, mode);
+  }
+});
+
+test("allow and prefer try the other way when the server refuses the first", async () => {
+  assert.equal(await look(tls, `sslmode=allow user=encrypted ${secret}`), "t");
+  assert.equal(await look(tls, `sslmode=prefer user=plain ${secret}`), "f");
+  assert.match((await refusal(`sslmode=disable user=encrypted ${secret}`)) ?? "", /no encryption/);
+});
+
+test("allow and prefer try no other way where the server's words say that it would not help", async () => {
+  await server.admin.query("CREATE DATABASE closed ALLOW_CONNECTIONS false");
+  for (const mode of ["allow", "prefer"]) {
+    await refused(
+      `sslmode=${mode} user=scram password=wrong`,
+      `${at}FATAL:  password authentication failed for user "scram"`,
+    );
+    await refused(
+      `sslmode=${mode} dbname=nowhere`,
+      `${at}FATAL:  database "nowhere" does not exist`,
+    );
+    await refused(
+      `sslmode=${mode} dbname=closed`,
+      `${at}FATAL:  database "closed" is not currently accepting connections`,
+    );
+    await refused(
+      `sslmode=${mode} options='-c nothing=1'`,
+      `${at}FATAL:  unrecognized configuration parameter "nothing"`,
+    );
+  }
+});
+
+test("what each way is refused for stands in the error", async () => {
+  const error = await refusal("sslmode=prefer user=nobody_known");
+  const entry = /FATAL: {2}no pg_hba.conf entry for host "127.0.0.1", user "nobody_known"/g;
+  assert.equal(error?.match(entry)?.length, 2);
+});
+
+test("a server that has no room is asked once", async () => {
+  const { rows } = await server.admin.query<{ max: string }>(
+    "SELECT setting AS max FROM pg_settings WHERE name = 'max_connections'",
+  );
+  const clients = [];
+  const target = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
+  const options = { ...target, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
+  try {
+    for (let count = 0; count <= Number(rows[0]?.max); count += 1) {
+      clients.push(await connect(options, { applicationName: "test" }));
+    }
+    assert.fail("there is room without end");
+  } catch (error) {
+    assert.match(String(error), /too many clients/);
+    await refused("sslmode=prefer", `${at}FATAL:  sorry, too many clients already`);
+    await refused("sslmode=allow", `${at}FATAL:  sorry, too many clients already`);
+  } finally {
+    for (const client of clients) await client.end();
+  }
+});
+
+test("require does not verify, unless there are root certificates", async () => {
+  assert.equal(await look(tls, "sslmode=require host=wrong.name hostaddr=127.0.0.1"), "t");
+  assert.equal(await look(tls, "sslmode=require sslrootcert=/no/such/file"), "t");
+  const error = await refusal(`sslmode=require sslrootcert=${stranger.certificate}`);
+  assert.match(error ?? "", /failed: SSL error: certificate verify failed/);
+});
+
+test("verify-ca looks who signed, and not whose name it is", async () => {
+  const wrongName = "host=wrong.name hostaddr=127.0.0.1";
+  assert.equal(await look(tls, `sslmode=verify-ca ${root} ${wrongName}`), "t");
+  const error = await refusal(`sslmode=verify-ca sslrootcert=${stranger.certificate}`);
+  assert.match(error ?? "", /certificate verify failed/);
+});
+
+test("verify-full looks at the name too", async () => {
+  assert.equal(await look(tls, `sslmode=verify-full ${root}`), "t");
+  assert.equal(await look(tls, `sslmode=verify-full ${root} host=localhost`), "t");
+  const error = await refusal(`sslmode=verify-full ${root} host=wrong.name hostaddr=127.0.0.1`);
+  assert.match(
+    error ?? "",
+    /failed: server certificate for "server" does not match host name "wrong\.name"\n/,
+  );
+});
+
+test("who verifies needs root certificates", async () => {
+  const missing = join(home, ".postgresql/root.crt");
+  const error = await refusal("sslmode=verify-ca");
+  assert.match(error ?? "", new RegExp(`root certificate file "${missing}" does not exist\n\t`));
+  assert.match((await refusal("sslmode=verify-ca sslrootcert=/no/such")) ?? "", /could not read/);
+  await mkdir(join(home, ".postgresql"));
+  await copyFile(server.authority.certificate, missing);
+  assert.equal(await look(tls, "sslmode=verify-full"), "t");
+  await rm(missing);
+});
+
+test("the system's root certificates are those of SSL_CERT_FILE, or Node's own", async () => {
+  const system = "sslrootcert=system sslmode=verify-full";
+  assert.match((await refusal(system)) ?? "", /certificate verify failed/);
+  process.env["SSL_CERT_FILE"] = server.authority.certificate;
+  assert.equal(await look(tls, system), "t");
+  delete process.env["SSL_CERT_FILE"];
+});
+
+test("a server without TLS is no server where TLS is required", async () => {
+  await server.admin.query("ALTER SYSTEM SET ssl = off");
+  await server.admin.query("SELECT pg_reload_conf()");
+  const off = async () => (await look("SHOW ssl", "sslmode=disable")) === "off";
+  while (!(await off()));
+  await refused("sslmode=require", `${at}server does not support SSL, but SSL was required`);
+  assert.equal(await look(tls, "sslmode=prefer"), "f");
+  await server.admin.query("ALTER SYSTEM SET ssl = on");
+  await server.admin.query("SELECT pg_reload_conf()");
+  while (await off());
+});
+
+test("TLS may begin at once, and in the wanted version", async () => {
+  assert.equal(await look(tls, "sslmode=require sslnegotiation=direct"), "t");
+  const version = "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+  assert.equal(await look(version, "sslmode=require ssl_max_protocol_version=TLSv1.2"), "TLSv1.2");
+  assert.equal(await look(version, "sslmode=require ssl_min_protocol_version=TLSv1.3"), "TLSv1.3");
+});
+
+test("a client certificate says who we are", async () => {
+  const own = `sslcert=${server.client.certificate} sslkey=${server.client.key}`;
+  await chmod(server.client.key, 0o600);
+  assert.equal(
+    await look("SELECT current_user", `sslmode=require user=certified ${own}`),
+    "certified",
+  );
+  assert.match((await refusal("sslmode=require user=certified")) ?? "", /client certificate/);
+  const without = `sslmode=require user=certified sslcertmode=disable ${own}`;
+  assert.match((await refusal(without)) ?? "", /client certificate/);
+  await chmod(server.client.key, 0o644);
+  assert.match(
+    (await refusal(`sslmode=require user=certified ${own}`)) ?? "",
+    /group or world access/,
+  );
+});
+
+for (const user of ["scram", "hashed", "cleartext"]) {
+  test(`${user}: the password is shown in the way that the server asks for`, async () => {
+    for (const mode of ["disable", "require"]) {
+      const more = `user=${user} sslmode=${mode}`;
+      assert.equal(await look("SELECT current_user", `${more} ${secret}`), user);
+      assert.equal(await look("SELECT current_user", `${more} ${secret}`, ordinary), user);
+      await refused(
+        `${more} password=wrong`,
+        `${at}FATAL:  password authentication failed for user "${user}"`,
+      );
+      await refused(more, `${at}fe_sendauth: no password supplied`);
+    }
+  });
+}
+
+test("channel_binding and require_auth say which ways are good enough", async () => {
+  const scram = `user=scram ${secret}`;
+  assert.equal(await look("SELECT 1", `${scram} sslmode=require channel_binding=require`), "1");
+  assert.equal(await look("SELECT 1", `${scram} sslmode=require channel_binding=disable`), "1");
+  assert.match(
+    (await refusal(`${scram} channel_binding=require`)) ?? "",
+    /channel binding is required/,
+  );
+  assert.match(
+    (await refusal(`user=hashed ${secret} sslmode=require channel_binding=require`)) ?? "",
+    /channel binding required/,
+  );
+  assert.match(
+    (await refusal("user=trusted sslmode=require channel_binding=require")) ?? "",
+    /without channel binding/,
+  );
+  assert.equal(await look("SELECT 1", `${scram} require_auth=md5,scram-sha-256`), "1");
+  assert.equal(await look("SELECT 1", `user=trusted require_auth=!password`), "1");
+  await refused(
+    `user=cleartext ${secret} require_auth=!password`,
+    `${at}authentication method requirement "md5,gss,sspi,scram-sha-256,none" failed: server requested a cleartext password`,
+  );
+  await refused(
+    `user=trusted require_auth=scram-sha-256`,
+    `${at}authentication method requirement "scram-sha-256" failed: server did not complete authentication`,
+  );
+});
+
+test("a superuser's password may come from PGPASSWORD or a password file", async () => {
+  process.env["PGPASSWORD"] = password;
+  assert.equal(await look("SELECT current_user", "user=scram"), "scram");
+  delete process.env["PGPASSWORD"];
+  const file = join(home, "passwords");
+  const line = `127.0.0.1:${server.port}:*:scram:${password.replaceAll("\\", "\\\\")}\n`;
+  await writeFile(file, line, { mode: 0o600 });
+  assert.equal(await look("SELECT current_user", `user=scram passfile=${file}`), "scram");
+  process.env["PGPASSFILE"] = file;
+  assert.equal(await look("SELECT current_user", "user=scram"), "scram");
+  assert.match((await refusal("user=cleartext")) ?? "", /no password supplied/);
+  delete process.env["PGPASSFILE"];
+});
+
+test("the manager's password goes to the manager's server only", async () => {
+  const target = {
+    host: "127.0.0.1",
+    port: server.port,
+    user: "scram",
+    database: "postgres",
+    password,
+    sslmode: "disable",
+    connectTimeoutMs: 10_000,
+  } as const;
+  const own = await openDriver({ target });
+  const runOwn = async (remote: string) => await own.run(1, "SELECT current_user", { remote });
+  assert.equal((await runOwn("dbname=postgres")).output, "scram");
+  assert.match((await runOwn("user=cleartext")).error ?? "", /no password supplied/);
+  assert.match((await runOwn(`host=localhost`)).error ?? "", /no password supplied/);
+});
+
+const required = (input: string, detail: string, ...hint: readonly string[]) =>
+  ["ERROR:  password is required", `DETAIL:  ${detail}`, ...hint, `STATEMENT:  ${input}`].join(
+    "\n",
+  );
+
+test("who is no superuser has to bring a password, and the server has to ask for it", async () => {
+  const needed = required(
+    "SELECT 1",
+    "Non-superusers must provide a password in the connection string.",
+  );
+  assert.equal(await refusal("user=scram", ordinary), needed);
+  assert.equal(await refusal("user=scram password=", ordinary), needed);
+  const trusted = await refusal(`user=trusted ${secret}`, ordinary);
+  const unasked = required(
+    "SELECT 1",
+    "Non-superuser cannot connect if the server does not request a password.",
+    "HINT:  Target server's authentication method must be changed.",
+  );
+  assert.equal(trusted, unasked);
+  assert.equal(await look("SELECT current_user", `user=trusted ${secret}`), "trusted");
+});
+
+test("who is no superuser uses nothing that is the process's own", async () => {
+  process.env["PGPASSWORD"] = password;
+  assert.match((await refusal("user=scram", ordinary)) ?? "", /password is required/);
+  delete process.env["PGPASSWORD"];
+  const folder = join(home, ".postgresql");
+  await copyFile(server.client.certificate, join(folder, "postgresql.crt"));
+  await copyFile(server.client.key, join(folder, "postgresql.key"));
+  await chmod(join(folder, "postgresql.key"), 0o600);
+  const certified = `sslmode=require user=certified ${secret}`;
+  assert.equal(await look("SELECT current_user", certified), "certified");
+  assert.match((await refusal(certified, ordinary)) ?? "", /client certificate/);
+  for (const file of ["sslcert", "sslkey", "passfile"]) {
+    const error = await refusal(`${file}=/x ${secret}`, ordinary);
+    assert.match(error ?? "", new RegExp(`"${file}" is not allowed in the connection string`));
+  }
+});

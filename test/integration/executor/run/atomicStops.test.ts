@@ -1,0 +1,162 @@
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import type { Run, RunResult } from "../../../../src/shared/ipc/messages.js";
+import { ClaimedRuns } from "../../../support/claimedRuns.js";
+import { createDatabase } from "../../../support/database.js";
+
+const database = await createDatabase();
+const runs = await ClaimedRuns.of(database);
+const { admin, driver } = runs;
+const user = await database.connect();
+
+beforeEach(async () => {
+  await admin.query("TRUNCATE effect");
+});
+
+const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
+const cancelled = /^ERROR: {2}canceling statement due to user request\n/;
+
+/** Dispatches a run that waits for an advisory lock of this number in the middle. */
+async function halfWay(lock: number, input: string): Promise<Run> {
+  await admin.query("SELECT pg_advisory_lock($1)", [lock]);
+  const run = await runs.claim(input);
+  driver.executor.dispatch([run]);
+  await driver.blocked(1, `pg_advisory_lock(${lock})`);
+  return run;
+}
+
+const stop = async (run: Run) => {
+  await user.query("UPDATE task SET state = 'STOP' WHERE id = $1", [run.id]);
+  driver.executor.cancel(1, run.id);
+};
+
+test("stopped in the middle of its input: cancelled, and undone", async () => {
+  const run = await halfWay(41, `${insert("a")}; SELECT FROM pg_advisory_lock(41)`);
+  await stop(run);
+  const outcome = await runs.outcome(run);
+  await admin.query("SELECT pg_advisory_unlock(41)");
+  assert.match(outcome.error ?? "", cancelled);
+  assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
+});
+
+test("stopped under REPEATABLE READ, which does not see it: cancelled, and undone", async () => {
+  const run = await halfWay(
+    42,
+    `BEGIN ISOLATION LEVEL REPEATABLE READ; ${insert("a")}; SELECT FROM pg_advisory_lock(42)`,
+  );
+  await stop(run);
+  const outcome = await runs.outcome(run);
+  await admin.query("SELECT pg_advisory_unlock(42)");
+  assert.match(outcome.error ?? "", cancelled);
+  assert.deepEqual([outcome.effects, outcome.proofs], [[], 0]);
+});
+
+test("a stop that waits for the task's own change of its row comes after the effect", async () => {
+  const run = await halfWay(
+    43,
+    `${insert("a")}; UPDATE task SET data = 'own' WHERE id = $id; SELECT FROM pg_advisory_lock(43)`,
+  );
+  const stopping = user.query("UPDATE task SET state = 'STOP' WHERE id = $1", [run.id]);
+  await admin.query("SELECT pg_advisory_unlock(43)");
+  const outcome = await runs.outcome(run);
+  await stopping;
+  assert.deepEqual([outcome.error, outcome.effects, outcome.committed], [null, ["a"], true]);
+  assert.equal(await runs.row(run, "state"), "STOP");
+});
+
+for (const [title, input] of [
+  ["plain", `${insert("$id")}; SELECT pg_sleep(0.001)`],
+  ["stepwise", `BEGIN; ${insert("$id")}; SELECT pg_sleep(0.001)`],
+  ["REPEATABLE READ", `BEGIN ISOLATION LEVEL REPEATABLE READ; ${insert("$id")}`],
+] as const) {
+  test(`stopped at any moment, ${title}: effect and proof together, or neither and an error`, async () => {
+    for (let round = 0; round < 40; round++) {
+      const run = await runs.claim(input);
+      const stopping = stop(run);
+      driver.executor.dispatch([run]);
+      const result = await driver.result(run.id);
+      await stopping;
+      await agree(run, result);
+    }
+  });
+}
+
+/** What the executor says is what the database has. */
+async function agree(run: Run, result: RunResult): Promise<void> {
+  const had = (await runs.effects()).includes(run.id);
+  assert.equal(await runs.proofs(run), had ? 1 : 0);
+  if (result.outcome === "returned") assert.equal(had, false);
+  else assert.deepEqual([result.committed, result.error === null], [had, had]);
+}
+
+test("a cancel that hits the COMMIT means rolled back", async () => {
+  await admin.query(
+    `CREATE TABLE slow (); CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+     'BEGIN PERFORM pg_advisory_lock(44); RETURN NULL; END';
+     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED
+     FOR EACH ROW EXECUTE FUNCTION slow()`,
+  );
+  await admin.query("SELECT pg_advisory_lock(44)");
+  for (const input of ["", "BEGIN; "]) {
+    const run = await runs.claim(`${input}${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
+    driver.executor.dispatch([run]);
+    await driver.blocked(1, "COMMIT");
+    driver.executor.cancel(1, run.id);
+    const outcome = await runs.outcome(run);
+    assert.match(outcome.error ?? "", cancelled);
+    assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
+  }
+  const aborted = await runs.claim(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
+  driver.executor.dispatch([aborted]);
+  await driver.blocked(1, "COMMIT");
+  driver.executor.abort();
+  assert.equal((await driver.result(aborted.id)).outcome, "returned");
+  const late = await runs.run(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`, { timeoutMs: 20 });
+  assert.match(late.error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);
+  assert.deepEqual([late.effects, late.proofs], [[], 0]);
+  await admin.query("SELECT pg_advisory_unlock(44)");
+});
+
+test("a conflict at the COMMIT makes the whole run again, and its output anew", async () => {
+  await admin.query(
+    `CREATE SEQUENCE tries; CREATE TABLE conflict ();
+     CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS
+     $$ BEGIN IF nextval('tries') % 3 <> 0 THEN RAISE 'again' USING ERRCODE = '40001'; END IF; RETURN NULL; END $$;
+     CREATE CONSTRAINT TRIGGER conflict AFTER INSERT ON conflict DEFERRABLE INITIALLY DEFERRED
+     FOR EACH ROW EXECUTE FUNCTION conflict()`,
+  );
+  const outcome = await runs.run(`${insert("a")}; INSERT INTO conflict DEFAULT VALUES`);
+  assert.deepEqual([outcome.error, outcome.output], [null, "INSERT 0 1\nINSERT 0 1"]);
+  assert.deepEqual([outcome.effects, outcome.proofs], [["a"], 1]);
+  const { rows } = await admin.query<{ tries: string }>("SELECT last_value AS tries FROM tries");
+  assert.deepEqual(rows, [{ tries: "3" }]);
+});
+
+test("a conflict that stays is the task's error after five tries", async () => {
+  await admin.query(
+    `CREATE SEQUENCE vain; CREATE TABLE stubborn ();
+     CREATE FUNCTION stubborn() RETURNS trigger LANGUAGE plpgsql AS
+     $$ BEGIN PERFORM nextval('vain'); RAISE 'never' USING ERRCODE = '40P01'; END $$;
+     CREATE CONSTRAINT TRIGGER stubborn AFTER INSERT ON stubborn DEFERRABLE INITIALLY DEFERRED
+     FOR EACH ROW EXECUTE FUNCTION stubborn()`,
+  );
+  const outcome = await runs.run(`BEGIN; ${insert("a")}; INSERT INTO stubborn DEFAULT VALUES`);
+  assert.match(outcome.error ?? "", /^ERROR: {2}never\n/);
+  assert.deepEqual([outcome.effects, outcome.proofs], [[], 0]);
+  const { rows } = await admin.query<{ tries: string }>("SELECT last_value AS tries FROM vain");
+  assert.deepEqual(rows, [{ tries: "5" }]);
+});
+
+test("a conflict of the input itself, or behind a COMMIT of its own, is the task's error", async () => {
+  await admin.query("SELECT setval('tries', 1, false)");
+  const own = await runs.run(
+    "DO $$ BEGIN PERFORM nextval('tries'); RAISE 'mine' USING ERRCODE = '40001'; END $$",
+  );
+  assert.match(own.error ?? "", /^ERROR: {2}mine\n/);
+  await admin.query("SELECT setval('tries', 1, false)");
+  const behind = await runs.run(
+    `${insert("a")}; COMMIT AND CHAIN; INSERT INTO conflict DEFAULT VALUES`,
+  );
+  assert.match(behind.error ?? "", /^ERROR: {2}again\n/);
+  assert.deepEqual(behind.effects, ["a"]);
+});

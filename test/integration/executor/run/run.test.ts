@@ -1,0 +1,357 @@
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { createDatabase } from "../../../support/database.js";
+import { ExecutorDriver } from "../../../support/executorDriver.js";
+
+const database = await createDatabase();
+const admin = await database.connect();
+const driver = new ExecutorDriver(database.target, admin);
+await driver.open(1);
+await admin.query("CREATE TABLE effect (what text)");
+
+beforeEach(async () => {
+  await admin.query("TRUNCATE effect");
+});
+
+async function effects(): Promise<string[]> {
+  const { rows } = await admin.query<{ what: string }>("SELECT what FROM effect ORDER BY what");
+  return rows.map(({ what }) => what);
+}
+
+const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
+
+/** Runs one input, then another in the same session, and expects what the second gives in a new one. */
+function leavesNothing(title: string, leave: string, look: string, expected: string | null): void {
+  test(`a task leaves no ${title}`, async () => {
+    assert.equal((await driver.run(1, leave)).error, null);
+    const { output, error } = await driver.run(1, look);
+    assert.equal(error, null);
+    assert.equal(output, expected);
+  });
+}
+
+test("several statements are one transaction", async () => {
+  const { error } = await driver.run(1, `${insert("a")}; ${insert("b")}; SELECT 1/0`);
+  assert.match(error ?? "", /division by zero/);
+  assert.deepEqual(await effects(), []);
+  await driver.run(1, `${insert("a")}; ${insert("b")}`);
+  assert.deepEqual(await effects(), ["a", "b"]);
+});
+
+test("an explicit COMMIT stands, what follows is a transaction of its own", async () => {
+  const { output } = await driver.run(
+    1,
+    `BEGIN; ${insert("a")}; COMMIT; ${insert("b")}; SELECT 1/0`,
+  );
+  assert.equal(output, "BEGIN\nINSERT 0 1\nCOMMIT\nINSERT 0 1");
+  assert.deepEqual(await effects(), ["a"]);
+});
+
+test("a transaction left open is committed, and that shows its tag", async () => {
+  const { output, error } = await driver.run(1, `BEGIN; ${insert("open")}`);
+  assert.deepEqual({ output, error }, { output: "BEGIN\nINSERT 0 1\nCOMMIT", error: null });
+  assert.deepEqual(await effects(), ["open"]);
+});
+
+/** The tags of its statements. */
+async function tags(input: string): Promise<string | null> {
+  return (await driver.run(1, input)).output;
+}
+
+test("only a transaction that the input has begun shows its COMMIT", async () => {
+  assert.equal(await tags("SELECT 1; START TRANSACTION"), "1\nSTART TRANSACTION\nCOMMIT");
+  assert.equal(await tags("BEGIN; COMMIT; BEGIN"), "BEGIN\nCOMMIT\nBEGIN\nCOMMIT");
+  assert.equal(await tags("BEGIN; COMMIT; SELECT 1"), "BEGIN\nCOMMIT\n1");
+  assert.equal(await tags("BEGIN; ROLLBACK"), "BEGIN\nROLLBACK");
+  assert.equal(await tags("DO $$ BEGIN END $$; SELECT 1"), "DO\n1");
+});
+
+test("a transaction chained to the one committed is committed too", async () => {
+  const input = `BEGIN; ${insert("a")}; COMMIT AND CHAIN; ${insert("b")}`;
+  const { output } = await driver.run(1, input);
+  assert.equal(output, "BEGIN\nINSERT 0 1\nCOMMIT\nINSERT 0 1\nCOMMIT");
+  assert.deepEqual(await effects(), ["a", "b"]);
+});
+
+test("a transaction left open that has failed is rolled back", async () => {
+  const { output, error } = await driver.run(1, `BEGIN; ${insert("failed")}; SELECT 1/0`);
+  assert.equal(output, "BEGIN\nINSERT 0 1");
+  assert.match(error ?? "", /^ERROR: {2}division by zero\n/);
+  assert.deepEqual(await effects(), []);
+});
+
+test("a deferred constraint that fails at the end of an open transaction is the task's error", async () => {
+  const input =
+    "CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED); " +
+    "BEGIN; INSERT INTO late VALUES (1), (1)";
+  const { output, error } = await driver.run(1, input);
+  assert.equal(output, "CREATE TABLE\nBEGIN\nINSERT 0 2");
+  assert.equal(
+    error,
+    'ERROR:  duplicate key value violates unique constraint "late_pkey"\n' +
+      `DETAIL:  Key (i)=(1) already exists.\nSTATEMENT:  ${input}`,
+  );
+});
+
+test("a failed task whose output cannot be taken has its open transaction rolled back", async () => {
+  const { error } = await driver.run(
+    1,
+    `BEGIN; ${insert("a")}; COPY effect TO STDOUT (FORMAT binary)`,
+  );
+  assert.match(error ?? "", /binary COPY TO STDOUT is not supported/);
+  assert.deepEqual(await effects(), []);
+});
+
+test("what runs only outside a transaction runs", async () => {
+  const other = `${database.target.database}_other`;
+  for (const [input, output] of [
+    ["VACUUM effect", "VACUUM"],
+    [`CREATE DATABASE ${other}`, "CREATE DATABASE"],
+    [`DROP DATABASE ${other}`, "DROP DATABASE"],
+    ["CREATE INDEX CONCURRENTLY ON effect (what)", "CREATE INDEX"],
+    ["DISCARD ALL", "DISCARD ALL"],
+  ] as const) {
+    const result = await driver.run(1, input);
+    assert.deepEqual([result.error, result.output], [null, output]);
+  }
+});
+
+test("DO runs, and its notices are no output", async () => {
+  const { output, error } = await driver.run(
+    1,
+    `DO $$ BEGIN RAISE NOTICE 'heard'; RAISE WARNING 'as well'; ${insert("do")}; END $$`,
+  );
+  assert.deepEqual([output, error], ["DO", null]);
+  assert.deepEqual(await effects(), ["do"]);
+});
+
+test("a procedure may commit", async () => {
+  await admin.query(
+    `CREATE PROCEDURE steps() LANGUAGE plpgsql AS $$ BEGIN ${insert("first")}; COMMIT; ${insert("second")}; PERFORM 1/0; END $$`,
+  );
+  const { error } = await driver.run(1, "CALL steps()");
+  assert.match(error ?? "", /division by zero/);
+  assert.deepEqual(await effects(), ["first"]);
+});
+
+test("an input of 10 MB runs, and stands whole in its error", async () => {
+  const text = "ä".repeat(5 << 20);
+  const length = await driver.run(1, `SELECT length('${text}')`);
+  assert.equal(length.output, String(text.length));
+  const input = `SELECT 1/0, '${text}'`;
+  const { error } = await driver.run(1, input);
+  assert.ok(error === `ERROR:  division by zero\nSTATEMENT:  ${input}`);
+});
+
+test("an input whatever it holds does not leave its message", async () => {
+  const { output } = await driver.run(1, String.raw`SELECT E'\\000', '\000', $$'$$ || E'\''`);
+  assert.equal(output, "?column?\t?column?\t?column?\n\\000\t\\000\t''");
+});
+
+test("the task sees which one it is, and so do others", async () => {
+  const look =
+    "SELECT current_setting('pg_task.id'), current_setting('pg_task.schema'), " +
+    "current_setting('pg_task.table'), current_setting('pg_task.group'), " +
+    "(SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid())";
+  const format = { header: false, string: true, delimiter: "|", quote: "", escape: "", null: "" };
+  const { output } = await driver.run(1, look, {
+    id: "9007199254740993",
+    group: "the group",
+    format,
+  });
+  assert.equal(output, "9007199254740993|public|task|the group|pg_task public task the group");
+});
+
+test("names of any kind reach the task as they are", async () => {
+  const group = String.raw`it's \' E'\\' "ä€😀" $1 -- ;`;
+  const { output, error } = await driver.run(1, "SELECT current_setting('pg_task.group')", {
+    group,
+  });
+  assert.deepEqual([output, error], [group, null]);
+});
+
+test("names of any kind reach the task when backslashes escape in the server's strings", async () => {
+  const role = `lax_${database.target.database}`;
+  await admin.query(`CREATE ROLE ${role} LOGIN; ALTER ROLE ${role} SET backslash_quote = on`);
+  try {
+    await admin.query(`ALTER ROLE ${role} SET standard_conforming_strings = off`);
+    const lax = new ExecutorDriver({ ...database.target, user: role }, admin);
+    await lax.open(1);
+    const group = String.raw`\', '') -- \\'`;
+    const { output, error } = await lax.run(1, "SELECT current_setting('pg_task.group')", {
+      group,
+    });
+    assert.deepEqual([output, error], [group, null]);
+    await lax.executor.stop();
+  } finally {
+    await admin.query(`DROP ROLE ${role}`);
+  }
+});
+
+test("start and stop are the server's clock around the run", async () => {
+  const { start, stop, output } = await driver.run(
+    1,
+    "SET DateStyle = 'German'; SET TimeZone = 'Asia/Kathmandu'; SET search_path = ''; " +
+      "SELECT extract(epoch FROM statement_timestamp())",
+  );
+  const { rows } = await admin.query<{ ordered: boolean }>(
+    "SELECT $1::timestamptz <= to_timestamp($2::numeric + 0.001) AND to_timestamp($2::numeric) <= $3::timestamptz AS ordered",
+    [start, output?.split("\n").at(-1), stop],
+  );
+  assert.deepEqual(rows, [{ ordered: true }]);
+  assert.match(start, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
+  assert.match(stop ?? "", /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
+});
+
+test("the stop is read whatever functions and operators the task puts in the way", async () => {
+  const { stop, error } = await driver.run(
+    1,
+    "CREATE SCHEMA hostile; " +
+      "CREATE FUNCTION hostile.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT '2000-01-01'::timestamptz $$; " +
+      "CREATE FUNCTION hostile.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 1/0::text $$; " +
+      "SET search_path = hostile, pg_catalog",
+  );
+  assert.match(error ?? "", /operator does not exist/);
+  assert.ok((stop ?? "") > "2020");
+});
+
+test("runs of one session do not overlap, in the order they were given", async () => {
+  const runs = ["SELECT pg_sleep(0.01)", "SELECT 2", "SELECT 3"].map((input) =>
+    driver.make(1, input),
+  );
+  driver.executor.dispatch(runs);
+  const results = await Promise.all(runs.map(({ id }) => driver.result(id)));
+  const times = results.flatMap((result) =>
+    result.outcome === "ended" ? [result.start, result.stop ?? ""] : [],
+  );
+  assert.equal(times.length, 6);
+  assert.deepEqual(
+    times.toSorted((one, other) => one.localeCompare(other)),
+    times,
+  );
+});
+
+leavesNothing(
+  "settings",
+  "SET work_mem = '3MB'; SET DateStyle = 'German'; SET my.own = 'x'; SET statement_timeout = '1h'",
+  "SELECT current_setting('work_mem') = '3MB' OR current_setting('DateStyle') LIKE 'German%' OR coalesce(current_setting('my.own', true), '') <> '' " +
+    "OR current_setting('statement_timeout') <> '0'",
+  "f",
+);
+leavesNothing("encoding", "SET client_encoding = 'LATIN1'", "SELECT 'ä€'", "ä€");
+leavesNothing(
+  "temporary tables",
+  "CREATE TEMP TABLE left_over (i int); CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+  "SELECT count(*) FROM pg_class WHERE relname = 'left_over' UNION ALL SELECT count(*) FROM pg_proc WHERE proname = 'f'",
+  "0\n0",
+);
+leavesNothing(
+  "channels it listens to",
+  "LISTEN left_over",
+  "SELECT count(*) FROM pg_listening_channels()",
+  "0",
+);
+leavesNothing(
+  "prepared statements",
+  "PREPARE left_over AS SELECT 1",
+  "SELECT count(*) FROM pg_prepared_statements",
+  "0",
+);
+leavesNothing(
+  "advisory locks",
+  "SELECT FROM pg_advisory_lock(4711); SELECT FROM pg_advisory_lock_shared(1, 2)",
+  "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+  "0",
+);
+leavesNothing(
+  "cursors",
+  "DECLARE left_over CURSOR WITH HOLD FOR SELECT generate_series(1, 10)",
+  "SELECT count(*) FROM pg_cursors",
+  "0",
+);
+leavesNothing("role", "SET ROLE pg_monitor", "SELECT current_user::text", "postgres");
+leavesNothing(
+  "session user",
+  "SET SESSION AUTHORIZATION pg_monitor",
+  "SELECT session_user::text || current_user::text",
+  "postgrespostgres",
+);
+leavesNothing(
+  "transaction",
+  "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY",
+  "SELECT current_setting('transaction_isolation') || current_setting('transaction_read_only')",
+  "read committedoff",
+);
+leavesNothing(
+  "read-only default",
+  "SET default_transaction_read_only = on; SET default_transaction_isolation = 'serializable'",
+  insert("written"),
+  "INSERT 0 1",
+);
+
+test("a task leaves no value of a sequence", async () => {
+  await driver.run(1, "CREATE SEQUENCE counted; SELECT nextval('counted')");
+  const { error } = await driver.run(1, "SELECT currval('counted')");
+  assert.match(error ?? "", /currval of sequence "counted" is not yet defined in this session/);
+});
+
+test("a lock is gone before the result is told", async () => {
+  await driver.run(1, "SELECT FROM pg_advisory_lock(815)");
+  const { rows } = await admin.query<{ free: boolean }>("SELECT pg_try_advisory_lock(815) AS free");
+  assert.deepEqual(rows, [{ free: true }]);
+  await admin.query("SELECT pg_advisory_unlock(815)");
+});
+
+test("a role's own settings and role stand for each task anew", async () => {
+  const role = `own_${database.target.database}`;
+  await admin.query(
+    `CREATE ROLE ${role} LOGIN IN ROLE pg_monitor; GRANT CREATE ON SCHEMA public TO ${role}`,
+  );
+  try {
+    await admin.query(
+      `ALTER ROLE ${role} SET work_mem = '5MB'; ALTER ROLE ${role} SET search_path = 'pg_catalog'`,
+    );
+    await admin.query(`ALTER ROLE ${role} SET role = 'pg_monitor'`);
+    const own = new ExecutorDriver({ ...database.target, user: role }, admin);
+    await own.open(1);
+    const look =
+      "SELECT current_user || current_setting('work_mem') || current_setting('search_path')";
+    assert.equal((await own.run(1, look)).output, "pg_monitor5MBpg_catalog");
+    await own.run(
+      1,
+      "SET work_mem = '6MB'; SET search_path = public; RESET SESSION AUTHORIZATION; SET ROLE NONE",
+    );
+    assert.equal((await own.run(1, look)).output, "pg_monitor5MBpg_catalog");
+    await own.executor.stop();
+  } finally {
+    await admin.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+  }
+});
+
+test("a session that saves keeps its state, not the timeout nor the identity of a run", async () => {
+  await driver.run(
+    1,
+    "SET work_mem = '7MB'; CREATE TEMP TABLE kept (i int); SET client_encoding = 'LATIN1'",
+    {
+      save: true,
+      timeoutMs: 3_600_000,
+    },
+  );
+  const group = "ä€";
+  const { output, error } = await driver.run(
+    1,
+    "SELECT current_setting('work_mem') || current_setting('statement_timeout') || current_setting('pg_task.group') || (SELECT count(*) FROM kept)",
+    { group },
+  );
+  assert.deepEqual([output, error], [`7MB0${group}0`, null]);
+  assert.equal((await driver.run(1, "SELECT to_regclass('kept') IS NULL")).output, "t");
+});
+
+test("between runs the session is called by its table alone", async () => {
+  await driver.run(1, "SELECT 1");
+  const { rows } = await admin.query<{ name: string }>(
+    "SELECT application_name AS name FROM pg_stat_activity WHERE pid = $1",
+    [driver.backend(1).pid],
+  );
+  assert.deepEqual(rows, [{ name: "pg_task public task" }]);
+});

@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, connect as connectSocket, type Socket } from "node:net";
+import { after, test } from "node:test";
+import type { ConnectionTarget } from "../../../../src/shared/config/types.js";
+import { createDatabase } from "../../../support/database.js";
+import { ExecutorDriver } from "../../../support/executorDriver.js";
+import { createRole } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const admin = await database.connect();
+
+/** Stands between client and server for one connection. */
+interface Middleman {
+  /** What of the client's bytes goes on to the server; null ends the connection. */
+  readonly toServer?: (chunk: Buffer, client: Socket) => Buffer | null;
+  readonly toClient?: (chunk: Buffer) => Buffer;
+}
+
+/** Where a proxy listens that asks `meet` for the middleman of each connection. */
+async function startProxy(meet: () => Middleman): Promise<ConnectionTarget> {
+  const sockets = new Set<Socket>();
+  const proxy = createServer((client) => {
+    const server = connectSocket(database.target.port, database.target.host);
+    const { toServer = (chunk) => chunk, toClient = (chunk) => chunk } = meet();
+    for (const [from, to] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      sockets.add(from);
+      from.on("close", () => to.destroy());
+      from.on("error", () => to.destroy());
+    }
+    client.on("data", (chunk: Buffer) => {
+      const passed = toServer(chunk, client);
+      if (passed !== null) server.write(passed);
+    });
+    server.on("data", (chunk: Buffer) => client.write(toClient(chunk)));
+  });
+  proxy.listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  after(() => {
+    for (const socket of sockets) socket.destroy();
+    proxy.close();
+  });
+  const address = proxy.address();
+  assert.ok(address !== null && typeof address === "object");
+  const { port } = address;
+  return { ...database.target, host: "127.0.0.1", port };
+}
+
+/** An ErrorResponse of this SQLSTATE. */
+function refusal(code: string): Buffer {
+  const body = Buffer.from(`SFATAL\0VFATAL\0C${code}\0Munrecognized configuration parameter\0\0`);
+  const header = Buffer.from("E\0\0\0\0");
+  header.writeUInt32BE(body.length + 4, 1);
+  return Buffer.concat([header, body]);
+}
+
+test("a server that does not know the later settings gets the others", async () => {
+  const startups: string[] = [];
+  const target = await startProxy(() => {
+    let started = false;
+    return {
+      toServer(chunk, client) {
+        if (started) return chunk;
+        started = true;
+        startups.push(chunk.toString());
+        if (!chunk.includes("client_connection_check_interval")) return chunk;
+        client.end(refusal("42704"));
+        return null;
+      },
+    };
+  });
+  const driver = new ExecutorDriver(target, admin);
+  await Promise.all([driver.open(1), driver.open(2)]);
+  await driver.open(3);
+  const look = "SELECT current_setting('tcp_user_timeout') || current_setting('client_encoding')";
+  assert.equal((await driver.run(3, look)).output, "10000UTF8");
+  assert.equal(startups.length, 5, "once it is known, it is not tried again");
+  await driver.executor.stop();
+});
+
+test("a server that refuses what every version knows is not asked twice", async () => {
+  let connections = 0;
+  const target = await startProxy(() => {
+    connections++;
+    return {
+      toServer(_, client) {
+        client.end(refusal("28000"));
+        return null;
+      },
+    };
+  });
+  const driver = new ExecutorDriver(target, admin);
+  driver.executor.open([1], "group");
+  const { reason } = await driver.heard("unopened");
+  assert.equal(reason.code, "CONNECTION_REJECTED");
+  assert.equal(connections, 1);
+});
+
+test("a session through a pooler is refused", async () => {
+  const target = await startProxy(() => ({
+    toClient(chunk) {
+      const keyData = chunk.indexOf(Buffer.from("K\0\0\0\x0c"));
+      if (keyData !== -1) chunk.writeInt32BE(chunk.readInt32BE(keyData + 5) ^ 1, keyData + 5);
+      return chunk;
+    },
+  }));
+  const driver = new ExecutorDriver(target, admin);
+  driver.executor.open([1], "group");
+  const { reason } = await driver.heard("unopened");
+  assert.equal(reason.code, "CONNECTION_POOLED");
+  assert.match(reason.message, /give the server's own address/);
+});
+
+test("a role's setting that hides a session's own process is named", async () => {
+  const user = await createRole(admin, `hidden_${database.target.database}`);
+  const role = await createRole(admin, `hiding_${database.target.database}`);
+  await admin.query(`
+    GRANT ${role} TO ${user};
+    GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role};
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO ${role};
+    ALTER ROLE ${user} SET role = '${role}'`);
+  const driver = new ExecutorDriver({ ...database.target, user }, admin);
+  driver.executor.open([1], "group");
+  const { reason } = await driver.heard("unopened");
+  assert.equal(reason.code, "CONNECTION_REJECTED");
+  const named = `the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE`;
+  assert.ok(reason.message.includes(named), reason.message);
+});
+
+test("a server that cannot be reached is told as such", async () => {
+  const driver = new ExecutorDriver({ ...database.target, port: 1 }, admin);
+  driver.executor.open([1], "group");
+  const { reason } = await driver.heard("unopened");
+  assert.equal(reason.code, "CONNECTION_FAILED");
+});
+
+test("a task's output comes out whole when it fills many packets", async () => {
+  const target = await startProxy(() => ({}));
+  const driver = new ExecutorDriver(target, admin);
+  await driver.open(1);
+  const { output } = await driver.run(1, "SELECT repeat('äb', 100000), 2 AS b");
+  assert.equal(output, `repeat\tb\n${"äb".repeat(100_000)}\t2`);
+  await driver.executor.stop();
+});
+
+for (const [title, garbage, expected] of [
+  ["no protocol", Buffer.from([0x44, 0, 0, 0, 0]), /cannot be read: .*length below 4/],
+  ["of an unknown type", Buffer.from([0x21, 0, 0, 0, 4]), /cannot be read: unexpected message/],
+  ["cut short inside", Buffer.from([0x44, 0, 0, 0, 6, 0, 9]), /cannot be read: /],
+  ["the answer to nothing", Buffer.from("Z\0\0\0\x05I"), /cannot be read: /],
+] as const) {
+  test(`a server whose words are ${title} loses the session, not the thread`, async () => {
+    let spoil = false;
+    const target = await startProxy(() => ({
+      toClient: (chunk) => (spoil ? Buffer.concat([chunk, garbage]) : chunk),
+    }));
+    const driver = new ExecutorDriver(target, admin);
+    await driver.open(1);
+    spoil = true;
+    driver.executor.dispatch([driver.make(1, "SELECT 1")]);
+    const { reason } = await driver.heard("lost");
+    assert.match(reason.message, expected);
+    await driver.executor.stop();
+  });
+}
+
+test("a connection that breaks in the middle of a run loses the session, not the thread", async () => {
+  let passing: Socket | undefined;
+  const target = await startProxy(() => ({
+    toServer(chunk, client) {
+      passing = client;
+      return chunk;
+    },
+  }));
+  const driver = new ExecutorDriver(target, admin);
+  await driver.open(1);
+  driver.executor.dispatch([driver.make(1, "SELECT pg_sleep(600)")]);
+  await driver.running(1, "pg_sleep");
+  passing?.resetAndDestroy();
+  const { reason } = await driver.heard("lost");
+  assert.equal(reason.code, "CONNECTION_LOST");
+  assert.deepEqual(driver.results(), []);
+});
+
+test("a run whose settings are refused does not come out as if it had run", async () => {
+  const driver = new ExecutorDriver(database.target, admin);
+  await driver.open(1);
+  const unsettable = driver.make(1, "SELECT 1", { timeoutMs: Number.NaN });
+  driver.executor.dispatch([{ ...unsettable, group: "\0" }]);
+  const { outcome } = await driver.result(unsettable.id);
+  assert.equal(outcome, "returned");
+});

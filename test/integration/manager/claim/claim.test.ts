@@ -1,0 +1,227 @@
+import assert from "node:assert/strict";
+import { beforeEach } from "node:test";
+import { claim, type Claim } from "../../../../src/manager/claim/claimFull.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase, serverMajor } from "../../../support/database.js";
+import { claimOf } from "../../../support/claims.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManagerConnection } from "../../../support/managerConnection.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManagerConnection(database.url);
+const table = taskTable("public", "task");
+
+beforeEach(async () => {
+  await user.query("TRUNCATE task RESTART IDENTITY");
+});
+
+/** Inserts a task with these columns; ids count from 1. */
+async function add(more: Record<string, string | number> = {}): Promise<void> {
+  const columns = { input: "SELECT 1", ...more };
+  const names = Object.keys(columns).map((name) => `"${name}"`);
+  const places = names.map((_, index) => `$${index + 1}`);
+  await user.query(
+    `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`,
+    Object.values(columns),
+  );
+}
+
+interface Circumstances {
+  readonly sessions?: number;
+  /** How many of each group run. */
+  readonly running?: Readonly<Record<string, number>>;
+  readonly lookAhead?: number;
+  readonly except?: readonly string[];
+}
+
+async function claimed(circumstances: Circumstances = {}): Promise<Claim> {
+  const { sessions = 10, running = {}, lookAhead = 0, except = [] } = circumstances;
+  const { rows } = await user.query<{ name: string; hash: number }>(
+    `SELECT DISTINCT "group" AS name, hash FROM task`,
+  );
+  const groups = new Map(rows.map(({ name, hash }) => [hash, running[name] ?? 0]));
+  return await claim(manager, table, claimOf(groups, { sessions, lookAhead, except }));
+}
+
+/** Ids in the order in which sessions were given to them. */
+function order({ claimed: tasks }: Claim): string[] {
+  return tasks
+    .toSorted((a, b) => Number(a.owner.slice(6)) - Number(b.owner.slice(6)))
+    .map(({ id }) => id);
+}
+
+async function states(): Promise<string[]> {
+  const { rows } = await user.query<{ state: string }>("SELECT state::text FROM task ORDER BY id");
+  return rows.map(({ state }) => state);
+}
+
+test("a claim marks the row and returns all that a run needs", async () => {
+  await add({
+    input: "SELECT 7",
+    group: "mine",
+    timeout: "1.5 s",
+    header: "false",
+    delimiter: ";",
+    quote: "'",
+    escape: "!",
+    null: "nil",
+  });
+  const { claimed: tasks, ...rest } = await claimed({ sessions: 1 });
+  const { rows } = await user.query(
+    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop, (extract(epoch FROM take) * 1000000)::bigint::text AS take, xmin::text AS version FROM task",
+  );
+  const [{ hash, take, version, ...row } = { hash: 0, take: "", version: "" }]: {
+    hash: number;
+    take: string;
+    version: string;
+  }[] = rows;
+  assert.deepEqual(row, {
+    state: "WORK",
+    owner: "owner 0",
+    pid: 1000,
+    ready: null,
+    taken: true,
+    started: true,
+    stop: null,
+  });
+  assert.deepEqual(tasks, [
+    {
+      id: "1",
+      owner: "owner 0",
+      hash,
+      max: 0,
+      front: true,
+      alone: true,
+      pauses: false,
+      repeats: false,
+      input: "SELECT 7",
+      group: "mine",
+      timeoutMs: 1500,
+      keep: false,
+      save: false,
+      atomic: true,
+      data: null,
+      version,
+      take,
+      remote: null,
+      format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
+    },
+  ]);
+  assert.deepEqual(rest, { gone: [], more: 0, moreOf: new Set(), alone: 0, locked: [], heads: [] });
+});
+
+test("the larger max minus running goes first, then the smaller id", async () => {
+  await add({ group: "a" });
+  await add({ group: "b", max: 3 });
+  await add({ group: "c", max: 5 });
+  await add({ group: "d", max: 3 });
+  assert.deepEqual(order(await claimed({ running: { c: 4 } })), ["2", "4", "3", "1"]);
+});
+
+test("each start of a group makes room for others before the next of it", async () => {
+  for (let each = 0; each < 3; each += 1) await add({ group: "wide", max: 2 });
+  await add({ group: "narrow", max: 1 });
+  await add({ group: "single" });
+  assert.deepEqual(order(await claimed()), ["1", "2", "4", "3", "5"]);
+});
+
+test("a group gets no more than its tasks' max allows", async () => {
+  for (let each = 0; each < 5; each += 1) await add({ group: "pair", max: 1 });
+  assert.deepEqual(order(await claimed()), ["1", "2"]);
+  assert.deepEqual(order(await claimed({ running: { pair: 2 } })), []);
+  assert.deepEqual(order(await claimed({ running: { pair: 1 } })), ["3"]);
+});
+
+test("each task goes by its own max where a group has several", async () => {
+  await add({ group: "mixed" });
+  await add({ group: "mixed", max: 1 });
+  await add({ group: "mixed", max: 4 });
+  assert.deepEqual(order(await claimed({ running: { mixed: 1 } })), ["3"]);
+  assert.deepEqual(order(await claimed({ running: { mixed: 0 } })), ["2"]);
+});
+
+test("a task with a pause starts only while none of its group runs", async () => {
+  await add({ group: "calm", max: -100 });
+  await add({ group: "calm", max: -100 });
+  assert.deepEqual(order(await claimed({ running: { calm: 1 } })), []);
+  assert.deepEqual(order(await claimed()), ["1"]);
+});
+
+test("a task with a pause counts as one with max 0 in the order", async () => {
+  await add({ group: "calm", max: -100 });
+  await add({ group: "other" });
+  await add({ group: "calm" });
+  assert.deepEqual(order(await claimed()), ["1", "2"]);
+});
+
+test("no more are claimed than there are sessions, and what else could start is counted", async () => {
+  for (let each = 0; each < 6; each += 1) await add({ group: `g${each}` });
+  const first = await claimed({ sessions: 2, lookAhead: 3 });
+  assert.deepEqual([order(first), first.more], [["1", "2"], 3]);
+  const none = await claimed({ sessions: 0, lookAhead: 10 });
+  assert.deepEqual([order(none), none.more], [[], 4]);
+});
+
+test("what is not due, not planned or excepted is not claimed", async () => {
+  await add({ group: "a", plan: "2100-01-01" });
+  await add({ group: "b", state: "STOP" });
+  await add({ group: "c", state: "DONE" });
+  await add({ group: "d" });
+  await add({ group: "e" });
+  assert.deepEqual(order(await claimed({ except: ["4"] })), ["5"]);
+});
+
+test("a row that somebody holds is reported and passed over", async () => {
+  const holder = await database.connect();
+  for (let each = 0; each < 3; each += 1) await add({ group: `g${each}` });
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = 2 FOR UPDATE");
+  const first = await claimed();
+  assert.deepEqual([order(first), first.locked.map(({ id }) => id)], [["1", "3"], ["2"]]);
+  await holder.query("ROLLBACK");
+  assert.deepEqual(order(await claimed()), ["2"]);
+});
+
+test("a row that somebody has changed meanwhile is not claimed", async () => {
+  const holder = await database.connect();
+  await add();
+  await holder.query("BEGIN");
+  await holder.query("UPDATE task SET state = 'STOP'");
+  assert.deepEqual(order(await claimed()), []);
+  await holder.query("COMMIT");
+  assert.deepEqual(order(await claimed()), []);
+  assert.deepEqual(await states(), ["STOP"]);
+});
+
+test("due tasks that are active no longer are passed over and counted, those with a pause are claimed", async () => {
+  await add({ group: "a", plan: "2001-01-01", active: "1 day" });
+  await add({ group: "b", plan: "2001-01-01", active: "1 day", max: -1 });
+  await add({ group: "c", plan: "2001-01-01", active: "1000 years" });
+  const outcome = await claimed();
+  assert.deepEqual([order(outcome), outcome.gone.map(({ id }) => id)], [["2", "3"], ["1"]]);
+  assert.deepEqual(await states(), ["PLAN", "WORK", "WORK"]);
+});
+
+test("a task is claimed though its active reaches beyond all time", async () => {
+  await add({ group: "a", active: "178000000 years" });
+  await add({ group: "b", plan: "-infinity", active: "178000000 years" });
+  await add({ group: "c", plan: "-infinity", active: "9000 years" });
+  // Intervals without end are known from 17 on.
+  const endless = (await serverMajor()) < 17 ? [] : ["-infinity", "now"];
+  for (const plan of endless) await add({ group: `d ${plan}`, plan, active: "infinity" });
+  const outcome = await claimed();
+  assert.deepEqual(order(outcome), ["1", "2", "4", "5"].slice(0, 2 + endless.length));
+  assert.deepEqual(
+    outcome.gone.map(({ id }) => id),
+    ["3"],
+  );
+});
+
+test("changing max or group of a planned task counts from the next claim", async () => {
+  await add({ group: "a" });
+  await add({ group: "a" });
+  await add({ group: "b", max: 1 });
+  await user.query(`UPDATE task SET "group" = 'c', max = 2 WHERE id = 2`);
+  assert.deepEqual(order(await claimed()), ["2", "3", "1"]);
+});

@@ -1,0 +1,354 @@
+import assert from "node:assert/strict";
+import { beforeEach } from "node:test";
+import { readShape } from "../../../../src/manager/schema/columnSet.js";
+import { complete, type OwnedResult } from "../../../../src/manager/results/completeFull.sql.js";
+import { expire, late } from "../../../../src/manager/groups/expire.sql.js";
+import { giveBack } from "../../../../src/manager/results/releaseTasks.sql.js";
+import { nearestPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
+import { promote } from "../../../../src/manager/groups/markDue.sql.js";
+import { deadOwners, ownedRows, rescue } from "../../../../src/manager/recovery/rescue.sql.js";
+import { stillLocked } from "../../../../src/manager/claim/stillLocked.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManagerConnection } from "../../../support/managerConnection.js";
+import { only } from "../../../support/tasks.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const holder = await database.connect();
+const manager = await openManagerConnection(database.url);
+const table = taskTable("public", "task");
+const shape = await readShape(manager, table);
+
+beforeEach(async () => {
+  await user.query("TRUNCATE task RESTART IDENTITY");
+});
+
+/** Inserts a task as a claim of "me" left it, but for these columns; ids count from 1. */
+async function taken(more: Record<string, string | number> = {}): Promise<void> {
+  const columns = {
+    input: "SELECT 1",
+    state: "WORK",
+    owner: "me",
+    pid: 7,
+    take: "now",
+    start: "now",
+    ...more,
+  };
+  const names = Object.keys(columns).map((name) => `"${name}"`);
+  const places = names.map((_, index) => `$${index + 1}`);
+  await user.query(
+    `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`,
+    Object.values(columns),
+  );
+}
+
+const start = "2026-01-02T03:04:05.000001Z";
+const stop = "2026-01-02T03:04:06.000002Z";
+
+function result(id: number, more: Partial<OwnedResult> = {}): OwnedResult {
+  const fixed = { outcome: "ended", session: 1, id: String(id), owner: "me", start, stop } as const;
+  return { ...fixed, output: "out", error: null, committed: false, ...more };
+}
+
+async function rows(columns: string): Promise<Record<string, unknown>[]> {
+  return (await user.query(`SELECT ${columns} FROM task ORDER BY id`)).rows;
+}
+
+/** Holds a row while `work` goes on. */
+async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  try {
+    return await work();
+  } finally {
+    await holder.query("ROLLBACK");
+  }
+}
+
+test("a result ends a task as DONE, one with an error as FAIL", async () => {
+  await taken();
+  await taken({ state: "TAKE" });
+  const locked = await complete(manager, table, shape, [
+    result(1),
+    result(2, { output: "", error: "ERROR:  no" }),
+  ]);
+  assert.deepEqual(await rows("state::text, output, error, owner, pid, ready"), [
+    { state: "DONE", output: "out", error: null, owner: null, pid: 7, ready: null },
+    { state: "FAIL", output: "", error: "ERROR:  no", owner: null, pid: 7, ready: null },
+  ]);
+  const times = `start = '${start}' AND stop = '${stop}' AS exact`;
+  assert.deepEqual(await rows(times), [{ exact: true }, { exact: true }]);
+  assert.equal(locked.later.size, 0);
+});
+
+test("a result whose end nobody saw ends now", async () => {
+  await taken();
+  await complete(manager, table, shape, [result(1, { stop: null })]);
+  assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
+});
+
+test("a row without output and error is deleted if it says so", async () => {
+  await taken({ delete: "true" });
+  await taken({ delete: "false" });
+  await taken({ delete: "true" });
+  await taken({ delete: "true" });
+  const empty = { output: null };
+  await complete(manager, table, shape, [
+    result(1, empty),
+    result(2, empty),
+    result(3, { output: "" }),
+    result(4, { output: "", error: "ERROR:  no" }),
+  ]);
+  assert.deepEqual(await rows("id, state::text"), [
+    { id: "2", state: "DONE" },
+    { id: "3", state: "DONE" },
+    { id: "4", state: "FAIL" },
+  ]);
+});
+
+test("a task that was stopped while it ran stays STOP, with what came out of it", async () => {
+  await taken({ delete: "true" });
+  await user.query("UPDATE task SET state = 'STOP'");
+  await complete(manager, table, shape, [result(1, { output: null })]);
+  assert.deepEqual(await rows("state::text, output, owner, ready, stop IS NOT NULL AS stopped"), [
+    { state: "STOP", output: null, owner: null, ready: null, stopped: true },
+  ]);
+});
+
+test("a task that was planned anew while it ran is offered again, at its plan", async () => {
+  await taken();
+  await taken();
+  await user.query("UPDATE task SET state = 'PLAN'");
+  await user.query("UPDATE task SET plan = '2100-01-01' WHERE id = 2");
+  assert.deepEqual(await rows("ready"), [{ ready: null }, { ready: null }]);
+  await complete(manager, table, shape, [result(1), result(2)]);
+  assert.deepEqual(await rows("state::text, owner, ready"), [
+    { state: "PLAN", owner: null, ready: true },
+    { state: "PLAN", owner: null, ready: false },
+  ]);
+});
+
+test("a result for a task that another session has by now changes nothing", async () => {
+  await taken({ owner: "another" });
+  const locked = await complete(manager, table, shape, [result(1), result(99)]);
+  assert.equal(locked.later.size, 0);
+  assert.deepEqual(await rows("state::text, owner, output"), [
+    { state: "WORK", owner: "another", output: null },
+  ]);
+});
+
+test("a result whose row somebody holds is reported, the others are written", async () => {
+  await taken();
+  await taken();
+  const locked = await holding(1, () => complete(manager, table, shape, [result(1), result(2)]));
+  assert.deepEqual([...locked.later], ["1"]);
+  assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
+});
+
+test("a task that is given back waits again, and shows nothing of its start", async () => {
+  await taken();
+  await taken({ plan: "2100-01-01" });
+  await taken({ state: "STOP" });
+  await taken({ owner: "another" });
+  const all = [1, 2, 3, 4].map((id) => ({ id: String(id), owner: "me" }));
+  assert.equal((await giveBack(manager, table, all)).size, 0);
+  const back = { owner: null, pid: null, taken: false, started: false };
+  assert.deepEqual(
+    await rows(
+      "state::text, ready, owner, pid, take IS NOT NULL AS taken, start IS NOT NULL AS started",
+    ),
+    [
+      { state: "PLAN", ready: true, ...back },
+      { state: "PLAN", ready: false, ...back },
+      { state: "STOP", ready: null, ...back },
+      { state: "WORK", ready: null, owner: "another", pid: 7, taken: true, started: true },
+    ],
+  );
+});
+
+test("a task to be given back whose row somebody holds is reported", async () => {
+  await taken();
+  const owned = [{ id: "1", owner: "me" }];
+  const locked = await holding(1, () => giveBack(manager, table, owned));
+  assert.deepEqual([...locked], ["1"]);
+  assert.deepEqual(await rows("state::text"), [{ state: "WORK" }]);
+});
+
+test("an owner is dead when its process is gone or is another by now", async () => {
+  const { rows: alive } = await user.query<{ owner: string }>(
+    `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
+  );
+  const { owner } = only(alive);
+  const [pid = ""] = owner.split(" ");
+  const successor = `${pid} 2001-01-01T00:00:00.000000`;
+  assert.deepEqual(await deadOwners(manager, [owner, successor, "2147483647 x"]), [
+    successor,
+    "2147483647 x",
+  ]);
+});
+
+/** How many of them are rescued. */
+async function rescuedOf(request: Parameters<typeof rescue>[3]): Promise<number> {
+  return (await rescue(manager, table, shape, request)).rescued.length;
+}
+
+test("a rescued task waits again; only a death of its own run is counted", async () => {
+  await taken();
+  await taken({ crash: 1 });
+  await taken({ owner: "alive" });
+  await taken({ state: "TAKE" });
+  const request = { dead: ["me"], ids: ["1", "2", "3", "4"], crashes: 3 };
+  assert.equal(await rescuedOf({ ...request, blame: false }), 3);
+  const rescued = { state: "PLAN", owner: null, pid: null, ready: true };
+  const columns = "state::text, owner, pid, ready, crash";
+  assert.deepEqual(await rows(columns), [
+    { ...rescued, crash: 0 },
+    { ...rescued, crash: 1 },
+    { state: "WORK", owner: "alive", pid: 7, ready: null, crash: 0 },
+    { ...rescued, crash: 0 },
+  ]);
+  await user.query(
+    "UPDATE task SET state = CASE id WHEN 4 THEN 'TAKE' ELSE 'WORK' END::state, owner = 'me'",
+  );
+  assert.equal(await rescuedOf({ ...request, blame: true }), 4);
+  assert.deepEqual(
+    (await rows("crash")).map((row) => row["crash"]),
+    [1, 2, 1, 0],
+  );
+});
+
+test("after as many deaths as allowed a task is FAIL and says why", async () => {
+  await taken({ crash: 2 });
+  await rescue(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
+  assert.deepEqual(
+    await rows("state::text, crash, owner, ready, output, error, stop IS NOT NULL AS stopped"),
+    [
+      {
+        state: "FAIL",
+        crash: 3,
+        owner: null,
+        ready: null,
+        output: "",
+        error: "ERROR:  task took its own session down 3 times",
+        stopped: true,
+      },
+    ],
+  );
+});
+
+test("a stopped task whose session died stays STOP", async () => {
+  await taken({ state: "STOP" });
+  await rescue(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 1, blame: true });
+  assert.deepEqual(await rows("state::text, owner, ready"), [
+    { state: "STOP", owner: null, ready: null },
+  ]);
+});
+
+test("an orphan whose row somebody holds is left for later", async () => {
+  await taken();
+  const request = { dead: ["me"], ids: ["1"], crashes: 3, blame: false };
+  assert.equal(await holding(1, () => rescuedOf(request)), 0);
+  assert.deepEqual(
+    (await ownedRows(manager, table)).map(({ id, owner }) => ({ id, owner })),
+    [{ id: "1", owner: "me" }],
+  );
+  assert.equal(await rescuedOf(request), 1);
+});
+
+/** A task that waits for a plan, which comes without anybody's doing: as a trigger saw it before. */
+async function planned(plan: string): Promise<void> {
+  await manager.query(
+    `INSERT INTO public.task (input, plan, active) VALUES ('SELECT 1', '2100-01-01', '1 day')`,
+  );
+  await manager.query(
+    "UPDATE public.task SET plan = $1 WHERE id = (SELECT max(id) FROM public.task)",
+    [plan],
+  );
+}
+
+test("tasks whose plan has come become ready, and only they", async () => {
+  await planned("now");
+  await planned("2100-01-01");
+  await planned("yesterday");
+  assert.deepEqual(await rows("ready"), [{ ready: false }, { ready: false }, { ready: false }]);
+  assert.deepEqual(
+    (await holding(3, () => promote(manager, table))).due.map(({ id }) => id),
+    ["1"],
+  );
+  assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: false }]);
+  await promote(manager, table);
+  assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: true }]);
+});
+
+test("a thousand tasks whose plan has come may not be all", async () => {
+  await user.query(
+    "INSERT INTO task (input, plan) SELECT 'SELECT 1', '2100-01-01' FROM generate_series(1, 1500)",
+  );
+  await manager.query("UPDATE public.task SET plan = 'yesterday'");
+  assert.equal((await promote(manager, table)).more, true);
+  assert.equal((await promote(manager, table)).more, false);
+  assert.deepEqual((await user.query("SELECT count(*)::int FROM task WHERE ready")).rows, [
+    { count: 1500 },
+  ]);
+});
+
+test("the nearest plan is that of the next task that is not due, never in the past", async () => {
+  assert.equal(await nearestPlan(manager, table), null);
+  await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
+  assert.equal(await nearestPlan(manager, table), null);
+  await planned("2100-01-01");
+  await user.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 hour')");
+  const ms = (await nearestPlan(manager, table)) ?? Number.NaN;
+  assert.ok(ms > 0 && ms <= 3_600_000, `${ms}`);
+  await planned("yesterday");
+  assert.equal(await nearestPlan(manager, table), 0);
+});
+
+test("what is planned for never is nobody's nearest plan", async () => {
+  await planned("infinity");
+  assert.equal(await nearestPlan(manager, table), null);
+  await planned("yesterday");
+  assert.equal(await nearestPlan(manager, table), 0);
+});
+
+test("tasks that are active no longer expire, some at a time", async () => {
+  const old = { plan: "2001-01-01", active: "1 day" };
+  for (let each = 0; each < 3; each += 1) {
+    await user.query(
+      "INSERT INTO task (input, plan, active, max) VALUES ('SELECT 1', $1, $2, $3)",
+      [old.plan, old.active, each],
+    );
+  }
+  await user.query("INSERT INTO task (input, plan, active, max) VALUES ('SELECT 1', $1, $2, -1)", [
+    old.plan,
+    old.active,
+  ]);
+  await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
+  await user.query(
+    "INSERT INTO task (input, plan, active) VALUES ('SELECT 1', '-infinity', '178000000 years')",
+  );
+  const { rows: groups } = await user.query<{ hash: number }>("SELECT DISTINCT hash FROM task");
+  const hashes = groups.map(({ hash }) => hash);
+  const expireFirst = async (limit: number): Promise<number> =>
+    (await expire(manager, table, shape, await late(manager, table, hashes, limit, []))).length;
+  assert.equal(await expireFirst(2), 2);
+  assert.deepEqual(await expire(manager, table, shape, []), []);
+  assert.equal(await expireFirst(2), 1);
+  assert.equal(await expireFirst(2), 0);
+  assert.deepEqual(
+    (await rows("state::text")).map((row) => row["state"]),
+    ["GONE", "GONE", "GONE", "PLAN", "PLAN", "PLAN"],
+  );
+});
+
+test("of locked tasks those still count that are due and held, and those that are free are due again", async () => {
+  await user.query(
+    "INSERT INTO task (input, plan) SELECT 'SELECT 1', p::timestamptz FROM unnest('{now,now,2100-01-01}'::text[]) AS p",
+  );
+  const found = await holding(1, () => stillLocked(manager, table, ["1", "2", "3", "99"]));
+  const { rows: hashes } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = 2");
+  assert.deepEqual(found, { locked: ["1"], free: [{ id: "2", hash: only(hashes).hash, max: 0 }] });
+});

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { beforeEach } from "node:test";
+import { Workforce } from "../../../../src/manager/sessions/poolScaler.js";
+import type { Client } from "../../../../src/shared/postgres/client.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { startService } from "../../../support/madeService.js";
+import { openManager } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManager(database.target);
+
+beforeEach(async () => {
+  await user.query("TRUNCATE task");
+});
+
+let hear: (more: number) => void = () => {};
+
+/** Opens none, and says how many are wanted. */
+class HearingWorkforce extends Workforce {
+  override async grow(_: Client, more: number): Promise<void> {
+    if (more > 0) hear(more);
+  }
+}
+
+/** How many sessions the manager wants when it meets these tasks, as groups and their max, and has none. */
+async function wanted(tasks: readonly (readonly [group: string, max: number])[]): Promise<number> {
+  await user.query(
+    `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', * FROM unnest($1::text[], $2::integer[])`,
+    [tasks.map(([group]) => group), tasks.map(([, max]) => max)],
+  );
+  const heard = new Promise<number>((resolve) => (hear = resolve));
+  const service = await startService(manager, database.target, { workforce: HearingWorkforce });
+  const more = await heard;
+  await service.stop();
+  return more;
+}
+
+test("a single due task wants one session", async () => {
+  assert.equal(await wanted([["one", 0]]), 1);
+});
+
+test("tasks of a group that run one after another want one session", async () => {
+  assert.equal(
+    await wanted([
+      ["one", 0],
+      ["one", 0],
+      ["one", 0],
+    ]),
+    1,
+  );
+});
+
+test("each group wants one, and one for each other that may run beside it of the group looked at", async () => {
+  assert.equal(
+    await wanted([
+      ["one", 0],
+      ["two", 0],
+      ["three", 0],
+    ]),
+    3,
+  );
+  await user.query("TRUNCATE task");
+  assert.equal(
+    await wanted([
+      ["pair", 1],
+      ["pair", 1],
+      ["pair", 1],
+    ]),
+    2,
+  );
+});

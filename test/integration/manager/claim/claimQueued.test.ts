@@ -1,0 +1,227 @@
+import assert from "node:assert/strict";
+import * as fc from "fast-check";
+import { claim, type ClaimRequest } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimBehind, isBehind } from "../../../../src/manager/claim/claimQueued.sql.js";
+import type { ClaimedTask } from "../../../../src/manager/claim/claimedTask.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManagerConnection } from "../../../support/managerConnection.js";
+import { stubClient } from "../../../support/stubClient.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const holder = await database.connect();
+const manager = await openManagerConnection(database.url);
+const table = taskTable("public", "task");
+
+const groups = ["a", "b", "c"];
+const { rows: named } = await user.query<{ hash: number }>(
+  `SELECT hashtext(g) AS hash FROM unnest($1::text[]) WITH ORDINALITY AS g(g, place) ORDER BY place`,
+  [groups],
+);
+const hashes = named.map(({ hash }) => hash);
+
+/** As many places of its own in each group, behind what its sessions have. */
+function requestOf(
+  of: readonly { readonly running: number; readonly places: number }[],
+): ClaimRequest {
+  return {
+    groups: of.map(({ running, places }, group) => ({
+      hash: hashes[group] ?? 0,
+      running,
+      max: 2_147_483_647,
+      id: -(2n ** 63n),
+      most: places,
+      places: Array.from({ length: places }, (_, place) => ({
+        owner: `owner ${group} ${place % 2}`,
+        pid: 1000 + group,
+        front: false,
+      })),
+    })),
+    places: [],
+    kept: [],
+    look: 0,
+    except: [],
+  };
+}
+
+/** In a transaction of its own, which is undone. */
+async function undone<T>(work: () => Promise<T>): Promise<T> {
+  await manager.query("BEGIN");
+  try {
+    return await work();
+  } finally {
+    await manager.query("ROLLBACK");
+  }
+}
+
+const shown = async (): Promise<unknown[]> =>
+  (await manager.query("SELECT to_jsonb(t) - 'take' AS task FROM public.task AS t ORDER BY id"))
+    .rows;
+
+const withoutTime = (tasks: readonly ClaimedTask[]): ClaimedTask[] =>
+  tasks
+    .map((task) => ({ ...task, take: "", version: "" }))
+    .toSorted((a, b) => Number(a.id) - Number(b.id));
+
+interface Row {
+  readonly group: string;
+  readonly max: number;
+  readonly more: string;
+}
+
+/** By the rule in its plainest form: those in front that need nothing more, as far as there are places. */
+function expectedOf(
+  rows: readonly Row[],
+  paused: string,
+  group: string,
+  { running, places }: { readonly running: number; readonly places: number },
+): { readonly taken: number[]; readonly odd: boolean } {
+  const due = rows
+    .map(({ max, more, ...each }, index) => ({
+      ...each,
+      id: index + 1,
+      max: more === "pausing" ? 0 : max,
+      odd: more !== "" || paused === "all" || paused === each.group,
+      // A remote one is of another group than its name says.
+      waits: !["later", "stopped", "remote"].includes(more),
+    }))
+    .filter((each) => each.group === group && each.waits)
+    .toSorted((a, b) => b.max - a.max || a.id - b.id);
+  const end = due.findIndex(({ max, odd }, index) => index === places || odd || max < running - 1);
+  const taken = due.slice(0, end === -1 ? due.length : end).map(({ id }) => id);
+  return { taken, odd: taken.length === 0 || due[taken.length]?.odd === true };
+}
+
+const row = fc.record({
+  group: fc.constantFrom(...groups),
+  max: fc.integer({ min: 0, max: 4 }),
+  more: fc.constantFrom(
+    ...Array<string>(30).fill(""),
+    "later",
+    "later",
+    "stopped",
+    "timeout",
+    "count",
+    "live",
+    "remote",
+    "late",
+    "pausing",
+  ),
+  input: fc.constantFrom("SELECT 1", "SELECT max(2)"),
+});
+
+const insert = `INSERT INTO task (input, "group", max, plan, active, state, timeout, count, live, remote, header)
+  SELECT i, g, CASE m WHEN 'pausing' THEN -5 ELSE x END,
+    CASE m WHEN 'later' THEN now() + '1 day' WHEN 'late' THEN now() - interval '1 h' ELSE now() END,
+    CASE m WHEN 'late' THEN interval '1 s' ELSE '1 h' END,
+    CASE m WHEN 'stopped' THEN 'STOP' ELSE 'PLAN' END::state,
+    CASE m WHEN 'timeout' THEN interval '1 s' ELSE '0' END, CASE m WHEN 'count' THEN 2 ELSE 0 END,
+    CASE m WHEN 'live' THEN interval '1 h' ELSE '0' END, CASE m WHEN 'remote' THEN 'host=elsewhere' END, place % 2 = 0
+  FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[]) WITH ORDINALITY AS r(i, g, x, m, place) ORDER BY place`;
+
+test("whatever is in the table, it takes what a claim that does everything would take first", async () => {
+  const behind = fc.record({ running: fc.nat({ max: 3 }), places: fc.integer({ min: 1, max: 5 }) });
+  const situation = fc.record({
+    rows: fc.array(row, { maxLength: 25 }),
+    of: fc.array(behind, { minLength: 1, maxLength: groups.length }),
+    paused: fc.constantFrom(...Array<string>(12).fill("none"), "b", "all"),
+  });
+  await fc.assert(
+    fc.asyncProperty(situation, async ({ rows, of, paused }) => {
+      await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
+      await user.query(insert, [
+        rows.map(({ input }) => input),
+        rows.map((each) => each.group),
+        rows.map(({ max }) => max),
+        rows.map(({ more }) => more),
+      ]);
+      if (paused !== "none")
+        await user.query('INSERT INTO task_pause ("group") VALUES ($1)', [
+          paused === "all" ? null : paused,
+        ]);
+      const request = requestOf(of);
+      assert.ok(isBehind(request));
+      const whole = await undone(async () => {
+        const { claimed, heads } = await claim(manager, table, request);
+        return { claimed, heads, table: await shown() };
+      });
+      const lean = await undone(async () => {
+        const outcome = await claimBehind(manager, table, request);
+        return { ...outcome, table: await shown() };
+      });
+      const expected = of.map((each, group) => expectedOf(rows, paused, groups[group] ?? "", each));
+      assert.deepEqual(
+        lean.claimed.map(({ id }) => Number(id)).toSorted((a, b) => a - b),
+        expected.flatMap(({ taken }) => taken).toSorted((a, b) => a - b),
+      );
+      assert.equal(
+        lean.odd,
+        expected.some(({ odd }) => odd),
+      );
+      const ids = new Set(lean.claimed.map(({ id }) => id));
+      assert.deepEqual(
+        withoutTime(lean.claimed),
+        withoutTime(whole.claimed.filter(({ id }) => ids.has(id))),
+      );
+      if (lean.odd) return;
+      assert.deepEqual(lean.table, whole.table);
+      assert.deepEqual(
+        new Map(lean.heads.map(({ hash, id, max }) => [hash, [id, max]])),
+        new Map(whole.heads.map(({ hash, id, max }) => [hash, [id, max]])),
+      );
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test("while somebody holds one of the rows it claims none, and says so", async () => {
+  await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
+  await user.query(
+    `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', 'a', 9 FROM generate_series(1, 3)`,
+  );
+  await holder.query("BEGIN; SELECT FROM task WHERE id = 2 FOR UPDATE");
+  try {
+    const request = requestOf([{ running: 1, places: 3 }]);
+    await assert.rejects(claimBehind(manager, table, request), { code: "55P03" });
+  } finally {
+    await holder.query("ROLLBACK");
+  }
+  const { rows } = await user.query(
+    "SELECT FROM task WHERE state = 'PLAN' AND owner IS NULL AND ready",
+  );
+  assert.equal(rows.length, 3);
+});
+
+test("a task that somebody changed meanwhile is where the next claim begins, one that does everything", async () => {
+  const fixed = { hash: 1, max: 5, input: "SELECT 1", group: "a", next_max: 5, next_odd: false };
+  const answer = [
+    { ...fixed, id: "11", nth: 1, next_id: "12" },
+    { ...fixed, id: "13", nth: 3, next_id: "14" },
+    { ...fixed, id: "21", hash: 2, nth: 1, next_id: null, next_max: null, next_odd: null },
+    { ...fixed, id: "32", hash: 3, nth: 2, next_id: "33" },
+  ];
+  const client = stubClient(async () => ({ rows: answer, rowCount: answer.length }));
+  const { heads, odd, claimed } = await claimBehind(client, table, {
+    ...requestOf([]),
+    groups: [1, 2, 3, 4].map((hash) => ({
+      hash,
+      running: 1,
+      most: 9,
+      places: [],
+      max: 7,
+      id: 10n,
+    })),
+  });
+  assert.deepEqual(
+    claimed.map(({ id }) => id),
+    ["11", "13", "21", "32"],
+  );
+  assert.deepEqual(heads, [
+    { hash: 1, max: 5, id: "12" },
+    { hash: 3, max: 7, id: "10" },
+    { hash: 4, max: 7, id: "10" },
+  ]);
+  assert.ok(odd);
+});

@@ -1,0 +1,80 @@
+import assert from "node:assert/strict";
+import { beforeEach } from "node:test";
+import { claim } from "../../../../src/manager/claim/claimFull.sql.js";
+import type { ClaimedTask } from "../../../../src/manager/claim/claimedTask.sql.js";
+import { claimSole } from "../../../../src/manager/claim/claimSingle.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { claimOf } from "../../../support/claims.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManagerConnection } from "../../../support/managerConnection.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManagerConnection(database.url);
+const table = taskTable("public", "task");
+const session = { owner: "owner 0", pid: 1000 };
+
+beforeEach(async () => {
+  await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
+});
+
+const sole = async (except: readonly string[] = []): Promise<ClaimedTask | null> =>
+  await claimSole(manager, table, { session, except, traced: false });
+
+/** What the whole table says of whom it belongs to. */
+async function owners(): Promise<string> {
+  const { rows } = await user.query<{ text: string }>(
+    "SELECT string_agg(concat(id, state, owner), ' ' ORDER BY id) AS text FROM task",
+  );
+  return rows[0]?.text ?? "";
+}
+
+test("the only task that is due is claimed as by a claim that knows of it", async () => {
+  const insert = `INSERT INTO task (input, "group", max, count, timeout, header, "null", remote)
+    VALUES ('SELECT max(1)', 'mine', 3, 2, '1.5 s', false, 'nil', 'host=elsewhere') RETURNING hash`;
+  await user.query(
+    `${insert}; INSERT INTO task (input, plan) VALUES ('SELECT 2', now() + '1 day')`,
+  );
+  const task = await sole();
+  const shown = "SELECT to_jsonb(t) - '{id,take,start,plan}'::text[] AS row FROM task AS t";
+  const { rows: row } = await user.query(`${shown} WHERE id = 1`);
+  await user.query("TRUNCATE task RESTART IDENTITY");
+  const { rows } = await user.query<{ hash: number }>(insert);
+  const request = claimOf(new Map([[rows[0]?.hash ?? 0, 0]]), { sessions: 1 });
+  const { claimed } = await claim(manager, table, request);
+  assert.deepEqual(
+    [{ ...task, take: "", version: "" }],
+    claimed.map((each) => ({ ...each, take: "", version: "" })),
+  );
+  assert.deepEqual(row, (await user.query(shown)).rows);
+});
+
+const several = "INSERT INTO task (input, \"group\") VALUES ('SELECT 1', 'a'), ('SELECT 2', 'b')";
+const one = "INSERT INTO task (input) VALUES ('SELECT 1')";
+
+for (const [what, statements] of Object.entries({
+  "none is due": "INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + '1 day')",
+  "several are due": several,
+  "it is not active any more":
+    "INSERT INTO task (input, plan, active) VALUES ('SELECT 1', now() - interval '1 hour', '1 s')",
+  "its group is paused": `${one}; INSERT INTO task_pause ("group") VALUES ('group')`,
+  "the table is paused": `${one}; INSERT INTO task_pause ("group") VALUES (NULL)`,
+})) {
+  test(`nothing is claimed when ${what}`, async () => {
+    await user.query(statements);
+    const before = await owners();
+    assert.equal(await sole(), null);
+    assert.equal(await owners(), before);
+  });
+}
+
+test("a task that is not to be looked at, or that somebody has locked, is left alone", async () => {
+  await user.query(several);
+  assert.equal((await sole(["1"]))?.id, "2");
+  const holder = await database.connect();
+  await holder.query("BEGIN; SELECT FROM task WHERE id = 1 FOR UPDATE");
+  assert.equal(await sole(), null);
+  await holder.query("COMMIT");
+  assert.equal((await sole())?.id, "1");
+});

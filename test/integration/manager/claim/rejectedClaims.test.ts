@@ -1,0 +1,146 @@
+import assert from "node:assert/strict";
+import { DatabaseError } from "pg";
+import type { ClaimPlan } from "../../../../src/manager/claim/claimPlanner.js";
+import { Groups } from "../../../../src/manager/groups/groups.js";
+import { RefusedClaims } from "../../../../src/manager/claim/rejectedClaims.js";
+import { tryClaims } from "../../../../src/manager/claim/tryClaims.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { ensure, openManager, silentLog } from "../../../support/taskTables.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const database = await createDatabase("SQL_ASCII");
+await ensure(database.target);
+const client = await database.connect();
+const holder = await database.connect();
+const manager = await openManager(database.target);
+const tasks = await Tasks.of(client);
+const table = taskTable("public", "task");
+
+const unreadable = new DatabaseError("invalid byte sequence", 0, "error");
+unreadable.code = "22021";
+const refused = new DatabaseError("no start", 0, "error");
+refused.code = "P0001";
+const options = { except: [], search: true, traced: false };
+
+/** A claim of a single task of these groups. */
+function planOf(...hashes: readonly number[]): ClaimPlan {
+  const groups = new Groups();
+  const session = { owner: "1 now", pid: 1, front: true };
+  return {
+    offered: [],
+    places: [session],
+    kept: [],
+    look: 1,
+    groups: [],
+    chosen: hashes.flatMap((hash) => {
+      groups.offer(hash, { max: 0, id: 1n });
+      const group = groups.get(hash);
+      return group === null ? [] : { group, head: group.head, most: 1 };
+    }),
+  };
+}
+
+/** Tasks whose `data` is this, and the hash of their group. */
+async function insert(
+  count: number,
+  group: string,
+  input = "'SELECT 1'",
+): Promise<{ readonly ids: string[]; readonly hash: number }> {
+  const { rows } = await client.query<{ id: string; hash: number }>(
+    `INSERT INTO task (input, "group", data) SELECT ${input}, $1, $1 FROM generate_series(1, $2) RETURNING id, hash`,
+    [group, count],
+  );
+  return { ids: rows.map(({ id }) => id), hash: rows[0]?.hash ?? 0 };
+}
+
+const badInput = "convert_from('\\x53454c4543542027e927', 'SQL_ASCII')";
+
+test("of tasks before one that cannot be read none is ended", async () => {
+  const before = await insert(3, "mixed");
+  const bad = await insert(1, "mixed", badInput);
+  const after = await insert(3, "mixed");
+  const other = await insert(2, "other");
+  const worse = await insert(1, "worse", badInput);
+  const claims = new RefusedClaims(table, silentLog);
+  for (let times = 0; times < 2; times += 1)
+    await claims.find(manager, planOf(bad.hash, other.hash, worse.hash), unreadable, options);
+  const good = [...before.ids, ...after.ids, ...other.ids];
+  for (const id of good) assert.equal((await tasks.row(id)).state, "PLAN");
+  for (const id of [...bad.ids, ...worse.ids]) {
+    const row = await tasks.row(id);
+    assert.equal(row.state, "FAIL");
+    assert.match(row.error ?? "", /^ERROR: {2}task is not readable as UTF-8: invalid byte/);
+  }
+  assert.deepEqual(claims.refusals.ids, []);
+});
+
+test("one that cannot be read is FAIL though its repetition is refused, and says so", async () => {
+  await client.query("ALTER TABLE task ADD COLUMN label text UNIQUE");
+  const bad = await insert(1, "repeats", badInput);
+  await client.query("UPDATE task SET repeat = '1 hour', label = 'one' WHERE id = $1", bad.ids);
+  const claims = new RefusedClaims(table, silentLog);
+  for (let times = 0; times < 2; times += 1)
+    await claims.find(manager, planOf(bad.hash), unreadable, options);
+  const row = await tasks.row(only(bad.ids));
+  assert.equal(row.state, "FAIL");
+  assert.match(row.error ?? "", /^ERROR: {2}task is not readable .*\nERROR: {2}repetition was not/);
+  assert.deepEqual(claims.refusals.ids, []);
+});
+
+test("what somebody has locked is not waited for, and tried again after a pause", async (context) => {
+  const { ids, hash } = await insert(1_000, "locked");
+  await client.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no start'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
+      WHEN (NEW.owner IS NOT NULL AND NEW.data = 'locked') EXECUTE FUNCTION refuse()`);
+  const claims = new RefusedClaims(table, silentLog);
+  await claims.find(manager, planOf(hash), refused, options);
+  assert.ok(claims.refusals.ids.length > 0);
+  await client.query("DROP TRIGGER refuse ON task");
+  await holder.query("BEGIN");
+  await holder.query(`UPDATE task SET data = 'repaired' WHERE "group" = 'locked'`);
+  const since = performance.now();
+  const tried = await tryClaims(manager, table, ids, ["front", "behind"], {
+    forMs: 60_000,
+    lockMs: 1,
+  });
+  context.diagnostic(`${ids.length} were tried in ${Math.round(performance.now() - since)} ms`);
+  assert.deepEqual(tried.locked, ids);
+  assert.equal(tried.refused.size, 0);
+  while (claims.refusals.pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  // Each says how many there are: all whose pause was over wait again.
+  while (claims.refusals.due.length < claims.refusals.ids.length)
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  await claims.retry(manager);
+  assert.ok(claims.refusals.waiting.length > 0);
+  await holder.query("COMMIT");
+  const free = await tryClaims(manager, table, ids, ["front"], { forMs: 60_000, lockMs: 1 });
+  assert.deepEqual(free.free, ids);
+});
+
+test("tries end when their time is over, and say how far they have come", async () => {
+  await client.query(`
+    CREATE TABLE counter (n int); INSERT INTO counter VALUES (0);
+    CREATE FUNCTION count_up() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN UPDATE public.counter SET n = n + 1; RETURN NULL; END $$;
+    CREATE TRIGGER count AFTER UPDATE ON task FOR EACH ROW
+      WHEN (NEW.owner IS NOT NULL AND NEW.data = 'counted') EXECUTE FUNCTION count_up()`);
+  const { ids } = await insert(20, "counted");
+  await holder.query("BEGIN; UPDATE counter SET n = 0");
+  const {
+    tried,
+    refused: held,
+    locked,
+  } = await tryClaims(manager, table, ids, ["front"], { forMs: 1, lockMs: 1 });
+  assert.deepEqual(tried, ids.slice(0, 1));
+  assert.deepEqual(
+    [...held].map(([id, { code }]) => [id, code]),
+    [[ids[0], "55P03"]],
+  );
+  assert.deepEqual(locked, []);
+  await holder.query("COMMIT");
+  const free = await tryClaims(manager, table, ids, ["front"], { forMs: 60_000, lockMs: 1 });
+  assert.deepEqual(free.free, ids);
+});

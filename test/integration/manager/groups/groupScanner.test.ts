@@ -1,0 +1,34 @@
+import assert from "node:assert/strict";
+import { setTimeout as passed } from "node:timers/promises";
+import { Groups } from "../../../../src/manager/groups/groups.js";
+import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManager, silentLog } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManager(database.target);
+
+test("a task that might not become due, and was planned anew, is the nearest as soon as it may", async () => {
+  await user.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.ready) EXECUTE FUNCTION refuse();
+    INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '100 ms')`);
+  const groups = new Groups();
+  const lookout = new Lookout({ table: taskTable("public", "task"), groups, log: silentLog });
+  /** As a turn does: both go out together. */
+  const look = () => Promise.all([lookout.promote(manager), lookout.nearest(manager, false)]);
+  while (lookout.refused.length === 0) {
+    await look();
+    await passed(10);
+  }
+  await user.query("DROP TRIGGER refuse ON task; UPDATE task SET plan = now() + interval '1 hour'");
+  while (lookout.refused.length > 0) {
+    await look();
+    if (lookout.refused.length > 0) await passed(10);
+  }
+  const ms = lookout.nearestMs ?? 0;
+  assert.ok(ms > 3_500_000 && ms <= 3_600_000, `${lookout.nearestMs}`);
+});

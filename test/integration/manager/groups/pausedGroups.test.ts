@@ -1,0 +1,102 @@
+import assert from "node:assert/strict";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { readGroups } from "../../../../src/tasks/queries/groups.js";
+import { readSituation } from "../../../../src/tasks/explain/taskSituation.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+/** Two groups of the same hash. */
+const [paused, free] = ["n744", "n171856"];
+const table = taskTable("public", "task");
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url });
+
+async function insert(group: string, count: number, max = 0): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', $1, $2 FROM generate_series(1, $3) RETURNING id`,
+    [group, max, count],
+  );
+  return rows.map(({ id }) => id);
+}
+
+test("the two have the same hash", async () => {
+  const { rows } = await client.query<{ same: boolean }>(
+    "SELECT hashtext($1) = hashtext($2) AS same",
+    [paused, free],
+  );
+  assert.ok(only(rows).same);
+});
+
+for (const max of [0, 3]) {
+  test(`a pause stops the group of its name, not another one of the same hash, with max ${max}`, async () => {
+    await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [paused]);
+    const waiting = await insert(paused, 20, max);
+    const ids: string[] = [];
+    for (let each = 0; each < 10; each += 1) {
+      ids.push(...(await insert(free, 2, max)));
+      waiting.push(...(await insert(paused, 2, max)));
+    }
+    await tasks.ended(...ids);
+    await tasks.ended(...(await insert(free, 3, max + 1)));
+    // And one that comes before those that wait.
+    await tasks.until(waiting, ({ state }) => state === "PLAN");
+    await client.query("DELETE FROM task_pause");
+    await tasks.ended(...waiting);
+  });
+}
+
+test("one behind thousands of a paused group is found, and each of several", async () => {
+  await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [paused]);
+  const waiting = await insert(paused, 12_000);
+  await tasks.ended(...(await insert(free, 3)));
+  await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [free]);
+  const both = await insert(free, 1);
+  await tasks.run("SELECT 1", { plan: new Date(Date.now() + 500).toISOString() });
+  assert.equal((await tasks.row(both[0] ?? "")).state, "PLAN");
+  await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [free]);
+  await tasks.ended(...both);
+  await client.query("DELETE FROM task WHERE id = ANY ($1)", [waiting]);
+  await client.query("DELETE FROM task_pause");
+});
+
+test("a pause of the whole table stops both", async () => {
+  await client.query("INSERT INTO task_pause DEFAULT VALUES");
+  const ids = [...(await insert(paused, 1)), ...(await insert(free, 1))];
+  await client.query(`SELECT pg_sleep(0.5)`);
+  await tasks.until(ids, ({ state }) => state === "PLAN");
+  await client.query("DELETE FROM task_pause");
+  await tasks.ended(...ids);
+});
+
+test("users are told of the one, not of the other", async () => {
+  await client.query("DELETE FROM task");
+  await client.query(`INSERT INTO task_pause ("group") VALUES ($1), ('held')`, [paused]);
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(1)");
+  await insert(paused, 5);
+  const [running = ""] = await tasks.insert({
+    input: "SELECT FROM pg_advisory_xact_lock(1)",
+    group: free,
+  });
+  await tasks.running(running);
+  // Alone in its session, it waits in none.
+  const [next = ""] = await tasks.insert({ input: "SELECT 1", group: free, timeout: "1 hour" });
+  const situation = await readSituation(client, table, next);
+  assert.deepEqual([situation?.ahead, situation?.groupRuns], [0, 1]);
+  const effort = { pages: 1_000_000, rows: 3, each: 1_000 };
+  const { groups } = await readGroups(client, table, { limit: 10, ended: false, effort });
+  const told = new Map(groups.map(({ group, due, paused: isPaused }) => [group, [due, isPaused]]));
+  assert.deepEqual(Object.fromEntries(told), {
+    held: [0, true],
+    [free]: [1, false],
+    [paused]: [5, true],
+  });
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  await tasks.ended(running, next);
+});

@@ -1,0 +1,144 @@
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { Groups } from "../../../../src/manager/groups/groups.js";
+import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
+import { PausedNames } from "../../../../src/manager/groups/pausedGroups.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import type { Client } from "../../../../src/shared/postgres/client.js";
+import { createDatabase } from "../../../support/database.js";
+import { stubClient } from "../../../support/stubClient.js";
+import { only } from "../../../support/tasks.js";
+import { openManager, silentLog } from "../../../support/taskTables.js";
+
+/** Two groups of the same hash. */
+const [paused, free] = ["n744", "n171856"];
+const table = taskTable("public", "task");
+
+const database = await createDatabase();
+const client = await database.connect();
+const manager = await openManager(database.target);
+const { rows } = await client.query<{ hash: number }>("SELECT hashtext($1) AS hash", [paused]);
+const { hash } = only(rows);
+
+let looks = 0;
+/** The manager's connection, on which it is counted how often it looks behind what is paused. */
+const counting: Client = stubClient(async (text, values) => {
+  if (text.includes("nth")) looks += 1;
+  const { rows: found, rowCount } = await manager.query(text, [...values]);
+  return { rows: found, rowCount: rowCount ?? 0 };
+});
+
+/** The clock of those under test, in ms. */
+let clock = 0;
+const names = (): PausedNames => new PausedNames(table, () => clock);
+
+/** How often the server was asked while this was done. */
+async function asked(work: () => Promise<unknown>): Promise<number> {
+  const before = looks;
+  await work();
+  return looks - before;
+}
+
+async function insert(group: string, count: number): Promise<string[]> {
+  const { rows: inserted } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, "group") SELECT 'SELECT 1', $1 FROM generate_series(1, $2) RETURNING id`,
+    [group, count],
+  );
+  return inserted.map(({ id }) => id);
+}
+
+async function firstLook(): Promise<void> {
+  const lookout = new Lookout({ table, groups: new Groups(), log: silentLog });
+  await lookout.look(counting, { pressed: false, watch: true, except: [] });
+}
+
+beforeEach(async () => {
+  clock = 0;
+  await client.query(
+    `TRUNCATE task, task_pause; INSERT INTO task_pause ("group") VALUES ('${paused}')`,
+  );
+});
+
+test("a paused group in which nothing else is rests for a second, however often something changes", async () => {
+  await insert(paused, 6_000);
+  const looking = names();
+  const look = async (): Promise<void> => {
+    looking.change();
+    await looking.look(counting, [hash], []);
+  };
+  // 5,000, the others, and the end.
+  assert.deepEqual([await asked(look), await asked(look), await asked(look)], [1, 1, 1]);
+  for (let each = 0; each < 20; each += 1) assert.equal(await asked(look), 0);
+  clock = 999;
+  assert.equal(await asked(look), 0);
+  clock = 1_000;
+  assert.equal(await asked(look), 1);
+});
+
+test("a look is due until all is known, and again after a change that came while it rested", async () => {
+  await insert(paused, 5);
+  const looking = names();
+  assert.equal(looking.pauseMs, Infinity);
+  const look = () => looking.look(counting, [hash], []);
+  await look();
+  assert.equal(looking.pauseMs, 1_000, "there may be more");
+  await look();
+  assert.equal(looking.pauseMs, Infinity);
+
+  const [id] = await insert(free, 1);
+  looking.change();
+  assert.deepEqual(await look(), []);
+  assert.equal(looking.pauseMs, 1_000);
+  clock = 1_000;
+  assert.deepEqual(
+    (await look()).map((row) => row.id),
+    [id],
+  );
+});
+
+test("what was found is looked at each time", async () => {
+  await insert(paused, 5);
+  const [first, second] = await insert(free, 2);
+  const looking = names();
+  const found = async () => (await looking.look(counting, [hash], [])).map(({ id }) => id);
+  assert.deepEqual(await found(), [first]);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [first]);
+  assert.deepEqual(await found(), [second]);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [second]);
+  assert.deepEqual(await found(), []);
+});
+
+test("looking takes a tenth of the time", async () => {
+  await insert(paused, 6_000);
+  const looking = names();
+  const slow: Client = stubClient(async (text, values) => {
+    clock += 7;
+    const answer = await manager.query(text, [...values]);
+    return { rows: answer.rows, rowCount: answer.rowCount ?? 0 };
+  });
+  await looking.look(slow, [hash], []);
+  clock = 76;
+  assert.equal(await asked(() => looking.look(counting, [hash], [])), 0);
+  clock = 77;
+  assert.equal(await asked(() => looking.look(counting, [hash], [])), 1);
+});
+
+test("a group that is gone is forgotten after a round", async () => {
+  await insert(paused, 5);
+  const looking = names();
+  await looking.look(counting, [hash], []);
+  looking.endRound();
+  assert.equal(looking.pauseMs, 1_000, "known");
+  await looking.look(counting, [], []);
+  looking.endRound();
+  looking.change();
+  assert.equal(looking.pauseMs, Infinity, "not known any more");
+});
+
+test("a pause of the whole table asks nothing about its groups", async () => {
+  await insert(paused, 5);
+  await insert(free, 5);
+  assert.equal(await asked(firstLook), 1);
+  await client.query("INSERT INTO task_pause DEFAULT VALUES");
+  assert.equal(await asked(firstLook), 0);
+});

@@ -1,0 +1,193 @@
+import assert from "node:assert/strict";
+import { beforeEach } from "node:test";
+import { Claiming } from "../../../../src/manager/claim/claimer.js";
+import { Executors } from "../../../../src/manager/sessions/executorThreads.js";
+import { Groups } from "../../../../src/manager/groups/groups.js";
+import { Ledgers } from "../../../../src/manager/upkeep/ledgerRotation.js";
+import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
+import { Outbox } from "../../../../src/manager/results/pendingResults.js";
+import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
+import type { AssignedRun, OfferedSession } from "../../../../src/manager/sessions/session.js";
+import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
+import { Sessions } from "../../../../src/manager/sessions/sessionPool.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { openManager, silentLog as log } from "../../../support/taskTables.js";
+
+// The manager remembers each group's first due task; users stop and delete tasks without asking it.
+const pgTask = new PgTask();
+const served = await createDatabase("empty");
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManager(database.target);
+const table = taskTable("public", "task");
+
+beforeEach(() => user.query("TRUNCATE task"));
+
+const nothing = (): void => {};
+
+/** Four that are free and take whatever they are given. */
+class FreeSessions extends Sessions {
+  readonly given: string[] = [];
+
+  override offer(count: number): OfferedSession[] {
+    return Array.from({ length: Math.min(count, 4) }, (_, number) => ({
+      number,
+      owner: `owner ${number}`,
+      pid: number,
+      kept: null,
+    }));
+  }
+
+  override withdraw(): void {}
+
+  override settle(): void {}
+
+  override assign(runs: readonly AssignedRun[]): AssignedRun[] {
+    this.given.push(...runs.map(({ task }) => task.id));
+    return [];
+  }
+}
+
+function makeParts() {
+  const groups = new Groups();
+  const runTimes = new RunTimes();
+  const executors = new Executors({
+    parameters: () => assert.fail("no thread is started"),
+    closeMs: () => 0,
+    events: { message: nothing, room: nothing, ended: nothing },
+    log,
+    threadLog: log,
+  });
+  const sessions = new FreeSessions({
+    executors,
+    groups,
+    runTimes,
+    maxThreads: () => 1,
+    mayUseMore: () => false,
+    events: {
+      changed: nothing,
+      result: nothing,
+      lost: nothing,
+      opened: nothing,
+      lacking: nothing,
+      unopened: nothing,
+      cancel: nothing,
+      remote: nothing,
+      started: nothing,
+      silent: nothing,
+      recall: nothing,
+      permit: nothing,
+      revoke: nothing,
+    },
+    log,
+  });
+  const outbox = new Outbox();
+  const ledgers = new Ledgers({ table, log });
+  const settingsAge = new SettingsAge({ sessions, log });
+  const options = { table, sessions, groups, outbox, ledgers, runTimes, settingsAge, log };
+  const claiming = new Claiming(options);
+  return { groups, sessions, claiming, lookout: new Lookout({ table, groups, log }) };
+}
+
+/** One task in each of so many groups; their ids. */
+async function insert(groups: number): Promise<string[]> {
+  const { rows } = await user.query<{ id: string }>(
+    `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'group ' || i FROM generate_series(1, $1) AS i RETURNING id`,
+    [groups],
+  );
+  return rows.map(({ id }) => id);
+}
+
+const free = { pressed: false, watch: true, except: [] };
+const pressed = { ...free, pressed: true };
+
+test("one look at few groups forgets those of which nothing is due any more", async () => {
+  const { groups, lookout } = makeParts();
+  await insert(300);
+  await lookout.look(manager, free);
+  assert.equal(groups.startable, 300);
+  await user.query(`UPDATE task SET state = 'STOP' WHERE "group" <> 'group 7'`);
+  await lookout.look(manager, free);
+  assert.equal(groups.startable, 1);
+  await user.query("DELETE FROM task");
+  await lookout.look(manager, free);
+  assert.equal(groups.startable, 0);
+});
+
+test("a round of many looks forgets them at its end, and nothing that became due meanwhile", async () => {
+  const { groups, lookout } = makeParts();
+  await insert(300);
+  await lookout.look(manager, free);
+  await user.query(`UPDATE task SET state = 'STOP' WHERE "group" LIKE '%0'`);
+  // It may be looked at while the round is under way, of which the first part has been made.
+  await lookout.look(manager, pressed);
+  assert.equal(groups.startable, 300);
+  const { rows } = await user.query<{ id: string; hash: number; max: number }>(
+    `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'new ' || i FROM generate_series(1, 20) AS i RETURNING id, hash, max`,
+  );
+  for (const task of rows) lookout.offer(task);
+  // Pressed as it is, it rests between two looks.
+  while (groups.startable > 270 + 20) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await lookout.look(manager, pressed);
+  }
+  assert.equal(groups.startable, 270 + 20);
+});
+
+test("a claim goes past groups of which nothing is due any more, in one turn", async () => {
+  const { sessions, groups, claiming, lookout } = makeParts();
+  await insert(500);
+  await lookout.look(manager, free);
+  await user.query("UPDATE task SET state = 'STOP'");
+  const [id = ""] = await insert(1);
+  await user.query(`UPDATE task SET "group" = 'another' WHERE id = $1`, [id]);
+  const { rows } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = $1", [id]);
+  lookout.offer({ id, hash: rows[0]?.hash ?? 0, max: 0 });
+  assert.equal(groups.startable, 501);
+  const room = { start: 4, lookAhead: 0, fetch: 100, limit: 1000 };
+  const { claimed, again } = await claiming.fill(manager, room);
+  assert.deepEqual(
+    { claimed, given: sessions.given, again },
+    { claimed: 1, given: [id], again: false },
+  );
+});
+
+test("with more of them than one turn should look at the next one comes at once", async () => {
+  const { sessions, claiming, lookout } = makeParts();
+  for (let part = 0; part < 3; part += 1) {
+    const groups = Array.from({ length: 1000 }, (_, nth) => part * 1000 + nth);
+    for (const hash of groups) lookout.offer({ id: "1", hash, max: 0 });
+  }
+  const room = { start: 4, lookAhead: 0, fetch: 100, limit: 1000 };
+  let turns = 0;
+  for (let again = true; again; turns += 1) ({ again } = await claiming.fill(manager, room));
+  assert.deepEqual(sessions.given, []);
+  assert.ok(turns > 1 && turns <= 4, String(turns));
+});
+
+test("a new task starts although four hundred others were stopped that waited for the same sessions", async () => {
+  await pgTask.start({ url: served.url, "pg_conf.max": 4, "pg_task.sleep": 3_600_000 });
+  const client = await served.connect();
+  const states = async (state: string): Promise<number> => {
+    const { rowCount } = await client.query("SELECT FROM task WHERE state = $1::text::state", [
+      state,
+    ]);
+    return rowCount ?? 0;
+  };
+  await client.query(
+    `INSERT INTO task (input, "group") SELECT 'SELECT pg_sleep(3600)', 'long ' || i FROM generate_series(1, 4) AS i`,
+  );
+  while ((await states("WORK")) < 4) await new Promise((resolve) => setTimeout(resolve, 20));
+  await client.query(
+    `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'short ' || i FROM generate_series(1, 400) AS i`,
+  );
+  await pgTask.logged(({ msg }) => msg === "more sessions wanted than granted, tasks wait");
+  await client.query(
+    `WITH stopped AS (UPDATE task SET state = 'STOP')
+     INSERT INTO task (input, "group") VALUES ('SELECT 1', 'new')`,
+  );
+  while ((await states("DONE")) < 1) await new Promise((resolve) => setTimeout(resolve, 20));
+});

@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { eventually } from "../../../support/changes.js";
+import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const observer = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 600_000, "pg_conf.max": 8 });
+
+const busy = `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+
+/** Inserts tasks as fast as it goes until it is told to stop. */
+async function storm(): Promise<{ readonly stop: () => Promise<string[]> }> {
+  const state = { over: false };
+  const ids: string[] = [];
+  const producers = [1, 2, 3, 4].map(async () => {
+    const producer = await database.connect();
+    while (!state.over) {
+      const { rows } = await producer.query<{ id: string }>(
+        `INSERT INTO task (input, "group") VALUES ('SELECT 1', 'storm ' || floor(random() * 50)) RETURNING id`,
+      );
+      ids.push(only(rows).id);
+    }
+  });
+  return {
+    stop: async () => {
+      state.over = true;
+      await Promise.all(producers);
+      return ids;
+    },
+  };
+}
+
+test("under a storm of inserts the manager looks by itself, and hears of stops, deletions and other states all the same", async () => {
+  const [stopped = "", deleted = "", planned = "", failed = ""] = await tasks.insert(
+    { input: "SELECT pg_sleep(60)", group: "stopped" },
+    { input: "SELECT pg_sleep(60)", group: "deleted" },
+    { input: "SELECT pg_sleep(60)", group: "planned" },
+    { input: "SELECT pg_sleep(60)", group: "failed" },
+  );
+  for (const id of [stopped, planned, failed]) await tasks.underway(id);
+  const { pid } = await tasks.underway(deleted);
+  const { stop } = await storm();
+  await eventually(observer, busy, (rows) => rows.length === 1);
+  await observer.query("UPDATE task SET state = 'STOP' WHERE id = $1", [stopped]);
+  await observer.query("DELETE FROM task WHERE id = $1", [deleted]);
+  await observer.query("UPDATE task SET state = 'PLAN', plan = '2100-01-01' WHERE id = $1", [
+    planned,
+  ]);
+  await observer.query("UPDATE task SET state = 'FAIL' WHERE id = $1", [failed]);
+  const others = await tasks.until([planned, failed], ({ owner }) => owner === null);
+  assert.deepEqual(
+    others.map(({ state }) => state),
+    ["PLAN", "FAIL"],
+  );
+  const [row] = await tasks.until([stopped], ({ owner }) => owner === null);
+  assert.equal(row?.state, "STOP");
+  await eventually(
+    observer,
+    `SELECT FROM pg_stat_activity WHERE pid = ${pid} AND state = 'active' AND query LIKE '%pg_sleep(60)%'`,
+    (rows) => rows.length === 0,
+  );
+  const ids = await stop();
+  assert.ok((await tasks.ended(...ids)).every(({ state }) => state === "DONE"));
+});
+
+test("when the storm is over it is told again, of a task in a transaction that began in the storm too", async () => {
+  const { stop } = await storm();
+  await eventually(observer, busy, (rows) => rows.length === 1);
+  const slow = await database.connect();
+  await slow.query("BEGIN");
+  const { rows } = await slow.query<{ id: string }>(
+    "INSERT INTO task (input) VALUES ('SELECT 2') RETURNING id",
+  );
+  await tasks.ended(...(await stop()));
+  await eventually(observer, busy, (found) => found.length === 0);
+  await slow.query("COMMIT");
+  assert.equal(only(await tasks.ended(only(rows).id)).output, "2");
+  assert.equal((await tasks.run("SELECT 3")).output, "3");
+});

@@ -1,0 +1,91 @@
+import assert from "node:assert/strict";
+import { Outbox } from "../../../../src/manager/results/pendingResults.js";
+import { takenAt } from "../../../../src/manager/sql/takenAt.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { dropUnproven } from "../../../../src/manager/recovery/discardUnconfirmed.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManager } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManager(database.target);
+const table = taskTable("public", "task");
+const gone = "1 2001-01-01T00:00:00.000000";
+
+/** A task that a session has whose process is gone. */
+async function taken(): Promise<string> {
+  const { rows } = await manager.query<{ id: string }>(
+    "INSERT INTO public.task (input, state, owner, take, ready) VALUES ('', 'WORK', $1, now(), NULL) RETURNING id",
+    [gone],
+  );
+  return rows[0]?.id ?? "";
+}
+
+const ended = (id: string, committed: boolean) => ({
+  outcome: "ended" as const,
+  session: 1,
+  id,
+  start: "2001-01-01T00:00:00.000000Z",
+  stop: "2001-01-01T00:00:00.000000Z",
+  output: null,
+  error: null,
+  committed,
+});
+
+test("after a lost connection what says to be committed is kept only when a ledger proves it, held or not", async () => {
+  const [provenOne, unproven, heldProven, heldUnproven, nothingWritten, notAtomic] =
+    await Promise.all([taken(), taken(), taken(), taken(), taken(), taken()]);
+  for (const [ledger, id] of [
+    [1, provenOne],
+    [2, heldProven],
+  ] as const)
+    await manager.query(
+      `INSERT INTO public.task_ledger_${ledger} (id, take, running) SELECT id, ${takenAt("t")}, true FROM public.task AS t WHERE id = $1`,
+      [id],
+    );
+  // A place of a remote run is no proof, and the proof of another run of the task none for this one.
+  await manager.query(
+    `INSERT INTO public.task_ledger_1 (id, take, running, place)
+     SELECT id, ${takenAt("t")}, false, 'there' FROM public.task AS t WHERE id = $1`,
+    [unproven],
+  );
+  await manager.query("INSERT INTO public.task_ledger_2 (id, take, running) VALUES ($1, 7, true)", [
+    heldUnproven,
+  ]);
+  const outbox = new Outbox();
+  for (const id of [heldProven, heldUnproven]) outbox.add(ended(id, true), gone);
+  outbox.hold(outbox.takeResults(), []);
+  for (const id of [provenOne, unproven]) outbox.add(ended(id, true), gone);
+  outbox.add(ended(nothingWritten, false), gone);
+  outbox.add({ ...ended(notAtomic, false), unflushed: true }, gone);
+  const { rows } = await user.query<{ owner: string }>(
+    `SELECT pg_backend_pid() || ' ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US') AS owner
+     FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
+  );
+  const alive = rows[0]?.owner ?? "";
+  const distrusted: string[] = [];
+  await dropUnproven(
+    manager,
+    table,
+    { owners: () => [gone, alive], distrust: (owners) => void distrusted.push(...owners) },
+    outbox,
+  );
+  const kept = outbox.takeResults().map(({ id }) => id);
+  assert.deepEqual(new Set(kept), new Set([provenOne, heldProven, nothingWritten]));
+  assert.equal(outbox.size, 0);
+  assert.deepEqual(distrusted, [gone]);
+});
+
+test("what could not be asked about stays", async () => {
+  const id = await taken();
+  const outbox = new Outbox();
+  outbox.add(ended(id, true), gone);
+  const lost = await openManager(database.target);
+  await lost.end();
+  await assert.rejects(dropUnproven(lost, table, { owners: () => [], distrust() {} }, outbox));
+  assert.deepEqual(
+    outbox.takeResults().map((result) => result.id),
+    [id],
+  );
+});

@@ -1,0 +1,150 @@
+import assert from "node:assert/strict";
+import { Groups } from "../../../../src/manager/groups/groups.js";
+import { Orphans } from "../../../../src/manager/recovery/orphanRescuer.js";
+import { Pauses } from "../../../../src/manager/groups/deferredPauses.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
+import { createLog } from "../../../../src/shared/log.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManagerConnection } from "../../../support/managerConnection.js";
+import { nobodyAbroad } from "../../../support/nobodyAbroad.js";
+import { only } from "../../../support/tasks.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManagerConnection(database.url);
+const table = taskTable("public", "task");
+const log = createLog({ level: "silent", name: "test", write: () => {} });
+/** Of a process that was never there. */
+const nobody = "2147483647 2001-01-01T00:00:00.000000";
+const request = { crashes: 3, batch: 100 };
+
+async function running(owner = nobody): Promise<{ id: string; hash: number; owner: string }> {
+  const { rows } = await user.query<{ id: string; hash: number }>(
+    "INSERT INTO task (input, state, owner) VALUES ('SELECT 1', 'WORK', $1) RETURNING id, hash",
+    [owner],
+  );
+  return { ...only(rows), owner };
+}
+
+async function crashes(id: string): Promise<number> {
+  const { rows } = await user.query<{ crash: number }>("SELECT crash FROM task WHERE id = $1", [
+    id,
+  ]);
+  return only(rows).crash;
+}
+
+function some(): { orphans: Orphans; groups: Groups } {
+  const groups = new Groups();
+  return {
+    orphans: new Orphans({
+      table,
+      groups,
+      pauses: new Pauses(table, log),
+      abroad: nobodyAbroad(),
+      log,
+    }),
+    groups,
+  };
+}
+
+test("a task whose session died alone is blamed for it", async () => {
+  const { orphans, groups } = some();
+  const task = await running();
+  groups.begin(task.hash);
+  orphans.lost(task);
+  assert.equal(await orphans.check(manager, request), 1);
+  assert.equal(await crashes(task.id), 1);
+  await orphans.check(manager, request);
+  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+});
+
+test("a task is not blamed when the manager's connection went too, whichever is heard of first", async () => {
+  const { orphans, groups } = some();
+  const [before, behind] = [await running(), await running()];
+  groups.begin(before.hash);
+  groups.begin(behind.hash);
+  orphans.lost(before);
+  orphans.forgive([]);
+  orphans.lost(behind);
+  await orphans.scan(manager, () => false);
+  assert.equal(await orphans.check(manager, request), 2);
+  assert.deepEqual([await crashes(before.id), await crashes(behind.id)], [0, 0]);
+  const alone = await running();
+  groups.begin(alone.hash);
+  orphans.lost(alone);
+  await orphans.check(manager, request);
+  assert.equal(await crashes(alone.id), 1);
+  await orphans.check(manager, request);
+  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+});
+
+test("what a scan finds counts as running until it is rescued", async () => {
+  const { orphans, groups } = some();
+  const task = await running();
+  const known = await running();
+  await orphans.scan(manager, (row) => row.id === known.id);
+  assert.equal(groups.get(task.hash)?.running, 1);
+  await orphans.scan(manager, (row) => row.id === known.id);
+  assert.equal(groups.total, 1);
+  assert.equal(await orphans.check(manager, request), 1);
+  await orphans.check(manager, request);
+  assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 0]);
+});
+
+test("one whose row somebody has locked counts no more once it is known to be gone", async () => {
+  const { orphans, groups } = some();
+  const task = await running();
+  await orphans.scan(manager, ({ id }) => id !== task.id);
+  await user.query("BEGIN");
+  await user.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [task.id]);
+  for (let times = 0; times < 2; times += 1) {
+    assert.equal(await orphans.check(manager, request), 0);
+    assert.deepEqual([orphans.size, groups.total], [1, 0]);
+  }
+  await user.query("COMMIT");
+  assert.equal(await orphans.check(manager, request), 1);
+  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+});
+
+test("a task that is lost again before it was looked after counts once", async () => {
+  const { orphans, groups } = some();
+  const task = await running();
+  groups.begin(task.hash);
+  orphans.lost(task);
+  assert.equal(await orphans.check(manager, request), 1);
+  // Claimed again, and lost again, before the next check.
+  await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [nobody, task.id]);
+  groups.begin(task.hash);
+  orphans.lost(task);
+  assert.equal(await orphans.check(manager, request), 1);
+  await orphans.check(manager, request);
+  assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 2]);
+});
+
+test("a session of ours that goes on though it was lost is ended, a stranger's is not", async () => {
+  const { orphans, groups } = some();
+  const clients = [await database.connect(), await database.connect()];
+  const runs = await Promise.all(
+    clients.map(async (client) => {
+      const { rows } = await client.query<{ owner: string }>(
+        `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
+      );
+      return await running(only(rows).owner);
+    }),
+  );
+  const [ours, strangers] = runs;
+  assert.ok(ours !== undefined && strangers !== undefined);
+  const ended = new Promise((resolve) => clients[0]?.once("end", resolve));
+  groups.begin(ours.hash);
+  orphans.lost(ours);
+  await orphans.scan(manager, (row) => ![ours.id, strangers.id].includes(row.id));
+  assert.equal(await orphans.check(manager, request), 0);
+  await ended;
+  while ((await orphans.check(manager, request)) === 0) continue;
+  assert.equal(await crashes(ours.id), 1);
+  await orphans.check(manager, request);
+  assert.equal(orphans.size, 1);
+  await clients[1]?.query("SELECT 1");
+});

@@ -1,0 +1,113 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { startProcess } from "../../../support/process.js";
+import { TcpProxy } from "../../../support/tcpProxy.js";
+import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const config = { url: database.url };
+
+/** As long as the table `gate` is empty, who writes a large output waits. */
+await client.query(`
+  CREATE TABLE gate (open boolean);
+  CREATE FUNCTION wait_for_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
+    RETURN NEW;
+  END $$;
+  CREATE TRIGGER wait_for_gate BEFORE UPDATE ON task FOR EACH ROW
+    WHEN (length(NEW.output) > 1000000) EXECUTE FUNCTION wait_for_gate()`);
+
+const large = "SELECT repeat('x', 3000000)";
+const writing = `SELECT FROM pg_stat_activity WHERE application_name = 'pg_work output' AND wait_event = 'PgSleep'
+  AND datname = current_database()`;
+
+test("while a large output is being written other tasks run and come to their ends", async () => {
+  const program = await startProcess({ config });
+  await program.line("ready");
+  const ids = [await insertTask(client, large), await insertTask(client, large, "other")];
+  await waitForRow(client, writing);
+  for (let time = 0; time < 3; time += 1) {
+    await waitForState(client, await insertTask(client, "SELECT 1", `neighbour ${time}`), "DONE");
+  }
+  for (const id of ids) assert.equal((await waitForState(client, id, "WORK")).output, null);
+  await client.query("INSERT INTO gate VALUES (true)");
+  for (const id of ids) {
+    assert.equal((await waitForState(client, id, "DONE")).output, "x".repeat(3_000_000));
+  }
+  await client.query("TRUNCATE gate");
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a large output is written again when its connection, or the manager's, is lost meanwhile", async () => {
+  const program = await startProcess({ config });
+  await program.line("ready");
+  for (const lost of ["pg_work output", "pg_work public%"]) {
+    const id = await insertTask(client, large);
+    await waitForRow(client, writing);
+    await client.query(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+       WHERE application_name LIKE $1 AND datname = current_database()`,
+      [lost],
+    );
+    await waitForRow(client, writing);
+    await client.query("INSERT INTO gate VALUES (true)");
+    const row = await waitForState(client, id, "DONE");
+    assert.deepEqual([row.output?.length, row.crash], [3_000_000, 0]);
+    await client.query("TRUNCATE gate");
+  }
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a connection for large outputs that the network swallows holds up no other output", async () => {
+  const { target } = database;
+  const proxy = await TcpProxy.to(target.port, target.host);
+  const url = `postgresql://${target.user}@127.0.0.1:${proxy.port}/${target.database}`;
+  const program = await startProcess({ config: { url } });
+  await program.line("ready");
+  const first = await insertTask(client, large);
+  await waitForRow(client, writing);
+  assert.equal(proxy.freeze("pg_work output"), 1);
+  await client.query("INSERT INTO gate VALUES (true)");
+  assert.equal((await waitForState(client, first, "DONE")).output?.length, 3_000_000);
+  const next = await insertTask(client, large);
+  assert.equal((await waitForState(client, next, "DONE")).output?.length, 3_000_000);
+  await client.query("TRUNCATE gate");
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a stop waits until large outputs are written", async () => {
+  const program = await startProcess({ config });
+  await program.line("ready");
+  const id = await insertTask(client, large);
+  await waitForRow(client, writing);
+  program.child.kill("SIGTERM");
+  await program.line(/^stopping/);
+  await client.query("INSERT INTO gate VALUES (true)");
+  assert.equal((await program.exit).code, 0);
+  assert.equal((await waitForState(client, id, "DONE")).output?.length, 3_000_000);
+  await client.query("TRUNCATE gate");
+});
+
+test("a larger limit than there can be output is one of 256 MB", async () => {
+  await client.query("INSERT INTO gate VALUES (true)");
+  const program = await startProcess({ config: { ...config, "pg_task.output": "2000MB" } });
+  await program.line("ready");
+  const id = await insertTask(
+    client,
+    "SELECT repeat('x', 1000000) FROM generate_series(1, 300)",
+    "large",
+  );
+  const row = await waitForRow(
+    client,
+    `SELECT split_part(error, E'\\n', 1) AS error, length(output) AS length FROM task
+     WHERE id = $1 AND state = 'FAIL'`,
+    [id],
+  );
+  assert.deepEqual(row, {
+    error: "ERROR:  output exceeds 268435456 bytes",
+    length: 268 * 1_000_001 - 1,
+  });
+  assert.equal((await program.end()).code, 0);
+});

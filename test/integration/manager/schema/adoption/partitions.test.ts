@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import { claim } from "../../../../../src/manager/claim/claimFull.sql.js";
+import { complete } from "../../../../../src/manager/results/completeFull.sql.js";
+import { giveBack } from "../../../../../src/manager/results/releaseTasks.sql.js";
+import { promote } from "../../../../../src/manager/groups/markDue.sql.js";
+import { rescue } from "../../../../../src/manager/recovery/rescue.sql.js";
+import { readShape } from "../../../../../src/manager/schema/columnSet.js";
+import type { Client } from "../../../../../src/shared/postgres/client.js";
+import { literal } from "../../../../../src/shared/postgres/quoting.js";
+import { claimOf } from "../../../../support/claims.js";
+import { PgTask } from "../../../../support/pgTask.js";
+import { createDatabase } from "../../../../support/database.js";
+import { partitionedById, partitionedByPlan } from "../../../../support/foreignTables.js";
+import { test } from "../../../../support/limitedTest.js";
+import { stubClient } from "../../../../support/stubClient.js";
+import { ensure, openManager } from "../../../../support/taskTables.js";
+import { waitForRow } from "../../../../support/waitFor.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase("empty");
+const { target } = database;
+const client = await database.connect();
+const manager = await openManager(target);
+
+await client.query(partitionedByPlan("ranges"));
+await client.query(partitionedById("hashes"));
+const ranges = await ensure(target, { schema: "ranges" });
+const hashes = await ensure(target, { schema: "hashes" });
+
+/** What a listener to the whole table's wake-ups hears of a statement. */
+async function heard(schema: string, statement: string): Promise<number> {
+  const listener = await database.connect();
+  const { rows } = await client.query<{ oid: number }>(
+    `SELECT '${schema}.task'::regclass::oid AS oid`,
+  );
+  let count = 0;
+  listener.on("notification", () => (count += 1));
+  await listener.query(`LISTEN "pg_task_${rows[0]?.oid}"`);
+  await client.query(statement);
+  // What was sent before is delivered before the answer.
+  await listener.query("SELECT");
+  return count;
+}
+
+const insertInto = (partition: string, plan: string): string =>
+  `INSERT INTO ${partition} (id, input, plan) VALUES (nextval('ranges.task_id_seq'), 'SELECT 1', '${plan}')`;
+
+async function ready(partition: string): Promise<(boolean | null)[]> {
+  const { rows } = await client.query<{ ready: boolean | null }>(
+    `SELECT ready FROM ${partition} ORDER BY id DESC LIMIT 1`,
+  );
+  return rows.map((row) => row.ready);
+}
+
+describe("a row that goes directly into a partition", () => {
+  test("wakes the manager of the whole table, at any level", async () => {
+    assert.equal(await heard("ranges", insertInto("ranges.before", "2001-01-01")), 1);
+    assert.equal(await heard("ranges", insertInto('ranges."Later on"', "2040-01-01")), 1);
+    assert.equal(await heard("ranges", insertInto("ranges.task", "2001-01-01")), 1);
+  });
+
+  test("is due or not yet as its plan says, and has its hash", async () => {
+    await client.query(insertInto("ranges.before", "2001-01-01"));
+    assert.deepEqual(await ready("ranges.before"), [true]);
+    await client.query(insertInto('ranges."Later on"', "2040-01-01"));
+    assert.deepEqual(await ready('ranges."Later on"'), [false]);
+    const { rows } = await client.query("SELECT FROM ranges.task WHERE hash IS NULL");
+    assert.equal(rows.length, 0);
+  });
+
+  test("does so in a partition that was attached later, from the next start on", async () => {
+    await client.query(`
+      ALTER TABLE ranges.task DETACH PARTITION ranges."Later on";
+      CREATE TABLE ranges."new one" PARTITION OF ranges.task FOR VALUES FROM ('2030-01-01') TO ('2031-01-01')`);
+    await ensure(target, { schema: "ranges" });
+    assert.equal(await heard("ranges", insertInto('ranges."new one"', "2030-06-01")), 1);
+    assert.deepEqual(await ready('ranges."new one"'), [false]);
+  });
+
+  test("does so in a partition that was attached while pg-task runs, from its next pg_task.reset on", async () => {
+    await client.query(partitionedByPlan("running"));
+    await pgTask.start({
+      url: database.url,
+      "pg_task.reset": "200 ms",
+      "pg_task.sleep": 100,
+      "pg_task.schema": "running",
+    });
+    await client.query(
+      `ALTER TABLE running.task DETACH PARTITION running.before;
+       CREATE TABLE running.late PARTITION OF running.task FOR VALUES FROM ('2020-01-01') TO ('2021-01-01')`,
+    );
+    await waitForRow(
+      client,
+      "SELECT FROM pg_trigger WHERE tgrelid = 'running.late'::regclass AND tgname = 'task_wake_up'",
+    );
+    await pgTask.stop();
+  });
+
+  test("is missed where nothing is to be created", async () => {
+    await client.query(
+      "CREATE TABLE ranges.newer PARTITION OF ranges.task FOR VALUES FROM ('2031-01-01') TO ('2032-01-01')",
+    );
+    await assert.rejects(ensure(target, { schema: "ranges", create: false }), {
+      code: "SCHEMA_MISSING",
+      message: /partition "ranges"."newer" lacks the trigger/,
+    });
+    await ensure(target, { schema: "ranges" });
+    await ensure(target, { schema: "ranges", create: false });
+  });
+});
+
+interface PlanNode {
+  readonly "Node Type": string;
+  readonly "Relation Name"?: string;
+  readonly "Index Name"?: string;
+  readonly Plans?: readonly PlanNode[];
+}
+
+const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
+
+const asArgument = (value: unknown): string =>
+  Array.isArray(value)
+    ? literal(
+        `{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`,
+      )
+    : literal(String(value));
+
+/** How the server reads the partitions for a statement of the manager's. */
+async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]> {
+  const statements: { text: string; values: readonly unknown[] }[] = [];
+  await work(
+    stubClient(async (text, values) => {
+      statements.push({ text, values });
+      return { rows: [], rowCount: 0 };
+    }),
+  );
+  const [statement] = statements;
+  assert.ok(statement);
+  await manager.query(`PREPARE looked_at AS ${statement.text}`);
+  const values =
+    statement.values.length === 0 ? "" : `(${statement.values.map(asArgument).join(", ")})`;
+  const { rows } = await manager.query<{ "QUERY PLAN": [{ Plan: PlanNode }] }>(
+    `EXPLAIN (FORMAT json) EXECUTE looked_at${values}`,
+  );
+  await manager.query("DEALLOCATE looked_at");
+  return (
+    rows
+      .flatMap((row) => flatten(row["QUERY PLAN"][0].Plan))
+      .filter((node) => node["Node Type"].endsWith("Scan") && node["Relation Name"] !== undefined)
+      // These are small, and read as a whole.
+      .filter((node) => node["Relation Name"]?.startsWith("task_ledger_") !== true)
+      .map((node) => `${node["Node Type"]} ${node["Relation Name"]}`)
+  );
+}
+
+const owner = "1 2001-01-01T00:00:00.000000";
+
+describe("statements on a partitioned table", () => {
+  for (const table of [ranges, hashes]) {
+    test(`read each partition of ${table.schema} by an index`, async () => {
+      await client.query(
+        `INSERT INTO ${table.qualified} (input, plan, state)
+         SELECT '', now() - n * interval '1 second', 'DONE' FROM generate_series(1, 5000) AS n; ANALYZE ${table.qualified}`,
+      );
+      const shape = await readShape(manager, table);
+      const result = {
+        type: "result",
+        outcome: "ended",
+        id: "5",
+        owner,
+        start: "2001-01-01",
+        stop: "2001-01-01",
+        output: "",
+        error: null,
+        committed: false,
+      } as const;
+      const works: Record<string, (stub: Client) => Promise<unknown>> = {
+        claim: (stub) => claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1 })),
+        complete: (stub) => complete(stub, table, shape, [{ ...result, session: 1 }]),
+        giveBack: (stub) => giveBack(stub, table, [{ id: "5", owner }]),
+        promote: (stub) => promote(stub, table),
+        rescue: (stub) =>
+          rescue(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
+      };
+      for (const [name, work] of Object.entries(works)) {
+        // The pause table has few rows, if any.
+        const found = (await reads(work)).filter((read) => !read.endsWith(" task_pause"));
+        assert.ok(found.length > 0, name);
+        for (const read of found)
+          assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);
+      }
+    });
+  }
+});

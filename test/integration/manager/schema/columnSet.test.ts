@@ -1,0 +1,303 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { describe, test } from "node:test";
+import { createDatabase } from "../../../support/database.js";
+import { connected, createRole } from "../../../support/taskTables.js";
+import { projectPath } from "../../../support/project.js";
+
+const database = await createDatabase("task");
+const client = await database.connect();
+const docs = readFileSync(projectPath("docs/table.md"), "utf8");
+
+/** The cells of the first table under a heading of the documentation. */
+function documented(heading: string): string[][] {
+  const section = docs.split(`\n## ${heading}\n`)[1]?.split("\n## ")[0] ?? "";
+  const lines = section.split("\n").filter((line) => line.startsWith("|"));
+  return lines.slice(2).map((line) =>
+    line
+      .split("|")
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
+  );
+}
+
+const parameterColumns = [
+  ["active", "interval"],
+  ["live", "interval"],
+  ["repeat", "interval"],
+  ["keep", "interval"],
+  ["timeout", "interval"],
+  ["count", "integer"],
+  ["max", "integer"],
+  ["delete", "boolean"],
+  ["drift", "boolean"],
+  ["header", "boolean"],
+  ["save", "boolean"],
+  ["string", "boolean"],
+  ["atomic", "boolean"],
+  ["delimiter", '"char"'],
+  ["escape", '"char"'],
+  ["quote", '"char"'],
+  ["group", "text"],
+  ["null", "text"],
+] as const;
+
+/** Type and whether it may be null, of every column. */
+const columns: Record<string, readonly [type: string, nullable: boolean]> = {
+  id: ["bigint", false],
+  parent: ["bigint", true],
+  plan: ["timestamp with time zone", false],
+  take: ["timestamp with time zone", true],
+  owner: ["text", true],
+  ready: ["boolean", true],
+  start: ["timestamp with time zone", true],
+  stop: ["timestamp with time zone", true],
+  hash: ["integer", false],
+  pid: ["integer", true],
+  crash: ["integer", false],
+  state: ["state", false],
+  data: ["text", true],
+  error: ["text", true],
+  input: ["text", false],
+  output: ["text", true],
+  remote: ["text", true],
+  ...Object.fromEntries(parameterColumns.map(([name, type]) => [name, [type, false] as const])),
+};
+
+const otherDefaults: Record<string, string> = {
+  id: "nextval('task_id_seq'::regclass)",
+  parent:
+    "(NULLIF(NULLIF(current_setting('pg_task.id'::text, true), ''::text), '0'::text))::bigint",
+  plan: `
+CASE
+    WHEN (NULLIF(current_setting('pg_task.plan'::text, true), ''::text) IS NULL) THEN statement_timestamp()
+    ELSE task_planned(current_setting('pg_task.plan'::text, true))
+END`,
+  crash: "0",
+  state: "'PLAN'::state",
+  ready: "true",
+  hash: `hashtext(("group" || COALESCE(remote, ''::text)))`,
+};
+
+interface Column {
+  readonly name: string;
+  readonly type: string;
+  readonly nullable: boolean;
+  readonly default: string | null;
+  readonly generated: string;
+  readonly comment: string | null;
+}
+
+const { rows: found } = await client.query<Column>(
+  `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
+     pg_get_expr(d.adbin, d.adrelid) AS default, a.attgenerated AS generated,
+     col_description(a.attrelid, a.attnum) AS comment
+   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+   WHERE a.attrelid = 'task'::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`,
+);
+
+describe("columns of the task table", () => {
+  test("have their types, and take null only where that means something", () => {
+    assert.deepEqual(
+      Object.fromEntries(found.map(({ name, type, nullable }) => [name, [type, nullable]])),
+      columns,
+    );
+  });
+
+  test("have the defaults they are to have", () => {
+    const isParameter = new Set<string>(parameterColumns.map(([name]) => name));
+    assert.deepEqual(
+      Object.fromEntries(
+        found
+          .filter(({ name, default: value }) => value !== null && !isParameter.has(name))
+          .map(({ name, default: value }) => [name, value]),
+      ),
+      otherDefaults,
+    );
+    for (const { name, default: value } of found) {
+      if (isParameter.has(name))
+        assert.match(value ?? "", new RegExp(`'pg_task\\.${name}'::text, true`));
+    }
+  });
+
+  test("hash is generated from group and remote, and rows that share both share it", async () => {
+    assert.equal(found.find(({ name }) => name === "hash")?.generated, "s");
+    const { rows } = await client.query(
+      `INSERT INTO task (input, "group", remote) VALUES ('', 'a', NULL), ('', 'a', 'b'), ('', 'ab', NULL)
+       RETURNING hash = hashtext("group" || coalesce(remote, '')) AS right`,
+    );
+    assert.deepEqual(rows, [{ right: true }, { right: true }, { right: true }]);
+    await assert.rejects(client.query("INSERT INTO task (input, hash) VALUES ('', 1)"), {
+      // Before 14 it was 42601.
+      message: /^cannot insert (?:into column|a non-DEFAULT value into column) "hash"$/,
+    });
+  });
+
+  test("carry comments, as the table does", async () => {
+    for (const { name, comment } of found) assert.ok(comment, `${name} has no comment`);
+    const { rows } = await client.query("SELECT obj_description('task'::regclass) AS comment");
+    assert.ok(rows[0].comment);
+  });
+
+  test("the enum state has the states in their order", async () => {
+    const { rows } = await client.query("SELECT enum_range(NULL::state)::text AS states");
+    assert.equal(rows[0].states, "{PLAN,TAKE,WORK,DONE,FAIL,GONE,STOP}");
+  });
+});
+
+describe("checks of the task table", () => {
+  for (const [column, value] of [
+    ["active", "0 sec"],
+    ["active", "-1 sec"],
+    ["live", "-1 sec"],
+    ["repeat", "-1 sec"],
+    ["keep", "-1 sec"],
+    ["timeout", "-1 ms"],
+    ["count", "-1"],
+    ["delimiter", "é"],
+    ["escape", "é"],
+    ["quote", "é"],
+  ] as const) {
+    test(`refuse ${column} ${value}`, async () => {
+      await assert.rejects(
+        client.query(
+          `INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`,
+          [value],
+        ),
+        { code: "23514", constraint: `task_${column}_check` },
+      );
+    });
+  }
+
+  for (const [column, value] of [
+    ["active", "1 us"],
+    ["live", "0"],
+    ["repeat", "0"],
+    ["keep", "0"],
+    ["timeout", "0"],
+    ["count", "0"],
+    ["max", "-2147483648"],
+    ["delimiter", "\x7f"],
+    ["escape", "\x01"],
+    ["quote", ""],
+  ] as const) {
+    test(`take ${column} ${JSON.stringify(value)}`, async () => {
+      const { rowCount } = await client.query(
+        `INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`,
+        [value],
+      );
+      assert.equal(rowCount, 1);
+    });
+  }
+
+  for (const column of ["input", "plan", "null", "state", "max"]) {
+    test(`refuse a null ${column}`, async () => {
+      const rest = column === "input" ? "" : ", input";
+      await assert.rejects(
+        client.query(`INSERT INTO task ("${column}"${rest}) VALUES (NULL${rest && ", ''"})`),
+        { code: "23502", column },
+      );
+    });
+  }
+
+  test("refuse a null group", async () => {
+    await assert.rejects(client.query(`INSERT INTO task (input, "group") VALUES ('', NULL)`), {
+      code: "23502",
+    });
+  });
+});
+
+test("the task table has its primary key and its three partial indexes", async () => {
+  const { rows } = await client.query<{ index: string }>(
+    "SELECT pg_get_indexdef(indexrelid) AS index FROM pg_index WHERE indrelid = 'task'::regclass AND indisvalid ORDER BY 1",
+  );
+  assert.deepEqual(
+    rows.map(({ index }) => index),
+    [
+      "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
+      "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",
+      "CREATE INDEX task_plan_idx ON public.task USING btree (plan) WHERE (NOT ready)",
+      "CREATE UNIQUE INDEX task_pkey ON public.task USING btree (id)",
+    ],
+  );
+});
+
+test("the task table has its four triggers", async () => {
+  const { rows } = await client.query<{ name: string; function: string }>(
+    "SELECT tgname AS name, tgfoid::regproc::text AS function FROM pg_trigger WHERE tgrelid = 'task'::regclass ORDER BY 1",
+  );
+  assert.deepEqual(rows, [
+    { name: "task_own_delete", function: "task_wake_up" },
+    { name: "task_ready_insert", function: "task_ready" },
+    { name: "task_ready_update", function: "task_ready" },
+    { name: "task_wake_up", function: "task_wake_up" },
+  ]);
+});
+
+describe("docs/table.md", () => {
+  test("lists the columns as the catalog has them", () => {
+    assert.deepEqual(
+      documented("Columns").map(([name, type, nullable]) => [name, type, nullable]),
+      found.map(({ name, type, nullable }) => [`\`${name}\``, type, nullable ? "yes" : "no"]),
+    );
+  });
+
+  test("gives the defaults as the catalog has them", () => {
+    const said = Object.fromEntries(
+      documented("Columns").map(([name = "", , , value = ""]) => [name.replaceAll("`", ""), value]),
+    );
+    const isParameter = new Set<string>(parameterColumns.map(([name]) => name));
+    for (const { name, default: value } of found) {
+      if (isParameter.has(name)) assert.equal(said[name], "parameter", name);
+      else if (value === null) assert.equal(said[name], "", name);
+      else assert.notEqual(said[name], "", name);
+    }
+    assert.equal(said["crash"], otherDefaults["crash"]);
+    assert.equal(said["ready"], otherDefaults["ready"]);
+    assert.equal(said["state"], "PLAN");
+  });
+
+  test("lists the states of the enum", async () => {
+    const { rows } = await client.query("SELECT enum_range(NULL::state)::text AS states");
+    assert.equal(
+      `{${documented("States")
+        .map(([name]) => name)
+        .join(",")}}`,
+      rows[0].states,
+    );
+  });
+
+  test("says every bound that a check has", () => {
+    const bounds = documented("Columns").filter(([, , , , meaning]) =>
+      /above 0|not below 0|ASCII/.test(meaning ?? ""),
+    );
+    assert.deepEqual(
+      bounds.map(([name]) => name?.replaceAll("`", "")),
+      ["active", "live", "repeat", "timeout", "count", "delimiter", "escape", "quote", "keep"],
+    );
+  });
+
+  test("names all the rights that a producer needs", async () => {
+    const grants = /```sql\n(GRANT[^`]+)```/.exec(docs)?.[1] ?? "";
+    const role = await createRole(client, `producer_${randomBytes(4).toString("hex")}`);
+    await client.query("REVOKE ALL ON SCHEMA public FROM PUBLIC");
+    const target = { ...database.target, user: role };
+    const insert = () =>
+      connected(target, (producer) =>
+        producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"),
+      );
+    await assert.rejects(insert, /relation "task" does not exist/);
+    const statements = grants.replaceAll("producer", role).trim().split("\n");
+    assert.equal(statements.length, 3);
+    for (const statement of statements) {
+      await assert.rejects(insert);
+      await client.query(statement);
+    }
+    assert.equal((await insert()).rowCount, 1);
+    await assert.rejects(
+      connected(target, (producer) => producer.query("SELECT FROM task")),
+      { code: "42501" },
+    );
+  });
+});

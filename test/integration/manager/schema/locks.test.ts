@@ -1,0 +1,166 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { connectManager } from "../../../../src/manager/connection.js";
+import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase } from "../../../support/database.js";
+import { stubClient } from "../../../support/stubClient.js";
+import { ensure, makeEntry, silentLog } from "../../../support/taskTables.js";
+
+const database = await createDatabase("empty");
+const { target } = database;
+const client = await database.connect();
+const producer = await database.connect();
+
+/** Everything the catalog says about a schema that a change of its table would touch. */
+async function catalog(schema: string): Promise<unknown> {
+  const { rows } = await client.query(
+    `SELECT json_build_array(
+       (SELECT json_agg(json_build_array(c.oid, c.xmin::text, c.relname) ORDER BY c.oid) FROM pg_class c
+        WHERE c.relnamespace = $1::regnamespace),
+       (SELECT json_agg(json_build_array(d.oid, d.xmin::text) ORDER BY d.oid) FROM pg_attrdef d
+        JOIN pg_class c ON c.oid = d.adrelid WHERE c.relnamespace = $1::regnamespace),
+       (SELECT json_agg(json_build_array(t.oid, t.xmin::text) ORDER BY t.oid) FROM pg_trigger t
+        JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = $1::regnamespace),
+       (SELECT json_agg(json_build_array(p.oid, p.xmin::text) ORDER BY p.oid) FROM pg_proc p
+        WHERE p.pronamespace = $1::regnamespace),
+       (SELECT json_agg(json_build_array(d.objoid, d.xmin::text, d.objsubid) ORDER BY d.objoid, d.objsubid)
+        FROM pg_description d)
+     ) AS everything`,
+    [schema],
+  );
+  return rows[0].everything;
+}
+
+/** Inserts in a transaction that stays open while `work` runs. */
+async function whileProducing<T>(qualified: string, work: () => Promise<T>): Promise<T> {
+  await producer.query("BEGIN");
+  await producer.query(`INSERT INTO ${qualified} (input) VALUES ('SELECT 1')`);
+  try {
+    return await work();
+  } finally {
+    await producer.query("COMMIT");
+  }
+}
+
+/** Runs ensureTable and gives the locks on the table that its transaction took. */
+async function locksOfEnsuring(schema: string): Promise<string[]> {
+  const entry = makeEntry(target, { schema });
+  const table = taskTable(schema, "task");
+  const manager = await connectManager(entry);
+  const { rows: own } = await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+  const locks: string[] = [];
+  const watched = stubClient(async (text, values) => {
+    if (text === "COMMIT") {
+      const { rows } = await client.query<{ mode: string }>(
+        "SELECT mode FROM pg_locks WHERE pid = $1 AND relation = $2::regclass",
+        [own[0]?.pid, table.qualified],
+      );
+      locks.push(...rows.map(({ mode }) => mode));
+    }
+    const { rows, rowCount } = await manager.query<object>(text, [...values]);
+    return { rows, rowCount: rowCount ?? 0 };
+  });
+  await ensureTable(watched, table, entry, silentLog);
+  await manager.end();
+  return locks;
+}
+
+describe("a table that is as it is to be", () => {
+  test("is left as it is", async () => {
+    await ensure(target, { schema: "same" });
+    const before = await catalog("same");
+    await ensure(target, { schema: "same" });
+    assert.deepEqual(await catalog("same"), before);
+  });
+
+  test("is not locked against anybody who writes", async () => {
+    await ensure(target, { schema: "unlocked" });
+    const locks = await locksOfEnsuring("unlocked");
+    assert.deepEqual(
+      locks.filter((mode) => mode !== "AccessShareLock"),
+      [],
+    );
+  });
+
+  test("is found so while a producer's transaction is open", async () => {
+    const { qualified } = await ensure(target, { schema: "busy" });
+    await whileProducing(qualified, () => ensure(target, { schema: "busy" }));
+  });
+});
+
+/** Whether somebody waits for the table to be theirs alone. */
+async function isAwaited(qualified: string): Promise<boolean> {
+  const { rowCount } = await client.query(
+    `SELECT FROM pg_locks
+     WHERE relation = $1::regclass AND mode = 'AccessExclusiveLock' AND NOT granted`,
+    [qualified],
+  );
+  return rowCount !== 0;
+}
+
+describe("a table that is to change while a producer's transaction is open", () => {
+  const changed = { schema: "long", parameters: { "pg_task.max": 3, "pg_task.plan": "now()" } };
+
+  test("is SCHEMA_LOCKED, lets the other producers go on, and is changed later", async () => {
+    const { qualified } = await ensure(target, { schema: "long" });
+    await whileProducing(qualified, async () => {
+      const ensuring = assert.rejects(ensure(target, changed), { code: "SCHEMA_LOCKED" });
+      const { rowCount } = await client.query(
+        `INSERT INTO ${qualified} (input) VALUES ('beside it')`,
+      );
+      assert.equal(rowCount, 1);
+      await ensuring;
+      await client.query(`INSERT INTO ${qualified} (input) VALUES ('after it')`);
+    });
+    await ensure(target, changed);
+    const { rows } = await client.query(
+      `INSERT INTO ${qualified} (input) VALUES ('') RETURNING max`,
+    );
+    assert.deepEqual(rows, [{ max: 3 }]);
+  });
+
+  test("holds up a producer that queues behind it no longer than its own wait", async () => {
+    const { qualified } = await ensure(target, { schema: "queue" });
+    const inserting = await database.connect();
+    const { rows: own } = await inserting.query("SELECT pg_backend_pid() AS pid");
+    await whileProducing(qualified, async () => {
+      const ended = new AbortController();
+      const ensuring = assert
+        .rejects(ensure(target, { ...changed, schema: "queue" }), { code: "SCHEMA_LOCKED" })
+        .finally(() => ended.abort());
+      while (!ended.signal.aborted && !(await isAwaited(qualified))) continue;
+      const insert = inserting.query(`INSERT INTO ${qualified} (input) VALUES ('queued')`);
+      // The first producer's transaction is still open when it gets through.
+      assert.equal((await insert).rowCount, 1);
+      await ensuring;
+      const { rows } = await client.query("SELECT state FROM pg_stat_activity WHERE pid = $1", [
+        own[0].pid,
+      ]);
+      assert.deepEqual(rows, [{ state: "idle" }]);
+    });
+  });
+
+  test("keeps what it was when it could not be changed", async () => {
+    const { qualified } = await ensure(target, { schema: "kept" });
+    const before = await catalog("kept");
+    await whileProducing(qualified, () =>
+      assert.rejects(ensure(target, { ...changed, schema: "kept" }), { code: "SCHEMA_LOCKED" }),
+    );
+    assert.deepEqual(await catalog("kept"), before);
+  });
+});
+
+test("a connection that was refused a lock can be used for the next try", async () => {
+  const { qualified } = await ensure(target, { schema: "again" });
+  const entry = makeEntry(target, { schema: "again", parameters: { "pg_task.max": 1 } });
+  const manager = await connectManager(entry);
+  const table = taskTable("again", "task");
+  await whileProducing(qualified, () =>
+    assert.rejects(ensureTable(manager, table, entry, silentLog), { code: "SCHEMA_LOCKED" }),
+  );
+  await ensureTable(manager, table, entry, silentLog);
+  const { rows } = await manager.query("SELECT current_setting('lock_timeout') AS timeout");
+  await manager.end();
+  assert.deepEqual(rows, [{ timeout: "1s" }]);
+});

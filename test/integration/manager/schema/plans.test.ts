@@ -1,0 +1,225 @@
+import assert from "node:assert/strict";
+import { before, describe, test } from "node:test";
+import { claim } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimBehind } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { claimSole } from "../../../../src/manager/claim/claimSingle.sql.js";
+import { complete, type OwnedResult } from "../../../../src/manager/results/completeFull.sql.js";
+import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
+import { expire, late } from "../../../../src/manager/groups/expire.sql.js";
+import { giveBack } from "../../../../src/manager/results/releaseTasks.sql.js";
+import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
+import { inserted } from "../../../../src/manager/groups/insertedTasks.sql.js";
+import { nearestPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
+import { pauseLater } from "../../../../src/manager/sql/pauseGroup.sql.js";
+import { promotable, promote, promoteThese } from "../../../../src/manager/groups/markDue.sql.js";
+import { proven } from "../../../../src/manager/recovery/provenRuns.sql.js";
+import { showRemotePids } from "../../../../src/manager/results/remotePid.sql.js";
+import { rescue, stillOwned } from "../../../../src/manager/recovery/rescue.sql.js";
+import { showStarted } from "../../../../src/manager/results/showStarted.sql.js";
+import { stillLocked } from "../../../../src/manager/claim/stillLocked.sql.js";
+import { firstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
+import { sweep } from "../../../../src/manager/groups/scanGroups.sql.js";
+import { unwanted } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
+import { readShape } from "../../../../src/manager/schema/columnSet.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import type { Client } from "../../../../src/shared/postgres/client.js";
+import { literal } from "../../../../src/shared/postgres/quoting.js";
+import { claimOf, fronts } from "../../../support/claims.js";
+import { createDatabase } from "../../../support/database.js";
+import { stubClient } from "../../../support/stubClient.js";
+import { openManager } from "../../../support/taskTables.js";
+
+const database = await createDatabase("task");
+const client = await database.connect();
+const manager = await openManager(database.target);
+const table = taskTable("public", "task");
+
+interface Statement {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
+/** What a function of the manager's sends. */
+async function sent(work: (client: Client) => Promise<unknown>): Promise<Statement> {
+  const statements: Statement[] = [];
+  await work(
+    stubClient(async (text, values) => {
+      statements.push({ text, values });
+      return { rows: [], rowCount: 0 };
+    }),
+  );
+  const [statement] = statements;
+  assert.ok(statement);
+  return statement;
+}
+
+interface PlanNode {
+  readonly "Node Type": string;
+  readonly "Relation Name"?: string;
+  readonly "Index Name"?: string;
+  readonly "Index Cond"?: string;
+  readonly Plans?: readonly PlanNode[];
+}
+
+const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
+
+/** Untyped, so that it takes the parameter's type. */
+function asArgument(value: unknown): string {
+  if (!Array.isArray(value)) return literal(String(value));
+  const items = value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item))));
+  return literal(`{${items.join(",")}}`);
+}
+
+/** How the server reads the task table for a statement of the manager's, on its own connection. */
+async function reads(
+  work: (client: Client) => Promise<unknown>,
+  mode: "force_custom_plan" | "force_generic_plan",
+): Promise<string[]> {
+  const { text, values } = await sent(work);
+  await manager.query(`SET plan_cache_mode = ${mode}`);
+  await manager.query("DEALLOCATE ALL");
+  await manager.query(`PREPARE planned AS ${text}`);
+  const given = values.length === 0 ? "" : `(${values.map(asArgument).join(", ")})`;
+  const { rows } = await manager.query(`EXPLAIN (FORMAT JSON) EXECUTE planned${given}`);
+  return flatten(rows[0]["QUERY PLAN"][0].Plan)
+    .filter((node) => node["Relation Name"] === "task" && node["Node Type"] !== "ModifyTable")
+    .map((node) => {
+      const bounded = node["Index Cond"] !== undefined;
+      return `${node["Node Type"]} ${node["Index Name"] ?? ""}${bounded ? "" : " over all rows"}`;
+    });
+}
+
+const owner = "1 2001-01-01T00:00:00.000000";
+const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
+
+const shape = await readShape(manager, table);
+
+const results = ids.map((id): OwnedResult => ({
+  outcome: "ended",
+  id,
+  session: 1,
+  owner,
+  start: "2001-01-01T00:00:00Z",
+  stop: "2001-01-01T00:00:01Z",
+  output: "x",
+  error: null,
+  committed: false,
+}));
+
+const behind = {
+  groups: [{ hash: 1, running: 1, max: 0, id: 1n, most: 100, places: fronts(100) }],
+  places: [],
+  kept: [],
+  look: 0,
+  except: [],
+};
+
+const statements: Record<string, (client: Client) => Promise<unknown>> = {
+  claim: (stub) =>
+    claim(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
+  "claim behind others": (stub) => claim(stub, table, behind),
+  "claim behind": (stub) => claimBehind(stub, table, behind),
+  "claim sole": (stub) =>
+    claimSole(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
+  "claim around locked rows": (stub) =>
+    claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
+  inserted: (stub) => inserted(stub, table, 1n, 100),
+  "show started": (stub) =>
+    showStarted(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner, start: null })),
+    ),
+  "still locked": (stub) => stillLocked(stub, table, ids),
+  sweep: (stub) => sweep(stub, table, { after: 0, limit: 100, except: ids }),
+  unwanted: (stub) =>
+    unwanted(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  complete: (stub) => complete(stub, table, shape, results),
+  "complete plain": (stub) => completePlain(stub, table, results),
+  late: (stub) => late(stub, table, [1, 2], 100, ids),
+  expire: (stub) => expire(stub, table, shape, ids),
+  "first due": (stub) => firstDue(stub, table, [1, 2], 100, ids),
+  "give back": (stub) =>
+    giveBack(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  "pause later": (stub) =>
+    pauseLater(
+      stub,
+      table,
+      ids.map((id) => ({ id, since: "2001-01-01T00:00:00Z" })),
+    ),
+  "idle owners": (stub) =>
+    idleOwners(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  proven: (stub) =>
+    proven(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner })),
+    ),
+  "show remote pids": (stub) =>
+    showRemotePids(
+      stub,
+      table,
+      ids.map((id) => ({ id, owner, pid: 1, place: "" })),
+    ),
+  "nearest plan": (stub) => nearestPlan(stub, table),
+  promote: (stub) => promote(stub, table),
+  promotable: (stub) => promotable(stub, table, ids),
+  "promote these": (stub) => promoteThese(stub, table, ids),
+  "still owned": (stub) => stillOwned(stub, table, ids),
+  rescue: (stub) => rescue(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
+};
+
+const fill = `INSERT INTO task (input, "group", plan, state, take, start, stop, output)
+  SELECT 'SELECT 1', 'group ' || n % 1000, now() - interval '1 hour', 'DONE', now(), now(), now(), '1'
+  FROM generate_series(1, 200000) AS n`;
+const waiting = `INSERT INTO task (input, "group", plan)
+  SELECT 'SELECT 1', 'group ' || n % 100, now() + (n % 2) * interval '1 hour'
+  FROM generate_series(1, 1000) AS n`;
+
+const row = "INSERT INTO task (input) VALUES ('SELECT 1')";
+
+/** A plan is kept as the table grows, until something is known anew of it. */
+for (const [what, statistics, rows] of [
+  ["200,000 finished rows and statistics of yesterday's empty table", ["ANALYZE task"], [fill]],
+  [
+    "200,000 finished rows and statistics of rows that all wait",
+    [waiting, "ANALYZE task", "TRUNCATE task"],
+    [fill],
+  ],
+  ["no row", [], []],
+  ["no row, known to be so", ["VACUUM ANALYZE task"], []],
+  ["a single row", [row, "VACUUM ANALYZE task"], []],
+  ["some finished rows", [waiting, "UPDATE task SET state = 'DONE'", "VACUUM ANALYZE task"], []],
+] as const) {
+  describe(`planned with ${what}`, () => {
+    before(async () => {
+      await client.query("ALTER TABLE task SET (autovacuum_enabled = off)");
+      await client.query("TRUNCATE task");
+      for (const statement of [...statistics, ...rows]) await client.query(statement);
+    });
+
+    for (const [name, work] of Object.entries(statements)) {
+      for (const mode of ["force_custom_plan", "force_generic_plan"] as const) {
+        test(`${name} reads no more than it needs, by an index (${mode})`, async () => {
+          const found = await reads(work, mode);
+          assert.ok(found.length > 0);
+          for (const read of found) {
+            assert.match(read, /^Index (Only )?Scan task_\w+$/, found.join("; "));
+          }
+        });
+      }
+    }
+  });
+}

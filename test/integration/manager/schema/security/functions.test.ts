@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { after, it } from "node:test";
+import { connect, disconnect, type Client } from "../../../../../src/shared/postgres/client.js";
+import { createDatabase, onServer } from "../../../../support/database.js";
+import { startProcess } from "../../../../support/process.js";
+import { ensure } from "../../../../support/taskTables.js";
+import { waitForState } from "../../../../support/waitFor.js";
+
+/** In this database nobody may execute a new function unless it is granted to them. */
+const database = await createDatabase("empty");
+const admin = await database.connect();
+const name = database.target.database;
+
+/** Roles are the whole server's, so they bear the database's name. */
+const [owner, producer, reader] = [`owner_${name}`, `producer_${name}`, `reader_${name}`];
+
+const clients: Client[] = [];
+const opened = async (user: string): Promise<Client> => {
+  const client = await connect({ ...database.target, user }, { applicationName: "test" });
+  clients.push(client);
+  return client;
+};
+// By now the database is gone, and what they owned with it.
+after(async () => {
+  await Promise.all(clients.map((client) => disconnect(client)));
+  await onServer((server) => server.query(`DROP ROLE ${owner}, ${producer}, ${reader}`));
+});
+
+await admin.query(`
+  CREATE ROLE ${owner} LOGIN; CREATE ROLE ${producer} LOGIN; CREATE ROLE ${reader} LOGIN;
+  GRANT CREATE, USAGE ON SCHEMA public TO ${owner};
+  GRANT USAGE ON SCHEMA public TO ${producer}, ${reader};
+  ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC`);
+const program = await startProcess({
+  config: { url: database.url, "pg_task.json": [{ data: name, user: owner }] },
+});
+await program.line("ready");
+
+const grants = `
+  GRANT INSERT (input), SELECT (id) ON task TO ${producer};
+  GRANT USAGE ON SEQUENCE task_id_seq TO ${producer};
+  GRANT SELECT ON task, task_pause, task_stats, task_errors, task_groups TO ${reader}`;
+await admin.query(grants);
+
+it("lets producers insert, with a plan of their session's and without", async () => {
+  const client = await opened(producer);
+  for (const plan of ["", "-1 min"]) {
+    await client.query("SELECT set_config('pg_task.plan', $1, false)", [plan]);
+    const { rows } = await client.query<{ id: string }>(
+      "INSERT INTO task (input) VALUES ('SELECT current_user') RETURNING id",
+    );
+    assert.equal((await waitForState(admin, rows[0]?.id ?? "", "DONE")).output, owner);
+  }
+});
+
+const views = ["task_stats", "task_errors", "task_groups"];
+
+it("lets readers ask the views", async () => {
+  const client = await opened(reader);
+  for (const view of views) await client.query(`SELECT * FROM ${view}`);
+});
+
+it("makes that true of an earlier table too, also where its owner has dropped some of the views", async () => {
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  const client = await opened(reader);
+  await admin.query(`
+    COMMENT ON FUNCTION task_ready() IS 'pg-task migration 12';
+    REVOKE EXECUTE ON FUNCTION task_groups_rows(), task_stats_rows() FROM PUBLIC;
+    DROP FUNCTION task_errors_rows() CASCADE`);
+  await assert.rejects(client.query("SELECT * FROM task_stats"), { code: "42501" });
+  await ensure({ ...database.target, user: owner });
+  for (const view of ["task_stats", "task_groups"]) await client.query(`SELECT * FROM ${view}`);
+});

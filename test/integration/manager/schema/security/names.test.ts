@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { after, it } from "node:test";
+import { connect, type Client } from "../../../../../src/shared/postgres/client.js";
+import { identifier } from "../../../../../src/shared/postgres/quoting.js";
+import { createDatabase, onServer } from "../../../../support/database.js";
+import { startProcess } from "../../../../support/process.js";
+import { waitForRow } from "../../../../support/waitFor.js";
+
+const database = await createDatabase("empty");
+const mark = database.target.database.slice(-8);
+
+/** Names that would do something, or fall apart, wherever they are not quoted. 63 bytes at most. */
+const names = [
+  `"; DROP TABLE canary; --${mark}`,
+  `'); DROP TABLE canary; --${mark}`,
+  `a\nb\t\\ $$ %I :"table" ${mark}`,
+  `${"ж".repeat(27)}!${mark}`,
+  `${"x".repeat(55)}${mark}`,
+  `🐘 SELECT Üñï ${mark}`,
+];
+
+after(() =>
+  onServer(async (server) => {
+    for (const name of names) {
+      await server.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1",
+        [name],
+      );
+      await server.query(`DROP DATABASE ${identifier(name)}`);
+      await server.query(`DROP ROLE ${identifier(name)}`);
+    }
+  }),
+);
+
+const program = await startProcess({
+  config: {
+    url: database.url,
+    "pg_task.json": names.map((name) => ({ data: name, user: name, schema: name, table: name })),
+  },
+});
+
+async function connectTo(name: string): Promise<Client> {
+  return await connect({ ...database.target, database: name }, { applicationName: "test" });
+}
+
+it("makes roles, databases, schemas and tables of any name, and works on them", async () => {
+  await program.line("ready");
+  assert.deepEqual(program.said(/wait/), []);
+  assert.equal(program.said("manager works").length, names.length);
+});
+
+for (const name of names) {
+  const table = `${identifier(name)}.${identifier(name)}`;
+
+  it(`runs, repeats, pauses, stops and returns tasks where everything is called ${JSON.stringify(name)}`, async () => {
+    await program.line("ready");
+    const client = await connectTo(name);
+    await client.query("CREATE TABLE canary ()");
+    const insert = async (columns: string, ...values: unknown[]): Promise<string> => {
+      const places = values.map((_, index) => `$${index + 2}`).join(", ");
+      const { rows } = await client.query<{ id: string }>(
+        `INSERT INTO ${table} ("group", ${columns}) VALUES ($1, ${places}) RETURNING id`,
+        [name, ...values],
+      );
+      return rows[0]?.id ?? "";
+    };
+    const ended = async (id: string, state: string): Promise<{ output: string; error: string }> =>
+      await waitForRow(client, `SELECT * FROM ${table} WHERE id = $1 AND state::text = $2`, [
+        id,
+        state,
+      ]);
+
+    const settings = ["schema", "table", "group"].map((key) => `current_setting('pg_task.${key}')`);
+    const told = await insert("input", `SELECT ${settings.join(" || '|' || ")}, current_user`);
+    const { output } = await ended(told, "DONE");
+    assert.equal(output.split("\n").length, 2 + 4 * (name.split("\n").length - 1));
+    assert.ok(output.endsWith(`${name}|${name}|${name}\t${name}`));
+
+    const failed = await insert("input, data", `SELECT ${identifier(name)}`, name);
+    assert.match((await ended(failed, "FAIL")).error, /does not exist/);
+
+    await ended(await insert("input, max", "SELECT 1", -1), "DONE");
+    const repeated = await insert("input, repeat", "SELECT 1", "1 day");
+    await ended(repeated, "DONE");
+    await waitForRow(client, `SELECT FROM ${table} WHERE parent = $1`, [repeated]);
+    const child = await insert("input", `INSERT INTO ${table} (input) VALUES ('SELECT 1')`);
+    await waitForRow(client, `SELECT FROM ${table} WHERE parent = $1 AND state::text = 'DONE'`, [
+      child,
+    ]);
+
+    const long = await insert("input", "SELECT pg_sleep(600)");
+    await ended(long, "WORK");
+    await client.query(`UPDATE ${table} SET state = 'STOP' WHERE id = $1`, [long]);
+    await waitForRow(client, `SELECT FROM ${table} WHERE id = $1 AND stop IS NOT NULL`, [long]);
+
+    assert.equal(
+      (await client.query("SELECT to_regclass('canary') AS there")).rows[0]?.there,
+      "canary",
+    );
+    await client.end();
+  });
+}
+
+it("writes whole lines of JSON about all of them, and stops", async () => {
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  assert.equal(program.output.stdout.trimEnd().split("\n").length, program.lines.length);
+  assert.equal(program.output.stderr, "");
+});

@@ -1,0 +1,180 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, it } from "node:test";
+import {
+  connect,
+  disconnect,
+  sqlState,
+  type Client,
+} from "../../../../../src/shared/postgres/client.js";
+import { createDatabase, onServer } from "../../../../support/database.js";
+import { startProcess } from "../../../../support/process.js";
+import { only } from "../../../../support/tasks.js";
+import { insertTask, waitForRow, waitForState } from "../../../../support/waitFor.js";
+import { projectPath } from "../../../../support/project.js";
+
+const database = await createDatabase("empty");
+const admin = await database.connect();
+const name = database.target.database;
+const limit = { timeout: 60_000 };
+
+/** Roles are the whole server's, so they bear the database's name. */
+const named = (role: string): string => `${role}_${name}`;
+const [owner, producer, mail] = [named("owner"), named("producer"), named("mail")];
+const [alice, bob] = [named("alice"), named("bob")];
+
+const clients: Client[] = [];
+const opened = async (user: string): Promise<Client> => {
+  const client = await connect({ ...database.target, user }, { applicationName: "test" });
+  clients.push(client);
+  return client;
+};
+
+const config = { url: database.url, "pg_task.json": [{ data: name, user: owner }] };
+
+// By now the database is gone, and what they owned with it.
+after(async () => {
+  await Promise.all(clients.map((client) => disconnect(client)));
+  const all = [owner, producer, alice, bob, mail].join(", ");
+  await onServer((server) => server.query(`DROP ROLE ${all}`));
+});
+
+/** The statements of docs/security.md, for the roles of this test. */
+const [entrys, grants, policies, definers] = [
+  ...readFileSync(projectPath("docs/security.md"), "utf8").matchAll(/^```sql\n(.*?)^```$/gms),
+].map(([, sql = ""]) =>
+  sql.replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`).replaceAll(/\bmail\b/g, mail),
+);
+
+await admin.query(`
+  CREATE ROLE ${owner} LOGIN; CREATE ROLE ${producer};
+  CREATE ROLE ${alice} LOGIN IN ROLE ${producer}; CREATE ROLE ${bob} LOGIN IN ROLE ${producer};
+  GRANT CREATE, USAGE ON SCHEMA public TO ${owner};
+  CREATE FUNCTION public.report(integer) RETURNS text LANGUAGE sql AS $$ SELECT 'report of ' || $1 $$`);
+const program = await startProcess({ config });
+await program.line("ready");
+const [asOwner, asAlice, asBob] = [await opened(owner), await opened(alice), await opened(bob)];
+for (const sql of [grants, policies]) await asOwner.query(sql ?? "");
+
+const mayNot = (client: Client, sql: string, state = "42501"): Promise<void> =>
+  assert.rejects(client.query(sql), (error) => sqlState(error) === state, sql);
+
+async function authorsSeen(client: Client): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>("SELECT id FROM task ORDER BY id");
+  const { rows: authors } = await admin.query<{ author: string }>(
+    "SELECT DISTINCT author FROM task WHERE id = ANY ($1)",
+    [rows.map(({ id }) => id)],
+  );
+  return authors.map(({ author }) => author);
+}
+
+it("runs the tasks of two producers, each of whom sees their own only", limit, async () => {
+  const [first, second] = [
+    await insertTask(asAlice, "SELECT 1"),
+    await insertTask(asBob, "SELECT 2"),
+  ];
+  assert.equal((await waitForState(admin, first, "DONE")).output, "1");
+  assert.equal((await waitForState(admin, second, "DONE")).output, "2");
+  const look = "SELECT id, output FROM task";
+  assert.deepEqual((await asAlice.query(look)).rows, [{ id: first, output: "1" }]);
+  assert.deepEqual((await asBob.query(look)).rows, [{ id: second, output: "2" }]);
+});
+
+it("lets nobody touch another's tasks, nor what is pg-task's own in a row", limit, async () => {
+  const id = await insertTask(asBob, "SELECT pg_sleep(600)");
+  await waitForState(admin, id, "WORK");
+  for (const sql of ["UPDATE task SET state = 'STOP'", "DELETE FROM task WHERE plan < now()"]) {
+    await asAlice.query(sql);
+  }
+  await waitForState(admin, id, "WORK");
+  assert.deepEqual(await authorsSeen(asAlice), []);
+  for (const column of [
+    "owner",
+    "pid",
+    "take",
+    "ready",
+    "crash",
+    "state",
+    "parent",
+    "author",
+    "remote",
+    "output",
+  ]) {
+    await mayNot(asAlice, `INSERT INTO task (input, ${column}) VALUES ('SELECT 1', NULL)`);
+  }
+  for (const column of ["input", "owner", "pid", "author", "parent"]) {
+    await mayNot(asBob, `UPDATE task SET ${column} = NULL`);
+  }
+  await mayNot(asBob, "SELECT remote FROM task");
+  await mayNot(asBob, "SELECT * FROM task");
+  await mayNot(asBob, "TABLE task_ledger_1");
+  await mayNot(asBob, "INSERT INTO task_pause DEFAULT VALUES");
+  await asBob.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
+  await waitForRow(
+    admin,
+    "SELECT FROM task WHERE id = $1 AND state = 'STOP' AND stop IS NOT NULL",
+    [id],
+  );
+});
+
+it("lets a producer claim no parent, and keeps a repeated task its author's", limit, async () => {
+  await asAlice.query("SET pg_task.id = 7");
+  await mayNot(asAlice, "INSERT INTO task (input) VALUES ('SELECT 1')");
+  await asAlice.query("RESET pg_task.id");
+  await asAlice.query("INSERT INTO task (input, repeat) VALUES ('SELECT 1', interval '1 day')");
+  const repeated = await waitForRow<{ id: string }>(
+    asAlice,
+    "SELECT id FROM task WHERE parent IS NOT NULL",
+  );
+  await asAlice.query("UPDATE task SET state = 'STOP' WHERE id = $1", [repeated.id]);
+  assert.deepEqual(await authorsSeen(asAlice), [alice]);
+  assert.deepEqual(await authorsSeen(asBob), [bob]);
+});
+
+it("hides nothing from a task, which runs as the table's owner", limit, async () => {
+  const id = await insertTask(asAlice, "SELECT current_user, count(DISTINCT author) FROM task");
+  const { output } = await waitForState(admin, id, "DONE");
+  assert.equal(output, `current_user\tcount\n${owner}\t2`);
+});
+
+it("lets producers say what is to be done, but not in SQL", limit, async () => {
+  await asOwner.query(definers ?? "");
+  await mayNot(asAlice, "INSERT INTO task (input) VALUES ('SELECT 1')");
+  const { rows } = await asAlice.query<{ id: string }>("SELECT later_report(7) AS id");
+  const { id } = only(rows);
+  assert.equal((await waitForState(admin, id, "DONE")).output, "report of 7");
+  assert.equal((await asAlice.query("SELECT FROM task WHERE id = $1", [id])).rowCount, 1);
+  assert.equal((await asBob.query("SELECT FROM task WHERE id = $1", [id])).rowCount, 0);
+});
+
+it(
+  "says so where the policies are forced upon the owner, and goes on when they are not",
+  limit,
+  async () => {
+    await admin.query("ALTER TABLE task FORCE ROW LEVEL SECURITY");
+    await insertTask(admin, "SELECT 1");
+    const line = await program.line(/^manager waits/);
+    assert.match(String(line["reason"]), /affected by row-level security policy/);
+    await admin.query("ALTER TABLE task NO FORCE ROW LEVEL SECURITY");
+    await program.line("manager works", 2);
+    await waitForState(admin, await insertTask(admin, "SELECT 1"), "DONE");
+  },
+);
+
+it("needs no more for an entry than a role and a schema of its own", limit, async () => {
+  await admin.query(entrys ?? "");
+  const entry = { data: name, user: mail, schema: mail };
+  const other = await startProcess({
+    config: {
+      // The control connection is nobody's in particular.
+      url: database.url.replace("postgres@", `${bob}@`),
+      "pg_conf.name": "other",
+      "pg_task.json": [entry],
+    },
+  });
+  await other.line("manager works");
+  await admin.query(`INSERT INTO ${mail}.task (input) VALUES ('SELECT current_user')`);
+  await waitForRow(admin, `SELECT FROM ${mail}.task WHERE state = 'DONE' AND output = '${mail}'`);
+  assert.equal((await other.end()).code, 0);
+  assert.equal((await program.end()).code, 0);
+});

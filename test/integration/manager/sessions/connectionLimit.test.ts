@@ -1,0 +1,149 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { after } from "node:test";
+import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { eventually } from "../../../support/changes.js";
+import { createDatabase, onServer } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { startProcess, type TestProcess } from "../../../support/process.js";
+
+const database = await createDatabase("empty");
+const client = await database.connect();
+const { database: name } = database.target;
+const role = `limited_${randomBytes(4).toString("hex")}`;
+const password = randomBytes(8).toString("hex");
+after(() => onServer((server) => server.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`)));
+await client.query(
+  `CREATE ROLE ${role} LOGIN PASSWORD '${password}'; GRANT CREATE ON DATABASE ${name} TO ${role};
+   GRANT ALL ON SCHEMA public TO ${role}`,
+);
+await client.query(`
+  CREATE TABLE gate (open boolean);
+  CREATE TABLE ran (id bigint, sessions bigint);
+  GRANT ALL ON gate, ran TO ${role}`);
+
+const url = new URL(database.url);
+url.username = role;
+url.password = password;
+const refused = "no session could be opened, tasks wait";
+const sessions = `SELECT pid FROM pg_stat_activity
+  WHERE datname = current_database() AND application_name LIKE 'pg\\_task %'`;
+/** Runs until the gate is open, and says how many sessions there were then. */
+const waiting = `DO $$ BEGIN
+  WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$;
+  INSERT INTO public.ran SELECT current_setting('pg_task.id')::bigint, count(*) FROM pg_stat_activity
+  WHERE datname = current_database() AND application_name LIKE 'pg\\_task %'`;
+
+async function start(config: object = {}): Promise<TestProcess> {
+  const program = await startProcess({
+    config: { url: url.href, "pg_conf.restart": 1, ...config },
+  });
+  await program.line("ready");
+  await client.query("TRUNCATE task, ran, gate");
+  return program;
+}
+
+async function limit(connections: number): Promise<void> {
+  await client.query(`ALTER ROLE ${role} CONNECTION LIMIT ${connections}`);
+}
+
+async function insert(count: number, input: string): Promise<void> {
+  await client.query(
+    `INSERT INTO task (input, "group", max)
+     SELECT $1, 'group', 1000 FROM generate_series(1, $2::integer)`,
+    [input, count],
+  );
+}
+
+async function sessionsAre(count: number): Promise<void> {
+  await eventually(client, sessions, (rows) => rows.length === count);
+}
+
+/** Every task is DONE and has left its one trace. */
+async function allAreDone(count: number): Promise<void> {
+  await eventually<{ open: string }>(
+    client,
+    "SELECT count(*) AS open FROM task WHERE state NOT IN ('DONE', 'FAIL')",
+    ([row]) => row?.open === "0",
+  );
+  const { rows } = await client.query(
+    `SELECT count(*)::integer AS tasks, count(*) FILTER (WHERE state = 'DONE')::integer AS done,
+       count(*) FILTER (WHERE crash > 0)::integer AS crashed,
+       (SELECT count(*)::integer FROM ran) AS ran, (SELECT count(DISTINCT id)::integer FROM ran) AS once
+     FROM task`,
+  );
+  assert.deepEqual(rows, [{ tasks: count, done: count, crashed: 0, ran: count, once: count }]);
+}
+
+test("tasks wait for connections that a role may not have, and get them when it may", async () => {
+  await limit(-1);
+  const program = await start();
+  // Supervisor and manager have one each.
+  await limit(5);
+  await insert(20, waiting);
+  await program.line(refused);
+  await sessionsAre(3);
+  const [line, ...more] = program.said(refused);
+  assert.match(String(line?.["reason"]), /too many connections for role .* \(SQLSTATE 53300\)/);
+  assert.deepEqual(more, []);
+  // That is reached as well, and said again when sessions were opened before.
+  await limit(10);
+  await sessionsAre(8);
+  await client.query("INSERT INTO gate VALUES (true)");
+  await allAreDone(20);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("tasks wait while strangers have all connections, and run when those go", async () => {
+  await limit(-1);
+  const program = await start();
+  const target = { ...database.target, user: role, password };
+  const strangers: Client[] = [];
+  for (let count = 0; count < 5; count += 1)
+    strangers.push(await connect(target, { applicationName: "stranger" }));
+  await limit(6);
+  await insert(3, waiting);
+  await client.query("INSERT INTO gate VALUES (true)");
+  await program.line(refused);
+  await sessionsAre(0);
+  const { rows } = await client.query("SELECT DISTINCT state::text, crash FROM task");
+  assert.deepEqual(rows, [{ state: "PLAN", crash: 0 }]);
+  await Promise.all(strangers.map((stranger) => stranger.end()));
+  await allAreDone(3);
+  assert.equal(program.said(refused).length, 1);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a large output is written though there is no connection left for it", async () => {
+  await limit(-1);
+  const program = await start();
+  await limit(3);
+  const large = `INSERT INTO public.ran SELECT current_setting('pg_task.id')::bigint;
+    SELECT repeat('x', 2000000)`;
+  await insert(1, large);
+  await insert(2, waiting);
+  await insert(3, large);
+  await eventually<{ done: string }>(
+    client,
+    "SELECT count(*) AS done FROM task WHERE length(output) >= 2000000",
+    ([row]) => Number(row?.done) > 0,
+  );
+  await client.query("INSERT INTO gate VALUES (true)");
+  await allAreDone(6);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("there are never more sessions at once than pg_conf.max", async () => {
+  await limit(-1);
+  const program = await start({ "pg_conf.max": 3 });
+  await insert(6, waiting);
+  await sessionsAre(3);
+  await program.line("more sessions wanted than granted, tasks wait");
+  await client.query("INSERT INTO gate VALUES (true)");
+  await allAreDone(6);
+  await insert(200, waiting);
+  await allAreDone(206);
+  const { rows } = await client.query("SELECT max(sessions)::integer AS most FROM ran");
+  assert.deepEqual(rows, [{ most: 3 }]);
+  assert.equal((await program.end()).code, 0);
+});

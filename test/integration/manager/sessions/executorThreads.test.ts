@@ -1,0 +1,208 @@
+import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
+import { it, type TestContext } from "node:test";
+import { beginning, sabotage, workers } from "../../../support/workers.js";
+import { createLog } from "../../../../src/shared/log.js";
+import type { PgTaskError } from "../../../../src/shared/errors.js";
+import type { Run } from "../../../../src/shared/ipc/messages.js";
+import type {
+  ExecutorThread,
+  SessionMessage,
+} from "../../../../src/manager/sessions/executorThreads.js";
+import { createDatabase } from "../../../support/database.js";
+import { defaultFormat } from "../../../support/executorDriver.js";
+import { waitForRow } from "../../../support/waitFor.js";
+
+// Loaded late: the workers it starts have to be recorded.
+const { Executors } = await import("../../../../src/manager/sessions/executorThreads.js");
+
+const database = await createDatabase();
+const client = await database.connect();
+const silent = createLog({ level: "silent", name: "test", write: () => {} });
+
+type Heard<Type extends SessionMessage["type"]> = Extract<SessionMessage, { type: Type }>;
+
+function isOf<Type extends SessionMessage["type"]>(
+  message: SessionMessage,
+  type: Type,
+): message is Heard<Type> {
+  return message.type === type;
+}
+
+/** Executor threads, and what they say. */
+function startPool(test: TestContext) {
+  const news = new EventEmitter();
+  const limit = { closeMs: 60_000 };
+  const messages: { thread: ExecutorThread; message: SessionMessage }[] = [];
+  const ended = new Map<ExecutorThread, PgTaskError | null>();
+  const executors = new Executors({
+    parameters: () => ({
+      target: database.target,
+      schema: "public",
+      table: "task",
+      finish: "public.task_finish",
+      reset: "public.task_reset",
+      ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
+      outputLimit: 1 << 20,
+      superuser: true,
+      resetMs: 3_600_000,
+    }),
+    closeMs: () => limit.closeMs,
+    events: {
+      message: (thread, message) => {
+        messages.push({ thread, message });
+        news.emit("news");
+      },
+      room: () => {},
+      ended: (thread, reason) => {
+        ended.set(thread, reason);
+        news.emit("news");
+      },
+    },
+    log: silent,
+    threadLog: silent,
+  });
+  test.after(() => executors.end());
+  /** Its first message of that type that nobody has asked for yet. */
+  const heard = async <Type extends SessionMessage["type"]>(
+    type: Type,
+    thread: ExecutorThread,
+  ): Promise<Heard<Type>> => {
+    for (;;) {
+      for (const [index, each] of messages.entries()) {
+        if (each.thread !== thread || !isOf(each.message, type)) continue;
+        messages.splice(index, 1);
+        return each.message;
+      }
+      await once(news, "news");
+    }
+  };
+  return {
+    executors,
+    heard,
+    limit,
+    /** Its reason, once the thread has ended. */
+    async end(thread: ExecutorThread): Promise<PgTaskError | null> {
+      while (!ended.has(thread)) await once(news, "news");
+      return ended.get(thread) ?? null;
+    },
+    /** Starts a thread with an open session of that number; its backend's pid. */
+    async open(session: number): Promise<{ thread: ExecutorThread; pid: number }> {
+      const thread = executors.start();
+      executors.tell(thread, { type: "open", sessions: [session], group: "group" });
+      const { backend } = await heard("opened", thread);
+      return { thread, pid: backend.pid };
+    },
+  };
+}
+
+const run = (session: number): Run => ({
+  session,
+  id: "1",
+  input: "SELECT 1",
+  group: "group",
+  timeoutMs: 0,
+  keep: false,
+  save: false,
+  atomic: false,
+  take: "0",
+  ledger: 1,
+  remote: null,
+  format: defaultFormat,
+});
+
+const gone = (pid: number) =>
+  waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [
+    pid,
+  ]);
+
+it("hears on an idle thread that a connection was lost", async (test) => {
+  const pool = startPool(test);
+  const { thread, pid } = await pool.open(1);
+  await client.query("SELECT pg_terminate_backend($1)", [pid]);
+  assert.equal((await pool.heard("lost", thread)).session, 1);
+});
+
+for (const [how, source] of [
+  ["throws", "throw new Error('no good')"],
+  ["exits", "process.exit(3)"],
+] as const) {
+  it(`reports a thread that ${how} before it is ready, and starts the next one`, async (test) => {
+    const pool = startPool(test);
+    beginning.source = source;
+    const thread = pool.executors.start();
+    test.after(() => (beginning.source = ""));
+    assert.equal((await pool.end(thread))?.code, "THREAD_DIED");
+    beginning.source = "";
+    await pool.open(1);
+    assert.equal(pool.executors.threads.size, 1);
+  });
+}
+
+it("reports a thread that was killed, while another lives on", async (test) => {
+  const pool = startPool(test);
+  const first = await pool.open(1);
+  const second = await pool.open(2);
+  const worker = [...workers].find((each) => each.threadId === first.thread.threadId);
+  await worker?.terminate();
+  const reason = await pool.end(first.thread);
+  assert.equal(reason?.code, "THREAD_DIED");
+  assert.match(reason?.message ?? "", /executor thread 1 ended/);
+  await gone(first.pid);
+  pool.executors.dispatch(second.thread, [run(2)]);
+  const { results } = await pool.heard("results", second.thread);
+  assert.equal(results[0]?.outcome, "ended");
+});
+
+it("reports a thread that fails by an exception, and starts the next one in its place", async (test) => {
+  const pool = startPool(test);
+  const { thread, pid } = await pool.open(1);
+  await sabotage({ thread: "executor", how: "throw" });
+  assert.match((await pool.end(thread))?.message ?? "", /sabotage/);
+  await gone(pid);
+  await pool.open(2);
+});
+
+it("ends a thread that does not take what it is handed in time", async (test) => {
+  const pool = startPool(test);
+  const { thread, pid } = await pool.open(1);
+  pool.limit.closeMs = 100;
+  await sabotage({ thread: "executor", how: "block" });
+  pool.executors.dispatch(thread, [run(1)]);
+  assert.equal((await pool.end(thread))?.code, "THREAD_DIED");
+  await gone(pid);
+  assert.equal(workers.size, 0);
+});
+
+it("ends a thread that hangs before it says anything", async (test) => {
+  const pool = startPool(test);
+  pool.limit.closeMs = 100;
+  beginning.source = "for (;;);";
+  const thread = pool.executors.start();
+  beginning.source = "";
+  assert.equal((await pool.end(thread))?.code, "THREAD_DIED");
+  assert.equal(workers.size, 0);
+});
+
+it("leaves no thread and no connection behind, and starts again after that", async (test) => {
+  const pool = startPool(test);
+  for (let round = 0; round < 2; round += 1) {
+    const opened = [await pool.open(2 * round), await pool.open(2 * round + 1)];
+    assert.equal(workers.size, 2);
+    await pool.executors.end();
+    assert.equal(workers.size, 0);
+    assert.equal(pool.executors.threads.size, 0);
+    for (const { thread, pid } of opened) {
+      assert.equal(await pool.end(thread), null, "it was told to");
+      await gone(pid);
+    }
+  }
+});
+
+it("ends threads that are only just starting", async (test) => {
+  const pool = startPool(test);
+  const threads = [pool.executors.start(), pool.executors.start()];
+  await pool.executors.end();
+  for (const thread of threads) await pool.end(thread);
+  assert.equal(workers.size, 0);
+});

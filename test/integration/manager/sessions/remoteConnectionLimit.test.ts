@@ -1,0 +1,201 @@
+import assert from "node:assert/strict";
+import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { eventually } from "../../../support/changes.js";
+import { freePort } from "../../../../src/embedded/port.js";
+import { test } from "../../../support/limitedTest.js";
+import { OwnServer } from "../../../support/ownServer.js";
+import { startProcess, type TestProcess } from "../../../support/process.js";
+
+/** So many are left to others. */
+const left = 10;
+
+const noRoom = "the server has no room for more connections of remote tasks, they wait";
+
+/** A server with so many connections, pg-task on it, and a client. */
+async function start(
+  connections: number,
+  config: object = {},
+): Promise<{ server: OwnServer; client: Client; program: TestProcess }> {
+  const server = await OwnServer.at(await freePort());
+  await server.start({ max_connections: connections, superuser_reserved_connections: 3 });
+  const program = await startProcess({
+    config: { url: server.url, "pg_task.sleep": 50, ...config },
+  });
+  await program.line("ready");
+  const client = await stranger(server);
+  await client.query("CREATE TABLE gate (open boolean)");
+  return { server, client, program };
+}
+
+async function stranger({ port }: OwnServer, user = "postgres"): Promise<Client> {
+  const target = { host: "127.0.0.1", port, user, database: "postgres" };
+  return await connect(
+    { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
+    { applicationName: "stranger" },
+  );
+}
+
+/** How many connections there are. */
+const count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+
+async function insert(
+  client: Client,
+  tasks: number,
+  task: { input: string; remote: string | null; group?: string; max?: number },
+): Promise<void> {
+  await client.query(
+    `INSERT INTO task (input, remote, "group", max)
+     SELECT $1, $2, coalesce($3, 'group ' || n), $4 FROM generate_series(1, $5::integer) AS n`,
+    [task.input, task.remote, task.group ?? null, task.max ?? 0, tasks],
+  );
+}
+
+async function allDone(client: Client, tasks: number): Promise<string[]> {
+  await eventually<{ open: string }>(
+    client,
+    "SELECT count(*) AS open FROM task WHERE state NOT IN ('DONE', 'FAIL')",
+    ([row]) => row?.open === "0",
+  );
+  const { rows } = await client.query<{
+    state: string;
+    error: string;
+    output: string;
+    crash: number;
+  }>("SELECT state::text, error, output, crash FROM task");
+  assert.deepEqual(
+    rows.filter(({ state, crash }) => state !== "DONE" || crash > 0),
+    [],
+  );
+  assert.equal(rows.length, tasks);
+  await client.query("DELETE FROM task");
+  return rows.map(({ output }) => output);
+}
+
+test("remote tasks to the manager's own server leave its last connections to others", async () => {
+  const { server, client, program } = await start(60);
+  const counted = `${count}; DO $$ BEGIN PERFORM pg_sleep(0.05); END $$`;
+  const { port } = server;
+  for (const [remote, group] of [
+    ["dbname=postgres", undefined],
+    [`host=localhost port=${port} dbname=postgres user=postgres`, "together"],
+    [`host=127.0.0.1 port=${port} dbname=postgres user=postgres sslmode=disable`, undefined],
+  ] as const) {
+    await insert(client, 176, { input: counted, remote, max: 1000, ...(group && { group }) });
+    const outputs = await allDone(client, 176);
+    const most = Math.max(...outputs.map((output) => Number.parseInt(output, 10)));
+    assert.ok(most <= 60 - left, `${most} connections`);
+    assert.ok(most > 20, `${most} connections`);
+  }
+  await program.line(noRoom);
+  assert.equal((await program.end()).code, 0);
+  await client.end();
+});
+
+test("where sessions have taken all the room, some of it comes back for remote tasks", async () => {
+  const { client, program } = await start(30);
+  const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$`;
+  // Supervisor, manager and the test have a connection each.
+  await insert(client, 17, { input: wait, remote: null });
+  await eventually<{ count: string }>(client, count, ([row]) => row?.count === "20");
+  await insert(client, 20, { input: count, remote: "dbname=postgres", max: 5 });
+  await client.query("INSERT INTO gate VALUES (true)");
+  const outputs = await allDone(client, 37);
+  assert.ok(Math.max(...outputs.map((output) => Number(output) || 0)) <= 20);
+  assert.equal((await program.end()).code, 0);
+  await client.end();
+});
+
+test("with room for a single remote task they run one after another", async () => {
+  const { client, program } = await start(15);
+  await insert(client, 5, { input: count, remote: "dbname=postgres" });
+  assert.deepEqual(await allDone(client, 5), ["5", "5", "5", "5", "5"]);
+  assert.equal((await program.end()).code, 0);
+  await client.end();
+});
+
+test("remote tasks wait while strangers have the room, and other tasks run meanwhile", async () => {
+  const { server, client, program } = await start(20);
+  const strangers: Client[] = [];
+  // Room for one session, and for nothing beside it.
+  for (let each = 0; each < 6; each += 1) strangers.push(await stranger(server));
+  await insert(client, 3, { input: "SELECT 1", remote: "dbname=postgres" });
+  await program.line(noRoom);
+  await insert(client, 3, { input: "SELECT 2", remote: null });
+  await eventually<{ done: string }>(
+    client,
+    "SELECT count(*) AS done FROM task WHERE state = 'DONE' AND remote IS NULL",
+    ([row]) => row?.done === "3",
+  );
+  const { rows } = await client.query(
+    "SELECT DISTINCT state::text, pid, owner FROM task WHERE remote IS NOT NULL AND state <> 'WORK'",
+  );
+  assert.deepEqual(rows, [{ state: "PLAN", pid: null, owner: null }]);
+  for (const each of strangers) await each.end();
+  await allDone(client, 6);
+  assert.equal(program.said(noRoom).length, 1);
+  assert.equal((await program.end()).code, 0);
+  await client.end();
+});
+
+test("a remote task whose role may have no more connections to the own server waits", async () => {
+  const { client, program } = await start(40);
+  await client.query("CREATE ROLE limited LOGIN CONNECTION LIMIT 1; GRANT ALL ON gate TO limited");
+  const input = "SELECT session_user, pg_sleep(0.02)::text";
+  await insert(client, 8, { input, remote: "user=limited dbname=postgres", group: "g", max: 7 });
+  assert.equal((await allDone(client, 8)).length, 8);
+  assert.equal((await program.end()).code, 0);
+  await client.end();
+});
+
+test("a task that is stopped while it waits for room does not run", async () => {
+  const { server, client, program } = await start(15);
+  const one = await stranger(server);
+  await insert(client, 1, {
+    input: "INSERT INTO public.gate VALUES (true)",
+    remote: "dbname=postgres",
+  });
+  await program.line(noRoom);
+  await client.query("UPDATE task SET state = 'STOP' WHERE state <> 'STOP'");
+  await one.end();
+  await insert(client, 1, { input: "SELECT 'next'", remote: "dbname=postgres" });
+  await eventually(client, "SELECT FROM task WHERE state = 'DONE'", (rows) => rows.length === 1);
+  assert.equal((await client.query("SELECT FROM gate")).rowCount, 0);
+  assert.equal((await program.end()).code, 0);
+  await client.end();
+});
+
+test("who comes after a process that was killed leaves the last connections alone as well", async () => {
+  const { server, client, program } = await start(40);
+  const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; ${count}`;
+  await insert(client, 40, { input: wait, remote: "dbname=postgres", max: 39, group: "g" });
+  await program.line(noRoom);
+  await program.end("SIGKILL");
+  const config = { url: server.url, "pg_task.sleep": 50 };
+  const second = await startProcess({ config });
+  await second.line("ready");
+  await second.line(noRoom);
+  await client.query("INSERT INTO gate VALUES (true)");
+  const outputs = await allDone(client, 40);
+  const counts = outputs.map((output) => Number(output.split("\n").at(-1)));
+  assert.ok(Math.max(...counts) <= 40 - left, `${Math.max(...counts)} connections`);
+  assert.equal((await second.end()).code, 0);
+  await client.end();
+});
+
+test("remote tasks that wait for room run after the server has come back", async () => {
+  const { server, client, program } = await start(30);
+  const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; ${count}`;
+  await insert(client, 30, { input: wait, remote: "dbname=postgres" });
+  await program.line(noRoom);
+  client.on("error", () => {});
+  await server.crash();
+  await server.start({ max_connections: 30, superuser_reserved_connections: 3 });
+  await program.line("manager works", 2);
+  const again = await stranger(server);
+  await again.query("INSERT INTO gate VALUES (true)");
+  const outputs = await allDone(again, 30);
+  const counts = outputs.map((output) => Number(output.split("\n").at(-1)));
+  assert.ok(Math.max(...counts) <= 30 - left, `${Math.max(...counts)} connections`);
+  assert.equal((await program.end()).code, 0);
+  await again.end();
+});

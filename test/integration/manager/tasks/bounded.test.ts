@@ -1,0 +1,283 @@
+import assert from "node:assert/strict";
+import { before, describe } from "node:test";
+import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
+import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { readBacklog } from "../../../../src/tasks/queries/backlog.js";
+import { readChain } from "../../../../src/tasks/queries/taskChain.js";
+import { briefly, readGroups, type Groups } from "../../../../src/tasks/queries/groups.js";
+import { readLatencies } from "../../../../src/tasks/queries/latencies.js";
+import { listTasks, type TaskList } from "../../../../src/tasks/queries/listTasks.js";
+import { readingSettings } from "../../../../src/tasks/connectionSettings.js";
+import { readRates } from "../../../../src/tasks/queries/rates.js";
+import { readRowCounts } from "../../../../src/tasks/queries/rowCounts.js";
+import { readSituation } from "../../../../src/tasks/explain/taskSituation.js";
+import { createDatabase } from "../../../support/database.js";
+import {
+  extensionTable,
+  partitionedById,
+  partitionedByPlan,
+  type MakeTable,
+} from "../../../support/foreignTables.js";
+import { test } from "../../../support/limitedTest.js";
+import { ensure } from "../../../support/taskTables.js";
+
+/** More than any window, and more than 32 MB with what the rows have in them. */
+const rows = 60_000;
+const database = await createDatabase("empty");
+const client = await database.connect();
+
+const settings = `SELECT set_config('pg_task.' || name, value, false) FROM (VALUES
+  ('active', '1 hour'), ('live', '0'), ('repeat', '0'), ('timeout', '0'), ('count', '0'), ('max', '0'), ('delete', 'true'),
+  ('drift', 'false'), ('header', 'true'), ('save', 'false'), ('string', 'true'), ('delimiter', ','), ('escape', ''),
+  ('quote', ''), ('group', 'group'), ('null', 'N'), ('id', '0')) AS s(name, value)`;
+
+/** Tasks of every kind: most of them ended, every tenth waits, some came from others. */
+async function fill(schema: string): Promise<void> {
+  await client.query(
+    `INSERT INTO ${schema}.task (id, parent, input, "group", plan, state, start, stop, error, data, output)
+     SELECT i, CASE WHEN i IN (31, 61, 59000) THEN i - 30 END, 'SELECT ' || i, 'group ' || i % 10,
+       now() - (${rows} - i) * interval '1 s' + CASE WHEN i % 20 = 1 THEN interval '1 day' ELSE interval '0' END,
+       CASE WHEN i % 10 = 1 THEN 'PLAN' WHEN i % 1000 = 2 THEN 'FAIL' ELSE 'DONE' END::${schema}.state,
+       now(), now(), CASE WHEN i % 1000 = 2 THEN 'ERROR:  no' END, CASE WHEN i = 40 THEN 'Needle' END, repeat('x', 600)
+     FROM generate_series(1, ${rows}) AS i`,
+  );
+  await client.query(`VACUUM ANALYZE ${schema}.task`);
+}
+
+/** How many rows of the table and its partitions a question reads, and whether it goes through one of them from end to end. */
+async function visited(
+  { qualified }: TaskTable,
+  work: (client: Client) => Promise<unknown>,
+): Promise<{ readonly whole: boolean; readonly rows: number }> {
+  const reader = await connect(database.target, {
+    applicationName: "test",
+    settings: readingSettings,
+  });
+  await reader.query("BEGIN");
+  await work(reader);
+  const { rows: found } = await reader.query<{ whole: boolean; rows: number }>(
+    `SELECT bool_or(seq_tup_read > 0) AS whole, sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::float8 AS rows
+     FROM pg_stat_xact_all_tables WHERE relid = $1::regclass
+       OR relid IN (SELECT p.relid FROM pg_partition_tree($1::regclass) AS p)`,
+    [qualified],
+  );
+  await reader.end();
+  return found[0] ?? { whole: true, rows: Infinity };
+}
+
+const all = { characters: 100, patienceMs: Infinity };
+
+const questions: readonly (readonly [
+  string,
+  number,
+  (client: Client, table: TaskTable) => Promise<unknown>,
+])[] = [
+  [
+    "a page of tasks",
+    200,
+    (on, table) => listTasks(on, table, { filter: {}, limit: 50, characters: 300 }),
+  ],
+  [
+    "a page of tasks that fit, as far as it is looked at first",
+    3_000,
+    (on, table) =>
+      listTasks(
+        on,
+        table,
+        { filter: { text: "nothing has it" }, limit: 50, characters: 300 },
+        () => true,
+      ),
+  ],
+  ["the backlog", 20_000, readBacklog],
+  [
+    "groups",
+    20_000,
+    (on, table) => readGroups(on, table, { limit: 50, ended: true, effort: briefly }),
+  ],
+  ["rows by state", 0, readRowCounts],
+  ["latencies", 1_000, readLatencies],
+  ["rates", 5_000, (on, table) => readRates(on, table, 5_000)],
+  ["why a task does not run", 25_000, (on, table) => readSituation(on, table, "30001")],
+  [
+    "the chain of a task, in its first window",
+    3_000,
+    (on, table) => readChain(on, table, "1", { characters: 100, patienceMs: -1 }),
+  ],
+];
+
+const kinds: readonly (readonly [string, MakeTable | null])[] = [
+  ["own", null],
+  ["extension", extensionTable],
+  ["by_id", partitionedById],
+  ["by_plan", partitionedByPlan],
+];
+
+for (const [schema, make] of kinds) {
+  const table = taskTable(schema, "task");
+  describe(`of a large table, ${schema}`, () => {
+    before(async () => {
+      await client.query(settings);
+      if (make !== null) await client.query(make(schema));
+      // A partitioned one lacks columns that the rows are to have.
+      await ensure(database.target, { schema });
+      await fill(schema);
+    });
+
+    for (const [what, most, ask] of questions) {
+      test(`reads few rows for ${what}`, async () => {
+        const found = await visited(table, (on) => ask(on, table));
+        assert.equal(found.whole, false);
+        // A partition is read one row further than is needed of it.
+        assert.ok(found.rows <= most + 10, `${found.rows} rows`);
+      });
+    }
+
+    test("finds all that fit, over as many windows as that takes", async () => {
+      const found: string[] = [];
+      const looked: number[] = [];
+      for (let from: string | undefined; ;) {
+        const list: TaskList = await listTasks(
+          client,
+          table,
+          { filter: { states: ["FAIL"] }, limit: 7, before: from, characters: 300 },
+          () => true,
+        );
+        found.push(...list.tasks.map(({ id }) => id));
+        looked.push(list.looked);
+        if (list.next === null) break;
+        from = list.next;
+      }
+      assert.deepEqual(
+        found,
+        Array.from({ length: rows / 1000 }, (_, place) => String(rows - 1000 * place - 998)),
+      );
+      assert.ok(looked.length > 9);
+      const needle = await listTasks(client, table, {
+        filter: { text: "needLE" },
+        limit: 5,
+        characters: 300,
+      });
+      assert.deepEqual([needle.tasks.map(({ id }) => id), needle.next], [["40"], null]);
+      assert.equal(needle.looked, rows);
+    });
+
+    test("finds the whole chain of a task, however far its rows are apart", async () => {
+      await client.query(`UPDATE ${schema}.task SET parent = 61 WHERE id = ${rows}`);
+      const { ancestors, descendants, ...rest } = await readChain(client, table, "31", all);
+      assert.deepEqual(
+        [ancestors.map(({ id }) => id), descendants.map(({ id, depth }) => [id, depth])],
+        [
+          ["1"],
+          [
+            ["61", 1],
+            [String(rows), 2],
+          ],
+        ],
+      );
+      assert.deepEqual(rest, { ancestorsComplete: true, descendantsComplete: true });
+    });
+
+    test("estimates what it does not count, and says so", async () => {
+      const { rows: counted, states } = await readRowCounts(client, table);
+      assert.equal(counted.exact, false);
+      assert.ok(Math.abs(counted.value - rows) < rows / 10, String(counted.value));
+      assert.ok(Math.abs(states.PLAN.value - rows / 10) < rows / 20, String(states.PLAN.value));
+    });
+  });
+}
+
+describe("a chain", () => {
+  const table = taskTable("public", "task");
+  before(async () => {
+    await ensure(database.target, {});
+    await client.query(
+      `INSERT INTO task (id, parent, input, plan) SELECT i, nullif(i - 1, 0), '', 'infinity' FROM generate_series(1, 300) AS i;
+       INSERT INTO task (id, parent, input, plan) SELECT i, 1000, '', 'infinity' FROM generate_series(1000, 1300) AS i`,
+    );
+  });
+
+  for (const index of [null, "CREATE INDEX by_parent ON task (parent)"]) {
+    test(`says that it was cut ${index === null ? "without" : "with"} an index on parent`, async () => {
+      if (index !== null) await client.query(index);
+      const long = await readChain(client, table, "150", all);
+      assert.deepEqual(
+        [long.ancestors.length, long.ancestors.at(-1)?.id, long.ancestorsComplete],
+        [100, "50", false],
+      );
+      assert.deepEqual(
+        [long.descendants.length, long.descendants.at(-1)?.depth, long.descendantsComplete],
+        [100, 100, false],
+      );
+      const end = await readChain(client, table, "250", all);
+      assert.deepEqual([end.descendants.length, end.descendantsComplete], [50, true]);
+      const broad = await readChain(client, table, "1000", all);
+      assert.deepEqual(
+        [broad.ancestors, broad.descendants.length, broad.descendantsComplete],
+        [[], 100, false],
+      );
+    });
+  }
+});
+
+test("a backlog of more than is counted is estimated, ended rows aside", async () => {
+  const table = await ensure(database.target, { schema: "backlog" });
+  await client.query(
+    `INSERT INTO backlog.task (input, plan, state)
+     SELECT '', CASE WHEN i % 3 = 0 THEN now() + interval '1 day' ELSE now() - interval '1 hour' END,
+       CASE WHEN i <= 40000 THEN 'PLAN' ELSE 'DONE' END::backlog.state FROM generate_series(1, 60000) AS i`,
+  );
+  await client.query("ANALYZE backlog.task");
+  const { due, planned, oldestDueMs } = await readBacklog(client, table);
+  assert.deepEqual([due.exact, planned.exact], [false, false]);
+  assert.ok(Math.abs(due.value - 26_667) < 5_000, String(due.value));
+  assert.ok(Math.abs(planned.value - 13_333) < 5_000, String(planned.value));
+  assert.ok((oldestDueMs ?? 0) >= 3_600_000, String(oldestDueMs));
+});
+
+test("groups of which more waits than is looked at are estimated, and counted where the table is small", async () => {
+  const table = await ensure(database.target, { schema: "crowd" });
+  await client.query(
+    `INSERT INTO crowd.task (input, plan, state, "group")
+     SELECT '', now() + CASE WHEN i % 3 = 0 THEN interval '1 day' ELSE interval '-1 hour' END,
+       CASE WHEN i <= 40000 THEN 'PLAN' ELSE 'DONE' END::crowd.state, 'group ' || i % 4 FROM generate_series(1, 80000) AS i`,
+  );
+  const readWith = async (pages: number): Promise<Groups> =>
+    await readGroups(client, table, {
+      limit: 50,
+      ended: false,
+      effort: { rows: 5_000, pages, each: 100 },
+    });
+  const few = await readWith(500);
+  assert.equal(few.complete, false);
+  assert.deepEqual(few.groups.map(({ group }) => group).toSorted(), range(4));
+  for (const { group, waiting, due } of few.groups) {
+    assert.ok(Math.abs(waiting - 10_000) < 3_000, `${waiting} wait in ${group}`);
+    assert.ok(Math.abs(due - 6_667) < 2_500, `${due} are due in ${group}`);
+  }
+  const counted = await readWith(1_000_000);
+  assert.equal(counted.complete, true);
+  assert.deepEqual(
+    counted.groups.map(({ waiting }) => waiting),
+    [10_000, 10_000, 10_000, 10_000],
+  );
+});
+
+test("of many small groups of which a sample has some by chance, those that are told are counted", async () => {
+  const table = await ensure(database.target, { schema: "many" });
+  await client.query(
+    `INSERT INTO many.task (input, plan, "group", remote)
+     SELECT '', now() - interval '1 hour', 'group ' || i % 1000, CASE WHEN i % 2000 < 500 THEN 'host=' || i % 3 END
+     FROM generate_series(1, 40000) AS i`,
+  );
+  const effort = { rows: 5_000, pages: 100, each: 100 };
+  const { groups, complete } = await readGroups(client, table, { limit: 20, ended: false, effort });
+  assert.equal(complete, false);
+  assert.equal(groups.length, 20);
+  for (const { group, due, waiting } of groups) {
+    assert.ok(due <= 40, `${due} are due in ${group}`);
+    assert.equal(waiting, due);
+  }
+});
+
+const range = (count: number): string[] =>
+  Array.from({ length: count }, (_, place) => `group ${place}`);

@@ -1,0 +1,142 @@
+import assert from "node:assert/strict";
+import { eventually } from "../../../support/changes.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_task.crash": 2 });
+
+/** Ends the connections with this application name from outside. */
+async function terminate(application: string): Promise<void> {
+  const { rowCount } = await client.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE $1`,
+    [application],
+  );
+  assert.equal(rowCount, 1);
+}
+
+/** Resolves when another connection of this name has come. */
+async function back(application: string, before: string): Promise<void> {
+  await eventually(
+    client,
+    `SELECT FROM pg_stat_activity WHERE datname = current_database()
+     AND application_name LIKE '${application}' AND backend_start > '${before}'`,
+    (rows) => rows.length === 1,
+  );
+}
+
+async function now(): Promise<string> {
+  const { rows } = await client.query<{ now: string }>("SELECT clock_timestamp()::text AS now");
+  return only(rows).now;
+}
+
+test("a task that ends its own session is tried as often as pg_task.crash says, then FAIL", async () => {
+  const [id = "", behind = ""] = await tasks.insert(
+    { input: "SELECT pg_terminate_backend(pg_backend_pid())" },
+    { input: "SELECT 'behind'" },
+  );
+  const row = only(await tasks.ended(id));
+  assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
+  assert.match(row.error ?? "", /^ERROR: {2}.*session.* 2 times/);
+  assert.equal(row.owner, null);
+  assert.equal(only(await tasks.ended(behind)).output, "behind");
+});
+
+test("a group is free again after a task of it took its sessions down", async () => {
+  const group = "fatal";
+  const row = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", { group, max: 5 });
+  assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
+  assert.equal((await tasks.run("SELECT 1", { group, max: 0 })).state, "DONE");
+});
+
+test("a task whose session is ended from outside runs again, and what it did is undone", async () => {
+  await client.query("CREATE TABLE effect (i int)");
+  const [id = ""] = await tasks.insert({
+    input:
+      "INSERT INTO effect VALUES (1); SELECT pg_sleep(CASE WHEN crash = 0 THEN 60 ELSE 0 END) FROM task WHERE id = current_setting('pg_task.id')::bigint",
+  });
+  const running = await tasks.running(id);
+  await eventually(
+    client,
+    `SELECT FROM pg_stat_activity WHERE pid = ${running.pid} AND wait_event = 'PgSleep'`,
+    (rows) => rows.length === 1,
+  );
+  await client.query("SELECT pg_terminate_backend($1)", [running.pid]);
+  const row = only(await tasks.ended(id));
+  assert.deepEqual([row.state, row.crash], ["DONE", 1]);
+  assert.notEqual(row.pid, running.pid);
+  const { rows } = await client.query("SELECT FROM effect");
+  assert.equal(rows.length, 1);
+});
+
+test("the manager's connection is ended: what runs goes on, and so does the manager", async () => {
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(1)");
+  const [id = ""] = await tasks.insert({
+    input: "SELECT 'once' FROM pg_advisory_xact_lock(1)",
+    group: "kept",
+  });
+  const running = await tasks.running(id);
+  const before = await now();
+  await terminate("pg_work%");
+  await back("pg_work%", before);
+  assert.equal((await tasks.run("SELECT 1", { group: "next" })).state, "DONE");
+  const [behind = ""] = await tasks.insert({ input: "SELECT 2", group: "kept" });
+  assert.equal((await tasks.row(id)).state, "WORK");
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  const [row, after] = await tasks.ended(id, behind);
+  assert.deepEqual(
+    [row?.state, row?.output, row?.pid, row?.crash],
+    ["DONE", "once", running.pid, 0],
+  );
+  assert.equal(row?.take, running.take);
+  assert.ok((row?.stop ?? "") <= (after?.start ?? ""), "the group's limit held");
+});
+
+test("a result that came while the manager had no connection is written afterwards", async () => {
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(2)");
+  const [id = ""] = await tasks.insert({ input: "SELECT 'kept' FROM pg_advisory_xact_lock(2)" });
+  await tasks.running(id);
+  await client.query("BEGIN");
+  await client.query(
+    `SELECT pg_advisory_unlock_all(), pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE 'pg_work%'`,
+  );
+  await client.query("COMMIT");
+  await gate.query("SELECT pg_advisory_unlock(2)");
+  const row = only(await tasks.ended(id));
+  assert.deepEqual([row.state, row.output, row.crash], ["DONE", "kept", 0]);
+});
+
+test("the supervisor's connection is ended: it leads again, and tasks run", async () => {
+  const before = await now();
+  const from = pgTask.lines.length;
+  await terminate("pg_conf");
+  await pgTask.logged((line) => line.msg === "leads again", from);
+  await back("pg_conf", before);
+  assert.equal((await tasks.run("SELECT 1")).state, "DONE");
+});
+
+test("all connections are ended at once: it goes on by itself, and no task is blamed for it", async () => {
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(3)");
+  const [id = ""] = await tasks.insert({ input: "SELECT 'again' FROM pg_advisory_xact_lock(3)" });
+  const first = await tasks.running(id);
+  const { rowCount } = await client.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE 'pg\\_%'`,
+  );
+  assert.ok((rowCount ?? 0) >= 3);
+  assert.equal((await tasks.run("SELECT 1", { group: "other" })).state, "DONE");
+  await gate.query("SELECT pg_advisory_unlock(3)");
+  const row = only(await tasks.ended(id));
+  assert.deepEqual([row.state, row.output, row.crash], ["DONE", "again", 0]);
+  assert.notEqual(row.take, first.take);
+});

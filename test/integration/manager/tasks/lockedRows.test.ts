@@ -1,0 +1,262 @@
+import assert from "node:assert/strict";
+import { eventually } from "../../../support/changes.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const holder = await database.connect();
+const gatekeeper = await database.connect();
+const tasks = await Tasks.of(client);
+const configuration = {
+  url: database.url,
+  "pg_task.sleep": 30,
+  "pg_task.idle": 3,
+  "pg_conf.log": "debug",
+};
+await pgTask.start(configuration);
+
+/** A task that runs until its gate, an advisory lock, is opened. */
+async function gated(gate: number, more: Record<string, string | number> = {}): Promise<string> {
+  await gatekeeper.query("SELECT pg_advisory_lock($1)", [gate]);
+  const [id = ""] = await tasks.insert({
+    input: `SELECT 'through' FROM pg_advisory_xact_lock(${gate})`,
+    ...more,
+  });
+  const row = await tasks.running(id);
+  await eventually(
+    client,
+    `SELECT FROM pg_locks WHERE pid = ${row.pid} AND NOT granted`,
+    (rows) => rows.length === 1,
+  );
+  return id;
+}
+
+async function open(gate: number): Promise<void> {
+  await gatekeeper.query("SELECT pg_advisory_unlock($1)", [gate]);
+}
+
+/** In a transaction that is left open. */
+async function hold(id: string): Promise<void> {
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+}
+
+/** Whether it has fallen into deep sleep since then. */
+function asleep(from: number): boolean {
+  return pgTask.lines.slice(from).some((line) => line.msg === "executor threads ended");
+}
+
+async function fallAsleep(from: number): Promise<void> {
+  await pgTask.logged((line) => line.msg === "executor threads ended", from);
+}
+
+test("a due task whose row somebody holds lets those behind it in its group go first", async () => {
+  const first = await gated(1, { group: "same" });
+  const [held = "", ...behind] = await tasks.insert(
+    { input: "SELECT 1", group: "same" },
+    { input: "SELECT 2", group: "same" },
+    { input: "SELECT 3", group: "same" },
+  );
+  await hold(held);
+  await open(1);
+  const ended = await tasks.ended(first, ...behind);
+  assert.deepEqual(
+    ended.map((row) => row.output),
+    ["through", "2", "3"],
+  );
+  assert.equal((await tasks.row(held)).state, "PLAN");
+  await holder.query("COMMIT");
+  assert.equal(only(await tasks.ended(held)).output, "1");
+});
+
+test("late tasks whose rows somebody holds hold up no other, of their group or of others", async () => {
+  await pgTask.stop();
+  const late = { plan: "2001-01-01", active: "1 day" };
+  const held = await tasks.insert(
+    ...Array.from({ length: 120 }, (_, index) => ({
+      input: "SELECT 1",
+      group: index < 20 ? "late" : "later",
+      ...late,
+    })),
+  );
+  const others = await tasks.insert(
+    { input: "SELECT 2", group: "late" },
+    { input: "SELECT 2", group: "later", ...late },
+    ...["x", "y", "z"].map((group) => ({ input: "SELECT 2", group, ...late })),
+  );
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = ANY ($1) FOR UPDATE", [held]);
+  await pgTask.start({ ...configuration, "pg_task.sleep": 1_000 });
+  assert.deepEqual(
+    (await tasks.ended(...others)).map(({ state }) => state),
+    ["DONE", "GONE", "GONE", "GONE", "GONE"],
+  );
+  assert.equal((await tasks.until(held, ({ state }) => state === "PLAN")).length, 120);
+  await holder.query("COMMIT");
+  await tasks.until(held, ({ state }) => state === "GONE");
+  await pgTask.stop();
+  await pgTask.start(configuration);
+});
+
+test("a running task whose row somebody holds gets its result when it is released", async () => {
+  const held = await gated(2);
+  await hold(held);
+  await open(2);
+  const other = await tasks.run("SELECT 2");
+  assert.equal(other.state, "DONE");
+  assert.equal((await tasks.row(held)).state, "WORK");
+  await holder.query("COMMIT");
+  assert.equal(only(await tasks.ended(held)).output, "through");
+});
+
+test("a result that waits for its row is written although the manager never pauses", async () => {
+  const held = await gated(3);
+  await hold(held);
+  await open(3);
+  // One after another without end: the manager always has something to do.
+  await tasks.insert({
+    input:
+      'INSERT INTO task (input, "group", delete) SELECT input, "group", true FROM task WHERE id = current_setting(\'pg_task.id\')::bigint AND EXISTS (SELECT FROM task WHERE id = ' +
+      held +
+      " AND state = 'WORK')",
+    group: "endless",
+  });
+  await tasks.run("SELECT 1");
+  await holder.query("COMMIT");
+  assert.equal(only(await tasks.ended(held)).output, "through");
+});
+
+test("a result that waits for its row keeps the manager awake", async () => {
+  const held = await gated(4);
+  await hold(held);
+  const from = pgTask.lines.length;
+  await open(4);
+  await tasks.run("SELECT 1");
+  // Long enough for deep sleep, were there nothing to do.
+  await tasks.run("SELECT 1", { plan: new Date(Date.now() + 600).toISOString() });
+  assert.equal((await tasks.row(held)).state, "WORK");
+  assert.equal(asleep(from), false);
+  await holder.query("ROLLBACK");
+  assert.equal(only(await tasks.ended(held)).output, "through");
+  await fallAsleep(from);
+});
+
+test("a due task whose row somebody holds keeps the manager awake", async () => {
+  const first = await gated(5, { group: "awake" });
+  const [held = ""] = await tasks.insert({ input: "SELECT 1", group: "awake" });
+  await hold(held);
+  const from = pgTask.lines.length;
+  await open(5);
+  await tasks.ended(first);
+  await tasks.run("SELECT 1", { plan: new Date(Date.now() + 600).toISOString() });
+  // It may have waited in the first one's session.
+  assert.ok(["PLAN", "TAKE"].includes((await tasks.row(held)).state));
+  assert.equal(asleep(from), false);
+  await holder.query("ROLLBACK");
+  assert.equal(only(await tasks.ended(held)).output, "1");
+  await fallAsleep(from);
+});
+
+test("after the whole table was locked it goes on", async () => {
+  const running = await gated(6);
+  const first = pgTask.lines.length;
+  await client.query("BEGIN");
+  await client.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
+  await open(6);
+  // The manager meets the lock when it writes the result.
+  await pgTask.logged((line) => line.msg === "turn put off", first);
+  await client.query("INSERT INTO task (input, data) VALUES ('SELECT 7', 'locked')");
+  await client.query("COMMIT");
+  assert.equal(only(await tasks.ended(running)).output, "through");
+  const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE data = 'locked'");
+  assert.equal(only(await tasks.ended(only(rows).id)).output, "7");
+  assert.deepEqual(
+    pgTask.lines.slice(first).filter((line) => line.msg === "manager waits"),
+    [],
+  );
+});
+
+test("a user's trigger that raises when one task completes holds up no other", async () => {
+  await client.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE OF output ON task FOR EACH ROW
+      WHEN (NEW.data = 'refused' AND NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
+  const from = pgTask.lines.length;
+  const ids = await tasks.insert(
+    { input: "SELECT 1", group: "a" },
+    { input: "SELECT 2", group: "b", data: "refused" },
+    { input: "SELECT 3", group: "c" },
+    { input: "SELECT 4", group: "d" },
+  );
+  const [one = "", refused = "", ...others] = ids;
+  const ended = await tasks.ended(one, ...others);
+  assert.deepEqual(
+    ended.map((row) => row.output),
+    ["1", "3", "4"],
+  );
+  const line = await pgTask.logged((each) => each.msg.startsWith("result refused"), from);
+  assert.equal(line["id"], refused);
+  // Tried again every time, and said once.
+  await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
+  assert.equal((await tasks.row(refused)).state, "WORK");
+  assert.equal(
+    pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error")
+      .length,
+    1,
+  );
+  await client.query("DROP TRIGGER refuse ON task");
+  assert.equal(only(await tasks.ended(refused)).output, "2");
+});
+
+test("a task whose start is refused by a trigger is left out and tried again, said once, while others run", async () => {
+  await client.query(`
+    CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'no start'; END $$;
+    CREATE TRIGGER forbid BEFORE UPDATE OF take ON task FOR EACH ROW
+      WHEN (NEW.state = 'WORK' AND NEW.data = 'forbidden') EXECUTE FUNCTION forbid()`);
+  const from = pgTask.lines.length;
+  const [first = "", , ...others] = await tasks.insert(
+    { input: "SELECT 8", data: "forbidden" },
+    { input: "SELECT 8", data: "forbidden", group: "other" },
+    { input: "SELECT 1" },
+    { input: "SELECT 2", group: "other" },
+    { input: "SELECT 3", group: "third" },
+  );
+  assert.equal((await tasks.ended(...others)).length, 3);
+  assert.equal((await tasks.row(first)).state, "PLAN");
+  const refused = (): unknown[] =>
+    pgTask.lines.slice(from).filter((line) => line.msg.startsWith("start refused"));
+  assert.equal(refused().length, 2);
+  assert.equal(
+    pgTask.lines.slice(from).filter((line) => line.msg === "manager waits").length,
+    0,
+    "the connection stays",
+  );
+  await client.query("DROP TRIGGER forbid ON task");
+  assert.equal(only(await tasks.ended(first)).output, "8");
+  assert.equal(refused().length, 2);
+});
+
+test("a result that cannot be written does not keep it from stopping, and its task runs again", async () => {
+  await client.query(
+    "CREATE TRIGGER refuse BEFORE UPDATE OF output ON task FOR EACH ROW WHEN (NEW.data = 'refused' AND NEW.state = 'DONE') EXECUTE FUNCTION refuse()",
+  );
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({ input: "SELECT 6", data: "refused" });
+  await pgTask.logged((line) => line.msg.startsWith("result refused") && line["id"] === id, from);
+  await pgTask.stop();
+  const said = await pgTask.logged(
+    (line) => line.msg.startsWith("results could not be written"),
+    from,
+  );
+  assert.equal(said["tasks"], 1);
+  assert.equal((await tasks.row(id)).state, "WORK");
+  await client.query("DROP TRIGGER refuse ON task");
+  await pgTask.start({ url: database.url });
+  assert.equal(only(await tasks.ended(id)).output, "6");
+});

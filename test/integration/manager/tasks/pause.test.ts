@@ -1,0 +1,114 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+import { check } from "../../../../src/cli/commands/check.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+const configuration = { url: database.url, "pg_task.sleep": 50, "pg_task.idle": 3 };
+await pgTask.start(configuration);
+
+async function checked(): Promise<unknown> {
+  let printed = "";
+  await check(
+    { json: true },
+    {
+      cwd: "/",
+      env: { DATABASE_URL: database.url },
+      write: (text) => {
+        printed += text;
+      },
+    },
+  );
+  const report: { entries: { paused: unknown }[] } = JSON.parse(printed);
+  return only(report.entries).paused;
+}
+
+/** Fails unless a task that could start only after `ids` has ended while they wait. */
+async function wait(ids: readonly string[], group: string): Promise<void> {
+  await tasks.run("SELECT 'another group'", { group });
+  for (const id of ids) assert.equal((await tasks.row(id)).state, "PLAN");
+}
+
+test("tasks of a paused group wait while others run, and start when it is let on", async () => {
+  await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('mail', 'moving')`);
+  assert.deepEqual(await checked(), ["mail"]);
+  const ids = await tasks.insert(
+    { input: "SELECT 1", group: "mail", max: 5 },
+    { input: "SELECT 2", group: "mail", max: 5 },
+  );
+  await wait(ids, "other");
+  await client.query(`DELETE FROM task_pause WHERE "group" = 'mail'`);
+  const rows = await tasks.ended(...ids);
+  assert.deepEqual(
+    rows.map((row) => row.output),
+    ["1", "2"],
+  );
+  assert.deepEqual(await checked(), []);
+});
+
+test("a pause counts at once for what is inserted after it, and a running task goes on", async () => {
+  const running = only(
+    await tasks.insert({ input: "SELECT pg_sleep(0.3)", group: "long", max: 1 }),
+  );
+  await tasks.running(running);
+  await client.query(`INSERT INTO task_pause ("group") VALUES ('long')`);
+  const waiting = await tasks.insert({ input: "SELECT 1", group: "long", max: 1 });
+  assert.equal(only(await tasks.ended(running)).state, "DONE");
+  await wait(waiting, "other");
+  await client.query("TRUNCATE task_pause");
+  await tasks.ended(...waiting);
+});
+
+test("the whole table can be paused", async () => {
+  await client.query("INSERT INTO task_pause DEFAULT VALUES");
+  assert.deepEqual(await checked(), [null]);
+  const ids = await tasks.insert({ input: "SELECT 1" }, { input: "SELECT 2", group: "any" });
+  await client.query("UPDATE task_pause SET reason = 'still'");
+  for (const id of ids) assert.equal((await tasks.row(id)).state, "PLAN");
+  await client.query(`DELETE FROM task_pause WHERE "group" IS NULL`);
+  await tasks.ended(...ids);
+});
+
+test("finished rows that were kept long enough are removed, others stay", async () => {
+  const [gone, short, long, planned] = await tasks.insert(
+    { input: "SELECT 1", keep: "1 ms" },
+    { input: "SELECT 1/0", keep: "1 ms" },
+    { input: "SELECT 3", keep: "1 hour" },
+    { input: "SELECT 4", keep: "1 ms", plan: "2200-01-01" },
+  );
+  const ever = await tasks.run("SELECT 5");
+  await client.query("SET pg_task.keep = '1 ms'");
+  const [bySession] = await tasks.insert({ input: "SELECT 6" });
+  await client.query("RESET pg_task.keep");
+  assert.equal(ever.state, "DONE");
+  await tasks.removed(gone ?? "", short ?? "", bySession ?? "");
+  assert.equal((await tasks.row(long ?? "")).state, "DONE");
+  assert.equal((await tasks.row(planned ?? "")).state, "PLAN");
+  assert.equal((await tasks.row(ever.id)).state, "DONE");
+});
+
+test("a row is removed as well whose task has ended long after the last one was started", async () => {
+  const [slow = ""] = await tasks.insert({ input: "SELECT pg_sleep(1.5)", keep: "1 ms" });
+  await tasks.removed(slow);
+  const [late = ""] = await tasks.insert({
+    input: "SELECT 1",
+    keep: "1 ms",
+    plan: "2001-01-01",
+  });
+  await tasks.removed(late);
+});
+
+test("a pause that was made while no pg-task ran holds after its next start", async () => {
+  await pgTask.stop();
+  await client.query(`INSERT INTO task_pause ("group") VALUES ('kept')`);
+  const ids = await tasks.insert({ input: "SELECT 1", group: "kept", max: 3 });
+  await pgTask.start(configuration);
+  await wait(ids, "other");
+  await client.query("DELETE FROM task_pause");
+  await tasks.ended(...ids);
+});

@@ -1,0 +1,327 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask, type LogLine } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await client.query(`
+  ALTER TABLE task ADD COLUMN label text UNIQUE;
+  ALTER TABLE task ADD COLUMN late_label text UNIQUE DEFERRABLE INITIALLY DEFERRED;
+  CREATE TABLE effect (label text);
+  CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = 'UR001'; END $$`);
+const configuration = {
+  url: database.url,
+  "pg_task.sleep": 30,
+  "pg_conf.grace": 300,
+};
+/** Of a process that was never there. */
+const nobody = "2147483647 2001-01-01T00:00:00.000000";
+await pgTask.start(configuration);
+
+/** Whether what is never to be said was said since then. */
+function stuck(from: number): readonly LogLine[] {
+  return pgTask.lines
+    .slice(from)
+    .filter(({ msg }) => msg === "manager waits" || msg.startsWith("manager does not stop"));
+}
+
+function saidOf(id: string, from: number): readonly LogLine[] {
+  return pgTask.lines.slice(from).filter((line) => line["id"] === id && line.level === "error");
+}
+
+/** Has each change of a row for which this holds refused, until what it returns is called. */
+async function refusing(when: string): Promise<() => Promise<void>> {
+  await client.query(
+    `CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION refuse()`,
+  );
+  return async () => void (await client.query("DROP TRIGGER refuse ON task"));
+}
+
+/** A row as a process that is gone has left it; with `done` its effect was committed. */
+async function leftBehind(
+  input: string,
+  more: Record<string, string | number> = {},
+  done = false,
+): Promise<string> {
+  const [id = ""] = await tasks.insert({ input, state: "WORK", owner: nobody, ...more });
+  await client.query("UPDATE task SET take = now(), start = now() WHERE id = $1", [id]);
+  if (done) {
+    await client.query(
+      `INSERT INTO task_ledger_1 (id, take, running, start, stop)
+       SELECT id, (date_part('epoch', take) * 1000000)::bigint, true, now(), now() FROM task WHERE id = $1`,
+      [id],
+    );
+  }
+  return id;
+}
+
+async function children(id: string): Promise<number> {
+  const { rows } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
+  return rows.length;
+}
+
+for (const column of ["label", "late_label"]) {
+  test(`a repetition that a unique ${column} refuses is said in error, and the outcome stays`, async () => {
+    const from = pgTask.lines.length;
+    const [done = "", failed = "", gone = "", once = ""] = await tasks.insert(
+      { input: "SELECT 1", [column]: "done", repeat: "1 hour" },
+      { input: "SELECT 1/0", [column]: "failed", repeat: "1 hour" },
+      {
+        input: "SELECT 1",
+        [column]: "gone",
+        repeat: "1 hour",
+        plan: "2001-01-01",
+        active: "1 day",
+      },
+      { input: "SELECT 2", [column]: "once" },
+    );
+    const rows = await tasks.ended(done, failed, gone, once);
+    assert.deepEqual(
+      rows.map(({ state }) => state),
+      ["DONE", "FAIL", "GONE", "DONE"],
+    );
+    const said = new RegExp(
+      `^ERROR: {2}repetition was not planned: duplicate key value violates unique constraint "task_${column}_key"\nDETAIL: {2}Key .* already exists\\.$`,
+      "m",
+    );
+    for (const { error } of rows.slice(0, 3)) assert.match(error ?? "", said);
+    assert.match(rows[1]?.error ?? "", /^ERROR: {2}division by zero\n/);
+    assert.match(rows[2]?.error ?? "", /^ERROR: {2}task not active\n/);
+    assert.equal(rows[3]?.error, null);
+    for (const id of [done, failed, gone]) assert.equal(await children(id), 0);
+    assert.deepEqual(stuck(from), []);
+  });
+}
+
+test("a row that would be deleted stays where its repetition is refused, since somebody has to be told", async () => {
+  await client.query(
+    `CREATE TRIGGER refuse BEFORE INSERT ON task FOR EACH ROW WHEN (NEW.parent IS NOT NULL) EXECUTE FUNCTION refuse()`,
+  );
+  const row = await tasks.run("SELECT 1 WHERE false", { delete: true, repeat: "1 hour" });
+  assert.deepEqual(
+    [row.state, row.output, row.error],
+    ["DONE", null, "ERROR:  repetition was not planned: not this one"],
+  );
+  await client.query("DROP TRIGGER refuse ON task");
+});
+
+test("a row that a foreign key of the user's needs is not deleted, and says how its task ended", async () => {
+  await client.query("CREATE TABLE note (task bigint REFERENCES task)");
+  const from = pgTask.lines.length;
+  const input = `WITH n AS (INSERT INTO note VALUES (current_setting('pg_task.id')::bigint)) SELECT 1 WHERE false`;
+  const [once = "", often = ""] = await tasks.insert(
+    { input, delete: true },
+    { input, delete: true, repeat: "1 hour" },
+  );
+  for (const { id, state, output, error } of await tasks.ended(once, often)) {
+    assert.deepEqual([state, output, error], ["DONE", null, null]);
+    const said = await pgTask.logged((line) => line["id"] === id, from);
+    assert.equal(said.msg, "finished task cannot be deleted");
+  }
+  assert.equal(await children(once), 0);
+  assert.equal(await children(often), 1);
+  assert.deepEqual(stuck(from), []);
+  await client.query("DROP TABLE note");
+});
+
+test("what a process left behind is settled row by row: the refused hold up nobody, and are said once", async () => {
+  await pgTask.stop();
+  const done = await leftBehind(
+    "INSERT INTO effect VALUES ('again')",
+    { label: "left", repeat: "1 hour" },
+    true,
+  );
+  const refused = await leftBehind("SELECT 1", { data: "refused", group: "shared" });
+  const stopped = await leftBehind("SELECT 1", { data: "refused" }, true);
+  const [behind = ""] = await tasks.insert({ input: "SELECT 2", group: "shared" });
+  const free = await leftBehind("SELECT 3");
+  const allow = await refusing("OLD.data = 'refused'");
+  const from = pgTask.lines.length;
+  await pgTask.start(configuration);
+  const rows = await tasks.ended(done, behind, free);
+  const [of = null, ...others] = rows;
+  assert.equal(of?.state, "DONE");
+  assert.match(of?.error ?? "", /^ERROR: {2}repetition was not planned: duplicate key/);
+  assert.equal(await children(done), 0);
+  assert.deepEqual(
+    others.map(({ output }) => output),
+    ["2", "3"],
+  );
+  for (const id of [refused, stopped]) {
+    await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("rescue refused"), from);
+    assert.equal((await tasks.row(id)).state, "WORK");
+  }
+  await tasks.run("SELECT 4", { plan: new Date(Date.now() + 1_500).toISOString() });
+  assert.deepEqual(stuck(from), []);
+  assert.equal(saidOf(refused, from).length, 1);
+  // And a stop in that state is one.
+  await pgTask.stop();
+  assert.deepEqual(stuck(from), []);
+  await allow();
+  await pgTask.start(configuration);
+  assert.equal(only(await tasks.ended(refused)).output, "1");
+  assert.equal(only(await tasks.ended(stopped)).state, "DONE");
+  assert.equal((await client.query("SELECT FROM effect")).rowCount, 0);
+});
+
+test("a row whose end as GONE is refused holds up no other of its group, and ends when it may", async () => {
+  const allow = await refusing("NEW.state = 'GONE' AND NEW.data = 'stays'");
+  const from = pgTask.lines.length;
+  const old = { plan: "2001-01-01", active: "1 day", group: "gone" };
+  const ids = await tasks.insert(
+    { input: "SELECT 1", data: "stays", ...old },
+    { input: "SELECT 1", data: "stays", ...old },
+    { input: "SELECT 1", ...old },
+    { input: "SELECT 1", group: "gone" },
+  );
+  const [first = "", second = "", late = "", free = ""] = ids;
+  assert.deepEqual(
+    (await tasks.ended(late, free)).map(({ state }) => state),
+    ["GONE", "DONE"],
+  );
+  assert.equal((await tasks.row(first)).state, "PLAN");
+  await pgTask.logged((line) => line["id"] === second, from);
+  assert.deepEqual(stuck(from), []);
+  await allow();
+  await tasks.until([first, second], ({ state }) => state === "GONE");
+  assert.equal(saidOf(first, from).length, 1);
+});
+
+test("a row that may not become due holds up no other", async () => {
+  const allow = await refusing("NEW.ready AND NEW.data = 'early'");
+  const from = pgTask.lines.length;
+  const plan = new Date(Date.now() + 300).toISOString();
+  const ids = await tasks.insert(
+    { input: "SELECT 1", data: "early", plan },
+    { input: "SELECT 2", plan },
+    { input: "SELECT 3", plan: new Date(Date.now() + 700).toISOString() },
+  );
+  const [early = "", ...others] = ids;
+  assert.deepEqual(
+    (await tasks.ended(...others)).map(({ output }) => output),
+    ["2", "3"],
+  );
+  await pgTask.logged((line) => line["id"] === early, from);
+  await allow();
+  assert.equal(only(await tasks.ended(early)).output, "1");
+  assert.equal(saidOf(early, from).length, 1);
+  assert.deepEqual(stuck(from), []);
+});
+
+test("a group's pause that one of its rows refuses is no hindrance to the run before it", async () => {
+  const allow = await refusing("NEW.plan <> OLD.plan AND NEW.data = 'unmoved'");
+  const from = pgTask.lines.length;
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(1)");
+  const paused = { group: "pause", max: -3_600_000 };
+  const [first = "", unmoved = "", moved = ""] = await tasks.insert(
+    { input: "SELECT 1 FROM pg_advisory_xact_lock(1)", ...paused },
+    { input: "SELECT 2", data: "unmoved", ...paused },
+    { input: "SELECT 3", ...paused },
+  );
+  await tasks.running(first);
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  const run = only(await tasks.ended(first));
+  await tasks.until([moved], ({ plan }) => plan > (run.stop ?? ""));
+  await pgTask.logged((line) => line["id"] === unmoved, from);
+  assert.equal((await tasks.row(unmoved)).state, "PLAN");
+  await allow();
+  const row = only(await tasks.until([unmoved], ({ plan }) => plan > (run.stop ?? "")));
+  assert.equal(row.start, null);
+  assert.deepEqual(stuck(from), []);
+});
+
+test("what error says of a repetition is why that was refused, not what came before", async () => {
+  const allow = await refusing("NEW.plan <> OLD.plan AND NEW.data = 'unmoved'");
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(1)");
+  const paused = { group: "pause", max: -3_600_000 };
+  const [first = ""] = await tasks.insert(
+    {
+      input: "SELECT 1 FROM pg_advisory_xact_lock(1)",
+      late_label: "twice",
+      repeat: "1 hour",
+      ...paused,
+    },
+    { input: "SELECT 2", data: "unmoved", ...paused },
+  );
+  await tasks.running(first);
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  const { state, error } = only(await tasks.ended(first));
+  assert.equal(state, "DONE");
+  assert.match(error ?? "", /^ERROR: {2}repetition was not planned: duplicate key/);
+  await allow();
+});
+
+test("a row that may not be given back holds up no other, and no stop", async () => {
+  const allow = await refusing("NEW.state = 'PLAN' AND NEW.data = 'kept'");
+  const from = pgTask.lines.length;
+  const [kept = "", other = ""] = await tasks.insert(
+    { input: "SELECT pg_sleep(60)", data: "kept", group: "one" },
+    { input: "SELECT pg_sleep(60)", group: "two" },
+  );
+  await tasks.underway(kept);
+  await tasks.underway(other);
+  await pgTask.stop();
+  assert.deepEqual(stuck(from), []);
+  assert.equal((await tasks.row(other)).state, "PLAN");
+  assert.equal((await tasks.row(kept)).state, "WORK");
+  assert.match(only(saidOf(kept, from)).msg, /^return to PLAN refused/);
+  await client.query("UPDATE task SET input = 'SELECT 1' WHERE id IN ($1, $2)", [kept, other]);
+  await pgTask.start(configuration);
+  assert.equal(only(await tasks.ended(other)).output, "1");
+  assert.equal((await tasks.row(kept)).state, "WORK");
+  await allow();
+  assert.equal(only(await tasks.ended(kept)).output, "1");
+});
+
+test("a result that is refused does not hold up a stop", async () => {
+  const allow = await refusing("NEW.state = 'DONE' AND NEW.data = 'unwritten'");
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({ input: "SELECT 6", data: "unwritten" });
+  await pgTask.logged((line) => line["id"] === id && line.level === "error", from);
+  await pgTask.stop();
+  assert.deepEqual(stuck(from), []);
+  const said = await pgTask.logged((line) => line.msg.startsWith("results could not"), from);
+  assert.equal(said["tasks"], 1);
+  await allow();
+  await pgTask.start(configuration);
+  assert.equal(only(await tasks.ended(id)).output, "6");
+});
+
+test("an output that is too long for an index of the user's holds up no other", async () => {
+  await client.query("CREATE INDEX by_output ON task (output)");
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({
+    input: "SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1000) AS i",
+  });
+  await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("result refused"), from);
+  assert.equal((await tasks.run("SELECT 7")).output, "7");
+  assert.deepEqual(stuck(from), []);
+  await client.query("DROP INDEX by_output");
+  assert.equal(only(await tasks.ended(id)).output?.length, 32_000);
+});
+
+test("a run that may not be shown as one ends as any other", async () => {
+  // It waits behind another one of its group, and takes long enough to be shown.
+  const allow = await refusing(
+    "OLD.state = 'TAKE' AND NEW.state = 'WORK' AND NEW.data = 'unshown'",
+  );
+  const from = pgTask.lines.length;
+  const ids = await tasks.insert(
+    ...Array.from({ length: 20 }, () => ({ input: "SELECT 1", group: "row" })),
+  );
+  await tasks.ended(...ids);
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, "group", data) SELECT 'SELECT pg_sleep(0.08)', 'row', 'unshown' FROM generate_series(1, 5) RETURNING id`,
+  );
+  const ended = await tasks.ended(...rows.map(({ id }) => id));
+  assert.deepEqual([...new Set(ended.map(({ state }) => state))], ["DONE"]);
+  assert.deepEqual(stuck(from), []);
+  await allow();
+});

@@ -1,0 +1,118 @@
+import assert from "node:assert/strict";
+import { eventually } from "../../../support/changes.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await pgTask.start({
+  url: database.url,
+  "pg_task.sleep": 20,
+  "pg_task.idle": 2,
+  "pg_conf.log": "debug",
+});
+
+/** Runs something and waits until its executors have been let go of: deep sleep. */
+async function fallAsleep(): Promise<void> {
+  const from = pgTask.lines.length;
+  await tasks.run("SELECT 1");
+  await pgTask.logged((line) => line.msg === "executor threads ended", from);
+}
+
+async function connections(): Promise<string[]> {
+  const { rows } = await client.query<{ application_name: string }>(
+    `SELECT application_name FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name <> 'test' ORDER BY 1`,
+  );
+  return rows.map((row) => row.application_name);
+}
+
+test("in deep sleep there is one connection for the supervisor and one for the manager", async () => {
+  await fallAsleep();
+  await eventually(
+    client,
+    `SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg_task%' AND datname = current_database()`,
+    (rows) => rows.length === 0,
+  );
+  assert.deepEqual(await connections(), ["pg_conf", "pg_work public task 20"]);
+});
+
+test("a task inserted in deep sleep wakes the manager", async () => {
+  await fallAsleep();
+  const row = await tasks.run("SELECT 2");
+  assert.equal(row.output, "2");
+});
+
+test("a task planned for later runs at its time and not before, out of deep sleep", async () => {
+  await fallAsleep();
+  const from = pgTask.lines.length;
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 3', clock_timestamp() + interval '700 ms') RETURNING id",
+  );
+  const row = only(await tasks.ended(only(rows).id));
+  assert.equal(row.state, "DONE");
+  assert.ok((row.start ?? "") >= row.plan, `${row.start} is before ${row.plan}`);
+  // Nothing else has woken it: its first thread since then is the one for this task.
+  await pgTask.logged((line) => line.msg === "executor thread starts", from);
+});
+
+test("the nearest of several plans is the one that ends deep sleep", async () => {
+  await fallAsleep();
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, plan)
+     SELECT 'SELECT ' || i, CASE i WHEN 2 THEN clock_timestamp() + interval '300 ms' ELSE '2100-01-01' END
+     FROM generate_series(1, 3) AS i RETURNING id`,
+  );
+  const row = only(await tasks.ended(rows[1]?.id ?? ""));
+  assert.ok((row.start ?? "") >= row.plan);
+  for (const other of [rows[0], rows[2]])
+    assert.equal((await tasks.row(other?.id ?? "")).state, "PLAN");
+});
+
+test("a plan that is moved to now takes effect in deep sleep", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 4", plan: "2100-01-01" });
+  await fallAsleep();
+  await client.query("UPDATE task SET plan = statement_timestamp() WHERE id = $1", [id]);
+  assert.equal(only(await tasks.ended(id)).output, "4");
+});
+
+test("a plan that is moved away keeps the task from running", async () => {
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 5', clock_timestamp() + interval '300 ms') RETURNING id",
+  );
+  const { id } = only(rows);
+  await client.query("UPDATE task SET plan = '2100-01-01' WHERE id = $1", [id]);
+  const later = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 6', clock_timestamp() + interval '400 ms') RETURNING id",
+  );
+  await tasks.ended(only(later.rows).id);
+  assert.equal((await tasks.row(id)).state, "PLAN");
+});
+
+test("a state set back to PLAN wakes the manager in deep sleep", async () => {
+  const row = await tasks.run("SELECT 1/0");
+  await fallAsleep();
+  await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [row.id]);
+  await tasks.until([row.id], (again) => again.state === "FAIL" && again.take !== row.take);
+});
+
+test("a planned task whose row somebody holds hides no other plan in deep sleep", async () => {
+  const holder = await database.connect();
+  const [held = ""] = await tasks.insert({ input: "SELECT 7", plan: "2100-01-01" });
+  await client.query("UPDATE task SET plan = clock_timestamp() + interval '250 ms' WHERE id = $1", [
+    held,
+  ]);
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [held]);
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 8', clock_timestamp() + interval '1 s') RETURNING id",
+  );
+  assert.equal(only(await tasks.ended(only(rows).id)).output, "8");
+  assert.equal((await tasks.row(held)).state, "PLAN");
+  await holder.query("COMMIT");
+  assert.equal(only(await tasks.ended(held)).output, "7");
+});

@@ -1,0 +1,185 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { once } from "node:events";
+import { join } from "node:path";
+import { it } from "node:test";
+import { startProcess, temporaryFolder, type ProcessOptions } from "../../support/process.js";
+
+const nobody = 65_534;
+const notRoot = process.getuid?.() === 0 ? false : "only root can run it as another user";
+
+interface Refusal extends ProcessOptions {
+  readonly says: RegExp;
+}
+
+/** It ends with exit code 2 and one line on stderr, and has logged nothing that looks like an error. */
+async function refuses({ says, ...options }: Refusal): Promise<void> {
+  const program = await startProcess(options);
+  const exit = await program.exit;
+  const { stderr } = program.output;
+  assert.deepEqual(
+    { exit, stderr: stderr.split("\n").length - 1 },
+    { exit: { code: 2, signal: null }, stderr: 1 },
+    stderr,
+  );
+  assert.match(stderr, says);
+  assert.match(stderr, /^pg-task: /);
+  assert.doesNotMatch(stderr, /\n\s+at |node:|\.js:/, "no stack trace");
+  assert.deepEqual(
+    program.lines.filter(({ level }) => level === "error"),
+    [],
+  );
+}
+
+it("refuses an unknown key, and names the one that was perhaps meant", () =>
+  refuses({
+    config: { "pg_task.slep": 5 },
+    says: /pg_task\.json: pg_task\.slep: unknown key.*"pg_task\.sleep"/,
+  }));
+
+it("refuses a value of a wrong type, with what is allowed and what is there", () =>
+  refuses({
+    config: { "pg_task.json": [{ data: "postgres", sleep: "often" }] },
+    says: /pg_task\.json\[0\]\.sleep: expected .*, got "often"/,
+  }));
+
+it("refuses a file that is not JSON, with line and column", async () => {
+  const cwd = await temporaryFolder();
+  await writeFile(join(cwd, "pg_task.json"), '[\n  {"data": "a"},\n  {"data": b}\n]\n');
+  await refuses({ cwd, says: /pg_task\.json:3:12: not JSON/ });
+});
+
+it("refuses a file that is not there", () =>
+  refuses({
+    args: ["start", "--config", "nowhere.json"],
+    says: /nowhere\.json: expected .*no such file/,
+  }));
+
+it("refuses a url that is none, without showing the password in it", async () => {
+  const config = { url: "postgres://user:se/cret@host/db" };
+  const program = await startProcess({ config });
+  assert.equal((await program.exit).code, 2);
+  assert.doesNotMatch(program.output.stderr + program.output.stdout, /cret/);
+  assert.match(program.output.stderr, /url: expected a url like/);
+});
+
+it("refuses --embedded beside a url in the file", () =>
+  refuses({
+    args: ["start", "--embedded"],
+    config: { url: "postgres://user:secret@host/db" },
+    says: /pg_task\.json: expected no "url" beside --embedded.*drop one of the two$/m,
+  }));
+
+for (const option of [
+  ["--data", "there"],
+  ["--port", "5555"],
+]) {
+  it(`refuses ${option[0]} where a server is given`, () =>
+    refuses({
+      args: ["start", ...option],
+      env: { DATABASE_URL: "postgres://host/db" },
+      says: /--data and --port are for the embedded server: add --embedded/,
+    }));
+}
+
+for (const data of ["", ".", ".."]) {
+  it(`refuses --data ${JSON.stringify(data)}, which the working folder is in`, () =>
+    refuses({
+      args: ["start", "--embedded", "--data", data],
+      says: /expected --data to be a folder of its own/,
+    }));
+}
+
+it("refuses a port that is taken", async () => {
+  const other = createServer().listen(0, "127.0.0.1");
+  await once(other, "listening");
+  const address = other.address();
+  const port = typeof address === "object" ? String(address?.port) : "";
+  await refuses({ args: ["start", "--port", port], says: new RegExp(`port ${port} .* is in use`) });
+  other.close();
+});
+
+it("refuses data of another PostgreSQL", async () => {
+  const cwd = await temporaryFolder();
+  const data = join(cwd, ".pg-task/data");
+  await mkdir(data, { recursive: true });
+  await writeFile(join(data, "PG_VERSION"), "13\n");
+  await chmod(data, 0o777);
+  await refuses({
+    cwd,
+    // PostgreSQL is not run on root's own folder, and that comes first.
+    ...(process.getuid?.() === 0 ? await ownedByNobody(data) : {}),
+    says: /is of PostgreSQL 13, the embedded server is PostgreSQL 18/,
+  });
+});
+
+it("refuses a data folder below something that is no folder", async () => {
+  const cwd = await temporaryFolder();
+  await writeFile(join(cwd, ".pg-task"), "");
+  await refuses({
+    cwd,
+    says: /the data folder .* cannot be used: .*; give a folder that can be written/,
+  });
+});
+
+it("refuses a data folder that it may not write", { skip: notRoot }, async () => {
+  // Its own folder is closed to the unprivileged user that it runs as.
+  const data = join(await temporaryFolder(), "data");
+  await refuses({
+    args: ["start", "--data", data],
+    cwd: "/",
+    env: { HOME: "/" },
+    user: nobody,
+    says: /the data folder .* cannot be used: .*permission denied/i,
+  });
+});
+
+it("refuses a folder that holds something else", async () => {
+  const cwd = await temporaryFolder();
+  await mkdir(join(cwd, "letters"));
+  await writeFile(join(cwd, "letters", "letter.txt"), "");
+  await refuses({
+    args: ["start", "--data", "letters"],
+    cwd,
+    says: /no PostgreSQL data folder.*letter\.txt/,
+  });
+});
+
+it("refuses data that another pg-task is at work on", async () => {
+  const first = await startProcess();
+  await first.line("ready");
+  await refuses({ cwd: first.cwd, says: /is in use, the pg-task of process \d+ runs a server/ });
+  assert.equal((await first.end()).code, 0);
+});
+
+async function ownedByNobody(folder: string): Promise<object> {
+  const { chown } = await import("node:fs/promises");
+  await chown(folder, nobody, nobody);
+  return {};
+}
+
+for (const args of [
+  ["start", "--unknown"],
+  ["unknown"],
+  [],
+  ["start", "--port", "0"],
+  ["start", "--port", "http"],
+  ["start", "surplus"],
+]) {
+  it(`takes "pg-task ${args.join(" ")}" for a usage error`, async () => {
+    const program = await startProcess({ args });
+    assert.deepEqual(await program.exit, { code: 2, signal: null });
+    assert.notEqual(program.output.stderr, "");
+    assert.equal(program.output.stdout, "");
+  });
+}
+
+for (const args of [["--help"], ["--version"], ["start", "--help"]]) {
+  it(`answers "pg-task ${args.join(" ")}" on standard output`, async () => {
+    const program = await startProcess({ args });
+    assert.deepEqual(await program.exit, { code: 0, signal: null });
+    assert.equal(program.output.stderr, "");
+    assert.notEqual(program.output.stdout, "");
+  });
+}

@@ -1,0 +1,167 @@
+import assert from "node:assert/strict";
+import { eventually, until } from "../../support/changes.js";
+import { createDatabase } from "../../support/database.js";
+import { test } from "../../support/limitedTest.js";
+import { PgTask } from "../../support/pgTask.js";
+import { Tasks } from "../../support/tasks.js";
+
+/** What a task of some kind is given, and how its row has to end; `#` stands for its number. */
+interface Kind {
+  readonly input: string;
+  readonly state: "DONE" | "FAIL";
+  /** Regular expressions for the server. */
+  readonly output: string;
+  readonly error: string | null;
+  readonly timeout?: string;
+}
+
+const kinds: readonly Kind[] = [
+  { input: "SELECT # AS a", state: "DONE", output: "^#$", error: null },
+  {
+    input: "INSERT INTO effect VALUES (#)",
+    state: "DONE",
+    output: "^INSERT 0 1$",
+    error: null,
+  },
+  { input: "SELECT # / 0", state: "FAIL", output: "^$", error: "^ERROR:  division by zero" },
+  {
+    input: "SELECT pg_sleep(60), #",
+    state: "FAIL",
+    output: "^$",
+    error: "^ERROR:  canceling statement due to statement timeout",
+    timeout: "5 ms",
+  },
+  {
+    input: "CREATE TABLE made# (i) AS VALUES (#); SELECT i FROM made#; DROP TABLE made#",
+    state: "DONE",
+    output: "^SELECT 1\n#\nDROP TABLE$",
+    error: null,
+  },
+  { input: "VACUUM small", state: "DONE", output: "^VACUUM$", error: null },
+  {
+    input: "COPY (VALUES (#, 'x')) TO STDOUT",
+    state: "DONE",
+    output: "^#\tx$",
+    error: null,
+  },
+  {
+    input: "DO $do$ BEGIN PERFORM pg_advisory_lock(#); RAISE 'no #'; END $do$",
+    state: "FAIL",
+    output: "^$",
+    error: "^ERROR:  no #\n",
+  },
+  {
+    input: "BEGIN; INSERT INTO effect VALUES (-#); COMMIT; SELECT 1 AS a; SELECT 2, #",
+    state: "DONE",
+    output: "^BEGIN\nINSERT 0 1\nCOMMIT\n1\n",
+    error: null,
+  },
+  {
+    input: "SELECT repeat('#,', 4000)",
+    state: "DONE",
+    output: "^(#,){200}",
+    error: null,
+  },
+];
+
+const total = 10_000;
+const clients = 4;
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.of(client);
+await client.query("CREATE TABLE effect (i int); CREATE TABLE small (i int)");
+await client.query(
+  "CREATE TABLE kind (kind int PRIMARY KEY, input text, state text, output text, error text, timeout interval)",
+);
+for (const [index, kind] of kinds.entries()) {
+  const { input, state, output, error, timeout = "0" } = kind;
+  await client.query("INSERT INTO kind VALUES ($1, $2, $3, $4, $5, $6)", [
+    index,
+    input,
+    state,
+    output,
+    error,
+    timeout,
+  ]);
+}
+await pgTask.start({
+  url: database.url,
+  "pg_task.sleep": 50,
+  "pg_task.idle": 2,
+  "pg_conf.max": 8,
+  "pg_conf.log": "debug",
+});
+
+/** Inserts every task whose number leaves this remainder, some per transaction. */
+async function insertShare(share: number): Promise<void> {
+  const producer = await database.connect();
+  for (let from = 0; from < total; from += 500) {
+    await producer.query(
+      `INSERT INTO task (input, "group", max, data, timeout)
+       SELECT replace(k.input, '#', n::text), 'g' || n % 100, n % 3, n::text, k.timeout
+       FROM generate_series($1::int, $1::int + 499) AS n JOIN kind AS k ON k.kind = n / ${clients} % ${kinds.length}
+       WHERE n % ${clients} = $2`,
+      [from, share],
+    );
+  }
+}
+
+test("ten thousand tasks of ten kinds, inserted by several at once, all end as they should", async () => {
+  await Promise.all(Array.from({ length: clients }, (_, share) => insertShare(share)));
+  await until<{ left: string }>(
+    client,
+    "SELECT count(*) AS left FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK')",
+    ([row]) => row?.left === "0",
+  );
+  const { rows: states } = await client.query(
+    "SELECT state::text AS state, count(*)::int AS tasks FROM task GROUP BY 1 ORDER BY 1",
+  );
+  assert.deepEqual(states, [
+    { state: "DONE", tasks: 7000 },
+    { state: "FAIL", tasks: 3000 },
+  ]);
+  const { rows: wrong } = await client.query(
+    `SELECT t.input, t.state::text AS state, left(t.output, 200) AS output, t.error
+     FROM task AS t JOIN kind AS k ON k.kind = t.data::int / ${clients} % ${kinds.length}
+     WHERE t.state::text <> k.state
+        OR t.output !~ replace(k.output, '#', t.data)
+        OR (t.error IS NULL) <> (k.error IS NULL)
+        OR t.error !~ replace(k.error, '#', t.data)
+        OR t.start IS NULL OR t.stop < t.start OR t.owner IS NOT NULL OR t.crash > 0
+     LIMIT 3`,
+  );
+  assert.deepEqual(wrong, []);
+});
+
+test("each effect of ten thousand tasks happened once", async () => {
+  const { rows } = await client.query(
+    "SELECT count(*)::int AS effects, count(DISTINCT i)::int AS tasks FROM effect",
+  );
+  assert.deepEqual(rows, [{ effects: 2000, tasks: 2000 }]);
+});
+
+test("under load no group ran more at once than its tasks' max allows", async () => {
+  const { rows } = await client.query(
+    `SELECT a.id FROM task AS a JOIN task AS b ON b.hash = a.hash AND b.id <> a.id
+       AND b.start <= a.start AND b.stop > a.start
+     GROUP BY a.id, a.max HAVING count(*) > a.max`,
+  );
+  assert.deepEqual(rows, []);
+});
+
+test("when all is done only the supervisor's and the manager's connections are left", async () => {
+  await pgTask.logged((line) => line.msg === "executor threads ended");
+  const rows = await eventually<{ application_name: string }>(
+    client,
+    `SELECT application_name FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name <> 'test' ORDER BY 1`,
+    (found) => found.length === 2,
+  );
+  assert.deepEqual(
+    rows.map((row) => row.application_name),
+    ["pg_conf", "pg_work public task 50"],
+  );
+  assert.equal((await tasks.run("SELECT 1")).output, "1");
+});

@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import type { TestContext } from "node:test";
+import { connectTo } from "../../support/connectTo.js";
+import { createDatabase } from "../../support/database.js";
+import { test } from "../../support/limitedTest.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
+import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+
+const mebi = 1 << 20;
+const tasks = 12;
+const outputMebi = 40;
+const onLinux = process.platform === "linux";
+const database = await createDatabase();
+const client = await database.connect();
+
+/** The process must not have had more resident than that so far, in MB; only Linux says so. */
+async function expectPeak(t: TestContext, { pid }: TestProcess, mostMebi: number): Promise<void> {
+  if (!onLinux) return;
+  const status = await readFile(`/proc/${pid}/status`, "utf8");
+  const [, kb = ""] = /^VmHWM:\s+(\d+) kB$/m.exec(status) ?? [];
+  const peak = Math.round(Number(kb) / 1024);
+  t.diagnostic(`peak: ${peak} MB`);
+  assert.ok(peak > 0 && peak < mostMebi, `${peak} MB`);
+}
+
+test("large outputs of many tasks at once do not fill the memory of the process", async (t) => {
+  const program = await startProcess({
+    config: {
+      url: database.url,
+      "pg_conf.threads": 2,
+      "pg_conf.max": tasks,
+      // Far enough above for no run to be made again.
+      "pg_task.output": "128MB",
+    },
+  });
+  await program.line("ready");
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(1)");
+  await client.query(
+    `INSERT INTO task (input, max)
+     SELECT 'SELECT repeat(''x'', ${mebi - 1}) FROM (SELECT pg_advisory_xact_lock_shared(1)) AS gate, generate_series(1, ${outputMebi})', ${tasks}
+     FROM generate_series(1, ${tasks})`,
+  );
+  // Nobody puts anything out before all run.
+  await waitForRow(
+    client,
+    `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
+     HAVING count(*) = ${tasks}`,
+  );
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  await waitForRow(
+    client,
+    `SELECT FROM task WHERE state = 'DONE' AND octet_length(output) = ${outputMebi * mebi - 1}
+     HAVING count(*) = ${tasks}`,
+  );
+  // All outputs together are 480 MB; a thread may keep 32 MB of them, and one is on its way at a time.
+  await expectPeak(t, program, 500);
+  assert.equal((await program.end()).code, 0);
+  await gate.end();
+});
+
+test("a gigabyte of output from one task, and ten million rows of another, harm neither the process nor others", async (t) => {
+  const program = await startProcess({
+    config: { url: database.url, "pg_conf.threads": 1, "pg_task.output": "128MB" },
+  });
+  await program.line("ready");
+  const rows = 10_000_000;
+  const gigabyte = `SELECT repeat('x', ${mebi}) FROM generate_series(1, 1024)`;
+  const many = await insertTask(client, `SELECT i FROM generate_series(1, ${rows}) AS i`, "many");
+  const large = await insertTask(client, gigabyte, "large");
+  const other = await insertTask(client, "SELECT 'other'", "other");
+  assert.equal((await waitForState(client, other, "DONE")).output, "other");
+  const failed = await waitForRow<{ error: string; length: number }>(
+    client,
+    "SELECT error, octet_length(output) AS length FROM task WHERE id = $1 AND state = 'FAIL'",
+    [large],
+  );
+  assert.match(failed.error, /^ERROR: {2}output exceeds 134217728 bytes\n/);
+  assert.ok(failed.length <= 128 * mebi);
+  const whole = await waitForRow<{ lines: number; last: string }>(
+    client,
+    `SELECT length(output) - length(replace(output, E'\\n', '')) + 1 AS lines, right(output, 8) AS last
+     FROM task WHERE id = $1 AND state = 'DONE'`,
+    [many],
+  );
+  assert.deepEqual(whole, { lines: rows, last: String(rows) });
+  await expectPeak(t, program, 800);
+  assert.equal((await program.end()).code, 0);
+});

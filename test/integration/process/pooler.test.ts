@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect as connectSocket, createServer } from "node:net";
+import { describe, it, after } from "node:test";
+import { Client } from "pg";
+import { connectManager } from "../../../src/manager/connection.js";
+import { loadConfiguration } from "../../../src/shared/config/loadConfiguration.js";
+import type { ConnectionTarget } from "../../../src/shared/config/types.js";
+import { connect } from "../../../src/shared/postgres/client.js";
+import { createLog } from "../../../src/shared/log.js";
+import { Accounts } from "../../../src/supervisor/rolesAndDatabases.js";
+import { createDatabase, serverTarget } from "../../support/database.js";
+import { ExecutorDriver } from "../../support/executorDriver.js";
+import { findPgBouncer, startPgBouncer, type PoolMode } from "../../support/pgbouncer.js";
+import { startProcess } from "../../support/process.js";
+import { only } from "../../support/tasks.js";
+import { waitForState } from "../../support/waitFor.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const program = await findPgBouncer();
+const skip =
+  program === null ? "PgBouncer is not installed here, and only root can install it" : false;
+const log = createLog({ level: "silent", name: "test", write: () => {} });
+
+const throughPort = (port: number): string =>
+  database.url.replace(/:\d+\//, `:${port}/`) + "?sslmode=disable";
+
+/** What a refusal has to say: why, where and what to do. */
+function assertRefusal(reason: unknown, port: number): void {
+  const text = String(reason);
+  assert.match(text, /a pooler such as PgBouncer is there/);
+  assert.match(text, new RegExp(`:${port}/`));
+  assert.match(text, /give the server's own address to pg-task/);
+}
+
+async function refuses(port: number, opening: Promise<unknown>): Promise<void> {
+  await assert.rejects(opening, (error: Error) => {
+    assertRefusal(error.message, port);
+    assert.equal("code" in error && error.code, "CONNECTION_POOLED");
+    return true;
+  });
+}
+
+for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[]) {
+  for (const ignoring of [true, false]) {
+    const how = ignoring ? "drops" : "refuses";
+    describe(`PgBouncer in ${mode} mode that ${how} what it does not know`, { skip }, () => {
+      const pooler = startPgBouncer(program ?? "", mode, ignoring);
+
+      it("is refused by every kind of connection of pg-task's own", async () => {
+        const { port } = await pooler;
+        const target: ConnectionTarget = { ...database.target, port };
+        const { control, entries } = await loadConfiguration({
+          cwd: "/",
+          env: {},
+          control: throughPort(port),
+        });
+        const entry = only(entries);
+        await refuses(port, connect(control, { applicationName: "pg_conf" }));
+        await refuses(port, connectManager(entry));
+        const elsewhere = { ...entry, target: { ...entry.target, user: "somebody" } };
+        await refuses(port, new Accounts(control, log).ensure(elsewhere));
+        const driver = new ExecutorDriver(target, client);
+        driver.executor.open([1], "group");
+        const { reason } = await driver.heard("unopened");
+        assert.equal(reason.code, "CONNECTION_POOLED");
+        assertRefusal(reason.message, port);
+      });
+
+      it("is named in the log when the control connection goes through it", async () => {
+        const { port } = await pooler;
+        const pgTask = await startProcess({ config: { url: throughPort(port) } });
+        const line = await pgTask.line("supervisor waits for the server");
+        assert.equal(line["code"], "CONNECTION_POOLED");
+        assertRefusal(line["reason"], port);
+        assert.equal((await pgTask.end()).code, 0);
+        assert.equal(pgTask.said("leads").length, 0);
+      });
+
+      it("lets producers insert, while an entry that goes through it waits", async () => {
+        const { port } = await pooler;
+        const { database: data, user } = database.target;
+        const pgTask = await startProcess({
+          config: {
+            url: database.url,
+            "pg_task.json": [
+              { data, user },
+              { data, user, table: "other", url: throughPort(port) },
+            ],
+          },
+        });
+        const line = await pgTask.line("manager waits");
+        assert.equal(line["code"], "CONNECTION_POOLED");
+        assertRefusal(line["reason"], port);
+        await pgTask.line("ready");
+        const producer = new Client({ connectionString: throughPort(port) });
+        await producer.connect();
+        const { rows } = await producer.query<{ id: string }>(
+          "INSERT INTO task (input) VALUES ('SELECT 1') RETURNING id",
+        );
+        await waitForState(client, rows[0]?.id ?? "", "DONE");
+        await producer.end();
+        assert.equal((await pgTask.end()).code, 0);
+      });
+    });
+  }
+}
+
+/** A pooler that announces the right process, but hands on one that it started itself. */
+async function startDropping(): Promise<number> {
+  const { host, port } = serverTarget();
+  const server = createServer((socket) => {
+    const onward = connectSocket(port, host);
+    socket.once("data", (startup) => {
+      onward.write(withoutOptions(startup));
+      socket.pipe(onward).pipe(socket);
+    });
+    for (const each of [socket, onward]) each.on("error", () => {});
+  }).listen(0, "127.0.0.1");
+  after(() => server.close());
+  await once(server, "listening");
+  const address = server.address();
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+function withoutOptions(startup: Buffer): Buffer {
+  const fields = startup.subarray(8).toString().split("\0");
+  const place = fields.indexOf("options");
+  assert.ok(place >= 0);
+  fields.splice(place, 2);
+  const rest = Buffer.from(fields.join("\0"));
+  const head = Buffer.from(startup.subarray(0, 8));
+  head.writeInt32BE(8 + rest.length);
+  return Buffer.concat([head, rest]);
+}
+
+it("refuses a connection that did not get the settings it asked for", async () => {
+  const port = await startDropping();
+  await refuses(port, connect({ ...database.target, port }, { applicationName: "pg_conf" }));
+});

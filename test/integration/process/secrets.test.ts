@@ -1,0 +1,213 @@
+import assert from "node:assert/strict";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { it } from "node:test";
+import { freePort } from "../../../src/embedded/port.js";
+import { connectTo } from "../../support/connectTo.js";
+import { OwnServer } from "../../support/ownServer.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
+import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+
+/** Every secret of these tests has this in it. */
+const secret = "hush";
+const server = await OwnServer.at(await freePort());
+await server.start();
+const client = await connectTo(server.url);
+await client.query(`SET password_encryption = 'scram-sha-256';
+  CREATE ROLE supervisor LOGIN CREATEROLE CREATEDB PASSWORD 'supervisor-${secret}'`);
+const hba = join(server.dataDirectory, "pg_hba.conf");
+const trust = await readFile(hba, "utf8");
+await writeFile(
+  hba,
+  `host all postgres 127.0.0.1/32 trust\n${trust.replaceAll(/trust$/gm, "scram-sha-256")}`,
+);
+await client.query("SELECT pg_reload_conf()");
+const target = server.url.replace("postgres@", `supervisor:supervisor-${secret}@`);
+
+const config = {
+  url: target,
+  "pg_conf.log": "trace",
+  "pg_task.json": [{ data: "shop", user: "keeper", password: { env: "KEEPER_PASSWORD" } }],
+};
+const env = { KEEPER_PASSWORD: `keeper-${secret}`, UNRELATED: `unrelated-${secret}` };
+
+/** Processes that this one started, and those that they started, as far as they are still there. */
+async function descendants(pid: number): Promise<number[]> {
+  const found: number[] = [];
+  for (const thread of await readdir(`/proc/${pid}/task`)) {
+    const text = await readFile(`/proc/${pid}/task/${thread}/children`, "utf8");
+    for (const child of text.trim().split(" ").filter(Boolean)) {
+      found.push(Number(child), ...(await descendants(Number(child))));
+    }
+  }
+  return found;
+}
+
+const ofProcess = async (pid: number, what: "cmdline" | "environ"): Promise<string> =>
+  (await readFile(`/proc/${pid}/${what}`, "utf8")).replaceAll("\0", " ");
+
+function assertSilent({ output, cwd }: TestProcess): void {
+  const written = output.stdout + output.stderr;
+  assert.ok(written.length > 0, cwd);
+  const place = written.indexOf(secret);
+  assert.equal(place, -1, written.slice(Math.max(0, place - 200), place + 50));
+}
+
+it("shows no secret in its log, its arguments, the server's activity or a task's error", async () => {
+  const program = await startProcess({ config, env });
+  await program.line("ready");
+  const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
+
+  // Whatever the server's sessions do from here on is looked at.
+  const watcher = await connectTo(server.url);
+  const seen: string[] = [];
+  const over = new AbortController();
+  const watching = (async () => {
+    while (!over.signal.aborted) {
+      const { rows } = await watcher.query<{ text: string }>(
+        `SELECT concat_ws(' ', application_name, query) AS text FROM pg_stat_activity
+         WHERE strpos(concat_ws(' ', application_name, query), $1) > 0 AND pid <> pg_backend_pid()`,
+        [secret],
+      );
+      seen.push(...rows.map(({ text }) => text));
+    }
+  })();
+  const remote = async (text: string, state: string): Promise<string> => {
+    const { rows } = await shop.query<{ id: string }>(
+      "INSERT INTO task (input, remote) VALUES ('SELECT 1', $1) RETURNING id",
+      [text],
+    );
+    const row = await waitForRow<{ error: string }>(
+      shop,
+      "SELECT error FROM task WHERE id = $1 AND state = $2::text::state",
+      [rows[0]?.id, state],
+    );
+    return row.error;
+  };
+  const at = `host=127.0.0.1 port=${server.port} dbname=shop`;
+  await remote(`${at} user=keeper password=keeper-${secret}`, "DONE");
+  const errors = [
+    await remote(`${at} user=keeper password=wrong-${secret}`, "FAIL"),
+    await remote(`${at} user=nobody password=nobody-${secret}`, "FAIL"),
+    await remote(`${at} user=keeper passwort=typo-${secret}`, "FAIL"),
+    await remote(`postgresql://keeper:half-${secret}@127.0.0.1:${server.port}0/shop`, "FAIL"),
+  ];
+  await waitForState(shop, await insertTask(shop, "SELECT 1/0"), "FAIL");
+  over.abort();
+  await watching;
+  assert.deepEqual(seen, []);
+  assert.doesNotMatch(errors.join("\n"), new RegExp(secret));
+  assert.doesNotMatch(await ofProcess(program.pid, "cmdline"), new RegExp(secret));
+  assert.deepEqual(await descendants(program.pid), []);
+
+  // What goes wrong later is said as well, and as silently.
+  await client.query("ALTER ROLE keeper PASSWORD 'another'");
+  await client.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keeper'",
+  );
+  await program.line(/^manager waits/);
+  assert.equal((await program.end()).code, 0);
+  assertSilent(program);
+  await client.query(`ALTER ROLE keeper PASSWORD 'keeper-${secret}'`);
+  await Promise.all([shop.end(), watcher.end()]);
+});
+
+for (const [what, wrong] of [
+  ["a wrong password", { ...config, url: target.replace("supervisor-", "wrong-") }],
+  ["a key that is unknown", { ...config, passwort: `file-${secret}` }],
+  ["a url that is none", { ...config, url: `postgresql://user:url-${secret}@[::1/x` }],
+  ["a port that is none", { ...config, url: `postgresql://user:port-${secret}@localhost:99999/x` }],
+  [
+    "a password of the wrong type",
+    { ...config, "pg_task.json": [{ data: "shop", password: [`type-${secret}`] }] },
+  ],
+] as const) {
+  it(`shows no secret when it refuses ${what}`, async () => {
+    const asked = await startProcess({ config: wrong, env, args: ["check"] });
+    await asked.exit;
+    assertSilent(asked);
+  });
+}
+
+it("gives the server that it starts nothing of its environment, and no task can read it", async () => {
+  const program = await startProcess({ env });
+  const { url } = await program.line("ready");
+  const children = await descendants(program.pid);
+  assert.ok(children.length > 0);
+  for (const pid of children) {
+    for (const what of ["cmdline", "environ"] as const) {
+      assert.doesNotMatch(await ofProcess(pid, what), new RegExp(secret));
+    }
+  }
+  const embedded = await connectTo(String(url));
+  const run = "COPY (SELECT 1) TO PROGRAM 'env >&2; env'";
+  await waitForState(embedded, await insertTask(embedded, run), "DONE");
+  await embedded.query("CREATE TABLE environment (line text)");
+  const copied = await insertTask(
+    embedded,
+    "COPY environment FROM PROGRAM 'env' WITH (DELIMITER E'\\x01')",
+  );
+  await waitForState(embedded, copied, "DONE");
+  const { rows } = await embedded.query<{ line: string }>("SELECT line FROM environment");
+  assert.ok(rows.some(({ line }) => line.startsWith("PWD=")));
+  assert.deepEqual(
+    rows.filter(({ line }) => line.includes(secret)),
+    [],
+  );
+  await embedded.end();
+  assert.equal((await program.end()).code, 0);
+  assertSilent(program);
+});
+
+it("lets the task of an ordinary user read nothing of the machine it runs on", async () => {
+  const program = await startProcess({ config, env });
+  await program.line("ready");
+  const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
+  // What it is said with depends on the server's version.
+  const denied = /permission denied|must be superuser/;
+  const refused: readonly [string, RegExp][] = [
+    ["COPY environment FROM PROGRAM 'env'", denied],
+    ["COPY environment FROM '/proc/self/environ'", denied],
+    ["SELECT pg_read_file('/proc/self/environ')", denied],
+    ["SELECT pg_read_binary_file('pg_hba.conf')", denied],
+    ["SELECT pg_ls_dir('.')", denied],
+    ["SELECT lo_import('/etc/passwd')", denied],
+    ["SELECT rolpassword FROM pg_authid", denied],
+    ["SELECT * FROM pg_hba_file_rules", denied],
+    ["SET SESSION AUTHORIZATION supervisor", denied],
+    ["SET ROLE supervisor", denied],
+    ["ALTER SYSTEM SET archive_command = 'env'", denied],
+  ];
+  await shop.query("CREATE TABLE environment (line text); GRANT ALL ON environment TO keeper");
+  for (const [input, error] of refused) {
+    const id = await insertTask(shop, input, input);
+    const row = await waitForRow<{ error: string }>(
+      shop,
+      "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'",
+      [id],
+    );
+    assert.match(row.error, error, input);
+  }
+  const borrowed = await shop.query<{ id: string }>(
+    "INSERT INTO task (input, remote) VALUES ('SELECT 1', 'application_name=test') RETURNING id",
+  );
+  const row = await waitForRow<{ error: string }>(
+    shop,
+    "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'",
+    [borrowed.rows[0]?.id],
+  );
+  assert.match(row.error, /password is required/);
+  const visible = await insertTask(
+    shop,
+    `SELECT (SELECT string_agg(concat(name, '=', setting), ' ') FROM pg_settings),
+       (SELECT string_agg(concat(s), ' ') FROM pg_stat_activity AS s WHERE pid <> pg_backend_pid()),
+       (SELECT string_agg(concat(d), ' ') FROM pg_db_role_setting AS d)`,
+  );
+  const { output } = await waitForState(shop, visible, "DONE");
+  assert.match(output ?? "", /search_path=/);
+  assert.doesNotMatch(output ?? "", new RegExp(secret));
+  await shop.end();
+  assert.equal((await program.end()).code, 0);
+  assertSilent(program);
+  await client.end();
+});

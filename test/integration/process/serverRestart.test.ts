@@ -1,0 +1,120 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mock } from "node:test";
+import { freePort } from "../../../src/embedded/port.js";
+import { Manager } from "../../../src/manager/manager.js";
+import type { Configuration, Entry } from "../../../src/shared/config/types.js";
+import { defaultParameters } from "../../../src/shared/config/parameterValues.js";
+import { connectionLost } from "../../../src/shared/postgres/client.js";
+import { PgTaskError } from "../../../src/shared/errors.js";
+import type { FromManager } from "../../../src/shared/ipc/messages.js";
+import { ManagerBoard } from "../../../src/supervisor/clusterStatusBoard.js";
+import { Registry } from "../../../src/supervisor/managerRegistry.js";
+import { createDatabase } from "../../support/database.js";
+import { test } from "../../support/limitedTest.js";
+import { makeEntry, silentLog as log } from "../../support/taskTables.js";
+
+const database = await createDatabase();
+
+/** Counts what happens, for whoever waits until it has happened so often. */
+class Counter {
+  #count = 0;
+  #waiting: (() => void)[] = [];
+
+  add(): void {
+    this.#count += 1;
+    for (const look of this.#waiting.splice(0)) look();
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  async reaches(count: number): Promise<void> {
+    while (this.#count < count)
+      await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+  }
+}
+
+/** Lets no pause of this thread ever end by itself while `work` is under way. */
+async function withoutTime(work: () => Promise<void>): Promise<void> {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  try {
+    await work();
+  } finally {
+    mock.timers.reset();
+  }
+}
+
+test("a manager that waits for its server tries again as soon as it is told to", async () => {
+  const entry = makeEntry({ ...database.target, port: await freePort() });
+  const waited = new Counter();
+  await withoutTime(async () => {
+    const send = ({ type }: FromManager): void => {
+      if (type === "waiting") waited.add();
+    };
+    const manager = new Manager({ entry, takesOver: false }, { send, log, threadLog: log });
+    await manager.start();
+    for (let tries = 1; tries <= 3; tries += 1) {
+      await waited.reaches(tries);
+      manager.retry();
+    }
+    await waited.reaches(4);
+    await manager.stop();
+  });
+});
+
+test("who waits for a server tries again when that lets somebody else in, and nobody else does", async () => {
+  const { target } = database;
+  const works = makeEntry(target, { table: "works", fixed: { table: "works" } });
+  const waits = makeEntry(target, { table: "waits" });
+  const lacks = makeEntry(target, { table: "lacks" });
+  const elsewhere = makeEntry({ ...target, port: await freePort() }, { table: "elsewhere" });
+  const entries = [works, waits, lacks, elsewhere];
+  const tries = new Map(entries.map(({ table }) => [table, new Counter()]));
+  const triesOf = ({ table }: Entry): Counter => tries.get(table) ?? assert.fail(table);
+  const open = new AbortController();
+  const ensure = async (entry: Entry): Promise<void> => {
+    triesOf(entry).add();
+    if (entry === works) await once(open.signal, "abort");
+    else if (entry === lacks) throw new PgTaskError("SCHEMA_NOT_ALLOWED", "no");
+    else throw new PgTaskError("CONNECTION_FAILED", "nobody is there");
+  };
+  const parameters = defaultParameters();
+  const configuration: Configuration = { file: null, control: target, parameters, entries };
+  const board = new ManagerBoard();
+  const registry = new Registry(configuration, {
+    accounts: { ensure },
+    board,
+    log,
+    writeLine: () => {},
+  });
+  await withoutTime(async () => {
+    const started = registry.start({ takesOver: false });
+    await Promise.all(entries.map((entry) => triesOf(entry).reaches(1)));
+    // The supervisor says so of itself.
+    registry.retry(target);
+    await triesOf(waits).reaches(2);
+    open.abort();
+    await started;
+    await triesOf(waits).reaches(3);
+    const counts = entries.map((entry) => triesOf(entry).count);
+    await registry.stop(0);
+    assert.deepEqual(counts, [1, 3, 1, 1]);
+  });
+});
+
+test("a connection that the server ended is told of in the server's words", async () => {
+  const [client, other] = [await database.connect(), await database.connect()];
+  assert.equal(connectionLost(client, "our").message, "our connection ended");
+  const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+  const ended = new Promise<void>((resolve) => void client.once("end", resolve));
+  await other.query("SELECT pg_terminate_backend($1)", [rows[0].pid]);
+  await ended;
+  const { code, message } = connectionLost(client, "our");
+  assert.equal(code, "CONNECTION_LOST");
+  assert.equal(
+    message,
+    "the server ended our connection: terminating connection due to administrator command (SQLSTATE 57P01)",
+  );
+});

@@ -1,0 +1,119 @@
+import assert from "node:assert/strict";
+import { access, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { it } from "node:test";
+import { freePort } from "../../../src/embedded/port.js";
+import { createDatabase } from "../../support/database.js";
+import { connectTo } from "../../support/connectTo.js";
+import { startProcess, temporaryFolder } from "../../support/process.js";
+import { insertTask, waitForState } from "../../support/waitFor.js";
+
+const database = await createDatabase("empty");
+
+it("starts with pg_task.json in its folder, and says ready once, with pid and url", async () => {
+  const program = await startProcess({ config: { url: database.url } });
+  const ready = await program.line("ready");
+  assert.equal(ready.pid, program.pid);
+  assert.equal(ready["url"], database.url);
+  const client = await database.connect();
+  const id = await insertTask(client, "SELECT 1");
+  await waitForState(client, id, "DONE");
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  assert.equal(program.said("ready").length, 1);
+  const written = program.output.stdout.trimEnd().split("\n");
+  assert.equal(written.length, program.lines.length, "every line is JSON");
+  assert.equal(program.output.stderr, "");
+});
+
+it("starts with the file that --config names, the bare array included", async () => {
+  const folder = await temporaryFolder();
+  const file = join(folder, "other.json");
+  await writeFile(file, JSON.stringify([{ data: database.target.database, user: "postgres" }]));
+  const program = await startProcess({
+    args: ["start", "--config", file],
+    env: { DATABASE_URL: database.url },
+  });
+  await program.line("ready");
+  assert.equal((await program.end()).code, 0);
+});
+
+it("starts with nothing but DATABASE_URL", async () => {
+  const program = await startProcess({ env: { DATABASE_URL: database.url } });
+  assert.equal((await program.line("ready"))["url"], database.url);
+  assert.equal((await program.end()).code, 0);
+});
+
+it("starts with nothing but PG* variables", async () => {
+  const { host, port, user, database: name } = database.target;
+  const env = { PGHOST: host, PGPORT: String(port), PGUSER: user, PGDATABASE: name };
+  const program = await startProcess({ env });
+  assert.equal((await program.line("ready"))["url"], database.url);
+  assert.equal((await program.end()).code, 0);
+});
+
+it("sends ready to the process that forked it, and stops at its shutdown message", async () => {
+  const program = await startProcess({ env: { DATABASE_URL: database.url }, forked: true });
+  await program.message("ready");
+  assert.equal(program.said("ready").length, 1);
+  program.child.send("shutdown");
+  assert.deepEqual(await program.exit, { code: 0, signal: null });
+  assert.deepEqual(program.messages, ["ready"]);
+});
+
+it("starts an embedded server with nothing at all, and finds its data at the second start", async () => {
+  const first = await startProcess();
+  const ready = await first.line("ready");
+  await access(join(first.cwd, ".pg-task/data/PG_VERSION"));
+  const client = await connectTo(String(ready["url"]));
+  const id = await insertTask(client, "SELECT 'kept'");
+  await waitForState(client, id, "DONE");
+  await client.end();
+  assert.deepEqual(await first.end(), { code: 0, signal: null });
+
+  const second = await startProcess({ cwd: first.cwd });
+  const again = await connectTo(String((await second.line("ready"))["url"]));
+  assert.equal((await waitForState(again, id, "DONE")).output, "kept");
+  await again.end();
+  assert.equal((await second.end()).code, 0);
+});
+
+it("starts the embedded server on the data folder and the port that are given", async () => {
+  const folder = await temporaryFolder();
+  const port = await freePort();
+  const data = join(folder, "there");
+  const program = await startProcess({
+    args: ["start", "--embedded", "--data", data, "--port", String(port)],
+    // Asked for by name, it comes before what the environment says.
+    env: { DATABASE_URL: database.url },
+  });
+  const url = (await program.line("ready"))["url"];
+  assert.equal(url, `postgresql://postgres@127.0.0.1:${port}/postgres`);
+  await access(join(data, "PG_VERSION"));
+  assert.equal((await program.end()).code, 0);
+});
+
+it("ends with exit code 0 when it is told to stop while its embedded server starts", async () => {
+  const program = await startProcess();
+  await program.line(/^making the data folder/);
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  assert.equal(program.said("ready").length, 0);
+});
+
+it("runs tasks of every entry", async () => {
+  const other = await createDatabase("empty");
+  const program = await startProcess({
+    config: {
+      url: database.url,
+      "pg_task.json": [
+        { data: database.target.database, user: "postgres" },
+        { data: other.target.database, user: "postgres" },
+      ],
+    },
+  });
+  await program.line("ready");
+  for (const each of [database, other]) {
+    const client = await each.connect();
+    await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  }
+  assert.equal((await program.end()).code, 0);
+});

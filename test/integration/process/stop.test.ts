@@ -1,0 +1,133 @@
+import assert from "node:assert/strict";
+import { setTimeout as pause } from "node:timers/promises";
+import { join } from "node:path";
+import { it } from "node:test";
+import { createDatabase } from "../../support/database.js";
+import { startProcess, temporaryFolder, type TestProcess } from "../../support/process.js";
+import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
+import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { projectPath } from "../../support/project.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+
+/** A task that runs until `key` is unlocked, and one that waits behind it in its group. */
+async function startTask(key: number): Promise<{ id: string; next: string }> {
+  await client.query("SELECT pg_advisory_lock($1)", [key]);
+  const id = await insertTask(client, `SELECT pg_advisory_lock(${key})`, `group${key}`);
+  await waitForState(client, id, "WORK");
+  return { id, next: await insertTask(client, "SELECT 1", `group${key}`) };
+}
+
+const unlock = (key: number) => client.query("SELECT pg_advisory_unlock($1)", [key]);
+
+async function startReady(graceMs: number): Promise<TestProcess> {
+  const program = await startProcess({ config: { url: database.url, "pg_conf.grace": graceMs } });
+  await program.line("ready");
+  return program;
+}
+
+const traceless = {
+  state: "PLAN",
+  take: null,
+  owner: null,
+  start: null,
+  stop: null,
+  pid: null,
+  crash: 0,
+  output: null,
+  error: null,
+};
+
+async function row(id: string): Promise<unknown> {
+  const { rows } = await client.query(
+    "SELECT state::text, take, owner, start, stop, pid, crash, output, error FROM task WHERE id = $1",
+    [id],
+  );
+  return rows[0];
+}
+
+for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
+  it(`lets running tasks finish at ${signal}, and starts no new ones`, async () => {
+    const program = await startReady(60_000);
+    const { id, next } = await startTask(index + 1);
+    program.child.kill(signal);
+    await program.line(/^stopping/);
+    // The table is given up as soon as nothing more is claimed.
+    await waitForRow(
+      client,
+      "SELECT WHERE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid)",
+      [lockClasses.manager],
+    );
+    await unlock(index + 1);
+    assert.deepEqual(await program.exit, { code: 0, signal: null });
+    await waitForState(client, id, "DONE");
+    assert.deepEqual(await row(next), traceless);
+    await client.query("DELETE FROM task");
+  });
+}
+
+it("returns what still runs when the grace is over, as if it had never been taken", async () => {
+  const program = await startReady(50);
+  const { id, next } = await startTask(3);
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  assert.deepEqual(await row(id), traceless);
+  assert.deepEqual(await row(next), traceless);
+  await unlock(3);
+  await client.query("DELETE FROM task");
+});
+
+it("ignores a second signal within a second, and ends at once at one that comes later", async () => {
+  const program = await startReady(60_000);
+  const { id } = await startTask(4);
+  program.child.kill("SIGTERM");
+  await program.line(/^stopping: /);
+  program.child.kill("SIGINT");
+  // What is shown is a rule about time: nothing but time can be waited for.
+  await pause(1100);
+  assert.equal(program.said(/at once/).length, 0);
+  program.child.kill("SIGTERM");
+  assert.deepEqual(await program.exit, { code: 0, signal: null });
+  assert.equal(program.said(/^stopping: /).length, 1);
+  assert.equal(program.said(/at once/).length, 1);
+  assert.deepEqual(await row(id), traceless);
+  await unlock(4);
+  await client.query("DELETE FROM task");
+});
+
+it("stops while tasks come in, with none of them taken and left", async () => {
+  const program = await startReady(60_000);
+  await client.query(
+    `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'many' || g % 100 FROM generate_series(1, 5000) AS g`,
+  );
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  const { rows } = await client.query(
+    "SELECT DISTINCT state::text FROM task WHERE state NOT IN ('PLAN', 'DONE') OR (state = 'PLAN' AND owner IS NOT NULL)",
+  );
+  assert.deepEqual(rows, []);
+  await client.query("DELETE FROM task");
+});
+
+it("leaves nothing of itself on the server", async () => {
+  const program = await startReady(60_000);
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await program.end();
+  const { rows } = await client.query(
+    "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+  );
+  assert.deepEqual(rows, []);
+});
+
+it("stops when npm alone is told to", async () => {
+  const root = projectPath();
+  const data = join(await temporaryFolder(), "data");
+  const program = await startProcess({
+    command: ["npm", "start", "--", "--data", data],
+    cwd: root,
+  });
+  const { pid } = await program.line("ready");
+  assert.notEqual(pid, program.pid);
+  await program.end();
+  assert.equal(program.said("stopped").length, 1);
+  assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
+});

@@ -1,0 +1,104 @@
+import assert from "node:assert/strict";
+import { beforeEach, it, type TestContext } from "node:test";
+import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
+import { createDatabase, serverMajor } from "../../support/database.js";
+import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
+import { failing, type Sabotage } from "../../support/saboteur.js";
+import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
+const same: ProcessOptions = { config: { url: database.url }, forked: true };
+
+beforeEach(() => client.query("DELETE FROM task"));
+
+async function startPair(): Promise<{ leader: TestProcess; standby: TestProcess }> {
+  const leader = await startProcess(same);
+  await leader.line("ready");
+  const standby = await startProcess(same);
+  await standby.line("standby");
+  return { leader, standby };
+}
+
+/** From now until a task that is inserted now has run, in ms; said beside the test. */
+async function timeToNextTask(context: TestContext, what: string): Promise<void> {
+  const before = performance.now();
+  await waitForState(client, await insertTask(client, "SELECT 1", what), "DONE");
+  context.diagnostic(
+    `${what}: the next task had run after ${Math.round(performance.now() - before)} ms`,
+  );
+}
+
+for (const [what, signal, running] of [
+  ["a clean stop", "SIGTERM", false],
+  ["SIGKILL", "SIGKILL", false],
+  ["SIGKILL with statements running", "SIGKILL", true],
+] as const) {
+  it(`runs the next task by the standby after ${what} of the leader`, async (context) => {
+    const { leader, standby } = await startPair();
+    if (running) {
+      const ids = await Promise.all(
+        Array.from({ length: 4 }, (_, n) => insertTask(client, "SELECT pg_sleep(600)", `long${n}`)),
+      );
+      for (const id of ids) await waitForState(client, id, "WORK");
+    }
+    leader.child.kill(signal);
+    await timeToNextTask(context, what);
+    await standby.line("ready");
+    await leader.exit;
+    await client.query("UPDATE task SET state = 'STOP' WHERE input ~ 'pg_sleep'");
+    assert.equal((await standby.end()).code, 0);
+  });
+}
+
+it("says ready once, however often it leads", async () => {
+  const { leader, standby } = await startPair();
+  const leading = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
+    AND classid = ${lockClasses.supervisor} AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+  /** Takes the lock from whoever has it, and sees to it that the other one gets it. */
+  const passOn = async (): Promise<void> => {
+    const { pid } = await waitForRow<{ pid: number }>(client, leading);
+    await client.query("SELECT pg_terminate_backend($1)", [pid]);
+    await waitForRow(client, `${leading} AND pid <> ${pid}`);
+  };
+  const leads = () => [leader, standby].map((each) => each.said("leads").length);
+  // Which of the two is the quicker one is theirs to say: until each has led after standing by.
+  while (leads().some((times) => times < 2)) {
+    await passOn();
+    await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  }
+  assert.equal((await leader.end()).code, 0);
+  assert.equal((await standby.end()).code, 0);
+  for (const each of [leader, standby]) {
+    assert.equal(each.said("ready").length, 1);
+    assert.deepEqual(each.messages, ["ready"]);
+  }
+});
+
+it("ends a manager's thread that hangs, starts it again and runs its tasks again", async () => {
+  const program = await startProcess({
+    config: { url: database.url, "pg_conf.close": 6000 },
+    env: { NODE_OPTIONS: `--import ${saboteur}` },
+    forked: true,
+  });
+  await program.line("ready");
+  await client.query("SELECT pg_advisory_lock(1)");
+  const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
+  const { owner, pid } = await waitForState(client, id, "WORK");
+  const order: Sabotage = { thread: "manager", how: "block" };
+  program.child.send({ sabotage: order });
+  await program.message(failing);
+  const died = await program.line(/^manager died/);
+  assert.match(String(died["reason"]), /no sign of life for 6000 ms/);
+  // Before 14 a server notices that a client is gone only when its statement has ended.
+  if ((await serverMajor()) < 14) await client.query("SELECT pg_terminate_backend($1)", [pid]);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [
+    id,
+    owner,
+  ]);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  assert.equal((await waitForState(client, id, "DONE")).crash, 0, "it is not the task's fault");
+  assert.equal((await program.end()).code, 0);
+});

@@ -1,0 +1,214 @@
+import assert from "node:assert/strict";
+import { rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeEach, it } from "node:test";
+import type { Client } from "../../../src/shared/postgres/client.js";
+import { createDatabase, onServer, type TestDatabase } from "../../support/database.js";
+import {
+  startProcess,
+  temporaryFolder,
+  type LogLine,
+  type TestProcess,
+} from "../../support/process.js";
+import { failing, type Sabotage } from "../../support/saboteur.js";
+import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+
+const database = await createDatabase();
+const other = await createDatabase();
+const client = await database.connect();
+const otherClient = await other.connect();
+
+const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
+/** A session's lock, which tasks wait for. */
+const key = 1;
+
+beforeEach(async () => {
+  await client.query("DELETE FROM task");
+  await otherClient.query("DELETE FROM task");
+});
+
+const entry = ({ target }: TestDatabase, more: object = {}) => ({
+  data: target.database,
+  user: target.user,
+  ...more,
+});
+
+/** A program whose threads can be made to fail. */
+async function startSabotaged(config: object, ready = "ready"): Promise<TestProcess> {
+  const program = await startProcess({
+    config: { url: database.url, ...config },
+    env: { NODE_OPTIONS: `--import ${saboteur}` },
+    forked: true,
+  });
+  await program.line(ready);
+  return program;
+}
+
+async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
+  const already = program.messages.filter((message) => message === failing).length;
+  program.child.send({ sabotage: order });
+  await program.until(
+    () => program.messages.filter((message) => message === failing).length > already,
+    "a thread to fail",
+  );
+}
+
+async function lock(session: Client): Promise<() => Promise<unknown>> {
+  await session.query("SELECT pg_advisory_lock($1)", [key]);
+  return () => session.query("SELECT pg_advisory_unlock($1)", [key]);
+}
+
+const waits = `SELECT pg_advisory_lock_shared(${key})`;
+const pauseMs = (line: LogLine) => Number(line["pauseMs"]);
+
+it("starts a manager whose thread died again, after longer and longer pauses", async () => {
+  const program = await startSabotaged({});
+  const unlock = await lock(client);
+  const id = await insertTask(client, waits);
+  const { owner } = await waitForState(client, id, "WORK");
+  for (let death = 1; death <= 3; death += 1) {
+    await sabotage(program, { thread: "manager", how: death === 2 ? "exit" : "throw" });
+    await program.line(/^manager died/, death);
+    await program.line("manager works", death + 1);
+  }
+  const pauses = program.said(/^manager died/).map(pauseMs);
+  assert.deepEqual(
+    pauses,
+    pauses.toSorted((a, b) => a - b),
+  );
+  assert.ok((pauses[0] ?? 0) < (pauses[2] ?? 0), String(pauses));
+  await unlock();
+  const later = await waitForState(client, id, "DONE");
+  assert.notEqual(later.owner, owner);
+  assert.equal(later.crash, 0);
+  assert.equal(program.said("ready").length, 1);
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+});
+
+it("leaves other managers and what they run alone when one's thread dies", async () => {
+  const program = await startSabotaged({ "pg_task.json": [entry(database), entry(other)] });
+  const unlock = await lock(otherClient);
+  const id = await insertTask(otherClient, waits);
+  const { owner } = await waitForState(otherClient, id, "WORK");
+  await sabotage(program, { thread: 1, how: "throw" });
+  await program.line("manager works", 3);
+  assert.equal(program.said(/^manager died/).length, 1);
+  assert.equal((await waitForState(otherClient, id, "WORK")).owner, owner);
+  await unlock();
+  await waitForState(otherClient, id, "DONE");
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  assert.equal((await program.end()).code, 0);
+});
+
+it("stops while a manager's thread is to be started again", async () => {
+  const program = await startSabotaged({});
+  await sabotage(program, { thread: "manager", how: "throw" });
+  await program.line(/^manager died/);
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+});
+
+it("loses no other thread's tasks when an executor thread dies, and runs its own again", async () => {
+  const program = await startSabotaged({ "pg_conf.threads": 2 });
+  const unlock = await lock(client);
+  await client.query(
+    `INSERT INTO task (input, "group") SELECT $1, g FROM generate_series(1, 20) AS g`,
+    [waits],
+  );
+  await waitForRow(client, "SELECT FROM task WHERE state = 'WORK' HAVING count(*) = 20");
+  await client.query("CREATE TEMPORARY TABLE before AS SELECT id, owner FROM task");
+  // The first executor thread: the manager's is the first of all.
+  await sabotage(program, { thread: 2, how: "throw" });
+  await program.line("executor thread died");
+  await waitForRow(
+    client,
+    "SELECT FROM task WHERE state = 'WORK' AND crash = 1 HAVING count(*) = 16",
+  );
+  const { rows } = await client.query(
+    `SELECT count(*)::int AS tasks, crash, task.owner = before.owner AS undisturbed
+     FROM task JOIN before USING (id) GROUP BY 2, 3 ORDER BY 2`,
+  );
+  assert.deepEqual(rows, [
+    { tasks: 4, crash: 0, undisturbed: true },
+    { tasks: 16, crash: 1, undisturbed: false },
+  ]);
+  await unlock();
+  await waitForRow(client, "SELECT FROM task WHERE state = 'DONE' HAVING count(*) = 20");
+  assert.equal((await program.end()).code, 0);
+});
+
+it("ends an executor thread that hangs, and runs elsewhere what it did not take", async () => {
+  const program = await startSabotaged({ "pg_work.close": 6000 });
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await sabotage(program, { thread: "executor", how: "block" });
+  const id = await insertTask(client, "SELECT 2");
+  await program.line("executor thread is ended");
+  await waitForState(client, id, "DONE");
+  assert.equal((await program.end()).code, 0);
+});
+
+for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
+  it(`says once that executor threads come to nothing by ${failure}, and goes on when they do not`, async () => {
+    const sign = join(await temporaryFolder(), "sign");
+    await writeFile(sign, "");
+    const source = `
+      import { existsSync } from "node:fs";
+      import { isMainThread, workerData } from "node:worker_threads";
+      const isExecutor = !isMainThread && !(workerData?.buffer instanceof SharedArrayBuffer);
+      if (isExecutor && existsSync(process.env.SIGN)) ${failure}`;
+    const program = await startProcess({
+      config: { url: database.url, "pg_work.restart": 1, "pg_conf.log": "debug" },
+      env: {
+        NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(source)}`,
+        SIGN: sign,
+      },
+    });
+    await program.line("ready");
+    const id = await insertTask(client, "SELECT 1");
+    await program.line("no session could be opened, tasks wait");
+    const paused = "no session is opened before a pause is over";
+    await program.line(paused, 7);
+    const pauses = program.said(paused).map((line) => Number(line["pauseMs"]));
+    // Without pg_work.restart the seventh would be 4.8 seconds at least.
+    assert.ok(
+      pauses.every((ms) => ms <= 1000),
+      String(pauses),
+    );
+    await rm(sign);
+    assert.equal((await waitForState(client, id, "DONE")).crash, 0);
+    assert.equal(program.said("no session could be opened, tasks wait").length, 1);
+    assert.equal((await program.end()).code, 0);
+  });
+}
+
+it("stops in spite of an executor thread that hangs", async () => {
+  const program = await startSabotaged({});
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await sabotage(program, { thread: "executor", how: "block" });
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
+});
+
+it("works for the entries it can work for, and tries again where the database is missing", async () => {
+  const missing = `${database.target.database}_later`;
+  const program = await startProcess({
+    config: {
+      url: database.url,
+      "pg_conf.restart": 1,
+      "pg_task.json": [
+        { data: missing, user: "postgres", create: false },
+        entry(database),
+        entry(other),
+      ],
+    },
+  });
+  await program.line("ready");
+  const wait = await program.line("entry waits");
+  assert.match(String(wait["reason"]), new RegExp(`database.*${missing}`));
+  for (const each of [client, otherClient]) {
+    await waitForState(each, await insertTask(each, "SELECT 1"), "DONE");
+  }
+  await onServer((server) => server.query(`CREATE DATABASE ${missing} TEMPLATE test_template`));
+  await program.line("manager works", 3);
+  assert.equal(program.said("entry waits").length, 1);
+  assert.equal((await program.end()).code, 0);
+  await onServer((server) => server.query(`DROP DATABASE ${missing}`));
+});

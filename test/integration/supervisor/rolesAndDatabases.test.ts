@@ -1,0 +1,331 @@
+import assert from "node:assert/strict";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, it } from "node:test";
+import { freePort } from "../../../src/embedded/port.js";
+import type { Client } from "../../../src/shared/postgres/client.js";
+import { connectTo } from "../../support/connectTo.js";
+import { dropDatabase, serverMajor } from "../../support/database.js";
+import { OwnServer } from "../../support/ownServer.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
+import { waitForRow } from "../../support/waitFor.js";
+
+const server = await OwnServer.at(await freePort());
+await server.start();
+const admin = await connectTo(server.url);
+after(() => admin.end());
+
+const urlOf = (user: string, database: string, password = ""): string => {
+  const url = new URL(server.url);
+  url.username = user;
+  url.password = password;
+  url.pathname = `/${database}`;
+  return url.href;
+};
+
+async function start(
+  entries: unknown,
+  settings: object = {},
+  url = server.url,
+): Promise<TestProcess> {
+  return await startProcess({ config: { url, "pg_task.json": entries, ...settings } });
+}
+
+async function inDatabase<T>(database: string, work: (client: Client) => Promise<T>): Promise<T> {
+  const client = await connectTo(urlOf("postgres", database));
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+async function ownerOf(database: string): Promise<string | undefined> {
+  const { rows } = await admin.query<{ owner: string }>(
+    "SELECT pg_get_userbyid(datdba) AS owner FROM pg_database WHERE datname = $1",
+    [database],
+  );
+  return rows[0]?.owner;
+}
+
+/** Runs a task there and says what came out. */
+const run = async (database: string, input: string, table = "task"): Promise<string | null> =>
+  await inDatabase(database, async (client) => {
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO ${table} (input) VALUES ($1) RETURNING id`,
+      [input],
+    );
+    const done = await waitForRow<{ output: string | null }>(
+      client,
+      `SELECT output FROM ${table} WHERE id = $1 AND state = 'DONE'`,
+      [rows[0]?.id],
+    );
+    return done.output;
+  });
+
+it("creates what is missing of role, database, schema, type and table, and runs tasks there", async () => {
+  const program = await start([
+    { data: "made one", user: 'Maker "1"', schema: "its own", table: "its task" },
+  ]);
+  await program.line("ready");
+  assert.equal(program.said("role created").length, 1);
+  assert.equal(program.said("database created").length, 1);
+  assert.equal(await ownerOf("made one"), 'Maker "1"');
+  const output = await run("made one", "SELECT session_user", '"its own"."its task"');
+  assert.equal(output, 'Maker "1"');
+  const { rows } = await admin.query("SELECT FROM pg_roles WHERE rolname = $1 AND rolcanlogin", [
+    'Maker "1"',
+  ]);
+  assert.equal(rows.length, 1);
+  assert.equal((await program.end()).code, 0);
+});
+
+it("gives a created role its entry's password, which stands in no log", async () => {
+  const password = "pàss'w\\ord-of-its-own";
+  const rules = join(server.dataDirectory, "pg_hba.conf");
+  const before = await readFile(rules, "utf8");
+  await writeFile(rules, `host all asked 127.0.0.1/32 scram-sha-256\n${before}`);
+  await admin.query("ALTER SYSTEM SET log_statement = 'all'");
+  await admin.query("SELECT pg_reload_conf()");
+  const program = await start(
+    [
+      { data: "asked", password },
+      { data: "unasked", password: { env: "NOT" } },
+    ],
+    {
+      "pg_conf.log": "trace",
+    },
+  ).catch(() => null);
+  assert.ok(program !== null);
+  // An environment variable that is not there is a mistake of the file.
+  assert.equal((await program.exit).code, 2);
+
+  const again = await start([{ data: "asked", password }], { "pg_conf.log": "trace" });
+  await again.line("ready");
+  assert.equal(await run("asked", "SELECT session_user"), "asked");
+  await assert.rejects(connectTo(urlOf("asked", "asked", "another")), /28P01/);
+  const client = await connectTo(urlOf("asked", "asked", password));
+  await client.end();
+  assert.equal((await again.end()).code, 0);
+  assert.ok(!again.output.stdout.includes("pàss"));
+  const { rows } = await admin.query<{ kept: string }>(
+    "SELECT rolpassword AS kept FROM pg_authid WHERE rolname = 'asked'",
+  );
+  assert.match(rows[0]?.kept ?? "", /^SCRAM-SHA-256\$/);
+  await admin.query("ALTER SYSTEM RESET log_statement");
+  await admin.query("SELECT pg_reload_conf()");
+});
+
+it("creates nothing for an entry that says so, which waits, names what is missing and works once it is there", async () => {
+  const program = await start([{ data: "by_hand", create: false }, { data: "postgres" }], {
+    "pg_conf.restart": 1,
+  });
+  await program.line("ready");
+  const waits = await program.line("entry waits");
+  assert.equal(
+    waits["reason"],
+    'the role "by_hand" and the database "by_hand" are missing, and the entry says "create": false',
+  );
+  assert.equal(await run("postgres", "SELECT 'works on'"), "works on");
+  await admin.query("CREATE ROLE by_hand LOGIN");
+  assert.equal(
+    (await program.line("entry waits", 2))["reason"],
+    'the database "by_hand" is missing, and the entry says "create": false',
+  );
+  await admin.query("CREATE DATABASE by_hand OWNER by_hand");
+  await program.until(
+    () => program.lines.some(({ reason }) => /"public"."task" is missing/.test(String(reason))),
+    "that the table is missing",
+  );
+  assert.equal((await program.end()).code, 0);
+});
+
+it("says which statement failed and why where a right is missing, works on elsewhere, and goes on once it is given", async () => {
+  await admin.query("CREATE ROLE humble LOGIN");
+  await admin.query("CREATE DATABASE humble OWNER humble");
+  const program = await start(
+    [{ data: "humble" }, { data: "wanted", password: "secret of wanted" }],
+    { "pg_conf.restart": 1 },
+    urlOf("humble", "humble"),
+  );
+  await program.line("ready");
+  const first = await program.line("entry waits");
+  assert.equal(first["code"], "SCHEMA_NOT_ALLOWED");
+  assert.match(
+    String(first["reason"]),
+    /^CREATE ROLE "wanted" LOGIN PASSWORD '\*\*\*' failed: permission denied.* \(SQLSTATE 42501\)$/,
+  );
+  assert.equal(await run("humble", "SELECT 'works on'"), "works on");
+  await admin.query("ALTER ROLE humble CREATEROLE");
+  assert.match(
+    String((await program.line("entry waits", 2))["reason"]),
+    /^CREATE DATABASE "wanted" OWNER "wanted" failed: permission denied.* \(SQLSTATE 42501\)$/,
+  );
+  await admin.query("ALTER ROLE humble CREATEDB");
+  await program.line("database created");
+  assert.equal(await ownerOf("wanted"), "wanted");
+  await program.line("manager works", 2);
+  assert.equal(await run("wanted", "SELECT session_user"), "wanted");
+  const { rows } = await admin.query<{ member: boolean }>(
+    "SELECT pg_has_role('humble', 'wanted', $1) AS member",
+    // Before 16 a membership has no options.
+    [(await serverMajor()) < 16 ? "MEMBER" : "SET"],
+  );
+  assert.equal(rows[0]?.member, false, "who created the role is not left its member");
+  assert.equal((await program.end()).code, 0);
+  assert.ok(!program.output.stdout.includes("secret of wanted"));
+});
+
+it("tries again while somebody uses the template database", async () => {
+  const user = await connectTo(urlOf("postgres", "template1"));
+  const program = await start([{ data: "templated", user: "postgres" }], { "pg_conf.restart": 1 });
+  const waits = await program.line("entry waits");
+  assert.equal(waits["code"], "SCHEMA_NOT_CREATED");
+  assert.match(String(waits["reason"]), /^CREATE DATABASE "templated" .*SQLSTATE 55006/);
+  // Nobody waits for it any longer.
+  await program.line("ready");
+  await user.end();
+  await program.line("manager works");
+  assert.equal(await run("templated", "SELECT 1"), "1");
+  assert.equal((await program.end()).code, 0);
+});
+
+/** Drops it although there are connections to it. */
+async function dropForced(name: string): Promise<void> {
+  if ((await serverMajor()) < 13) await dropDatabase(admin, name);
+  else await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
+}
+
+it("says once that a role and a database were made that several entries lack", async () => {
+  const tables = Array.from({ length: 6 }, (_, number) => `table${number}`);
+  const program = await start(tables.map((table) => ({ data: "several", user: "several", table })));
+  await program.line("ready");
+  assert.equal(program.said("role created").length, 1);
+  assert.equal(program.said("database created").length, 1);
+  assert.equal((await program.end()).code, 0);
+});
+
+it("makes a dropped database and a dropped role again", async () => {
+  const program = await start([{ data: "dropped" }], { "pg_conf.restart": 1 });
+  await program.line("ready");
+  await dropForced("dropped");
+  await program.line("database created", 2);
+  await program.line("manager works", 2);
+  assert.equal(await run("dropped", "SELECT 'again'"), "again");
+  assert.equal(program.said("role created").length, 1);
+
+  await admin.query("ALTER DATABASE dropped ALLOW_CONNECTIONS false");
+  await admin.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'dropped'",
+  );
+  await program.line("manager waits", 2);
+  await dropForced("dropped");
+  await admin.query("DROP ROLE dropped");
+  await program.line("role created", 2);
+  await program.line("manager works", 3);
+  assert.equal(await ownerOf("dropped"), "dropped");
+  assert.equal(await run("dropped", "SELECT session_user"), "dropped");
+  assert.equal((await program.end()).code, 0);
+});
+
+it("shares the making with another process that makes the same at the same moment", async () => {
+  const entries = Array.from({ length: 6 }, (_, index) => ({
+    user: `both_${index % 3}`,
+    data: `both_${index % 2}`,
+    table: `task_${index}`,
+  }));
+  const both = await Promise.all(
+    ["one", "two"].map((name) => start(entries, { "pg_conf.name": name, "pg_conf.restart": 1 })),
+  );
+  for (const program of both) {
+    await program.line("ready");
+    assert.deepEqual(program.said("entry waits"), []);
+  }
+  const { rows } = await admin.query("SELECT FROM pg_roles WHERE rolname ~ '^both_'");
+  assert.equal(rows.length, 3);
+  for (const program of both) assert.equal((await program.end()).code, 0);
+});
+
+it("makes no role and no database for an entry with a url of its own", async () => {
+  const program = await start([{ url: urlOf("elsewhere", "elsewhere") }, { data: "postgres" }], {
+    "pg_conf.restart": 1,
+  });
+  await program.line("ready");
+  await program.line("manager waits");
+  assert.equal(await run("postgres", "SELECT 1"), "1");
+  assert.equal(await ownerOf("elsewhere"), undefined);
+  await admin.query("CREATE ROLE elsewhere LOGIN");
+  await admin.query("CREATE DATABASE elsewhere OWNER elsewhere");
+  assert.equal((await program.line("manager works", 2))["name"], "pg_work elsewhere public.task");
+  assert.equal(program.said(/created$/).length, 0);
+  assert.equal((await program.end()).code, 0);
+});
+
+it("leaves the leader's connection alone while it makes roles and databases", async () => {
+  // A role of that name in a transaction that has not ended: CREATE ROLE waits for it.
+  await admin.query("BEGIN");
+  await admin.query("CREATE ROLE slow LOGIN");
+  const watcher = await connectTo(server.url);
+  const program = await start([{ data: "slow" }, { data: "postgres" }]);
+  const waiting = await waitForRow<{ pid: number }>(
+    watcher,
+    `SELECT pid FROM pg_stat_activity
+     WHERE application_name = 'pg_conf' AND wait_event_type = 'Lock' AND query ~ '^CREATE ROLE'`,
+  );
+  const { rows } = await watcher.query<{ pid: number }>(
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid",
+    [0x70677401],
+  );
+  assert.notEqual(rows[0]?.pid, waiting.pid);
+  await program.line("manager works");
+  assert.equal(await run("postgres", "SELECT 'meanwhile'"), "meanwhile");
+  await admin.query("COMMIT");
+  await program.line("ready");
+  await waitForRow(
+    watcher,
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_conf' HAVING count(*) = 1",
+  );
+  await watcher.end();
+  assert.equal((await program.end()).code, 0);
+});
+
+it("waits for the rights that it needs on a table of somebody else's, and says for which", async () => {
+  const first = await start([{ data: "postgres", schema: "theirs" }]);
+  await first.line("ready");
+  assert.equal((await first.end()).code, 0);
+  await admin.query("CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA theirs TO guest");
+  const program = await start([{ data: "postgres", user: "guest", schema: "theirs" }], {
+    "pg_conf.restart": 1,
+  });
+  const waits = await program.line("manager waits");
+  assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
+  assert.match(
+    String(waits["reason"]),
+    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the rights of the owner of "theirs"\."task"$/,
+  );
+  await admin.query("GRANT postgres TO guest");
+  await program.line("manager works");
+  assert.equal(await run("postgres", "SELECT session_user", "theirs.task"), "guest");
+  assert.equal((await program.end()).code, 0);
+});
+
+it("runs tasks of a role whose schema is its own with nobody's help", async () => {
+  const program = await start(
+    [
+      { data: "shared", user: "first", schema: "first" },
+      { data: "shared", user: "second", schema: "second" },
+    ],
+    { "pg_conf.restart": 1 },
+  );
+  await program.line("ready");
+  // The database is one of the two's: the other may create nothing in it until the owner says so.
+  const owner = await ownerOf("shared");
+  const other = owner === "first" ? "second" : "first";
+  const waits = await program.line("manager waits");
+  assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
+  assert.equal(await run("shared", "SELECT session_user", `${owner}.task`), owner);
+  await admin.query(`GRANT CREATE ON DATABASE shared TO ${other}`);
+  await program.line("manager works", 2);
+  assert.equal(await run("shared", "SELECT session_user", `${other}.task`), other);
+  assert.equal((await program.end()).code, 0);
+});

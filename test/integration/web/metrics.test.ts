@@ -1,0 +1,76 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { createDatabase } from "../../support/database.js";
+import { startProcess } from "../../support/process.js";
+import { insertTask, waitForState } from "../../support/waitFor.js";
+import { token, Web } from "../../support/web.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const { database: data, user } = database.target;
+
+it("moves every metric that it tells, and lets those of the moment go back", async () => {
+  const program = await startProcess({
+    config: {
+      url: database.url,
+      "pg_http.listen": "127.0.0.1:0",
+      "pg_http.token": token,
+      "pg_task.json": [
+        { data, user },
+        { data, user, table: "locked" },
+      ],
+    },
+  });
+  const web = await Web.of(program);
+  await program.line("ready");
+  /** The largest value that each metric has had so far; of a histogram, of its sum. */
+  const most = new Map<string, number>();
+  const last = new Map<string, number>();
+  const scrape = async (): Promise<void> => {
+    const { text } = await web.anonymously("/metrics");
+    last.clear();
+    for (const [, name = "", type = ""] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
+      const called = type === "histogram" ? `${name}_sum` : name;
+      const values = text
+        .split("\n")
+        .filter((line) => line.startsWith(`${called} `) || line.startsWith(`${called}{`))
+        .map((line) => Number(line.split(" ").at(-1)));
+      last.set(name, Math.max(0, ...values));
+      most.set(name, Math.max(most.get(name) ?? 0, last.get(name) ?? 0));
+    }
+  };
+
+  await insertTask(client, "SELECT pg_sleep(0.01)");
+  await insertTask(client, "SELECT 1/0");
+  await client.query(
+    "INSERT INTO task (input, plan, active) VALUES ('SELECT 2', now() - interval '2 hours', '1 hour')",
+  );
+  await client.query("SELECT pg_advisory_lock(1)");
+  const held = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "held");
+  const { pid } = await waitForState(client, held, "WORK");
+  await insertTask(client, "SELECT 3", "held");
+  await client.query("SELECT pg_terminate_backend($1)", [pid]);
+  await program.line(/^orphaned tasks rescued/);
+  await client.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE 'pg_work public task %'`,
+  );
+  await waitForState(client, held, "WORK");
+  await client.query("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE");
+  const still = (): string[] => [...most].flatMap(([name, value]) => (value > 0 ? [] : [name]));
+  do await scrape();
+  while (still().length > 0);
+  assert.ok(most.size > 20, `${most.size} metrics`);
+
+  await client.query("COMMIT");
+  await client.query("SELECT pg_advisory_unlock(1)");
+  const ofTheMoment = [
+    "pg_task_running",
+    "pg_task_backlog",
+    "pg_task_oldest_due_seconds",
+    "pg_task_scrape_error",
+  ];
+  do await scrape();
+  while (ofTheMoment.some((name) => last.get(name) !== 0));
+  await program.end();
+});

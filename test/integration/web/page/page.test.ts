@@ -1,0 +1,410 @@
+import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeEach, describe, it } from "node:test";
+import type { Locator } from "playwright-core";
+import { noBrowser } from "../../../support/browser.js";
+import { createDatabase } from "../../../support/database.js";
+import { openPage } from "../../../support/page.js";
+import { startProcess, temporaryFolder } from "../../../support/process.js";
+import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { token, Web } from "../../../support/web.js";
+
+/** Named, the screenshots are left there. */
+const kept = process.env["TEST_SCREENSHOTS"];
+const images = kept ?? (await temporaryFolder());
+
+const database = await createDatabase();
+const client = await database.connect();
+const { database: data, user } = database.target;
+
+beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
+
+async function start(
+  entries: readonly object[] = [{ data, user }],
+): Promise<{ web: Web; table: string; end: () => Promise<void> }> {
+  const program = await startProcess({
+    config: {
+      "pg_task.json": entries,
+      url: database.url,
+      "pg_http.listen": "127.0.0.1:0",
+      "pg_http.token": token,
+      "pg_task.sleep": 100,
+    },
+  });
+  const web = await Web.of(program);
+  await program.line("ready");
+  return {
+    web,
+    table: await web.tableId(),
+    end: async () => assert.equal((await program.end()).code, 0),
+  };
+}
+
+const row = (id: string): string => `tr[data-id="${id}"]`;
+const range = (from: number, to: number): string[] =>
+  Array.from({ length: from - to + 1 }, (_, index) => String(from - index));
+const inState = (id: string, state: string): string => `${row(id)} .state.s-${state}`;
+
+describe("the page", { skip: noBrowser }, () => {
+  it("shows a task that SQL inserts as planned, at work and done, without a reload", async () => {
+    const { web, table, end } = await start();
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    await page.getByText("No tasks yet").waitFor();
+    await page.evaluate("window.notReloaded = true");
+
+    await client.query("SELECT pg_advisory_lock(1)");
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO task (input, plan) VALUES
+       ('SELECT ''so it ends'' FROM pg_advisory_lock_shared(1)', now() + interval '1 day') RETURNING id`,
+    );
+    const id = rows[0]?.id ?? "";
+    await page.locator(inState(id, "PLAN")).waitFor();
+    await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+    await page.locator(inState(id, "WORK")).waitFor();
+    await client.query("SELECT pg_advisory_unlock(1)");
+    await page.locator(inState(id, "DONE")).waitFor();
+    await page.locator(row(id)).getByText("so it ends", { exact: true }).waitFor();
+    assert.equal(await page.evaluate("window.notReloaded"), true);
+
+    await client.query("DELETE FROM task");
+    await page.getByText("No tasks yet").waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("stops a running task, runs it again, and runs a planned one now", async () => {
+    const { web, table, end } = await start();
+    const id = await insertTask(client, "SELECT pg_sleep(3600)");
+    await waitForState(client, id, "WORK");
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    assert.equal((await waitForState(client, id, "WORK")).crash, 0, "it asks before it stops");
+    await page.getByRole("button", { name: "Stop it?" }).click();
+    await waitForState(client, id, "STOP");
+    await page.locator("main .state.s-STOP").first().waitFor();
+    await page.locator("pre", { hasText: "canceling statement" }).waitFor();
+
+    await client.query("UPDATE task SET input = 'SELECT 42' WHERE id = $1", [id]);
+    await page.getByRole("button", { name: "Retry" }).click();
+    await page.locator("pre", { hasText: "42" }).last().waitFor();
+    assert.equal((await waitForState(client, id, "DONE")).output, "42");
+
+    const { rows } = await client.query<{ id: string }>(
+      "INSERT INTO task (input, plan) VALUES ('SELECT 43', now() + interval '1 day') RETURNING id",
+    );
+    const later = rows[0]?.id ?? "";
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    await page.locator(row(later)).getByRole("button", { name: "Run now" }).click();
+    await page.locator(inState(later, "DONE")).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("says what is paused, and why a task waits", async () => {
+    const { web, table, end } = await start();
+    await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
+    const id = await insertTask(client, "SELECT 1", "halted");
+    const { page, mistakes } = await openPage(web, `/tables/${table}`);
+    await page.getByText(/^Group halted is paused since \d\d:\d\d:\d\d: why not$/).waitFor();
+    await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
+    await page
+      .getByText(/^its group "halted" has been paused since \d\d:\d\d:\d\d: why not$/)
+      .waitFor();
+    await client.query("DELETE FROM task_pause");
+    await page.locator("pre", { hasText: "1" }).last().waitFor();
+    await page.getByText("Why it waits").waitFor({ state: "detached" });
+    await page.goto(`${web.url}/tables/${table}/tasks/404404`);
+    await page.getByText("there is no task 404404 in this table").waitFor();
+    await page.getByRole("link", { name: "All tasks" }).click();
+    await page.locator(row(id)).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("asks for the token where there is none, and says when it is wrong", async () => {
+    const { web, end } = await start();
+    const { page } = await openPage(web, "/", { token: null });
+    await page.getByLabel("Token").waitFor();
+    assert.equal(await page.locator("table, .tile").count(), 0);
+    await page.getByLabel("Token").fill("not-it");
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.getByText("That token is not the right one").waitFor();
+    await page.getByLabel("Token").fill(token);
+    await page.getByRole("button", { name: "Open" }).click();
+    await page.locator(".tile").first().waitFor();
+    assert.doesNotMatch(page.url(), new RegExp(token));
+    await page.context().close();
+
+    const { page: linked } = await openPage(web, "/", { token: "stale" });
+    await linked.getByText("That token is not the right one").waitFor();
+    await linked.context().close();
+    await end();
+  });
+
+  it("shows markup and script in a task's texts as text", async () => {
+    const { web, table, end } = await start();
+    const evil = `<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">`;
+    const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0`, evil);
+    await waitForState(client, id, "FAIL");
+    await client.query(`UPDATE task SET data = $1, error = $1 || error WHERE id = $2`, [evil, id]);
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    for (const path of ["/tasks", `/tasks/${id}`, ""]) {
+      await page.goto(`${web.url}/tables/${table}${path}`);
+      await page.getByText(evil).first().waitFor();
+      assert.equal(await page.locator("main script, main img").count(), 0, path);
+    }
+    await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
+    for (const title of ["Input", "Error", "Output", "Data"]) {
+      await page.getByLabel(title, { exact: true }).filter({ hasText: evil }).waitFor();
+    }
+    assert.equal(await page.evaluate("window.hacked"), undefined);
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("pages through a hundred thousand tasks, and finds the few among them", async () => {
+    await client.query(
+      `INSERT INTO task (input, state, start, stop, output, "group", plan)
+       SELECT 'SELECT ' || i, 'DONE', now(), now(), i, 'group ' || i % 7, now()
+       FROM generate_series(1, 100000) AS i`,
+    );
+    await client.query(
+      "UPDATE task SET state = 'FAIL', error = 'ERROR:  needle', output = '' WHERE id IN (77, 50000)",
+    );
+    await client.query("ANALYZE task");
+    const { web, table, end } = await start();
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    const ids = async (): Promise<string[]> =>
+      await page.locator("tr[data-id] th").allTextContents();
+    await page.locator(row("100000")).waitFor();
+    assert.deepEqual(await ids(), range(100_000, 99_951));
+    await page.getByRole("button", { name: "Older" }).click();
+    await page.locator(row("99950")).waitFor();
+    assert.deepEqual(await ids(), range(99_950, 99_901));
+    await page.getByRole("button", { name: "Newest" }).click();
+    await page.locator(row("100000")).waitFor();
+
+    /** Does something that asks for other tasks, and waits until those are shown. */
+    const asking = async (query: RegExp, work: () => Promise<void>): Promise<void> => {
+      const answer = page.waitForResponse((response) => query.test(response.url()));
+      await work();
+      await answer;
+      await page.locator("main[aria-busy=false]").waitFor();
+    };
+    await asking(/text=needle/, () =>
+      page.getByLabel("Text in input, data or error").fill("needle"),
+    );
+    const found = await ids();
+    const further = page.getByRole("button", { name: /Older|Look further/ });
+    // It stops looking when that takes long, and says so.
+    while ((await further.count()) > 0) {
+      await asking(/before=/, () => further.click());
+      found.push(...(await ids()));
+    }
+    assert.deepEqual(found, ["50000", "77"]);
+    await page.goto(`${web.url}/tables/${table}`);
+    await page.getByText(/≈ \S+ rows/).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("goes on looking by itself until there is something, nothing more, or it is told to stop", async () => {
+    const { web, table, end } = await start();
+    const { page, mistakes } = await openPage(web, `/tables/${table}`);
+    const asked: (string | null)[] = [];
+    await page.route(/\/api\/.*text=rare/, async (route) => {
+      const before = new URL(route.request().url()).searchParams.get("before");
+      asked.push(before);
+      const next = { "300": "200", "200": null }[String(before)];
+      await route.fulfill({
+        json: { tasks: [], next: next === undefined ? "300" : next, looked: 5 },
+      });
+    });
+    await page.goto(`${web.url}/tables/${table}/tasks?text=rare`);
+    await page.getByText("No task fits. Looked through 5 rows so far.").waitFor();
+    await page.getByRole("button", { name: "Look further" }).click();
+    await page.getByText("No task fits. Looked through 15 rows.").waitFor();
+    assert.equal(await page.getByRole("button", { name: /look/i }).count(), 0);
+    assert.deepEqual([...new Set(asked)], [null, "300", "200"]);
+
+    const gate = new EventEmitter();
+    const held = once(gate, "open");
+    await page.route(/\/api\/.*text=endless/, async (route) => {
+      const before = new URL(route.request().url()).searchParams.get("before");
+      if (before !== null) await held;
+      await route.fulfill({ json: { tasks: [], next: "300", looked: 5 } });
+    });
+    await page.goto(`${web.url}/tables/${table}/tasks?text=endless`);
+    await page.getByRole("button", { name: "Look further" }).click();
+    await page.getByRole("button", { name: "Stop looking" }).click();
+    gate.emit("open");
+    await page.getByRole("button", { name: "Look further" }).waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("shows the largest id and a long run time as a whole, and two lines of a long group", async () => {
+    const { web, table, end } = await start();
+    const largest = "9223372036854775807";
+    const group = "a very long name ".repeat(100);
+    await client.query(
+      `INSERT INTO task (id, input, "group", plan, state, start, stop)
+       VALUES ($1, 'SELECT 1', $2, now(), 'DONE', now() - interval '11:59:59', now())`,
+      [largest, group],
+    );
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    const cell = page.locator(`${row(largest)} th`);
+    await cell.waitFor();
+    for (const whole of [cell, page.locator(`${row(largest)} .run`)]) {
+      assert.equal(await whole.evaluate((each) => each.scrollWidth - each.clientWidth), 0);
+    }
+    await page.locator(`${row(largest)} a`).click();
+    const link = page.getByRole("link", { name: /^a very long name/ });
+    await link.waitFor();
+    const { height = 0 } = (await link.boundingBox()) ?? {};
+    assert.ok(height > 0 && height < 60, `${height} px`);
+    await link.click();
+    await cell.waitFor();
+    assert.equal(new URL(page.url()).searchParams.get("group"), group);
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  it("can be used by keyboard alone, and on a phone without scrolling sideways", async () => {
+    const { web, table, end } = await start();
+    const id = await insertTask(client, `SELECT '${"long ".repeat(100)}'`);
+    await waitForState(client, id, "DONE");
+    const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
+    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`, phone);
+    for (const path of ["/tasks", `/tasks/${id}`, ""]) {
+      await page.goto(`${web.url}/tables/${table}${path}`);
+      await page.locator("main .panel").first().waitFor();
+      const wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+      assert.equal(wide, 0, path);
+    }
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    const link = page.locator(`${row(id)} a`);
+    await link.waitFor();
+    await link.focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: `Task ${id}` }).waitFor();
+    await page.goBack();
+    await link.waitFor();
+    assert.deepEqual(mistakes, []);
+    await page.context().close();
+    await end();
+  });
+
+  for (const colorScheme of ["light", "dark"] as const) {
+    it(`shows several tables at a glance, ${colorScheme}, follows them, and goes from one to the other`, async () => {
+      const tables = ["task", "mail", "reports", "nightly"];
+      const { web, end } = await start(tables.map((name) => ({ data, user, table: name })));
+      const viewport = { width: 1100, height: 420 };
+      const { page, mistakes } = await openPage(web, "/", { colorScheme, viewport });
+      const due = (name: string): Locator =>
+        page
+          .locator("table.overall tr", { hasText: `public.${name}` })
+          .locator("td")
+          .nth(1);
+      for (const name of tables) await due(name).getByText("0", { exact: true }).waitFor();
+      await client.query(`INSERT INTO mail_pause DEFAULT VALUES;
+        INSERT INTO mail (input) SELECT 'SELECT 1' FROM generate_series(1, 12);
+        INSERT INTO reports (input) VALUES ('SELECT 1/0')`);
+      await due("mail").getByText("12", { exact: true }).waitFor();
+      const failed = page
+        .locator("table.overall tr", { hasText: "public.reports" })
+        .locator(".t-FAIL");
+      await failed.getByText("1", { exact: true }).waitFor();
+      await mkdir(images, { recursive: true });
+      await page.screenshot({ path: join(images, `tables-${colorScheme}.png`) });
+      await page.getByRole("link", { name: "public.mail" }).click();
+      await page.getByText(/^The whole table is paused since/).waitFor();
+      const choice = page.getByRole("navigation", { name: "Tables" });
+      await choice.getByRole("link", { name: "reports" }).click();
+      await page.getByRole("link", { name: "Tasks" }).click();
+      await page.locator(inState("1", "FAIL")).waitFor();
+      assert.equal(await page.locator("tr[data-id]").count(), 1);
+      assert.deepEqual(mistakes, []);
+      await page.context().close();
+      await end();
+      await client.query("TRUNCATE mail, mail_pause, reports RESTART IDENTITY");
+    });
+
+    it(`is drawn ${colorScheme} where the system is, and the other way after a switch`, async () => {
+      const { web, table, end } = await start();
+      const task = await furnish();
+      const viewport = { width: 1100, height: 680 };
+      const { page, mistakes } = await openPage(web, `/tables/${table}`, { colorScheme, viewport });
+      await mkdir(images, { recursive: true });
+      const shoot = async (name: string): Promise<void> => {
+        await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });
+      };
+      await page.locator("canvas").nth(3).waitFor();
+      await page.locator("table.groups tbody tr").nth(4).waitFor();
+      // Those that are kept have something in the plots.
+      if (kept !== undefined) await page.locator(".tile.alarm").waitFor();
+      await shoot("overview");
+      await page.goto(`${web.url}/tables/${table}/tasks`);
+      await page.locator("tr[data-id]").nth(10).waitFor();
+      await shoot("tasks");
+      await page.goto(`${web.url}/tables/${table}/tasks/${task}`);
+      await page.locator(".chain .child").first().waitFor();
+      await shoot("task");
+      const background = (): Promise<unknown> =>
+        page.evaluate("getComputedStyle(document.body).backgroundColor");
+      const before = await background();
+      await page.getByRole("button", { name: /^Switch to/ }).click();
+      assert.notEqual(await background(), before);
+      await page.reload();
+      await page.locator(".chain .child").first().waitFor();
+      assert.notEqual(await background(), before, "it is remembered");
+      assert.deepEqual(mistakes, []);
+      await page.setViewportSize({ width: 390, height: 780 });
+      await page.getByRole("button", { name: /^Switch to/ }).click();
+      await page.goto(`${web.url}/tables/${table}/tasks`);
+      await page.locator("tr[data-id]").nth(5).waitFor();
+      await shoot("phone");
+      await page.context().close();
+      await end();
+    });
+  }
+});
+
+/** Tasks of every kind; the id of one that has a child. */
+async function furnish(): Promise<string> {
+  const groups = ["mail", "reports", "import", "billing", "cleanup"];
+  await client.query(
+    `INSERT INTO task ("group", max, input)
+     SELECT ($1::text[])[1 + i % 5], 3, CASE
+       WHEN i % 23 = 0 THEN 'SELECT total / 0 FROM orders_of(' || i || ')'
+       ELSE 'SELECT pg_sleep(' || round((i % 7) / 40.0, 3) || '), ''order ' || i || ' sent''' END
+     FROM generate_series(1, 180) AS i`,
+    [groups],
+  );
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task ("group", input) VALUES ('import', $1) RETURNING id`,
+    [
+      `-- one task for each file\nINSERT INTO task ("group", input)\nSELECT 'import', format('SELECT %L AS file, %s AS lines', name, lines)\nFROM (VALUES ('a.csv', 1240), ('b.csv', 87)) AS f(name, lines)`,
+    ],
+  );
+  const id = rows[0]?.id ?? "";
+  await waitForState(client, id, "DONE");
+  await client.query(
+    `INSERT INTO task ("group", input, plan) VALUES
+     ('reports', 'CALL refresh_report(7)', now() + interval '8 hours'),
+     ('mail', 'SELECT send_digest()', now() + interval '20 minutes')`,
+  );
+  const running = await insertTask(client, "SELECT pg_sleep(3600)", "reports");
+  await insertTask(client, "VACUUM ANALYZE orders", "reports");
+  await waitForState(client, running, "WORK");
+  return id;
+}

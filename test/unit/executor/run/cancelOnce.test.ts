@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { PassThrough } from "node:stream";
+import { test } from "node:test";
+import { Execution } from "../../../../src/executor/run/execution.js";
+import { SessionMessages } from "../../../../src/executor/run/pipelinedMessages.js";
+import { SettingsText } from "../../../../src/executor/run/sessionSql.js";
+import { Wire, type Receive } from "../../../../src/shared/postgres/protocol/connection.js";
+import type { Run } from "../../../../src/shared/ipc/messages.js";
+
+const table = { schema: "public", table: "task" };
+const run: Run = {
+  session: 1,
+  id: "1",
+  input: "SELECT large FROM table",
+  group: "group",
+  timeoutMs: 0,
+  keep: false,
+  save: false,
+  format: { header: true, string: true, delimiter: "\t", escape: "", quote: "", null: "\\N" },
+  atomic: true,
+  take: "1",
+  ledger: 1,
+  remote: null,
+};
+
+/** Keeps who waits for an answer, and never has one. */
+class DeafWire extends Wire {
+  readonly receivers: Receive[] = [];
+
+  constructor() {
+    super({ pid: 1, stream: new PassThrough() }, () => 1 << 30);
+  }
+
+  override guard(_: unknown, receive: Receive): void {
+    this.receivers.push(receive);
+  }
+
+  override call(_: Buffer, receive: Receive): void {
+    this.receivers.push(receive);
+  }
+
+  override statement(_: string, receive: Receive): void {
+    this.receivers.push(receive);
+  }
+
+  override sync(): void {}
+}
+
+test("a run that was cancelled to be made again is cancelled once, however long its session takes to be as new", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const wire = new DeafWire();
+  const session = {
+    owner: "1",
+    standing: new Map(),
+    functions: { finish: 1, reset: 2 },
+    ownTimeoutMs: 0,
+  };
+  const messages = new SessionMessages({ ...table, reset: "reset" }, session);
+  let cancels = 0;
+  let done = 0;
+  const execution = new Execution(run, {
+    wire,
+    messages,
+    settings: new SettingsText(table),
+    outputLimit: 64 << 20,
+    proof: { finish: "finish", owner: "1" },
+    cancel: () => (cancels += 1),
+  });
+  const place = { previous: null, followed: false, permit: 0 };
+  execution.send(place, { begun() {}, endangering() {}, done: () => (done += 1) });
+  const [opening, input, ...behind] = wire.receivers;
+  opening?.({ type: "passed" });
+  input?.({ type: "announced", bytes: 60 << 20 });
+  assert.deepEqual([cancels, execution.endangering], [1, true]);
+  const message = "canceling statement due to user request";
+  input?.({ type: "error", error: { severity: "ERROR", code: "57014", message } });
+  for (const each of [input, ...behind]) each?.({ type: "skipped", status: "E" });
+  assert.equal(done, 1);
+  execution.cancelled();
+  context.mock.timers.tick(60_000);
+  assert.equal(cancels, 1);
+  assert.equal(execution.verdict(), "stepwise");
+});

@@ -1,0 +1,154 @@
+import assert from "node:assert/strict";
+import { setTimeout as passed } from "node:timers/promises";
+import { test } from "node:test";
+import { Client, DatabaseError } from "pg";
+import { endLate } from "../../../src/manager/groups/expireTasks.js";
+import { isOfARow, Refusals, singleOut } from "../../../src/manager/rejectedRows.js";
+import { taskTable } from "../../../src/manager/schema/taskTable.js";
+import { createLog } from "../../../src/shared/log.js";
+
+function refusal(code: string, where?: string): DatabaseError {
+  const error = new DatabaseError("said the server", 0, "error");
+  error.code = code;
+  error.where = where;
+  return error;
+}
+
+/** A server that is so many ms away, and refuses some rows. */
+class Server {
+  readonly written: number[] = [];
+  readonly refused: number[] = [];
+  /** How many times somebody waited for an answer. */
+  trips = 0;
+  readonly #refuses: (row: number) => DatabaseError | null;
+  readonly #ms: number;
+  /** Over which it is told how long to wait for locks. */
+  readonly #client = Object.assign(new Client(), { query: async () => {} });
+
+  constructor(ms: number, refuses: (row: number) => DatabaseError | null) {
+    this.#ms = ms;
+    this.#refuses = refuses;
+  }
+
+  async change(rows: readonly number[]): Promise<void> {
+    this.trips += 1;
+    await passed(this.#ms);
+    for (const row of rows) {
+      const error = this.#refuses(row);
+      if (error !== null) throw error;
+    }
+    this.written.push(...rows);
+  }
+
+  /** @returns those that are left. */
+  async once(rows: readonly number[]): Promise<number[]> {
+    return await singleOut(
+      this.#client,
+      rows,
+      (some) => this.change(some),
+      (row) => void this.refused.push(row),
+    );
+  }
+}
+
+const bad = (row: number): boolean => row % 10 === 1;
+const rows = (count: number): number[] => Array.from({ length: count }, (_, row) => row);
+const sorted = (list: readonly number[]): number[] => list.toSorted((a, b) => a - b);
+
+for (const [what, count, ms, code] of [
+  ["a tenth of 200 rows", 200, 10, "P0001"],
+  ["a tenth of 1,000 rows", 1_000, 1, "P0001"],
+  ["a tenth of 200 rows, for a lock", 200, 10, "55P03"],
+  ["one of 2 rows", 2, 60, "P0001"],
+] as const) {
+  test(`${what} that a slow server refuses: each call settles some, and in the end all`, async () => {
+    const server = new Server(ms, (row) => (bad(row) ? refusal(code, "a trigger") : null));
+    for (let left = rows(count); left.length > 0;) {
+      const settled = server.written.length + server.refused.length;
+      left = await server.once(left);
+      assert.ok(server.written.length + server.refused.length > settled);
+    }
+    assert.deepEqual(sorted(server.refused), rows(count).filter(bad));
+    assert.deepEqual(
+      sorted(server.written),
+      rows(count).filter((row) => !bad(row)),
+    );
+  });
+}
+
+test("of 1,000 rows all are refused: a slow server is asked little more often than there are rows", async () => {
+  const server = new Server(10, () => refusal("P0001"));
+  let calls = 0;
+  for (let left = rows(1_000); left.length > 0; calls += 1) left = await server.once(left);
+  assert.deepEqual(sorted(server.refused), rows(1_000));
+  // Each call begins with all that are left, and their parts.
+  assert.ok(server.trips <= 1_000 + 33 * calls, `${server.trips} statements`);
+});
+
+test("what is refused for no row is thrown once all that was sent has been answered", async () => {
+  const server = new Server(1, (row) =>
+    row === 7 ? refusal("P0001") : row === 3 ? refusal("40001") : null,
+  );
+  await assert.rejects(server.once([1, 2, 3]), { code: "40001" });
+  const other = new Server(1, (row) => {
+    if (row === 500) return refusal(other.trips > 1 ? "57P01" : "P0001");
+    return null;
+  });
+  await assert.rejects(other.once(rows(1_000)), { code: "57P01" });
+  const before = other.written.length;
+  await passed(20);
+  assert.equal(other.written.length, before);
+  assert.ok(before > 500);
+});
+
+test("what exceeds a limit, say of an index, is of a row, as what C triggers raise", () => {
+  for (const code of ["54000", "09000", "23503"]) assert.equal(isOfARow(refusal(code)), true);
+  for (const code of ["42501", "55000", "53100"]) assert.equal(isOfARow(refusal(code)), false);
+});
+
+test("what may pass is of a row where the server says in what it came about", () => {
+  for (const code of ["55P03", "40001", "40P01", "57014"]) {
+    assert.equal(isOfARow(refusal(code)), false);
+    assert.equal(isOfARow(refusal(code, "PL/pgSQL function count() line 1")), true);
+  }
+  for (const code of ["57P01", "53300", "08006"])
+    assert.equal(isOfARow(refusal(code, "PL/pgSQL function count() line 1")), false);
+});
+
+test("what may pass is not said, and tried again soon; what does not is said once", () => {
+  const said: string[] = [];
+  const log = createLog({ level: "error", name: "test", write: (line) => said.push(line) });
+  const refusals = new Refusals(log);
+  const locked = refusal("55P03", "a trigger");
+  for (let times = 0; times < 20; times += 1) refusals.add("1", locked, "refused");
+  assert.deepEqual(said, []);
+  assert.ok(refusals.pauseMs <= 5_000);
+  for (let times = 0; times < 2; times += 1) refusals.add("1", refusal("P0001"), "refused");
+  assert.equal(said.length, 1);
+});
+
+test("of those whose pause is over the one comes first that was not tried for the longest time", async () => {
+  const refusals = new Refusals(createLog({ level: "silent", name: "test", write: () => {} }));
+  for (const id of ["1", "2", "3"]) refusals.add(id, refusal("P0001"), "refused");
+  while (refusals.due.length < 3) await passed(20);
+  refusals.putOff("1");
+  refusals.add("2", refusal("P0001"), "refused");
+  while (refusals.due.length < 3) await passed(20);
+  assert.deepEqual(refusals.due, ["3", "1", "2"]);
+});
+
+test("where nothing is late the server is asked for nothing more", async () => {
+  let asked = 0;
+  const query = async (): Promise<unknown> => {
+    asked += 1;
+    return { rows: [], rowCount: 0 };
+  };
+  const client = Object.assign(new Client(), { query });
+  const refusals = new Refusals(createLog({ level: "silent", name: "test", write: () => {} }));
+  const outcome = await endLate(client, taskTable("public", "task"), [1], 10, {
+    except: [],
+    refusals,
+  });
+  assert.deepEqual(outcome, { gone: 0, locked: [], again: false });
+  assert.equal(asked, 1);
+});

@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
+
+const longest = 63;
+
+function madeNames(table: TaskTable): string[] {
+  const { dueIndex, planIndex, readyFunction, readyInsertTrigger, readyUpdateTrigger, wakeUp } =
+    table;
+  return [dueIndex, planIndex, readyFunction, readyInsertTrigger, readyUpdateTrigger, wakeUp];
+}
+
+describe("names of what stands beside a task table", () => {
+  test("are the table's name and what it is for", () => {
+    assert.deepEqual(madeNames(taskTable("public", "task")), [
+      "task_due_idx",
+      "task_plan_idx",
+      "task_ready",
+      "task_ready_insert",
+      "task_ready_update",
+      "task_wake_up",
+    ]);
+  });
+
+  test("are quoted where they stand in statements", () => {
+    const { qualified, stateType } = taskTable('a"b', 'c"; DROP TABLE d; --');
+    assert.equal(qualified, '"a""b"."c""; DROP TABLE d; --"');
+    assert.equal(stateType, '"a""b".state');
+  });
+
+  for (const [what, table] of [
+    ["ASCII", "t".repeat(longest)],
+    ["two bytes a letter", `${"ü".repeat(31)}t`],
+    ["four bytes a character", "🐘".repeat(15)],
+  ] as const) {
+    test(`are all different and no longer than PostgreSQL keeps for a longest table name of ${what}`, () => {
+      const names = madeNames(taskTable("public", table));
+      assert.equal(new Set(names).size, names.length);
+      for (const name of names) {
+        assert.ok(Buffer.byteLength(name) <= longest, `${name} is too long`);
+        assert.ok(!name.includes("\uFFFD"), `${name} cuts a character in two`);
+        assert.ok(name.startsWith(table.slice(0, 20)), `${name} does not tell its table`);
+      }
+    });
+  }
+
+  test("differ for two long table names that begin alike", () => {
+    const first = madeNames(taskTable("public", `${"t".repeat(62)}a`));
+    const second = madeNames(taskTable("public", `${"t".repeat(62)}b`));
+    assert.equal(new Set([...first, ...second]).size, 12);
+  });
+
+  test("are whole up to the last byte that fits", () => {
+    const fitting = "t".repeat(longest - "_due_idx".length);
+    assert.equal(taskTable("public", fitting).dueIndex, `${fitting}_due_idx`);
+    assert.match(taskTable("public", `${fitting}t`).dueIndex, /^t+_[0-9a-f]{8}_due_idx$/);
+  });
+});

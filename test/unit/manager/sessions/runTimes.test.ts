@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Places } from "../../../../src/manager/claim/queueCapacity.js";
+import { elapsedMs, RunTimes } from "../../../../src/manager/sessions/runTimes.js";
+import type { RoomySession } from "../../../../src/manager/sessions/session.js";
+
+test("the time between two of the database's is exact to the microsecond", () => {
+  const elapsed = elapsedMs("2026-01-02T03:04:59.999750Z", "2026-01-02T03:05:00.001000Z");
+  assert.equal(elapsed.toFixed(3), "1.250");
+  const within = elapsedMs("2026-01-02T03:04:05.000750Z", "2026-01-02T03:04:05.001000Z");
+  assert.equal(within.toFixed(3), "0.250");
+  const overDays = elapsedMs("2026-01-31T23:59:59.000000Z", "2026-02-02T00:00:00.500000Z");
+  assert.equal(overDays, 86_401_500);
+  assert.equal(elapsedMs("", "2026-01-02T03:04:05.000000Z"), NaN);
+});
+
+test("what is expected follows a group's own runs, and those of all for a group without", () => {
+  const times = new RunTimes();
+  assert.equal(times.expected(1), null);
+  for (let each = 0; each < 200; each += 1) {
+    times.add(1, 3);
+    times.add(2, 40);
+  }
+  assert.equal(times.expected(1)?.toFixed(6), "3.000000");
+  assert.equal(times.expected(2)?.toFixed(6), "40.000000");
+  const other = times.expected(3) ?? 0;
+  assert.ok(other > 3 && other < 40);
+  assert.deepEqual([times.known(1), times.known(3), times.known()], [200, 0, 400]);
+});
+
+test("a few long runs among many short ones leave the middle short", () => {
+  const times = new RunTimes();
+  for (let each = 0; each < 300; each += 1) times.add(1, each % 5 === 0 ? 1000 : 1);
+  assert.ok(times.middle < 10, `${times.middle}`);
+});
+
+function session(number: number, aheadMs: number, groups: readonly number[]): RoomySession {
+  return { number, owner: `owner ${number}`, pid: number, aheadMs, groups };
+}
+
+const known = new RunTimes();
+for (let each = 0; each < 100; each += 1) {
+  known.add(1, 5);
+  known.add(2, 100);
+}
+
+test("places behind a group's own tasks are shared evenly, up to what a session may have", () => {
+  const places = new Places([session(1, 0, [1]), session(2, 10, [1]), session(3, 0, [2])], known);
+  const owners = places.behindOwn(1, 100).map(({ owner }) => owner);
+  assert.deepEqual(owners.toSorted(), [
+    ...Array.from({ length: 5 }, () => "owner 1"),
+    ...Array.from({ length: 3 }, () => "owner 2"),
+  ]);
+  assert.deepEqual(owners.slice(0, 2), ["owner 1", "owner 1"]);
+});
+
+test("the number of places behind a group's own tasks is bounded by what is asked, and by how much is known", () => {
+  const places = new Places([session(1, 0, [1, 9])], known);
+  assert.equal(places.behindOwn(1, 2).length, 2);
+  const barely = new RunTimes();
+  barely.add(9, 0.1);
+  assert.equal(new Places([session(1, 0, [9])], barely).behindOwn(9, 100).length, 2);
+});
+
+test("only tasks that are expected to be short suit any place", () => {
+  const places = new Places([session(1, 0, [7])], known);
+  const suits = (hash: number, running = 0): boolean => places.suits({ hash, running });
+  assert.deepEqual([suits(1), suits(1, 1), suits(2)], [true, true, false]);
+  assert.equal(new Places([], new RunTimes()).suits({ hash: 1, running: 0 }), false);
+  let count = 0;
+  while (places.behindAny(1) !== null) count += 1;
+  assert.equal(count, 3);
+});
+
+test("others' runs speak for a new group until it runs itself", () => {
+  const short = new RunTimes();
+  short.add(1, 1);
+  const places = new Places([session(1, 0, [1])], short);
+  assert.deepEqual(
+    [0, 1].map((running) => places.suits({ hash: 9, running })),
+    [true, false],
+  );
+});
+
+test("sessions that are left to run dry have no places", () => {
+  const places = new Places([session(1, 1, [1]), session(2, 4, [1])], known);
+  places.reserve(1);
+  assert.equal(places.behindAny(1)?.owner, "owner 2");
+  assert.deepEqual(new Set(places.behindOwn(1, 9).map(({ owner }) => owner)), new Set(["owner 2"]));
+  places.reserve(5);
+  assert.ok(places.none);
+});

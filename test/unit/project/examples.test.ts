@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { after, it } from "node:test";
+import { promisify } from "node:util";
+import { parameters } from "../../../src/shared/config/parameters.js";
+import { exitCodes } from "../../../src/shared/errors.js";
+import { projectPath } from "../../support/project.js";
+
+const run = promisify(execFile);
+const root = projectPath();
+const folder = await mkdtemp(join(tmpdir(), "pg-task-examples-"));
+after(() => rm(folder, { recursive: true, force: true }));
+
+const analyze = await run("systemd-analyze", ["--version"]).then(
+  () => true,
+  () => false,
+);
+const skip = analyze ? false : "systemd-analyze is not installed here";
+
+const read = (file: string): string => readFileSync(join(root, file), "utf8");
+const unit = read("examples/pg-task.service");
+const dockerfile = read("examples/Dockerfile").replaceAll("\\\n", "");
+
+interface Pm2App {
+  readonly script: string;
+  readonly kill_timeout: number;
+  readonly treekill: boolean;
+  readonly exec_mode: string;
+  readonly wait_ready: boolean;
+  readonly instances: number;
+  readonly stop_exit_codes: readonly number[];
+}
+const ecosystem: { apps: readonly Pm2App[] } = createRequire(import.meta.url)(
+  join(root, "ecosystem.config.cjs"),
+);
+
+const graceMs = Number(parameters.find(({ name }) => name === "pg_conf.grace")?.default);
+/** A stop may take ten seconds beyond the grace. */
+const longestStopMs = graceMs + 10_000;
+const setting = (name: string): string => new RegExp(`^${name}=(.*)$`, "m").exec(unit)?.[1] ?? "";
+
+it("gives every stop the time that the default grace asks for", () => {
+  const [app] = ecosystem.apps;
+  assert.ok(app && app.kill_timeout > longestStopMs);
+  assert.ok(Number.parseInt(setting("TimeoutStopSec"), 10) * 1000 > longestStopMs);
+  const docker = /--stop-timeout (\d+)/.exec(dockerfile)?.[1];
+  assert.ok(Number(docker) * 1000 > longestStopMs);
+});
+
+it("has nobody start a wrong configuration over and over", () => {
+  assert.deepEqual(ecosystem.apps[0]?.stop_exit_codes, [exitCodes.CONFIG]);
+  assert.equal(setting("RestartPreventExitStatus"), String(exitCodes.CONFIG));
+});
+
+it("tells PM2 where the program is, and to leave its children to it", () => {
+  const [app] = ecosystem.apps;
+  assert.ok(app && existsSync(app.script));
+  const { exec_mode, treekill, wait_ready, instances } = app;
+  assert.deepEqual(
+    { exec_mode, treekill, wait_ready, instances },
+    { exec_mode: "fork", treekill: false, wait_ready: true, instances: 2 },
+  );
+});
+
+it("has a unit that systemd understands without a word", { skip }, async () => {
+  // The program need not be installed for that.
+  const text = unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`);
+  assert.notEqual(text, unit);
+  const file = join(folder, "pg-task.service");
+  await writeFile(file, text);
+  const { stdout, stderr } = await run("systemd-analyze", ["verify", "--man=no", file]);
+  assert.equal(stdout + stderr, "");
+});
+
+/** Sources and destination of each COPY, with the stage that it copies from. */
+const copies = [...dockerfile.matchAll(/^COPY (?:--from=(\S+) )?(.+)$/gm)].map(
+  ([, from, paths = ""]) => {
+    const sources = paths.split(" ");
+    const to = sources.pop() ?? "";
+    return { from, sources, to };
+  },
+);
+
+it("copies into the image what is there, and what its own build may see", () => {
+  assert.ok(copies.length > 3);
+  const ignored = read("examples/Dockerfile.dockerignore").split("\n");
+  for (const { from, sources } of copies) {
+    for (const source of sources) {
+      const path = source.replace(/^\/build\//, "");
+      assert.ok(existsSync(join(root, path)), source);
+      if (from === undefined) assert.ok(ignored.includes(`!${path}`), `${path} is ignored`);
+    }
+  }
+});
+
+it("runs in its image as nobody in particular, and is looked after", () => {
+  const last = dockerfile.slice(dockerfile.lastIndexOf("\nFROM "));
+  assert.match(last, /^USER (?!root)\w+$/m);
+  assert.match(last, /^HEALTHCHECK .*\/?health/im);
+  assert.match(last, /^STOPSIGNAL SIGTERM$/m);
+});
+
+it("is built and started from nothing but what the image has", async () => {
+  const build = join(folder, "build");
+  const app = join(folder, "app");
+  await Promise.all([mkdir(build), mkdir(app)]);
+  for (const where of [build, app])
+    await symlink(join(root, "node_modules"), join(where, "node_modules"));
+  for (const { from, sources, to } of copies) {
+    if (from !== undefined) continue;
+    for (const source of sources) {
+      const target = to === "./" ? join(build, source) : join(build, to);
+      await cp(join(root, source), target, { recursive: true });
+    }
+  }
+  await run(process.execPath, [join(root, "node_modules/typescript/bin/tsc")], { cwd: build });
+  for (const { from, sources, to } of copies) {
+    const [source = ""] = sources;
+    if (from === undefined || source.endsWith("node_modules")) continue;
+    const target = to === "./" ? join(app, basename(source)) : join(app, to);
+    await mkdir(dirname(target), { recursive: true });
+    await cp(source.replace(/^\/build/, build), target, { recursive: true });
+  }
+  const entry = /^ENTRYPOINT \["node", "\/app\/(.+)"\]$/m.exec(dockerfile)?.[1] ?? "";
+  const { stdout } = await run(process.execPath, [join(app, entry), "--version"]);
+  const { version }: { version: string } = JSON.parse(read("package.json"));
+  assert.equal(stdout.trim(), version);
+  assert.ok(existsSync(join(app, "src/manager/schema/migrations")));
+});

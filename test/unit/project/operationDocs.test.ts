@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { it } from "node:test";
+import { projectPath } from "../../support/project.js";
+
+const root = projectPath();
+const text = readFileSync(join(root, "docs/operation.md"), "utf8");
+const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
+  .filter((file) => file.endsWith(".ts"))
+  .map((file) => ({ file, source: readFileSync(join(root, "src", file), "utf8") }));
+const everything = sources.map(({ source }) => source).join("\n");
+
+/** Of each row of the table of log lines. */
+const messages = [...text.matchAll(/^\| (?:info|warn|error) +\| `([^`]+)`/gm)].map(
+  ([, msg = ""]) => msg,
+);
+
+it("documents log lines that there are, each once", () => {
+  assert.ok(messages.length > 30);
+  assert.equal(new Set(messages).size, messages.length);
+  for (const msg of messages) assert.ok(everything.includes(`"${msg}"`), msg);
+});
+
+/** Of the calls of a log's method with a text as the message; the text may be a constant just before. */
+const said = sources
+  .filter(({ file }) => !file.startsWith("embedded"))
+  .flatMap(({ file, source }) =>
+    [
+      ...source.matchAll(
+        /\b#?[lL]og\??\.(?:info|warn|error)\(\s*(?:\{[^}]*\}|[\w.]+\([^()]*\))?,?\s*"([^"]+)"/g,
+      ),
+    ].map(([, msg = ""]) => ({ file, msg })),
+  );
+
+it("documents every line that is logged above debug", () => {
+  assert.ok(said.length > 50, String(said.length));
+  for (const { file, msg } of said) assert.ok(messages.includes(msg), `${file}: ${msg}`);
+});

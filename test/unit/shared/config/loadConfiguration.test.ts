@@ -1,0 +1,447 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import {
+  explainConfiguration,
+  loadConfiguration,
+} from "../../../../src/shared/config/loadConfiguration.js";
+import { maskConfiguration } from "../../../../src/shared/config/maskSecrets.js";
+import { findSource } from "../../../../src/shared/config/findSource.js";
+import type { Configuration, Entry } from "../../../../src/shared/config/types.js";
+import { PgTaskError } from "../../../../src/shared/errors.js";
+
+const control = "postgres://boss:bosspassword@db.example/main";
+
+async function folder(): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), "pg-task-config-"));
+  after(() => rm(path, { recursive: true }));
+  return path;
+}
+
+const cwd = await folder();
+const file = join(cwd, "given.json");
+
+async function load(content: unknown, env: Record<string, string> = {}): Promise<Configuration> {
+  await writeFile(file, typeof content === "string" ? content : JSON.stringify(content));
+  return await loadConfiguration({
+    file: "given.json",
+    cwd,
+    env: { HOME: cwd, DATABASE_URL: control, ...env },
+  });
+}
+
+async function entry(content: object, env: Record<string, string> = {}): Promise<Entry> {
+  const { entries } = await load([content], env);
+  assert.equal(entries.length, 1);
+  return entries[0] ?? assert.fail();
+}
+
+/** Code and lines of the message, with the file's name taken off. */
+async function refusal(content: unknown, env?: Record<string, string>): Promise<string[]> {
+  try {
+    await load(content, env);
+  } catch (error) {
+    if (!(error instanceof PgTaskError)) throw error;
+    const lines = error.message.split("\n");
+    for (const line of lines) assert.ok(line.startsWith(file), line);
+    return [error.code, ...lines.map((line) => line.slice(file.length).replace(/^: /, ""))];
+  }
+  throw new assert.AssertionError({ message: `accepted ${JSON.stringify(content)}` });
+}
+
+const brief = ({ key, target }: Entry): string[] => [key, target.user, target.database];
+
+void test("the array that pg_task takes means the same entries", async () => {
+  const { entries } = await load([
+    { data: "database1" },
+    { data: "database2", user: "username2" },
+    { data: "database3", schema: "schema3" },
+    { data: "database4", table: "table4" },
+    { data: "database5", sleep: 100 },
+    { user: "username6" },
+    {},
+  ]);
+  assert.deepEqual(entries.map(brief), [
+    ["db.example:5432/database1/public.task", "database1", "database1"],
+    ["db.example:5432/database2/public.task", "username2", "database2"],
+    ["db.example:5432/database3/schema3.task", "database3", "database3"],
+    ["db.example:5432/database4/public.table4", "database4", "database4"],
+    ["db.example:5432/database5/public.task", "database5", "database5"],
+    ["db.example:5432/username6/public.task", "username6", "username6"],
+    ["db.example:5432/postgres/public.task", "postgres", "postgres"],
+  ]);
+  assert.deepEqual(entries[4]?.fixed, { sleep: 100 });
+});
+
+void test("without entries there is one for the connection's own database and user", async () => {
+  for (const content of [[], {}, { "pg_task.json": [] }]) {
+    const { entries } = await load(content);
+    assert.deepEqual(entries.map(brief), [["db.example:5432/main/public.task", "boss", "main"]]);
+    assert.equal(entries[0]?.target.password, "bosspassword");
+    assert.equal(entries[0]?.ownPassword, false);
+  }
+});
+
+void test("parameters come from the entry, else the file, else the defaults", async () => {
+  const { parameters, entries } = await load({
+    "pg_task.output": "1MB",
+    "pg_task.timeout": "5 min",
+    "pg_work.idle": 7,
+    "pg_task.table": "jobs",
+    "pg_task.json": [
+      { data: "a", "pg_task.timeout": "1 min", "pg_task.sleep": 5 },
+      { data: "b", reset: "2 hours", run: 3, table: "own" },
+    ],
+  });
+  assert.equal(parameters["pg_task.output"], 1024 * 1024);
+  assert.equal(parameters["pg_task.idle"], 7);
+  const [a, b] = entries;
+  assert.equal(a?.parameters["pg_task.timeout"], "1 min");
+  assert.equal(a?.parameters["pg_task.sleep"], 5);
+  assert.deepEqual([a?.table, a?.fixed], ["jobs", {}]);
+  assert.equal(b?.parameters["pg_task.timeout"], "5 min");
+  assert.equal(b?.parameters["pg_task.reset"], "2 hours");
+  assert.deepEqual([b?.table, b?.fixed], ["own", { reset: "2 hours", run: 3, table: "own" }]);
+  assert.equal(b?.parameters["pg_task.table"], "own");
+});
+
+void test("another user never inherits the control url's password", async () => {
+  assert.equal((await entry({ data: "other" })).target.password, undefined);
+  assert.equal((await entry({ data: "other", user: "boss" })).target.password, "bosspassword");
+  assert.equal((await entry({ data: "other" }, { PGPASSWORD: "env" })).target.password, "env");
+  assert.equal((await entry({ data: "other" }, { PGPASSWORD: "env" })).ownPassword, false);
+  const elsewhere = await entry({ url: "postgres://boss@elsewhere/main" });
+  assert.equal(elsewhere.target.password, undefined);
+  const query = await load([{ data: "other" }], { DATABASE_URL: "postgres://h?password=secret" });
+  assert.equal(query.entries[0]?.target.password, undefined);
+});
+
+void test("an entry's own password is text, a variable's value or in its url", async () => {
+  const text = await entry({ data: "d", password: "p" });
+  const variable = await entry({ data: "d", password: { env: "SECRET" } }, { SECRET: "s" });
+  const url = await entry({ url: "postgres://d:u@h2:1/x" });
+  for (const [given, password] of [
+    [text, "p"],
+    [variable, "s"],
+    [url, "u"],
+  ] as const) {
+    assert.deepEqual([given.target.password, given.ownPassword], [password, true]);
+  }
+  assert.deepEqual(brief(url), ["h2:1/x/public.task", "d", "x"]);
+});
+
+void test("an entry with a url of its own takes nothing from the control connection", async () => {
+  const { target } = await entry(
+    { url: "postgres://h2", data: "d" },
+    { DATABASE_URL: "postgres://boss:p@h:9/main?sslmode=disable&connect_timeout=5" },
+  );
+  assert.deepEqual(target, {
+    host: "h2",
+    port: 5432,
+    database: "d",
+    user: "d",
+    sslmode: "prefer",
+    connectTimeoutMs: 10_000,
+  });
+});
+
+void test("names that hold dots and slashes make keys of their own", async () => {
+  const { entries } = await load([
+    { data: "d", schema: "a.b", table: "c" },
+    { data: "d", schema: "a", table: "b.c" },
+    { data: "d/a", schema: "b", table: "c" },
+  ]);
+  assert.equal(new Set(entries.map(({ key }) => key)).size, 3);
+});
+
+void test("every mistake has its line with path, what is allowed and what came", async () => {
+  const lines = await refusal({
+    "pg_task.slep": 1,
+    "pg_task.active": "0",
+    "pg_task.timeout": 5000,
+    "pg_task.quote": "é",
+    "pg_task.output": "64mb",
+    "pg_task.delete": "yes",
+    "pg_conf.log": "loud",
+    "pg_task.id": 1,
+    "pg_http.listen": "80",
+    "pg_http.token": { env: 1 },
+    "pg_nothing.at_all": 1,
+    "pg_task.json": [
+      { data: "a", slepe: 1 },
+      { data: "", sleep: 0, reset: "soon", create: 1, run: 1.5 },
+      { user: "x".repeat(64), "pg_task.user": "y", "pg_conf.max": 3, "pg_task.max": 2 ** 31 },
+      7,
+    ],
+  });
+  assert.equal(lines[0], "CONFIG_INVALID");
+  const expected = [
+    /^pg_task\.slep: unknown key, expected a known key, perhaps "pg_task.sleep"$/,
+    /^pg_task\.active: expected an interval above 0 .*, got "0"$/,
+    /^pg_task\.timeout: expected an interval not below 0 .*, got 5000$/,
+    /^pg_task\.quote: expected one ASCII character, or an empty string for none, got "é"$/,
+    /^pg_task\.output: expected a whole number of bytes .*, got "64mb"$/,
+    /^pg_task\.delete: expected true or false, got "yes"$/,
+    /^pg_conf\.log: expected one of "trace", .*, got "loud"$/,
+    /^pg_task\.id: unknown key, expected it in sessions only/,
+    /^pg_http\.listen: expected a text "HOST:PORT" or ":PORT", .*, got "80"$/,
+    /^pg_http\.token: expected a text, or \{"env": "NAME"\} .*, got an object$/,
+    /^pg_nothing\.at_all: unknown key, expected one of url, pg_task\.json, /,
+    /^pg_task\.json\[0\]\.slepe: unknown key, expected a known key, perhaps "sleep"$/,
+    /^pg_task\.json\[1\]\.data: expected a name of 1 to 63 bytes, got ""$/,
+    /^pg_task\.json\[1\]\.sleep: expected a whole number of ms from 1 to 2147483647, got 0$/,
+    /^pg_task\.json\[1\]\.reset: expected an interval above 0 .*, got "soon"$/,
+    /^pg_task\.json\[1\]\.create: expected true or false, got 1$/,
+    /^pg_task\.json\[1\]\.run: expected a whole number from 1 to 2147483647, got 1\.5$/,
+    /^pg_task\.json\[2\]\.user: expected a name of 1 to 63 bytes, got "x{60}…"$/,
+    /^pg_task\.json\[2\]\["pg_task\.user"\]: unknown key, expected "user" in an entry/,
+    /^pg_task\.json\[2\]\["pg_conf\.max"\]: unknown key, expected /,
+    /^pg_task\.json\[2\]\["pg_task\.max"\]: expected a whole number from -2147483648 to 2147483647, got 2147483648$/,
+    /^pg_task\.json\[3\]: expected an entry, an object such as \{"data": "name"\}, got 7$/,
+  ];
+  for (const line of expected) {
+    assert.ok(
+      lines.some((it) => line.test(it)),
+      `${line} in\n${lines.join("\n")}`,
+    );
+  }
+  assert.equal(lines.length, expected.length + 1);
+  assert.match((await refusal([{ sleep: 0 }]))[1] ?? "", /^\[0\]\.sleep: expected/);
+  assert.match((await refusal("5"))[1] ?? "", /^expected an object with parameters, or an array/);
+});
+
+void test("a key that stands elsewhere, or without what comes before its dot, is told what it may be", async () => {
+  const hints: readonly [unknown, string][] = [
+    [{ sleep: 100 }, 'sleep: unknown key, expected a known key, perhaps "pg_task.sleep"'],
+    [{ grace: 100 }, 'grace: unknown key, expected a known key, perhaps "pg_conf.grace"'],
+    [
+      [{ data: "a", spi: true }],
+      "[0].spi: unknown key, expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out",
+    ],
+    [
+      { "pg_task.spi": true },
+      "pg_task.spi: unknown key, expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out",
+    ],
+    [
+      { "pg_task.oid": 1 },
+      "pg_task.oid: unknown key, expected it nowhere: it is the extension's own, here pg_task.schema and pg_task.table say which table it is",
+    ],
+    [
+      [{ data: "a", timeout: 5 }],
+      '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"',
+    ],
+    [
+      [{ "pg_conf.max": 1 }],
+      '[0]["pg_conf.max"]: unknown key, expected "pg_conf.max" beside "pg_task.json", not in an entry',
+    ],
+  ];
+  for (const [content, hint] of hints) {
+    assert.deepEqual(await refusal(content), ["CONFIG_INVALID", hint]);
+  }
+});
+
+void test("keys that JavaScript's objects have by themselves are unknown ones like others", async () => {
+  for (const key of ["__proto__", "constructor", "toString"]) {
+    for (const [content, path] of [
+      [`{"${key}": {"url": "x"}}`, key],
+      [`[{"${key}": {"data": "x"}}]`, `[0].${key}`],
+    ] as const) {
+      const [code, line = "", more] = await refusal(content);
+      assert.deepEqual([code, more], ["CONFIG_INVALID", undefined]);
+      assert.ok(line.startsWith(`${path}: unknown key, expected one of `), line);
+    }
+  }
+});
+
+void test("a file in another encoding than UTF-8 is refused with the line", async () => {
+  await writeFile(file, Buffer.from('[{"data": "a"},\n{"data": "caf\u00e9"}]', "latin1"));
+  const given = { file: "given.json", cwd, env: { HOME: cwd, DATABASE_URL: control } };
+  await assert.rejects(loadConfiguration(given), {
+    code: "CONFIG_SYNTAX",
+    message: `${file}:2: expected text in UTF-8, got bytes that are none: save the file as UTF-8`,
+  });
+});
+
+void test("names are counted in bytes, and a zero byte is no text", async () => {
+  assert.match((await refusal([{ data: "é".repeat(32) }]))[1] ?? "", /63 bytes/);
+  assert.equal((await entry({ data: "é".repeat(31) })).target.user, "é".repeat(31));
+  assert.match((await refusal({ "pg_task.null": "\0" }))[1] ?? "", /expected a text/);
+});
+
+void test("two keys that mean one thing, or two entries that do, are refused", async () => {
+  assert.deepEqual(await refusal({ "pg_task.idle": 1, "pg_work.idle": 1 }), [
+    "CONFIG_INVALID",
+    'expected one of "pg_task.idle" and "pg_work.idle", which are the same, got both',
+  ]);
+  const lines = await refusal({
+    "pg_task.json": [
+      { data: "a" },
+      { user: "b", data: "a" },
+      { url: "postgres://DB.example/a" },
+      { data: "c", sleep: 1, "pg_task.sleep": 2 },
+      { data: "c", url: "postgres://q:w@h/d", user: "u", password: "p" },
+    ],
+  });
+  assert.deepEqual(lines, [
+    "CONFIG_INVALID",
+    "pg_task.json[1]: expected each task table once, got db.example:5432/a/public.task as in pg_task.json[0]",
+    "pg_task.json[2]: expected each task table once, got db.example:5432/a/public.task as in pg_task.json[1]",
+    'pg_task.json[3]: expected one of "sleep" and "pg_task.sleep" in one entry, got both',
+    'pg_task.json[4].data: expected the same as in the entry\'s url, "d", got "c"',
+    'pg_task.json[4].user: expected the same as in the entry\'s url, "q", got "u"',
+    "pg_task.json[4].password: expected no password beside the one in the entry's url",
+  ]);
+});
+
+void test("no message repeats a password", async () => {
+  const contents = [
+    [{ data: "a", password: "hunter2\0" }],
+    [{ data: "a", password: { env: "A", value: "hunter2" } }],
+    [{ data: "a", password: ["hunter2"] }],
+    [{ data: "a", pasword: "hunter2" }],
+    [{ url: "host=h password=hunter2" }],
+    [{ url: "postgres://u:hunter2@h/p/q" }],
+    ["postgres://u:hunter2@h/d"],
+    ["host=h password=hunter2"],
+    { url: "mysql://u:hunter2@h/d" },
+    { url: "postgres://u:hunter2/x@h/d" },
+    { "pg_conf.max": "postgres://u:hunter2@h/d" },
+    '{"url": "postgres://u:p@h", "password": hunter2}',
+  ];
+  for (const content of contents) {
+    assert.doesNotMatch((await refusal(content)).join("\n"), /hunter2/);
+  }
+});
+
+void test("a variable that has no password in it is named", async () => {
+  assert.deepEqual(await refusal([{ data: "a", password: { env: "NOT_SET" } }]), [
+    "CONFIG_INVALID",
+    "[0].password: expected the environment variable NOT_SET to hold the password, got none of that name",
+  ]);
+});
+
+void test("a wrong DATABASE_URL or PG* variable is named, not the file", async () => {
+  await assert.rejects(load([], { DATABASE_URL: "mysql://h" }), {
+    code: "CONFIG_INVALID",
+    message: /^DATABASE_URL: expected a url like postgresql:/,
+  });
+  await assert.rejects(load([], { PGPORT: "x" }), { message: /^PGPORT: expected a port/ });
+});
+
+void test("what is no JSON is refused with line and column", async () => {
+  const [code, line] = await refusal('[\n  {"data": "a",}\n]');
+  assert.equal(code, "CONFIG_SYNTAX");
+  assert.equal(line, ':2:16: not JSON: expected a key in double quotes, got "}"');
+  assert.deepEqual(await refusal(""), [
+    "CONFIG_SYNTAX",
+    ":1:1: not JSON: expected a value, got the end of the text",
+  ]);
+  assert.equal((await load("\u{feff}[]")).entries.length, 1);
+});
+
+/** Fails unless loading the file fails with the reason. */
+async function refusesFile(name: string, reason: RegExp): Promise<void> {
+  await assert.rejects(loadConfiguration({ file: name, cwd, env: {} }), (error: unknown) => {
+    assert.ok(error instanceof PgTaskError);
+    assert.equal(error.code, "CONFIG_FILE_UNREADABLE");
+    assert.ok(error.message.startsWith(join(cwd, name)));
+    assert.match(error.message, reason);
+    return error.exitCode === 2;
+  });
+}
+
+void test("a file that cannot be read is named with the reason", async () => {
+  await refusesFile("missing.json", /no such file/);
+  await refusesFile("", /it is a folder/);
+});
+
+void test("the file is the one named, else pg_task.json, and nothing at all is told apart", async () => {
+  const place = await folder();
+  const from = async (env: Record<string, string>, named?: string) =>
+    await findSource({ file: named, cwd: place, env });
+  assert.deepEqual(await from({}), { file: null, environment: null, nothing: true });
+  assert.deepEqual(await from({ DATABASE_URL: "", PGHOST: "", PGDATA: "/d" }), await from({}));
+  assert.equal((await from({ PGHOST: "h" })).environment, "PG* variables");
+  assert.equal((await from({ PGHOST: "h", DATABASE_URL: control })).environment, "DATABASE_URL");
+  assert.equal((await from({}, "other.json")).file, join(place, "other.json"));
+  await writeFile(join(place, "pg_task.json"), "[]");
+  const found = { file: join(place, "pg_task.json"), environment: null, nothing: false };
+  assert.deepEqual(await from({}), found);
+});
+
+/** Host of the control connection, and where it is from. */
+async function controlOf(
+  options: { control?: string; file?: string },
+  env: Record<string, string> = {},
+): Promise<string[]> {
+  const { configuration, controlFrom } = await explainConfiguration({ cwd, env, ...options });
+  return [configuration.control.host, controlFrom];
+}
+
+void test("the control connection is the override's, else the file's, else the environment's", async () => {
+  await writeFile(file, JSON.stringify({ url: "postgres://u@infile/d" }));
+  const env = { DATABASE_URL: control, PGHOST: "pghost" };
+  assert.deepEqual(await controlOf({ control: "postgres://u@over/d" }, env), [
+    "over",
+    "the embedded server",
+  ]);
+  await assert.rejects(controlOf({ file, control: "postgres://u@over/d" }, env), {
+    code: "CONFIG_CONFLICT",
+  });
+  assert.deepEqual(await controlOf({ file }, env), ["infile", "url in the file"]);
+  assert.deepEqual(await controlOf({}, env), ["db.example", "DATABASE_URL"]);
+  assert.deepEqual(await controlOf({}, { PGHOST: "pghost" }), ["pghost", "PG* variables"]);
+  assert.equal((await controlOf({}))[1], "libpq's defaults");
+});
+
+void test("a masked configuration has no password left, and is otherwise the same", async () => {
+  const configuration = await load([{ data: "a", password: "hunter2" }, { data: "b" }]);
+  const masked = maskConfiguration(configuration);
+  assert.doesNotMatch(JSON.stringify(masked), /hunter2|bosspassword/);
+  const restored = JSON.parse(
+    JSON.stringify(masked)
+      .replace('"password":"***"', '"password":"bosspassword"')
+      .replace('"password":"***"', '"password":"hunter2"'),
+  ) as unknown;
+  assert.deepEqual(restored, JSON.parse(JSON.stringify(configuration)));
+});
+
+void test("the token may be in an environment variable, and reaches no manager and no output", async () => {
+  const configuration = await load(
+    { "pg_http.listen": ":0", "pg_http.token": { env: "TOKEN" } },
+    { TOKEN: "open sesame" },
+  );
+  assert.equal(configuration.parameters["pg_http.token"], "open sesame");
+  assert.doesNotMatch(JSON.stringify(configuration.entries), /sesame/);
+  assert.doesNotMatch(JSON.stringify(maskConfiguration(configuration)), /sesame/);
+  assert.deepEqual(await refusal({ "pg_http.token": { env: "TOKEN" } }), [
+    "CONFIG_INVALID",
+    "pg_http.token: expected the environment variable TOKEN to hold the token, got none of that name",
+  ]);
+});
+
+void test("who listens beyond loopback has to give a token", async () => {
+  for (const listen of [
+    ":80",
+    "0.0.0.0:80",
+    "[::]:80",
+    "db.example.com:80",
+    "127.0.0.1.nip.io:80",
+  ]) {
+    const [code, line = ""] = await refusal({ "pg_http.listen": listen });
+    assert.equal(code, "CONFIG_INVALID");
+    assert.match(line, /^pg_http\.token: expected one, since pg_http\.listen is /, listen);
+    await load({ "pg_http.listen": listen, "pg_http.token": "t" });
+  }
+  for (const listen of ["", "127.0.0.1:80", "127.3.2.1:0", "localhost:65535", "[::1]:80"]) {
+    await load({ "pg_http.listen": listen });
+  }
+  for (const listen of ["80", ":65536", "::1:80", "a b:80", "http://a:80"]) {
+    assert.match(
+      (await refusal({ "pg_http.listen": listen }))[1] ?? "",
+      /^pg_http\.listen: expected/,
+    );
+  }
+});

@@ -1,0 +1,392 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Lifecycle, type LifecycleState } from "../../../src/shared/lifecycle.js";
+
+type Hook = "start" | "drain" | "stop";
+
+/** A promise for a test to settle. */
+class Gate {
+  readonly promise: Promise<void>;
+  open!: () => void;
+  fail!: (error: Error) => void;
+
+  constructor() {
+    this.promise = new Promise((resolve, reject) => {
+      this.open = resolve;
+      this.fail = reject;
+    });
+  }
+}
+
+/** A component whose hooks end when a test says so (`held`), or at once. */
+function component(...held: Hook[]) {
+  const calls: Hook[] = [];
+  const states: LifecycleState[] = [];
+  const gates = { start: new Gate(), drain: new Gate(), stop: new Gate() };
+  const given: { start?: AbortSignal; drain?: AbortSignal; graceMs?: number } = {};
+  const enter = (hook: Hook): Promise<void> => {
+    calls.push(hook);
+    if (!held.includes(hook)) gates[hook].open();
+    return gates[hook].promise;
+  };
+  const lifecycle = new Lifecycle(
+    {
+      start: (signal) => {
+        given.start = signal;
+        return enter("start");
+      },
+      drain: (signal, graceMs) => {
+        given.drain = signal;
+        given.graceMs = graceMs;
+        return enter("drain");
+      },
+      stop: () => enter("stop"),
+    },
+    { name: "the component" },
+  );
+  lifecycle.on("state", (state) => states.push(state));
+  const reached = (state: LifecycleState): Promise<void> =>
+    new Promise((resolve) => {
+      if (lifecycle.state === state) resolve();
+      lifecycle.on("state", (entered) => {
+        if (entered === state) resolve();
+      });
+    });
+  return { lifecycle, calls, states, gates, given, reached };
+}
+
+const unlimited = Infinity;
+
+describe("a lifecycle", () => {
+  it("goes through its states in order", async () => {
+    const { lifecycle, calls, states } = component();
+    assert.equal(lifecycle.state, "idle");
+    await lifecycle.start();
+    assert.equal(lifecycle.state, "running");
+    assert.equal(await lifecycle.stop(unlimited), null);
+    assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
+    assert.deepEqual(calls, ["start", "drain", "stop"]);
+  });
+
+  it("tells each state together with the one before", async () => {
+    const { lifecycle } = component();
+    const steps: string[] = [];
+    lifecycle.on("state", (state, previous) => steps.push(`${previous} ${state}`));
+    await lifecycle.start();
+    await lifecycle.stop();
+    assert.deepEqual(steps, [
+      "idle starting",
+      "starting running",
+      "running stopping",
+      "stopping stopped",
+    ]);
+  });
+
+  it("does everything once, asked from fifty sides at once", async () => {
+    const { lifecycle, calls, states } = component();
+    const fifty = Array.from({ length: 50 });
+    const starts = fifty.map(() => lifecycle.start());
+    const drains = fifty.map(() => lifecycle.drain());
+    assert.equal(new Set(starts).size, 1);
+    await Promise.all([...starts, ...drains]);
+    assert.equal(lifecycle.state, "draining");
+    const stops = fifty.map((_, n) => lifecycle.stop(n));
+    assert.equal(new Set([...stops, lifecycle.stopped]).size, 1);
+    await Promise.all(stops);
+    assert.deepEqual(calls, ["start", "drain", "stop"]);
+    assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
+  });
+
+  it("stopped before it started never starts", async () => {
+    const { lifecycle, calls, states } = component();
+    assert.equal(await lifecycle.stop(1000), null);
+    await assert.rejects(lifecycle.start(), {
+      code: "START_ABORTED",
+      message: "the component was stopped before it ran",
+    });
+    await lifecycle.drain();
+    assert.deepEqual(states, ["stopped"]);
+    assert.deepEqual(calls, []);
+  });
+
+  it("drained before it started never starts", async () => {
+    const { lifecycle, calls } = component();
+    await lifecycle.drain();
+    assert.equal(await lifecycle.stopped, null);
+    await assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
+    assert.deepEqual(calls, []);
+  });
+
+  it("does not start again once it has stopped", async () => {
+    const { lifecycle, calls } = component();
+    await lifecycle.start();
+    await lifecycle.stop();
+    await lifecycle.start();
+    assert.equal(lifecycle.state, "stopped");
+    assert.deepEqual(calls, ["start", "stop"]);
+  });
+});
+
+describe("a stop during start", () => {
+  it("tells the start to end, waits for it, and never runs", async () => {
+    const { lifecycle, calls, states, gates, given } = component("start");
+    const started = assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
+    assert.equal(given.start?.aborted, false);
+    const stopped = lifecycle.stop();
+    assert.equal(given.start?.aborted, true);
+    await new Promise(setImmediate);
+    assert.deepEqual(calls, ["start"]);
+    gates.start.open();
+    await started;
+    assert.equal(await stopped, null);
+    assert.deepEqual(states, ["starting", "stopping", "stopped"]);
+    assert.deepEqual(calls, ["start", "stop"]);
+  });
+
+  it("is no failure when the start ends with an error then", async () => {
+    const { lifecycle, gates } = component("start");
+    const started = assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
+    const stopped = lifecycle.stop();
+    gates.start.fail(new Error("aborted"));
+    await started;
+    assert.equal(await stopped, null);
+  });
+
+  it("gives its failure to those who wait for the start", async () => {
+    const { lifecycle, gates } = component("start");
+    const lost = new Error("lost");
+    const started = assert.rejects(lifecycle.start(), lost);
+    const stopped = lifecycle.fail(lost);
+    gates.start.open();
+    await started;
+    assert.equal(await stopped, lost);
+  });
+});
+
+describe("a drain", () => {
+  it("asked for during start begins after it", async () => {
+    const { lifecycle, states, gates, given } = component("start");
+    const started = lifecycle.start();
+    const drained = lifecycle.drain();
+    assert.equal(given.start?.aborted, false);
+    gates.start.open();
+    await Promise.all([started, drained]);
+    assert.deepEqual(states, ["starting", "running", "draining"]);
+    assert.equal(given.graceMs, Infinity);
+    assert.equal(await lifecycle.stop(), null);
+  });
+
+  it("is waited for as long as the grace lasts, and told how long that is", async () => {
+    const { lifecycle, calls, gates, given, reached } = component("drain");
+    await lifecycle.start();
+    const stopped = lifecycle.stop(60_000);
+    await reached("draining");
+    assert.ok(given.graceMs! > 0 && given.graceMs! <= 60_000);
+    assert.deepEqual(calls, ["start", "drain"]);
+    gates.drain.open();
+    assert.equal(await stopped, null);
+    assert.deepEqual(calls, ["start", "drain", "stop"]);
+  });
+
+  it("that does not end is cut short when the grace is over", async () => {
+    const { lifecycle, calls, given } = component("drain");
+    await lifecycle.start();
+    assert.equal(await lifecycle.stop(1), null);
+    assert.equal(given.drain?.aborted, true);
+    assert.deepEqual(calls, ["start", "drain", "stop"]);
+    await lifecycle.drain();
+  });
+
+  it("is cut short by a second stop with less grace", async () => {
+    const { lifecycle, given, reached } = component("drain");
+    await lifecycle.start();
+    const stopped = lifecycle.stop(60_000);
+    await reached("draining");
+    assert.equal(lifecycle.stop(0), stopped);
+    assert.equal(given.drain?.aborted, true);
+    assert.equal(await stopped, null);
+  });
+
+  it("is not prolonged by a second stop with more grace", async (test) => {
+    test.mock.timers.enable({ apis: ["setTimeout"] });
+    const { lifecycle, given, reached } = component("drain");
+    await lifecycle.start();
+    const stopped = lifecycle.stop(1000);
+    await reached("draining");
+    void lifecycle.stop(60_000);
+    test.mock.timers.tick(1000);
+    assert.equal(given.drain?.aborted, true);
+    assert.equal(await stopped, null);
+  });
+
+  it("asked for first is cut short by a stop without grace", async () => {
+    const { lifecycle, states, reached } = component("drain");
+    await lifecycle.start();
+    const drained = lifecycle.drain();
+    await reached("draining");
+    assert.equal(await lifecycle.stop(), null);
+    await drained;
+    assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
+  });
+
+  it("that fails stops the component, for that reason", async () => {
+    const { lifecycle, gates } = component("drain");
+    await lifecycle.start();
+    const drained = lifecycle.drain();
+    const lost = new Error("lost");
+    gates.drain.fail(lost);
+    await drained;
+    assert.equal(await lifecycle.stopped, lost);
+  });
+
+  it("that fails after it was cut short harms nobody", async () => {
+    const { lifecycle, gates, reached } = component("drain", "stop");
+    await lifecycle.start();
+    const stopped = lifecycle.stop(60_000);
+    await reached("draining");
+    void lifecycle.stop();
+    await reached("stopping");
+    gates.stop.open();
+    assert.equal(await stopped, null);
+    gates.drain.fail(new Error("too late"));
+    await new Promise(setImmediate);
+    assert.equal(lifecycle.reason, null);
+  });
+});
+
+describe("a failure", () => {
+  it("of start gives back what there is and is the reason", async () => {
+    const { lifecycle, calls, states, gates } = component("start");
+    const refused = new Error("refused");
+    const started = assert.rejects(lifecycle.start(), refused);
+    gates.start.fail(refused);
+    await started;
+    assert.equal(await lifecycle.stopped, refused);
+    assert.equal(lifecycle.reason, refused);
+    assert.deepEqual(calls, ["start", "stop"]);
+    assert.deepEqual(states, ["starting", "stopping", "stopped"]);
+  });
+
+  it("while it runs stops it without a drain, and the first one is the reason", async () => {
+    const { lifecycle, calls } = component();
+    await lifecycle.start();
+    const first = new Error("first");
+    void lifecycle.fail(first);
+    assert.equal(await lifecycle.fail(new Error("second")), first);
+    assert.deepEqual(calls, ["start", "stop"]);
+  });
+
+  it("may leave a grace to what runs", async () => {
+    const { lifecycle, calls } = component();
+    await lifecycle.start();
+    const lost = new Error("lock lost");
+    assert.equal(await lifecycle.fail(lost, 60_000), lost);
+    assert.deepEqual(calls, ["start", "drain", "stop"]);
+  });
+
+  it("of stop is told, and it is stopped all the same", async () => {
+    const { lifecycle, gates } = component("stop");
+    await lifecycle.start();
+    const broken = new Error("broken");
+    gates.stop.fail(broken);
+    assert.equal(await lifecycle.stop(), broken);
+    assert.equal(lifecycle.state, "stopped");
+  });
+
+  it("after it has stopped changes nothing", async () => {
+    const { lifecycle } = component();
+    await lifecycle.start();
+    await lifecycle.stop();
+    assert.equal(await lifecycle.fail(new Error("late")), null);
+    assert.equal(lifecycle.reason, null);
+  });
+
+  it("nobody waits for is no unhandled rejection", async () => {
+    const { lifecycle, gates } = component("start");
+    let unhandled = 0;
+    const count = (): void => {
+      unhandled += 1;
+    };
+    process.on("unhandledRejection", count);
+    void lifecycle.start();
+    gates.start.fail(new Error("refused"));
+    await lifecycle.stopped;
+    await new Promise(setImmediate);
+    process.off("unhandledRejection", count);
+    assert.equal(unhandled, 0);
+  });
+
+  it("of a listener stops it and breaks nothing else", async () => {
+    const { lifecycle, calls } = component();
+    const bug = new Error("bug");
+    lifecycle.on("state", (state) => {
+      if (state === "running") throw bug;
+    });
+    await lifecycle.start();
+    assert.equal(await lifecycle.stopped, bug);
+    assert.deepEqual(calls, ["start", "stop"]);
+  });
+
+  it("that is thrown without being an Error becomes one", async () => {
+    const lifecycle = new Lifecycle(
+      { start: () => Promise.reject("refused"), drain: async () => {}, stop: async () => {} },
+      { name: "the component" },
+    );
+    await assert.rejects(lifecycle.start(), { code: "INTERNAL", cause: "refused" });
+  });
+
+  it("of a hook that throws before it returns a promise is like any other", async () => {
+    const broken = new Error("broken");
+    const lifecycle = new Lifecycle(
+      {
+        start: () => {
+          throw broken;
+        },
+        drain: async () => {},
+        stop: async () => {},
+      },
+      { name: "the component" },
+    );
+    await assert.rejects(lifecycle.start(), broken);
+    assert.equal(await lifecycle.stopped, broken);
+  });
+});
+
+describe("a component asked from inside", () => {
+  it("may be stopped by its own start hook", async () => {
+    const lifecycle: Lifecycle = new Lifecycle(
+      {
+        start: async () => {
+          void lifecycle.stop();
+          void lifecycle.start().catch(() => {});
+        },
+        drain: async () => {},
+        stop: async () => {},
+      },
+      { name: "the component" },
+    );
+    await assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
+    assert.equal(await lifecycle.stopped, null);
+  });
+
+  it("may be stopped by a listener in any state", async () => {
+    for (const when of ["starting", "running", "draining", "stopping", "stopped"]) {
+      const { lifecycle } = component();
+      lifecycle.on("state", (state) => {
+        if (state === when) void lifecycle.stop();
+      });
+      void lifecycle.start().catch(() => {});
+      void lifecycle.drain();
+      if (when === "stopping" || when === "stopped") void lifecycle.stop();
+      assert.equal(await lifecycle.stopped, null);
+    }
+  });
+
+  it("keeps the process for no longer than it runs", async () => {
+    const { lifecycle } = component();
+    await lifecycle.start();
+    await lifecycle.stop(60_000);
+    const timers = process.getActiveResourcesInfo().filter((resource) => resource === "Timeout");
+    assert.deepEqual(timers, []);
+  });
+});
