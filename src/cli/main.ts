@@ -6,7 +6,7 @@ import { processTerminal } from "./terminal/terminal.js";
 import { printableText } from "./terminal/escape.js";
 import { version } from "./support/version.js";
 import type { StartOptions } from "./commands/start.js";
-import type { Run } from "./support/run.js";
+import type { CommandRun } from "./support/run.js";
 
 /** Exit code for a command line that makes no sense. */
 const usageError = exitCodes.CONFIG;
@@ -50,7 +50,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       const { check } = await import("./commands/check.js");
       code = await check(options);
     });
-  const run: Run = async (work) => {
+  const run: CommandRun = async (work) => {
     endWithReader();
     code = await work(processTerminal());
   };

@@ -1,4 +1,4 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { serverAccount } from "./serverAccount.js";
@@ -42,7 +42,7 @@ export interface EmbeddedOptions {
 }
 
 /** What stands for the machine: tests give others. */
-export interface Surroundings {
+export interface EmbeddedEnvironment {
   readonly installed: InstalledPackage;
   /** Where copies of the programs may be kept. */
   readonly cachePlaces?: readonly string[];
@@ -68,7 +68,7 @@ const nextAttemptMs = 50;
 
 /** Like `startEmbedded`, with the surroundings given. */
 export async function startEmbeddedWith(
-  surroundings: Surroundings,
+  surroundings: EmbeddedEnvironment,
   options: EmbeddedOptions,
 ): Promise<EmbeddedServer> {
   const { log, settings = {} } = options;
@@ -126,7 +126,7 @@ async function attempt(
     if (typeof postmaster !== "string") return { port, postmaster };
     if (postmaster === "port taken" && givenPort !== undefined) throw portTaken(port);
     if (performance.now() - start > obstacleLimitMs) throw stuck(options.dataDirectory, postmaster);
-    await pause(nextAttemptMs);
+    await sleep(nextAttemptMs);
   }
 }
 

@@ -1,4 +1,4 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Log } from "../shared/log.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Binaries } from "./binaries/usableBinaries.js";
@@ -95,7 +95,7 @@ async function isReady(
     const lockFile = await readLockFile(dataDirectory);
     if (lockFile?.pid === server.pid && lockFile.status === "ready") return "ready";
     if (words.silenceMs() > silenceLimitMs) return "silent";
-    await pause(lookEveryMs);
+    await sleep(lookEveryMs);
   }
   return await new Promise<never>(() => {});
 }

@@ -8,11 +8,11 @@ import type {
   ToExecutor,
 } from "../shared/ipc/messages.js";
 import { Connector } from "./session/connector.js";
-import { Handover } from "./output/resultSender.js";
-import type { Log } from "./forwardingLog.js";
-import { RoomDesk } from "./remote/managerServerLimit.js";
+import { ResultSender } from "./output/resultSender.js";
+import type { ForwardingLog } from "./forwardingLog.js";
+import { ConnectionPermits } from "./remote/managerServerLimit.js";
 import type { OutgoingResult } from "./run/execution.js";
-import { Session, type SessionEvents } from "./session/session.js";
+import { ExecutorSession, type ExecutorSessionEvents } from "./session/session.js";
 
 /**
  * Holds sessions and runs on them what the manager dispatches. Every order is harmless at any time:
@@ -24,10 +24,10 @@ export class Executor {
   readonly #parameters: { -readonly [K in keyof ExecutorParameters]: ExecutorParameters[K] };
   readonly #connector: Connector;
   readonly #send: (message: FromExecutor) => void;
-  readonly #log: Log;
-  readonly #handover: Handover;
-  readonly #desk: RoomDesk;
-  readonly #sessions = new Map<number, Session>();
+  readonly #log: ForwardingLog;
+  readonly #handover: ResultSender;
+  readonly #desk: ConnectionPermits;
+  readonly #sessions = new Map<number, ExecutorSession>();
   /** Came out and have not been told. */
   #results: RunResult[] = [];
   #flushing = false;
@@ -37,14 +37,14 @@ export class Executor {
   /** @param send gets what the manager is to know */
   constructor(
     parameters: ExecutorParameters,
-    options: { readonly send: (message: FromExecutor) => void; readonly log: Log },
+    options: { readonly send: (message: FromExecutor) => void; readonly log: ForwardingLog },
   ) {
     this.#parameters = { ...parameters };
     this.#connector = new Connector(this.#parameters);
     this.#send = options.send;
-    this.#handover = new Handover(options.send);
+    this.#handover = new ResultSender(options.send);
     this.#log = options.log;
-    this.#desk = new RoomDesk((message) => this.#tell(message));
+    this.#desk = new ConnectionPermits((message) => this.#tell(message));
   }
 
   /** Every run that starts from now on goes by these; place and names stay. */
@@ -113,9 +113,9 @@ export class Executor {
   async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
     const { target: own, superuser } = this.#parameters;
     const warn = (message: string): void => this.#log.warn({}, message);
-    const { seekRemote } = await import("./remote/remoteProcess.js");
+    const { findRemoteProcess } = await import("./remote/remoteProcess.js");
     const context = { own, superuser, env: process.env, warn };
-    const gone = await seekRemote(remote, place, context, this.#desk);
+    const gone = await findRemoteProcess(remote, place, context, this.#desk);
     this.#tell({ type: "sought", number, gone });
   }
 
@@ -156,11 +156,11 @@ export class Executor {
     }
     const connect = () => this.#connector.open(group);
     const shared = { log: this.#log, desk: this.#desk };
-    const session = new Session(id, this.#parameters, connect, this.#events(id), shared);
+    const session = new ExecutorSession(id, this.#parameters, connect, this.#events(id), shared);
     this.#sessions.set(id, session);
   }
 
-  #events(session: number): SessionEvents {
+  #events(session: number): ExecutorSessionEvents {
     return {
       opened: (backend) => this.#tell({ type: "opened", session, backend }),
       unopened: (reason) => this.#forget({ type: "unopened", session, reason }),

@@ -1,7 +1,7 @@
 import type { FromExecutor, LogEntry } from "../shared/ipc/messages.js";
 
 /** What an executor says goes to the manager, which writes it: so no thread has to load what logs are written with. */
-export class Log {
+export class ForwardingLog {
   readonly #send: (message: FromExecutor) => void;
 
   constructor(send: (message: FromExecutor) => void) {

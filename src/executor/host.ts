@@ -9,7 +9,7 @@ import type {
   ToExecutor,
 } from "../shared/ipc/messages.js";
 import { Executor } from "./executor.js";
-import { Log } from "./forwardingLog.js";
+import { ForwardingLog } from "./forwardingLog.js";
 
 /** Runs one executor for the manager at the other end of the port; resolves when it was stopped. */
 export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
@@ -21,7 +21,7 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
     // Null is what was taken back: the manager has given this thread up and ends it.
     const start = (parameters: ExecutorParameters | null): Executor | null => {
       if (parameters === null) return null;
-      return new Executor(parameters, { send, log: new Log(send) });
+      return new Executor(parameters, { send, log: new ForwardingLog(send) });
     };
 
     const reconfigure = (parameters: ExecutorParameters | null): void => {

@@ -1,65 +1,65 @@
 import type { Entry } from "../shared/config/types.js";
-import { ConnectionWatch } from "../shared/postgres/connectionWatchdog.js";
+import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters, FromManager } from "../shared/ipc/messages.js";
-import { Abroad } from "./recovery/lostRemoteRuns.js";
-import { Bell } from "../shared/wakeSignal.js";
-import { Cancellations } from "./sessions/backendCancellations.js";
-import { Claiming } from "./claim/claimer.js";
+import { LostRemoteRuns } from "./recovery/lostRemoteRuns.js";
+import { WakeSignal } from "../shared/wakeSignal.js";
+import { BackendCancellations } from "./sessions/backendCancellations.js";
+import { Claimer } from "./claim/claimer.js";
 import { connectManager } from "./connection.js";
-import { CutOff } from "./sessions/sessionWatchdog.js";
-import { Executors } from "./sessions/executorThreads.js";
-import { Groups } from "./groups/groups.js";
-import { LargeResults } from "./results/largeResultWriter.js";
-import { Ledgers } from "./upkeep/ledgerRotation.js";
-import { Lookout } from "./groups/groupScanner.js";
-import { Orphans } from "./recovery/orphanRescuer.js";
-import { Outbox } from "./results/pendingResults.js";
-import { Pauses } from "./groups/deferredPauses.js";
-import { Pruning } from "./upkeep/pruner.js";
+import { SessionWatchdog } from "./sessions/sessionWatchdog.js";
+import { ExecutorThreads } from "./sessions/executorThreads.js";
+import { ActiveGroups } from "./groups/groups.js";
+import { LargeResultWriter } from "./results/largeResultWriter.js";
+import { LedgerRotation } from "./upkeep/ledgerRotation.js";
+import { GroupScanner } from "./groups/groupScanner.js";
+import { OrphanRescuer } from "./recovery/orphanRescuer.js";
+import { PendingResults } from "./results/pendingResults.js";
+import { DeferredPauses } from "./groups/deferredPauses.js";
+import { Pruner } from "./upkeep/pruner.js";
 import { Recalls } from "./sessions/recalls.js";
 import { RemotePids } from "./results/remotePids.js";
 import { RunTimes } from "./sessions/runTimes.js";
-import { ServerRoom } from "./sessions/serverConnectionLimit.js";
-import type { SessionEvents } from "./sessions/session.js";
-import { Sessions } from "./sessions/sessionPool.js";
+import { ServerConnectionLimit } from "./sessions/serverConnectionLimit.js";
+import type { SessionPoolEvents } from "./sessions/session.js";
+import { SessionPool } from "./sessions/sessionPool.js";
 import type { ManagerSettings } from "./settings.js";
 import { SettingsAge } from "./sessions/settingsAge.js";
-import { StallWatch } from "./telemetry/stallMonitor.js";
+import { StallMonitor } from "./telemetry/stallMonitor.js";
 import { Starts } from "./results/starts.js";
 import { Statistics } from "./telemetry/statistics.js";
 import type { TaskTable } from "./schema/taskTable.js";
 import { Tracing } from "./telemetry/tracing.js";
-import { Turn } from "./loop/workCycle.js";
-import { Workforce } from "./sessions/poolScaler.js";
+import { WorkCycle } from "./loop/workCycle.js";
+import { PoolScaler } from "./sessions/poolScaler.js";
 
 /** What a manager consists of, for as long as it lives, whatever becomes of its connection. */
-export interface Parts {
-  readonly bell: Bell;
-  readonly groups: Groups;
-  readonly outbox: Outbox;
+export interface ManagerComponents {
+  readonly bell: WakeSignal;
+  readonly groups: ActiveGroups;
+  readonly outbox: PendingResults;
   readonly runTimes: RunTimes;
-  readonly cancellations: Cancellations;
-  readonly executors: Executors;
-  readonly sessions: Sessions;
-  readonly ledgers: Ledgers;
-  readonly orphans: Orphans;
-  readonly workforce: Workforce;
-  readonly serverRoom: ServerRoom;
+  readonly cancellations: BackendCancellations;
+  readonly executors: ExecutorThreads;
+  readonly sessions: SessionPool;
+  readonly ledgers: LedgerRotation;
+  readonly orphans: OrphanRescuer;
+  readonly workforce: PoolScaler;
+  readonly serverRoom: ServerConnectionLimit;
   readonly statistics: Statistics;
-  readonly pruning: Pruning;
-  readonly large: LargeResults;
+  readonly pruning: Pruner;
+  readonly large: LargeResultWriter;
   readonly recalls: Recalls;
-  readonly turn: Turn;
+  readonly turn: WorkCycle;
   readonly settingsAge: SettingsAge;
-  readonly stalls: StallWatch;
-  readonly cutOff: CutOff;
+  readonly stalls: StallMonitor;
+  readonly cutOff: SessionWatchdog;
   /** Null unless an OpenTelemetry SDK is loaded. */
   readonly tracing: Tracing | null;
 }
 
 /** What parts ask their manager at any time, and tell it. */
-export interface PartsOptions {
+export interface ManagerComponentsOptions {
   readonly table: TaskTable;
   /** With the parameters it was given last. */
   readonly entry: () => Entry;
@@ -77,16 +77,16 @@ export interface PartsOptions {
   readonly threadLog: Log;
 }
 
-export function makeParts(options: PartsOptions): Parts {
+export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
-  const bell = new Bell();
-  const groups = new Groups();
-  const outbox = new Outbox();
+  const bell = new WakeSignal();
+  const groups = new ActiveGroups();
+  const outbox = new PendingResults();
   const runTimes = new RunTimes();
-  const cancellations = new Cancellations();
+  const cancellations = new BackendCancellations();
   const remotePids = new RemotePids();
   const starts = new Starts();
-  const executors = new Executors({
+  const executors = new ExecutorThreads({
     parameters: () => executorParameters(options),
     closeMs: () => settings()?.closeMs ?? entry().parameters["pg_work.close"],
     events: {
@@ -98,7 +98,7 @@ export function makeParts(options: PartsOptions): Parts {
         if (message.type === "entered") serverRoom.entered(thread, message.number, message.open);
         else {
           serverRoom.ask(thread, message.number);
-          bell.ring();
+          bell.notify();
         }
       },
       ended: (thread, reason) => {
@@ -109,7 +109,7 @@ export function makeParts(options: PartsOptions): Parts {
     log,
     threadLog: options.threadLog,
   });
-  const events: SessionEvents = {
+  const events: SessionPoolEvents = {
     changed: options.changed,
     result: (result, owner, task) => {
       if (result.outcome === "returned" && result.crowded === true) serverRoom.crowded(task.hash);
@@ -138,7 +138,7 @@ export function makeParts(options: PartsOptions): Parts {
   const maxThreads = (): number => entry().parameters["pg_conf.threads"];
   const mayUseMore = (): boolean =>
     workforce.mayUseMore && groups.total < (settings()?.run ?? Infinity);
-  const sessions = new Sessions({
+  const sessions = new SessionPool({
     executors,
     groups,
     runTimes,
@@ -148,17 +148,17 @@ export function makeParts(options: PartsOptions): Parts {
     log,
   });
   const recalls = new Recalls(sessions);
-  const serverRoom = new ServerRoom({ executors, sessions, groups, log });
-  const pauses = new Pauses(table, log);
-  const ledgers = new Ledgers({ table, log });
-  const abroad = new Abroad({
+  const serverRoom = new ServerConnectionLimit({ executors, sessions, groups, log });
+  const pauses = new DeferredPauses(table, log);
+  const ledgers = new LedgerRotation({ table, log });
+  const abroad = new LostRemoteRuns({
     seek: (run) => executors.seek(run),
-    changed: () => bell.ring(),
+    changed: () => bell.notify(),
     resetMs: () => settings()?.resetMs ?? Infinity,
     log,
   });
-  const orphans = new Orphans({ table, groups, pauses, abroad, log });
-  const workforce = new Workforce({
+  const orphans = new OrphanRescuer({ table, groups, pauses, abroad, log });
+  const workforce = new PoolScaler({
     sessions,
     executors,
     runTimes,
@@ -171,14 +171,14 @@ export function makeParts(options: PartsOptions): Parts {
     send,
     now: () => ({ running: sessions.busy, sessions: sessions.size }),
   });
-  const large = new LargeResults({
+  const large = new LargeResultWriter({
     outbox,
     connect: (signal) => connectManager(entry(), signal, "pg_work output"),
     watch: (client, quietMs) =>
-      new ConnectionWatch(client, entry().target, { name: "pg_work watch", quietMs }),
+      new ConnectionWatchdog(client, entry().target, { name: "pg_work watch", quietMs }),
     written: () => {
       large.ask();
-      bell.ring();
+      bell.notify();
     },
     more: () => {
       for (const thread of executors.threads) executors.tell(thread, { type: "written" });
@@ -186,9 +186,9 @@ export function makeParts(options: PartsOptions): Parts {
     log,
   });
   const tracing = Tracing.begin(table, entry().target, log);
-  const lookout = new Lookout({ table, groups, log });
+  const lookout = new GroupScanner({ table, groups, log });
   const settingsAge = new SettingsAge({ sessions, log });
-  const claiming = new Claiming({
+  const claiming = new Claimer({
     table,
     sessions,
     groups,
@@ -199,7 +199,7 @@ export function makeParts(options: PartsOptions): Parts {
     tracing,
     log,
   });
-  const turn = new Turn({
+  const turn = new WorkCycle({
     table,
     sessions,
     groups,
@@ -214,7 +214,7 @@ export function makeParts(options: PartsOptions): Parts {
     tracing,
     log,
   });
-  const cutOff = new CutOff({
+  const cutOff = new SessionWatchdog({
     table,
     sessions,
     excuse: (owner) => orphans.excuse(owner),
@@ -233,12 +233,12 @@ export function makeParts(options: PartsOptions): Parts {
     workforce,
     serverRoom,
     statistics,
-    pruning: new Pruning({ table, log }),
+    pruning: new Pruner({ table, log }),
     large,
     recalls,
     turn,
     settingsAge,
-    stalls: new StallWatch({
+    stalls: new StallMonitor({
       table,
       sessions,
       groups,
@@ -256,7 +256,7 @@ export function makeParts(options: PartsOptions): Parts {
   };
 }
 
-function executorParameters(options: PartsOptions): ExecutorParameters {
+function executorParameters(options: ManagerComponentsOptions): ExecutorParameters {
   const { table } = options;
   const entry = options.entry();
   const settings = options.settings();

@@ -1,5 +1,5 @@
 import type { Entry } from "../shared/config/types.js";
-import { connect, type Client } from "../shared/postgres/client.js";
+import { connectClient, type Client } from "../shared/postgres/client.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import { identifier } from "../shared/postgres/quoting.js";
 import type { StartupSettings } from "../shared/postgres/startupOptions.js";
@@ -41,7 +41,7 @@ export async function connectManager(
   name?: string,
 ): Promise<Client> {
   const sleepMs = entry.fixed.sleep ?? entry.parameters["pg_task.sleep"];
-  const client = await connect(entry.target, {
+  const client = await connectClient(entry.target, {
     applicationName: name ?? applicationName(entry, sleepMs),
     settings: pinned,
     pipeline: true,

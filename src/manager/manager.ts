@@ -1,15 +1,15 @@
 import { isDeepStrictEqual } from "node:util";
-import { Backoff, pause } from "../shared/backoff.js";
+import { Backoff, sleep } from "../shared/backoff.js";
 import { refuseTo } from "../shared/config/serverSettings.js";
-import type { Entry, Place } from "../shared/config/types.js";
+import type { Entry, TableLocation } from "../shared/config/types.js";
 import { connectionLost, disconnect, type Client } from "../shared/postgres/client.js";
 import { isLoss, toReport } from "../shared/errors.js";
-import { ConnectionWatch } from "../shared/postgres/connectionWatchdog.js";
+import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters } from "../shared/ipc/messages.js";
-import { PartitionsWatch } from "./upkeep/partitionWatcher.js";
-import { Changes } from "../shared/condition.js";
+import { PartitionWatcher } from "./upkeep/partitionWatcher.js";
+import { Condition } from "../shared/condition.js";
 import {
   connectManager,
   isSuperuser,
@@ -18,16 +18,16 @@ import {
   tryLock,
   unlock,
 } from "./connection.js";
-import { LastWrites } from "./results/finalWriteDeadline.js";
-import { missingRight } from "./schema/missingPrivilege.js";
-import { makeParts, type Parts } from "./components.js";
-import { readPlace } from "./schema/locateTable.js";
-import { Renewal } from "./loop/settingsReloader.js";
+import { FinalWriteDeadline } from "./results/finalWriteDeadline.js";
+import { missingPrivilege } from "./schema/missingPrivilege.js";
+import { createComponents, type ManagerComponents } from "./components.js";
+import { locateTable } from "./schema/locateTable.js";
+import { SettingsReloader } from "./loop/settingsReloader.js";
 import { ensureTable } from "./schema/ensureTable.js";
-import { Service } from "./loop/managerLoop.js";
+import { ManagerLoop } from "./loop/managerLoop.js";
 import { changedSettings, readSettings, type ManagerSettings } from "./settings.js";
 import { taskTable, type TaskTable } from "./schema/taskTable.js";
-import { dropUnproven } from "./recovery/discardUnconfirmed.js";
+import { discardUnconfirmed } from "./recovery/discardUnconfirmed.js";
 import { WakeUps } from "./loop/wakeUps.js";
 
 /** How long results may gather while all sessions have enough to do, in ms, and how many. */
@@ -57,9 +57,9 @@ export class Manager implements LifecycleHooks {
   readonly #send: (message: FromManager) => void;
   readonly #log: Log;
   readonly #threadLog: Log;
-  readonly #parts: Parts;
-  readonly #changes = new Changes();
-  readonly #lastWrites = new LastWrites();
+  readonly #parts: ManagerComponents;
+  readonly #changes = new Condition();
+  readonly #lastWrites = new FinalWriteDeadline();
   /** Aborted when nothing runs any more and only results may be left to write. */
   readonly #ending = new AbortController();
   /** When the grace of a stop is over, on the process's clock. */
@@ -67,7 +67,7 @@ export class Manager implements LifecycleHooks {
   #settings: ManagerSettings | null = null;
   /** Whether the connection's user is one; who is not needs a password for each remote task. */
   #superuser = false;
-  #service: Service | null = null;
+  #service: ManagerLoop | null = null;
   /** The table's, once it was made. */
   #oid: number | null = null;
   /** The connection of the service. */
@@ -77,7 +77,7 @@ export class Manager implements LifecycleHooks {
   #draining = false;
   #work: Promise<void> = Promise.resolve();
   readonly #backoff: Backoff;
-  readonly #renewal: Renewal;
+  readonly #renewal: SettingsReloader;
 
   constructor(
     { entry, takesOver }: ManagerParameters,
@@ -96,7 +96,7 @@ export class Manager implements LifecycleHooks {
     this.#log = log;
     this.#threadLog = options.threadLog;
     this.#backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
-    this.#parts = makeParts({
+    this.#parts = createComponents({
       table: this.#table,
       entry: () => this.#entry,
       settings: () => this.#settings,
@@ -110,7 +110,7 @@ export class Manager implements LifecycleHooks {
       log,
       threadLog: options.threadLog,
     });
-    this.#renewal = new Renewal({
+    this.#renewal = new SettingsReloader({
       table: this.#table,
       entry: () => this.#entry,
       settled: (settings) => this.#goBy(settings),
@@ -124,7 +124,7 @@ export class Manager implements LifecycleHooks {
   grant(sessions: number, number: number): void {
     this.#parts.workforce.grant(sessions, number);
     this.#letGo();
-    this.#parts.bell.ring();
+    this.#parts.bell.notify();
   }
 
   /** Takes other parameters up, and what the server's settings are by now. */
@@ -175,7 +175,7 @@ export class Manager implements LifecycleHooks {
     await this.#changes.until(() => turn.written, until(beyondGraceMs.sessions));
     await executors.end();
     this.#ending.abort();
-    bell.ring();
+    bell.notify();
     await this.#work;
     statistics.report();
     await tracing?.end();
@@ -195,7 +195,7 @@ export class Manager implements LifecycleHooks {
     cutOff.wake();
     statistics.touch();
     large.ask();
-    if (urgent || outbox.size >= manyResults) bell.ring();
+    if (urgent || outbox.size >= manyResults) bell.notify();
     else bell.ringIn(gatherMs);
   }
 
@@ -226,7 +226,7 @@ export class Manager implements LifecycleHooks {
   }
 
   /** Whether the tasks are in its table; if not, it is said that another manager has to have them. */
-  #isPlace(place: Place): boolean {
+  #isPlace(place: TableLocation): boolean {
     const { schema, table } = this.#table;
     if (place.schema === schema && place.table === table) return true;
     this.#send({ type: "moved", place });
@@ -244,7 +244,7 @@ export class Manager implements LifecycleHooks {
           said = null;
         });
       } catch (error) {
-        const reason = toReport(missingRight(error, this.#table));
+        const reason = toReport(missingPrivilege(error, this.#table));
         // One line for each change of state, not for each try.
         if (said !== reason.message) {
           said = reason.message;
@@ -253,7 +253,7 @@ export class Manager implements LifecycleHooks {
         this.#send({ type: "waiting", reason });
         if (this.#finished()) return;
         const signal = AbortSignal.any([this.#ending.signal, this.#retry.signal]);
-        await pause(this.#backoff.next(), signal);
+        await sleep(this.#backoff.next(), signal);
       }
     }
   }
@@ -262,20 +262,20 @@ export class Manager implements LifecycleHooks {
     const entry = this.#entry;
     const client = await connectManager(entry, this.#ending.signal);
     const over = new AbortController();
-    let watch: ConnectionWatch | null = null;
+    let watch: ConnectionWatchdog | null = null;
     try {
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
-          this.#parts.bell.ring();
+          this.#parts.bell.notify();
           reject(connectionLost(client, "the manager's"));
         });
       });
       lost.catch(() => {});
-      if (!this.#isPlace(await readPlace(client, entry, refuseTo(this.#log)))) {
+      if (!this.#isPlace(await locateTable(client, entry, refuseTo(this.#log)))) {
         await this.#changes.until(() => false, this.#ending.signal);
         return;
       }
-      watch = new ConnectionWatch(client, entry.target, {
+      watch = new ConnectionWatchdog(client, entry.target, {
         name: "pg_work watch",
         quietMs,
         rests: () => this.#service?.asleep ?? true,
@@ -290,8 +290,8 @@ export class Manager implements LifecycleHooks {
       const oid = (this.#oid = made ?? (await ensureTable(client, this.#table, entry, this.#log)));
       const locked = await this.#lock(client, oid);
       this.#parts.recalls.attach(locked);
-      await dropUnproven(client, this.#table, this.#parts.sessions, this.#parts.outbox);
-      const service = new Service(client, settings, {
+      await discardUnconfirmed(client, this.#table, this.#parts.sessions, this.#parts.outbox);
+      const service = new ManagerLoop(client, settings, {
         ...this.#parts,
         wakeUps: new WakeUps(client, oid),
       });
@@ -310,7 +310,7 @@ export class Manager implements LifecycleHooks {
         );
         this.#send({ type: "ready" });
       };
-      const partitions = new PartitionsWatch({
+      const partitions = new PartitionWatcher({
         table: this.#table,
         entry: () => this.#entry,
         everyMs: () => this.#settings?.resetMs ?? Infinity,
@@ -359,7 +359,7 @@ export class Manager implements LifecycleHooks {
         this.#log.info({ table: this.#table.qualified }, message);
         this.#send({ type: "waiting", reason: { code: "LEADERSHIP_HELD", message } });
       }
-      await pause(lockTryMs, this.#ending.signal);
+      await sleep(lockTryMs, this.#ending.signal);
     }
     return false;
   }

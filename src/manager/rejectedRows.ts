@@ -3,13 +3,13 @@ import { Backoff } from "../shared/backoff.js";
 import { sqlState, type Client } from "../shared/postgres/client.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
-import { isPassing } from "../shared/postgres/transientErrors.js";
+import { isTransient } from "../shared/postgres/transientErrors.js";
 import { waitedInVain, waitingApart } from "./sql/lockWait.js";
 
 /** What data, constraints, routines and limits (say, of an index) are refused for, and what C triggers raise: of one row. */
 const ofARow = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
 /** What is the server's own state, wherever it comes up. */
-export const ofTheServer = /^(?:08|40|53|57|58)/;
+export const serverErrorClasses = /^(?:08|40|53|57|58)/;
 /** Pauses before a row is tried again, in ms. */
 const pauseMs = { first: 1_000, longest: 60_000 };
 /** Most released ones that are remembered: they may have been deleted. */
@@ -28,11 +28,11 @@ const parts = 32;
  * by a trigger, in which anything may be raised. What may pass by itself is of a row where the server
  * says in what it came about: in a trigger, most likely one that waits for a lock, or at a row.
  */
-export function isOfARow(error: unknown): error is DatabaseError {
+export function isRowError(error: unknown): error is DatabaseError {
   if (!(error instanceof DatabaseError)) return false;
   const state = error.code ?? "";
   if (ofARow.test(state)) return true;
-  return error.where !== undefined && (isPassing(error) || !ofTheServer.test(state));
+  return error.where !== undefined && (isTransient(error) || !serverErrorClasses.test(state));
 }
 
 /** Whether a statement has waited for a lock for as long as it may. */
@@ -65,7 +65,7 @@ export async function singleOut<Row>(
     try {
       await change(some);
     } catch (error) {
-      if (!isOfARow(error)) throw error;
+      if (!isRowError(error)) throw error;
       if (some === rows && isLocked(error)) await waitedInVain(client);
       if (some.length > 1) return false;
       await refused(first, error);
@@ -121,7 +121,7 @@ export async function attemptEach(
       await attempt(last);
       return null;
     } catch (error) {
-      if (!isOfARow(error)) throw error;
+      if (!isRowError(error)) throw error;
       last = error;
     }
   }
@@ -142,7 +142,7 @@ interface Refused {
  * Rows that the server refuses to change: each is named in the log once, and tried again after growing
  * pauses. What may pass by itself is tried again sooner, and said only when it has not passed in ten seconds.
  */
-export class Refusals {
+export class RejectedRows {
   readonly #log: Log;
   /** Those that were tried last come last: where there is no time for all, each has its turn. */
   readonly #rows = new Map<string, Refused>();
@@ -189,7 +189,7 @@ export class Refusals {
       const backoff = new Backoff({ firstMs: pauseMs.first, maxMs: pauseMs.longest });
       row = { backoff, until: 0, since: performance.now(), said: false };
     }
-    const passing = isPassing(error);
+    const passing = isTransient(error);
     const tells = !passing || performance.now() - row.since >= quietMs;
     if (tells && !row.said) this.#log.error({ id, reason: toReport(error).message }, message);
     row.said ||= tells;

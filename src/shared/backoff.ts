@@ -73,7 +73,7 @@ export class Backoff {
  *
  * @returns whether the whole time has passed
  */
-export function pause(ms: number, signal?: AbortSignal): Promise<boolean> {
+export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
   return new Promise((resolve) => {
     if (signal?.aborted) {
       resolve(false);

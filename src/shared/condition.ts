@@ -1,5 +1,5 @@
 /** Tells those who wait for something to be so that it may be by now. */
-export class Changes {
+export class Condition {
   #waiting: (() => void)[] = [];
 
   tell(): void {

@@ -5,7 +5,7 @@ export interface Ranked {
 }
 
 /** Gives the best first: a binary heap, in which each step costs the logarithm of how many there are. */
-export class Ranking<T extends Ranked> {
+export class IndexedHeap<T extends Ranked> {
   readonly #heap: T[] = [];
   readonly #before: (a: T, b: T) => boolean;
 

@@ -1,5 +1,5 @@
 /** The object without those of its keys whose value is undefined. */
-export function present<T extends object>(
+export function omitUndefined<T extends object>(
   object: T,
 ): { [K in keyof T]?: Exclude<T[K], undefined> } {
   const pairs = Object.entries(object).filter(([, value]) => value !== undefined);

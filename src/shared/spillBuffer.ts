@@ -19,7 +19,7 @@ export function storedInMemory(): { readonly held: number; readonly peak: number
  *
  * Whoever has a store takes or drops what is in it, else its part of the share is lost.
  */
-export class ByteStore {
+export class SpillBuffer {
   #pieces: Buffer[] = [];
   #inMemory = 0;
   #file: number | null = null;

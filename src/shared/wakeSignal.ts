@@ -1,10 +1,10 @@
 /** Wakes one waiter: by ringing or by time, whichever is first. A ring while nobody waits is kept. */
-export class Bell {
+export class WakeSignal {
   #rung = false;
   #answer: (() => void) | null = null;
   #timer: NodeJS.Timeout | undefined;
 
-  ring(): void {
+  notify(): void {
     this.#rung = true;
     this.#answer?.();
   }
@@ -14,7 +14,7 @@ export class Bell {
     if (this.#timer !== undefined) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.ring();
+      this.notify();
     }, ms);
   }
 

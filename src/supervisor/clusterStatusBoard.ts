@@ -12,7 +12,7 @@ interface ManagerBoardEvents {
 }
 
 /** What is known here of the cluster and the managers, for those who ask or want to be told. */
-export class ManagerBoard extends EventEmitter<ManagerBoardEvents> implements ClusterView {
+export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> implements ClusterView {
   /** By their entries' keys; one that has to leave may still be there when the next one is. */
   readonly #managers = new Map<string, ManagerView>();
   readonly #followed = new Map<ManagerThread, string>();

@@ -5,7 +5,7 @@ import {
   settingsMade,
   type RefuseSetting,
 } from "../shared/config/serverSettings.js";
-import { connect, disconnect, type Client } from "../shared/postgres/client.js";
+import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
@@ -24,7 +24,7 @@ export async function fetchControlSettings(
   file: FileParameters,
   { log, signal }: { readonly log: Log; readonly signal: AbortSignal },
 ): Promise<ControlSettings> {
-  const client = await connect(control, { applicationName: "pg_conf", signal });
+  const client = await connectClient(control, { applicationName: "pg_conf", signal });
   // A network that has swallowed the connection would have it wait for ever.
   const giveUp = (): void => void client.connection.stream.destroy();
   const timer =

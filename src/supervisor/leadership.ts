@@ -1,9 +1,9 @@
 import { EventEmitter } from "eventemitter3";
-import { Backoff, pause } from "../shared/backoff.js";
+import { Backoff, sleep } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/config/types.js";
-import { connect, disconnect, type Client } from "../shared/postgres/client.js";
+import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { ConnectionWatch } from "../shared/postgres/connectionWatchdog.js";
+import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/postgres/quoting.js";
@@ -103,13 +103,13 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         if (said !== message)
           this.#log.warn({ code, reason: message }, "supervisor waits for the server");
         said = message;
-        await pause(backoff.next(), this.#ending.signal);
+        await sleep(backoff.next(), this.#ending.signal);
       }
     }
   }
 
   async #seek(connected: () => void): Promise<void> {
-    const client = await connect(this.target, {
+    const client = await connectClient(this.target, {
       applicationName: "pg_conf",
       settings: {
         search_path: "pg_catalog",
@@ -124,7 +124,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     for (const event of ["end", "notification"] as const) {
       client.on(event, () => this.#waiting.abort());
     }
-    const watch = new ConnectionWatch(client, this.target, {
+    const watch = new ConnectionWatchdog(client, this.target, {
       name: "pg_conf watch",
       quietMs,
       rests: () => this.#leads && this.#rests(),
@@ -163,7 +163,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
 
   /** Until that time has passed, or it is told something, or the connection ends. */
   async #wait(ms: number): Promise<void> {
-    if (!this.#ending.signal.aborted) await pause(ms, this.#waiting.signal);
+    if (!this.#ending.signal.aborted) await sleep(ms, this.#waiting.signal);
     this.#waiting = new AbortController();
   }
 
@@ -198,7 +198,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
 /** @throws PgTaskError CONNECTION_LOST when the server has not answered within `ms`. */
 async function answered<T>(query: Promise<T>, ms: number): Promise<T> {
   const over = new AbortController();
-  const late = pause(ms, over.signal).then((whole) => {
+  const late = sleep(ms, over.signal).then((whole) => {
     if (!whole) return query;
     query.catch(() => {});
     throw new PgTaskError("CONNECTION_LOST", `expected an answer of the server within ${ms} ms`);

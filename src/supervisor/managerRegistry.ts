@@ -1,20 +1,20 @@
 import type { ConfigurationChanges } from "../shared/config/diffConfiguration.js";
 import type { Configuration, ConnectionTarget, Entry } from "../shared/config/types.js";
-import { SessionShares } from "./sessionGrants.js";
+import { SessionGrants } from "./sessionGrants.js";
 import { Limiter } from "../shared/limiter.js";
-import type { ManagerBoard } from "./clusterStatusBoard.js";
+import type { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
 import { SpareWorkers } from "./spareWorkers.js";
 
 type RegistryOptions = Omit<ManagerThreadOptions, "spare" | "takesOver"> & {
-  readonly board: ManagerBoard;
+  readonly board: ClusterStatusBoard;
 };
 
 /** The managers of the leader: one for each entry, and the sessions they share. */
-export class Registry {
+export class ManagerRegistry {
   readonly #options: RegistryOptions;
   readonly #spare = new SpareWorkers();
-  readonly #shares: SessionShares<ManagerThread>;
+  readonly #shares: SessionGrants<ManagerThread>;
   /** Of those that connect at the same moment. */
   readonly #atOnce: Limiter;
   /** By their entries' keys. */
@@ -28,7 +28,7 @@ export class Registry {
   constructor(configuration: Configuration, options: RegistryOptions) {
     this.#configuration = configuration;
     this.#options = options;
-    this.#shares = new SessionShares(
+    this.#shares = new SessionGrants(
       configuration.parameters["pg_conf.max"],
       (manager, sessions, number) => manager.grant(sessions, number),
     );

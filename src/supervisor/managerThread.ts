@@ -1,7 +1,7 @@
 import type { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
-import { Backoff, pause } from "../shared/backoff.js";
-import type { ConnectionTarget, Entry, Place } from "../shared/config/types.js";
+import { Backoff, sleep } from "../shared/backoff.js";
+import type { ConnectionTarget, Entry, TableLocation } from "../shared/config/types.js";
 import {
   errorKinds,
   fromReport,
@@ -10,12 +10,12 @@ import {
   type ErrorReport,
 } from "../shared/errors.js";
 import type { HandshakeSender } from "../shared/ipc/handshake/sender.js";
-import { watchHeart } from "../shared/ipc/heartbeat.js";
+import { watchHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/messages.js";
 import type { Stall } from "../shared/stall.js";
 import type { ManagerStatistics } from "../shared/statistics.js";
-import type { Accounts } from "./rolesAndDatabases.js";
+import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 import type { SpareWorkers } from "./spareWorkers.js";
 
 /** No such database; no such role, which the server says less clearly where it asks for a password. */
@@ -45,7 +45,7 @@ interface ManagerThreadEvents {
 
 export interface ManagerThreadOptions {
   /** Makes its role and database. */
-  readonly accounts: Pick<Accounts, "ensure">;
+  readonly accounts: Pick<RolesAndDatabases, "ensure">;
   readonly spare: Pick<SpareWorkers, "take">;
   /** Whether somebody before it may have left tasks. */
   readonly takesOver: boolean;
@@ -75,7 +75,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   readonly #refusals: Backoff;
   #entry: Entry;
   /** Where the server says that its tasks are, once a manager has asked. */
-  #place: Place | null = null;
+  #place: TableLocation | null = null;
   /** Its thread is told to end since the tasks are elsewhere. */
   #moving = false;
   #child: Child | null = null;
@@ -149,7 +149,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#tell({ type: "stop", graceMs });
     const late = new AbortController();
     const ended = this.#running.finally(() => late.abort());
-    if (await pause(graceMs + beyondGraceMs, late.signal)) {
+    if (await sleep(graceMs + beyondGraceMs, late.signal)) {
       await this.#giveUp();
     }
     await ended;
@@ -233,7 +233,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   async #pause(ms: number): Promise<void> {
-    await pause(ms, AbortSignal.any([this.#ending.signal, this.#retry.signal]));
+    await sleep(ms, AbortSignal.any([this.#ending.signal, this.#retry.signal]));
   }
 
   /** From the thread's start to its end, for whatever reason. */
@@ -287,7 +287,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   /** Another thread takes over there as soon as this one's tasks have ended, or its grace. */
-  #move(place: Place): void {
+  #move(place: TableLocation): void {
     this.#place = place;
     if (this.#moving) return;
     this.#moving = true;
@@ -299,7 +299,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Ends a thread whose event loop stands still; returns what ends the watch. */
   #watch({ worker, blame }: Child, heart: SharedArrayBuffer): () => void {
     const limitMs = this.#entry.parameters["pg_conf.close"];
-    return watchHeart(heart, limitMs, () => {
+    return watchHeartbeat(heart, limitMs, () => {
       blame(new PgTaskError("THREAD_DIED", `the thread gave no sign of life for ${limitMs} ms`));
       void worker.terminate();
     });

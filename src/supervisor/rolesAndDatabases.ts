@@ -1,5 +1,5 @@
 import type { ConnectionTarget, Entry } from "../shared/config/types.js";
-import { connect, sqlState, type Client } from "../shared/postgres/client.js";
+import { connectClient, sqlState, type Client } from "../shared/postgres/client.js";
 import { describeTarget } from "../shared/postgres/target/describeTarget.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
@@ -21,7 +21,7 @@ interface Found {
  * connection of its own: CREATE DATABASE may take long, and the connection with the leader's lock is
  * never kept waiting.
  */
-export class Accounts {
+export class RolesAndDatabases {
   /** The control connection, on whose server they are. */
   target: ConnectionTarget;
   readonly #log: Log;
@@ -43,7 +43,7 @@ export class Accounts {
     if (entry.elsewhere) return;
     // We are connected as this one to this one.
     if (user === this.target.user && database === this.target.database) return;
-    const client = await connect(this.target, {
+    const client = await connectClient(this.target, {
       applicationName: "pg_conf",
       settings: {
         search_path: "pg_catalog",

@@ -62,7 +62,7 @@ interface Share {
  * and after the total was lowered nobody gets more until it isn't. Sessions that are kept open without
  * anything to do are shared out last, and those of a full server among its holders alone.
  */
-export class SessionShares<Holder> {
+export class SessionGrants<Holder> {
   readonly #tell: (holder: Holder, sessions: number, number: number) => void;
   readonly #shares = new Map<Holder, Share>();
   /** How many sessions full servers have room for, and the timers after which that is forgotten. */

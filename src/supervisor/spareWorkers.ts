@@ -1,6 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../shared/ipc/handshake/sender.js";
-import { createHeart } from "../shared/ipc/heartbeat.js";
+import { createHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { ManagerThreadData } from "../shared/ipc/messages.js";
 
 const entryFile = new URL("../manager/thread.js", import.meta.url);
@@ -12,9 +12,9 @@ export interface ManagerWorker {
   readonly heart: SharedArrayBuffer;
 }
 
-export function startManagerWorker(): ManagerWorker {
+export function startWorker(): ManagerWorker {
   const sender = new HandshakeSender();
-  const heart = createHeart();
+  const heart = createHeartbeat();
   const data: ManagerThreadData = { buffer: sender.buffer, heart };
   return { worker: new Worker(entryFile, { workerData: data, name: "pg_work" }), sender, heart };
 }
@@ -38,7 +38,7 @@ export class SpareWorkers {
   /** One that waits, else a new one; from now on it is the caller's. */
   take(): ManagerWorker {
     const [spare] = this.#spare;
-    if (spare === undefined) return startManagerWorker();
+    if (spare === undefined) return startWorker();
     this.#spare.delete(spare);
     spare.worker.removeAllListeners();
     return spare;
@@ -53,7 +53,7 @@ export class SpareWorkers {
 
   /** One that dies while it waits is told of by the next that is started in its place. */
   #add(): void {
-    const spare = startManagerWorker();
+    const spare = startWorker();
     this.#spare.add(spare);
     spare.worker.on("error", () => this.#spare.delete(spare));
     spare.worker.on("exit", () => this.#spare.delete(spare));

@@ -9,11 +9,11 @@ import { describeTarget } from "../shared/postgres/target/describeTarget.js";
 import { toReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
-import { Accounts } from "./rolesAndDatabases.js";
+import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, withSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
-import { ManagerBoard } from "./clusterStatusBoard.js";
-import { Registry } from "./managerRegistry.js";
+import { ClusterStatusBoard } from "./clusterStatusBoard.js";
+import { ManagerRegistry } from "./managerRegistry.js";
 
 /** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
 const beyondGraceMs = 10_000;
@@ -32,11 +32,11 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   #configuration: Configuration;
   readonly #log: Log;
   readonly #leadership: Leadership;
-  readonly #accounts: Accounts;
-  readonly #registry: Registry;
+  readonly #accounts: RolesAndDatabases;
+  readonly #registry: ManagerRegistry;
   readonly #lifecycle: Lifecycle;
   /** What is known of the managers, and of our role. */
-  readonly board = new ManagerBoard();
+  readonly board = new ClusterStatusBoard();
   /** What leading and standing by ask of the managers, one after the other. */
   #changes: Promise<void> = Promise.resolve();
   #reading: Promise<void> = Promise.resolve();
@@ -59,8 +59,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#file = configuration;
     this.#configuration = configuration;
     this.#log = options.log;
-    this.#accounts = new Accounts(configuration.control, options.log);
-    this.#registry = new Registry(configuration, {
+    this.#accounts = new RolesAndDatabases(configuration.control, options.log);
+    this.#registry = new ManagerRegistry(configuration, {
       ...options,
       accounts: this.#accounts,
       board: this.board,

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
-import { pause } from "../shared/backoff.js";
+import { sleep } from "../shared/backoff.js";
 import { isLoopback, listenAddresses, type ListenAddress } from "../shared/config/listenAddress.js";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
@@ -147,7 +147,7 @@ export class WebServer implements LifecycleHooks {
         this.#log.warn({ reason }, "page waits for its address");
       }
       said = true;
-      await pause(againMs, signal);
+      await sleep(againMs, signal);
     }
     return null;
   }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { onServer } from "../support/embedded.js";
 import { Cluster } from "./cluster.js";
@@ -56,7 +56,7 @@ async function strikeUntil(
     await persist(until, () =>
       onServer(cluster.url, (client) => fault.strike(cluster, random, client)),
     );
-    await pause(random.below(faultPauseMs));
+    await sleep(random.below(faultPauseMs));
   }
   return count;
 }
@@ -68,7 +68,7 @@ async function produceUntil(cluster: Cluster, until: number, number: number): Pr
       onServer(cluster.url, async (client) => {
         while (performance.now() < until) {
           await produce(client, random);
-          await pause(random.below(insertPauseMs));
+          await sleep(random.below(insertPauseMs));
         }
       }),
     );
@@ -81,7 +81,7 @@ async function persist(until: number, work: () => Promise<void>): Promise<void> 
     await work();
   } catch (error) {
     if (performance.now() > until + stuckMs) throw error;
-    await pause(50);
+    await sleep(50);
   }
 }
 
@@ -95,6 +95,6 @@ async function allEnded(client: Client, cluster: Cluster): Promise<void> {
       );
       assert.fail(`stuck: ${JSON.stringify(rows, null, 1)}\n${cluster.logs()}`);
     }
-    await pause(100);
+    await sleep(100);
   }
 }

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
 import { connectManager } from "../../src/manager/connection.js";
-import { readPlace } from "../../src/manager/schema/locateTable.js";
+import { locateTable } from "../../src/manager/schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { freePort } from "../../src/embedded/port.js";
 import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameters.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
-import { connect } from "../../src/shared/postgres/client.js";
+import { connectClient } from "../../src/shared/postgres/client.js";
 import { identifier, literal } from "../../src/shared/postgres/quoting.js";
 import { readControlSettings } from "../../src/supervisor/controlSettings.js";
 import { test } from "../support/limitedTest.js";
@@ -24,7 +24,7 @@ const target: ConnectionTarget = {
   connectTimeoutMs: 10_000,
 };
 const role = { ...target, user: "worker" };
-const admin = await connect(target, { applicationName: "test" });
+const admin = await connectClient(target, { applicationName: "test" });
 after(() => admin.end());
 await admin.query("CREATE ROLE worker LOGIN; GRANT CREATE ON SCHEMA public TO worker");
 
@@ -68,7 +68,7 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   const entry = makeEntry(role, { parameters: { [name]: file } });
   const short = name.replace(/^pg_\w+\./, "");
   if (name === "pg_task.schema" || name === "pg_task.table") {
-    const place = await connected(role, (client) => readPlace(client, entry, refuse));
+    const place = await connected(role, (client) => locateTable(client, entry, refuse));
     return name === "pg_task.schema" ? place.schema : place.table;
   }
   if (name.startsWith("pg_conf.")) {

@@ -1,4 +1,4 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "../chaos/random.js";
 
@@ -84,7 +84,7 @@ const meddlings: readonly Meddling[] = [
       await client.query(`INSERT INTO task_pause ("group") VALUES ($1) ON CONFLICT DO NOTHING`, [
         group,
       ]);
-      await pause(random.below(1500));
+      await sleep(random.below(1500));
       await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
     },
   },
@@ -93,7 +93,7 @@ const meddlings: readonly Meddling[] = [
     weight: 1,
     meddle: async (client, random) => {
       await client.query(`INSERT INTO task_pause ("group") VALUES (NULL)`);
-      await pause(random.below(1000));
+      await sleep(random.below(1000));
       await client.query(`DELETE FROM task_pause WHERE "group" IS NULL`);
     },
   },
@@ -109,7 +109,7 @@ async function lock(client: Client, random: Random, locked: Locked): Promise<voi
   const ids = rows.map(({ id }) => id);
   for (const id of ids) locked.add(id);
   try {
-    await pause(random.below(1500));
+    await sleep(random.below(1500));
     const what = random.below(4);
     if (what === 0) await client.query("UPDATE task SET state = 'STOP' WHERE id = ANY ($1)", [ids]);
     if (what === 1) await client.query("DELETE FROM task WHERE id = ANY ($1)", [ids]);

@@ -3,7 +3,7 @@ import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { startEmbeddedWith } from "../../src/embedded/embeddedServer.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
@@ -102,7 +102,7 @@ async function round({
       const own = seeded();
       while (goesOn()) {
         await work(client, own);
-        await pause(own.below(ms));
+        await sleep(own.below(ms));
       }
     });
   await Promise.all([
@@ -118,7 +118,7 @@ async function round({
       }, meddlePauseMs),
     ),
     repeatedly(async (client, own) => {
-      await pause(own.below(4000));
+      await sleep(own.below(4000));
       limits.run = own.pick([1, 3, 1000]);
       await client.query(`ALTER DATABASE postgres SET pg_task.run = ${limits.run}`);
       process.child.kill("SIGHUP");
@@ -158,7 +158,7 @@ async function settled(
     );
     if (rows[0]?.left === 0) return;
     if (performance.now() > limit) await fail("something never ended");
-    await pause(100);
+    await sleep(100);
   }
 }
 

@@ -1,4 +1,4 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Locked } from "./meddling.js";
 
@@ -68,7 +68,7 @@ export class Watch {
     while (!signal.aborted) {
       const stall = this.#judge(await sample(client, this.#locked));
       if (stall !== null) return stall;
-      await pause(everyMs);
+      await sleep(everyMs);
     }
     return null;
   }

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { after } from "node:test";
-import { connect, type Client } from "../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 
 /** A database of a test file's own, dropped when the file has run. */
@@ -51,7 +51,7 @@ export async function createDatabase(
     target,
     url: `postgresql://${target.user}@${target.host}:${target.port}/${name}`,
     async connect() {
-      const client = await connect(target, { applicationName: "test" });
+      const client = await connectClient(target, { applicationName: "test" });
       clients.push(client);
       return client;
     },
@@ -86,7 +86,7 @@ export async function dropDatabase(client: Client, name: string): Promise<void> 
 
 /** Runs something on a short connection to the server's own database. */
 export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connect(serverTarget(), { applicationName: "test" });
+  const client = await connectClient(serverTarget(), { applicationName: "test" });
   try {
     return await work(client);
   } finally {

@@ -12,9 +12,9 @@ import {
   startEmbeddedWith,
   type EmbeddedOptions,
   type EmbeddedServer,
-  type Surroundings,
+  type EmbeddedEnvironment,
 } from "../../src/embedded/embeddedServer.js";
-import { connect, type Client } from "../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { createLog, type Log } from "../../src/shared/log.js";
 
 export const isRoot = process.getuid?.() === 0;
@@ -52,7 +52,7 @@ export function recordingLog(): { readonly log: Log; readonly lines: LogLine[] }
 /** Starts a server in this process; it is stopped when the test file has run. */
 export async function start(
   options: Partial<EmbeddedOptions> & { readonly dataDirectory: string },
-  surroundings: Partial<Surroundings> = {},
+  surroundings: Partial<EmbeddedEnvironment> = {},
 ): Promise<EmbeddedServer> {
   const server = await startEmbeddedWith(
     { installed: await installedPackage(), ...surroundings },
@@ -65,7 +65,7 @@ export async function start(
 /** Connects with nothing but the server's url and runs something. */
 export async function onServer<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
   const { hostname, port, username, pathname } = new URL(url);
-  const client = await connect(
+  const client = await connectClient(
     {
       host: hostname,
       port: Number(port),

@@ -1,6 +1,6 @@
 import { after } from "node:test";
 import { Executor } from "../../src/executor/executor.js";
-import { Log } from "../../src/executor/forwardingLog.js";
+import { ForwardingLog } from "../../src/executor/forwardingLog.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { lockClasses } from "../../src/shared/postgres/advisoryLocks.js";
@@ -67,7 +67,7 @@ export class ExecutorDriver {
       },
       {
         send: (message) => this.#receive(message),
-        log: new Log((entry) => {
+        log: new ForwardingLog((entry) => {
           if (entry.type === "log" && entry.level === "warn") this.lines.push(entry.message);
         }),
       },

@@ -1,29 +1,29 @@
 import assert from "node:assert/strict";
-import { Bell } from "../../src/shared/wakeSignal.js";
-import { Claiming } from "../../src/manager/claim/claimer.js";
+import { WakeSignal } from "../../src/shared/wakeSignal.js";
+import { Claimer } from "../../src/manager/claim/claimer.js";
 import { listen } from "../../src/manager/connection.js";
-import { Executors } from "../../src/manager/sessions/executorThreads.js";
-import { Groups } from "../../src/manager/groups/groups.js";
-import { Ledgers } from "../../src/manager/upkeep/ledgerRotation.js";
-import { Lookout } from "../../src/manager/groups/groupScanner.js";
-import { Orphans } from "../../src/manager/recovery/orphanRescuer.js";
-import { Outbox } from "../../src/manager/results/pendingResults.js";
-import { Pauses } from "../../src/manager/groups/deferredPauses.js";
-import { Pruning } from "../../src/manager/upkeep/pruner.js";
+import { ExecutorThreads } from "../../src/manager/sessions/executorThreads.js";
+import { ActiveGroups } from "../../src/manager/groups/groups.js";
+import { LedgerRotation } from "../../src/manager/upkeep/ledgerRotation.js";
+import { GroupScanner } from "../../src/manager/groups/groupScanner.js";
+import { OrphanRescuer } from "../../src/manager/recovery/orphanRescuer.js";
+import { PendingResults } from "../../src/manager/results/pendingResults.js";
+import { DeferredPauses } from "../../src/manager/groups/deferredPauses.js";
+import { Pruner } from "../../src/manager/upkeep/pruner.js";
 import { Recalls } from "../../src/manager/sessions/recalls.js";
 import { RemotePids } from "../../src/manager/results/remotePids.js";
 import { RunTimes } from "../../src/manager/sessions/runTimes.js";
-import { Service } from "../../src/manager/loop/managerLoop.js";
-import { ServerRoom } from "../../src/manager/sessions/serverConnectionLimit.js";
+import { ManagerLoop } from "../../src/manager/loop/managerLoop.js";
+import { ServerConnectionLimit } from "../../src/manager/sessions/serverConnectionLimit.js";
 import { SettingsAge } from "../../src/manager/sessions/settingsAge.js";
-import { Sessions } from "../../src/manager/sessions/sessionPool.js";
+import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { Starts } from "../../src/manager/results/starts.js";
 import { Statistics } from "../../src/manager/telemetry/statistics.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
-import { Turn } from "../../src/manager/loop/workCycle.js";
+import { WorkCycle } from "../../src/manager/loop/workCycle.js";
 import { WakeUps, type WakeUpLimits } from "../../src/manager/loop/wakeUps.js";
-import { Workforce } from "../../src/manager/sessions/poolScaler.js";
+import { PoolScaler } from "../../src/manager/sessions/poolScaler.js";
 import type { ConnectionTarget } from "../../src/shared/config/types.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { nobodyAbroad } from "./nobodyAbroad.js";
@@ -31,18 +31,18 @@ import { makeEntry, silentLog as log } from "./taskTables.js";
 
 /** What stands in for a part of the manager's; the others are the manager's own. */
 export interface StandIns {
-  readonly bell?: Bell;
-  readonly turn?: typeof Turn;
-  readonly workforce?: typeof Workforce;
+  readonly bell?: WakeSignal;
+  readonly turn?: typeof WorkCycle;
+  readonly workforce?: typeof PoolScaler;
   readonly wakeUps?: typeof WakeUps;
-  readonly pruning?: typeof Pruning;
+  readonly pruning?: typeof Pruner;
   readonly limits?: WakeUpLimits;
   /** Unless given, it sleeps deeply after one check, and checks every millisecond before that. */
   readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
 }
 
 /** Never removes anything: its look for that, soon after each task, is one that finds new tasks too. */
-export class NoPruning extends Pruning {
+export class NoPruning extends Pruner {
   override get pauseMs(): number {
     return Infinity;
   }
@@ -64,7 +64,7 @@ export async function startService(
   standIns: StandIns,
 ): Promise<MadeService> {
   const table = taskTable("public", "task");
-  const executors = new Executors({
+  const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 1000,
     events: { message: nothing, room: nothing, ended: nothing },
@@ -83,9 +83,9 @@ export async function startService(
     permit: nothing,
     revoke: nothing,
   };
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   const runTimes = new RunTimes();
-  const sessions = new Sessions({
+  const sessions = new SessionPool({
     executors,
     groups,
     runTimes,
@@ -95,15 +95,15 @@ export async function startService(
     log,
   });
   const settingsAge = new SettingsAge({ sessions, log });
-  const outbox = new Outbox();
-  const pauses = new Pauses(table, log);
-  const ledgers = new Ledgers({ table, log });
-  const bell = standIns.bell ?? new Bell();
+  const outbox = new PendingResults();
+  const pauses = new DeferredPauses(table, log);
+  const ledgers = new LedgerRotation({ table, log });
+  const bell = standIns.bell ?? new WakeSignal();
   const { rows } = await manager.query<{ oid: number }>(
     "SELECT 'public.task'::regclass::oid AS oid",
   );
   const settings = await readSettings(manager, makeEntry(target), log);
-  const service = new Service(
+  const service = new ManagerLoop(
     manager,
     { ...settings, ...(standIns.settings ?? { sleepMs: 1, idle: 1 }) },
     {
@@ -112,9 +112,9 @@ export async function startService(
       sessions,
       outbox,
       ledgers,
-      serverRoom: new ServerRoom({ executors, sessions, groups, log }),
-      orphans: new Orphans({ table, groups, pauses, abroad: nobodyAbroad(), log }),
-      turn: new (standIns.turn ?? Turn)({
+      serverRoom: new ServerConnectionLimit({ executors, sessions, groups, log }),
+      orphans: new OrphanRescuer({ table, groups, pauses, abroad: nobodyAbroad(), log }),
+      turn: new (standIns.turn ?? WorkCycle)({
         table,
         sessions,
         groups,
@@ -123,8 +123,8 @@ export async function startService(
         recalls: new Recalls(sessions),
         pauses,
         log,
-        lookout: new Lookout({ table, groups, log }),
-        claiming: new Claiming({
+        lookout: new GroupScanner({ table, groups, log }),
+        claiming: new Claimer({
           table,
           sessions,
           groups,
@@ -137,7 +137,7 @@ export async function startService(
         starts: new Starts(),
       }),
       settingsAge,
-      workforce: new (standIns.workforce ?? Workforce)({
+      workforce: new (standIns.workforce ?? PoolScaler)({
         sessions,
         executors,
         runTimes,
@@ -146,7 +146,7 @@ export async function startService(
         share: (room) => room,
         log,
       }),
-      pruning: new (standIns.pruning ?? Pruning)({ table, log }),
+      pruning: new (standIns.pruning ?? Pruner)({ table, log }),
       statistics: new Statistics({ send: nothing, now: () => ({ running: 0, sessions: 0 }) }),
       wakeUps: new (standIns.wakeUps ?? WakeUps)(manager, rows[0]?.oid ?? 0, standIns.limits),
       runTimes,
@@ -165,7 +165,7 @@ export async function startService(
     wake: () => service.hear(),
     async stop() {
       over = true;
-      bell.ring();
+      bell.notify();
       await work;
     },
   };

@@ -1,9 +1,9 @@
-import { Abroad } from "../../src/manager/recovery/lostRemoteRuns.js";
+import { LostRemoteRuns } from "../../src/manager/recovery/lostRemoteRuns.js";
 import { createLog } from "../../src/shared/log.js";
 
 /** For tests without remote tasks. */
-export function nobodyAbroad(): Abroad {
-  return new Abroad({
+export function nobodyAbroad(): LostRemoteRuns {
+  return new LostRemoteRuns({
     seek: () => Promise.reject(new Error("a remote task that this test does not know")),
     changed: () => {},
     resetMs: () => Infinity,

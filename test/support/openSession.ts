@@ -1,7 +1,10 @@
-import { Executors, type ExecutorThread } from "../../src/manager/sessions/executorThreads.js";
-import { Groups } from "../../src/manager/groups/groups.js";
+import {
+  ExecutorThreads,
+  type ExecutorThread,
+} from "../../src/manager/sessions/executorThreads.js";
+import { ActiveGroups } from "../../src/manager/groups/groups.js";
 import { RunTimes } from "../../src/manager/sessions/runTimes.js";
-import { Sessions } from "../../src/manager/sessions/sessionPool.js";
+import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
 import type { ClaimedTask } from "../../src/manager/claim/claimedTask.sql.js";
 import type { ToExecutor } from "../../src/shared/ipc/messages.js";
 import { silentLog as log } from "./taskTables.js";
@@ -41,13 +44,13 @@ export function openSession() {
   const thread: ExecutorThread = Object.create(null);
   const told: ToExecutor[] = [];
   const revoked: number[] = [];
-  const groups = new Groups();
-  const executors: Executors = Object.create(Executors.prototype, {
+  const groups = new ActiveGroups();
+  const executors: ExecutorThreads = Object.create(ExecutorThreads.prototype, {
     threads: { value: new Set([thread]) },
     tell: { value: (_: ExecutorThread, message: ToExecutor) => told.push(message) },
     dispatch: { value: nothing },
   });
-  const sessions = new Sessions({
+  const sessions = new SessionPool({
     executors,
     groups,
     runTimes: new RunTimes(),
@@ -91,6 +94,6 @@ export function openSession() {
       }));
       sessions.assign(runs);
     },
-    receive: (message: Parameters<Sessions["receive"]>[1]) => sessions.receive(thread, message),
+    receive: (message: Parameters<SessionPool["receive"]>[1]) => sessions.receive(thread, message),
   };
 }

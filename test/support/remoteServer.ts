@@ -1,7 +1,7 @@
 import { chmod, chown, copyFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after } from "node:test";
-import { connect, type Client } from "../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { Authority, type Certificate } from "./certificates.js";
 import { start, temporaryFolder } from "./embedded.js";
 
@@ -53,7 +53,7 @@ export async function startRemoteServer(): Promise<RemoteTestServer> {
     writeFile(join(dataDirectory, "pg_hba.conf"), hba),
   ]);
   const target = { host: "127.0.0.1", port, user: "postgres", database: "postgres" };
-  const admin = await connect(
+  const admin = await connectClient(
     { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
     { applicationName: "test" },
   );

@@ -4,7 +4,7 @@ import { ensureTable } from "../../src/manager/schema/ensureTable.js";
 import { taskTable, type TaskTable } from "../../src/manager/schema/taskTable.js";
 import type { ConnectionTarget, Entry, FileParameters } from "../../src/shared/config/types.js";
 import { defaultParameters } from "../../src/shared/config/parameterValues.js";
-import { connect, type Client } from "../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
 
@@ -60,7 +60,7 @@ export async function connected<T>(
   target: ConnectionTarget,
   work: (client: Client) => Promise<T>,
 ): Promise<T> {
-  const client = await connect(target, { applicationName: "test" });
+  const client = await connectClient(target, { applicationName: "test" });
   try {
     return await work(client);
   } finally {

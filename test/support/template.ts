@@ -2,14 +2,14 @@ import { connectManager } from "../../src/manager/connection.js";
 import { ensureTable } from "../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
-import { connect } from "../../src/shared/postgres/client.js";
+import { connectClient } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
 
 /** Makes the database that others are copied from: it has the task table, as pg-task makes it. */
 export async function createTemplate(url: string): Promise<void> {
   const env = {};
   const server = await loadConfiguration({ cwd: "/", env, control: url });
-  const client = await connect(server.control, { applicationName: "test" });
+  const client = await connectClient(server.control, { applicationName: "test" });
   await client.query("DROP DATABASE IF EXISTS test_template");
   await client.query("CREATE DATABASE test_template");
   await client.end();

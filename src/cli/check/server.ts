@@ -1,10 +1,15 @@
-import { readPlace } from "../../manager/schema/locateTable.js";
+import { locateTable } from "../../manager/schema/locateTable.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
 import { settingsMade, type RefuseSetting } from "../../shared/config/serverSettings.js";
-import type { ConnectionTarget, Entry, FileParameters, Place } from "../../shared/config/types.js";
-import { connect, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
+import type {
+  ConnectionTarget,
+  Entry,
+  FileParameters,
+  TableLocation,
+} from "../../shared/config/types.js";
+import { connectClient, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
 import { explainFailure } from "../support/explainFailure.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -26,7 +31,7 @@ export interface EntryFindings {
   /** Names of the groups that are paused, null for the whole table. */
   readonly paused: readonly (string | null)[];
   /** Where the tasks are; null when nobody could be asked. */
-  readonly place: Place | null;
+  readonly place: TableLocation | null;
   /** What its role, database and server have set, as they have it. */
   readonly settings: Readonly<Record<string, string>>;
   /** Settings that make no sense and are passed over. */
@@ -57,7 +62,7 @@ async function withConnection<T>(
   target: ConnectionTarget,
   work: (client: Client) => Promise<T>,
 ): Promise<T> {
-  const client = await connect(target, {
+  const client = await connectClient(target, {
     applicationName,
     settings: { search_path: "pg_catalog" },
   });
@@ -157,7 +162,7 @@ function passwordWarnings(
 
 async function inspectInside(entry: Entry, client: Client): Promise<EntryFindings> {
   const warnings: string[] = [];
-  const place = await readPlace(client, entry, gather(warnings));
+  const place = await locateTable(client, entry, gather(warnings));
   const placed = { ...entry, ...place };
   const names = serverParameters().map(({ name }) => name);
   return {

@@ -1,8 +1,8 @@
-import { refuseUnfit } from "../../manager/schema/adoption/obstacles.js";
+import { refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
 import { lostColumns, lostText } from "../../manager/schema/adoption/addColumns.js";
 import { kindOf } from "../../manager/schema/adoption/relationKinds.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
-import { refuseTakenNames } from "../../manager/schema/adoption/conflictingColumns.js";
+import { refuseConflictingColumns } from "../../manager/schema/adoption/conflictingColumns.js";
 import { appliedVersion, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
 import { lackingStates } from "../../manager/schema/stateType.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
@@ -34,8 +34,8 @@ export async function inspectTable(
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
   if (upToDate) return { ...found, state: "exists" };
   const why = await refusal(async () => {
-    if (version === 0) await refuseUnfit(client, table, await readLayout(client, table));
-    await refuseTakenNames(client, table);
+    if (version === 0) await refuseObstacles(client, table, await readLayout(client, table));
+    await refuseConflictingColumns(client, table);
   });
   if (why !== null) return refused(why);
   if (version === latestVersion) return { ...found, state: "exists" };
@@ -54,7 +54,7 @@ export async function inspectNames(
   const table = taskTable(schema, name);
   return {
     type: await refusal(() => lackingStates(client, table)),
-    table: await refusal(() => refuseTakenNames(client, table)),
+    table: await refusal(() => refuseConflictingColumns(client, table)),
   };
 }
 

@@ -6,7 +6,7 @@ import { addTask, missingGrants, taskOutcome } from "../../tasks/commands/addTas
 import { awaitEnd } from "./awaitEnd.js";
 import { onTable, type OpenTable } from "../support/openTable.js";
 import { withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 export interface AddOptions extends CommandOptions {
@@ -49,7 +49,7 @@ const flags: readonly (readonly [name: string, meaning: string])[] = [
   ["atomic", "effect and DONE in one transaction where the SQL allows it"],
 ];
 
-export function declareAdd(program: Command, run: Run): void {
+export function declareAdd(program: Command, run: CommandRun): void {
   const command = program
     .command("add")
     .description("add a task; what is not given takes its default")

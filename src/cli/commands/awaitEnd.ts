@@ -1,4 +1,4 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { sqlState } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import { taskOutcome } from "../../tasks/commands/addTask.js";
@@ -8,7 +8,7 @@ import { explainFailure } from "../support/explainFailure.js";
 import type { OpenTable } from "../support/openTable.js";
 import { printableText } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
-import { duration } from "../terminal/format.js";
+import { formatDuration } from "../terminal/format.js";
 import { cutText } from "./show.js";
 
 /** How often the row is looked at, at first and later, in ms. */
@@ -92,9 +92,9 @@ async function poll(
     }
     const soFarMs = performance.now() - begin;
     if (soFarMs > showAfterMs) {
-      terminal.progress(`task ${id}: ${outcome.state}, waited for ${duration(soFarMs)}`);
+      terminal.progress(`task ${id}: ${outcome.state}, waited for ${formatDuration(soFarMs)}`);
     }
-    await pause(wait, undefined, { signal }).catch(() => {});
+    await sleep(wait, undefined, { signal }).catch(() => {});
   }
   return "interrupted";
 }

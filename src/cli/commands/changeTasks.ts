@@ -14,7 +14,7 @@ import {
   type CommandOptions,
   type FilterOptions,
 } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { field, printableLine } from "../terminal/escape.js";
 import { coloured, type Terminal } from "../terminal/terminal.js";
 import { counted } from "../terminal/format.js";
@@ -24,7 +24,7 @@ const batch = 500;
 
 const ids = ["<ids...>", "ids of tasks"] as const;
 
-export function declareStop(program: Command, run: Run): void {
+export function declareStop(program: Command, run: CommandRun): void {
   const command = program
     .command("stop")
     .description("stop tasks: one that waits does not run, one that runs is cancelled")
@@ -34,7 +34,7 @@ export function declareStop(program: Command, run: Run): void {
   );
 }
 
-export function declareRunNow(program: Command, run: Run): void {
+export function declareRunNow(program: Command, run: CommandRun): void {
   const command = program
     .command("run-now")
     .description("plan tasks that wait for now; groups and pauses still hold")
@@ -44,7 +44,7 @@ export function declareRunNow(program: Command, run: Run): void {
   );
 }
 
-export function declareDelete(program: Command, run: Run): void {
+export function declareDelete(program: Command, run: CommandRun): void {
   const command = program
     .command("delete")
     .description("delete tasks' rows")
@@ -64,7 +64,7 @@ interface RetryOptions extends CommandOptions, FilterOptions {
   readonly yes?: true;
 }
 
-export function declareRetry(program: Command, run: Run): void {
+export function declareRetry(program: Command, run: CommandRun): void {
   const command = program
     .command("retry")
     .description("let tasks that ended run again, in their own rows: by id, or all in some state")

@@ -16,7 +16,7 @@ import {
   onEntry,
 } from "../support/openTable.js";
 import { withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { field, printableLine } from "../terminal/escape.js";
 import { coloured, type Colour, type Terminal } from "../terminal/terminal.js";
 
@@ -26,7 +26,7 @@ interface Section {
   readonly checks: readonly Check[];
 }
 
-export function declareDoctor(program: Command, run: Run): void {
+export function declareDoctor(program: Command, run: CommandRun): void {
   const command = program
     .command("doctor")
     .description(

@@ -1,31 +1,27 @@
 import type { Command } from "commander";
 import { disconnect } from "../../shared/postgres/client.js";
-import { explainPlan as explainTask } from "../../tasks/explain/explainTask.js";
+import { explainTask } from "../../tasks/explain/explainTask.js";
 import { readCluster } from "../../tasks/queries/clusterProcesses.js";
 import type { Reason } from "../../tasks/explain/waitReasons.js";
 import { exitCode } from "../support/exitCodes.js";
 import { connectFor, onTable, type OpenTable } from "../support/openTable.js";
 import { parseId, withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { field, printableLine } from "../terminal/escape.js";
 import { coloured, type Terminal } from "../terminal/terminal.js";
 
-export function declareExplainPlan(program: Command, run: Run): void {
+export function declareExplainPlan(program: Command, run: CommandRun): void {
   const command = program
     .command("explain-plan")
     .alias("explain")
     .description("tell why a task does not run now")
     .argument("<id>", "the task's id", parseId);
   withTableOptions(command).action((id: string, options: CommandOptions) =>
-    run((terminal) => explainPlan(terminal, id, options)),
+    run((terminal) => explain(terminal, id, options)),
   );
 }
 
-async function explainPlan(
-  terminal: Terminal,
-  id: string,
-  options: CommandOptions,
-): Promise<number> {
+async function explain(terminal: Terminal, id: string, options: CommandOptions): Promise<number> {
   const reasons = await onTable(options, "explain-plan", (opened) => findReasons(opened, id));
   if (reasons === null) {
     terminal.note(`pg-task: there is no task ${id}\n`);

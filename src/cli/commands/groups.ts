@@ -2,8 +2,8 @@ import type { Command } from "commander";
 import { readGroups, thoroughly, type Group, type Groups } from "../../tasks/queries/groups.js";
 import { onTable } from "../support/openTable.js";
 import { wholeNumber, withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
-import { table, type Column } from "../terminal/table.js";
+import type { CommandRun } from "../support/run.js";
+import { table, type TableColumn } from "../terminal/table.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { shownTime } from "../terminal/format.js";
 
@@ -11,7 +11,7 @@ interface GroupsOptions extends CommandOptions {
   readonly limit: number;
 }
 
-export function declareGroups(program: Command, run: Run): void {
+export function declareGroups(program: Command, run: CommandRun): void {
   const command = program
     .command("groups")
     .description("list groups in which tasks run or wait, or that are paused")
@@ -22,7 +22,7 @@ export function declareGroups(program: Command, run: Run): void {
 }
 
 /** Of groups whose numbers are estimates where not all was looked at. */
-export const groupColumns = ({ complete }: Groups): readonly Column<Group>[] => [
+export const tableColumns = ({ complete }: Groups): readonly TableColumn<Group>[] => [
   { title: "group", value: ({ group }) => group, flexible: true },
   { title: "running", value: ({ running }) => String(running), right: true },
   countColumn("due", ({ due }) => due, complete),
@@ -44,7 +44,7 @@ const countColumn = (
   title: string,
   count: (group: Group) => number,
   exact: boolean,
-): Column<Group> => ({
+): TableColumn<Group> => ({
   title,
   value: (group) => String(count(group)),
   shown: (group) => `${exact || count(group) === 0 ? "" : "about "}${count(group)}`,
@@ -60,7 +60,7 @@ async function groups(terminal: Terminal, options: GroupsOptions): Promise<numbe
     terminal.write("nothing runs or waits\n");
   else
     terminal.write(
-      table(terminal, groupColumns(found), found.groups)
+      table(terminal, tableColumns(found), found.groups)
         .map((line) => `${line}\n`)
         .join(""),
     );

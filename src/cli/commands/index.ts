@@ -8,13 +8,13 @@ import { declareInit } from "./init.js";
 import { declareList } from "./list.js";
 import { declarePause, declareResume } from "./pauseResume.js";
 import { declarePrune } from "./prune.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { declareShow } from "./show.js";
 import { declareStatus } from "./status.js";
 import { declareWatch } from "./watch.js";
 
 /** The commands that look at tasks and steer them, in the order in which help lists them. */
-export const declarations: readonly ((program: Command, run: Run) => void)[] = [
+export const declarations: readonly ((program: Command, run: CommandRun) => void)[] = [
   declareInit,
   declareStatus,
   declareList,

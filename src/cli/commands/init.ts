@@ -7,7 +7,7 @@ import { fileParameters, type Parameter } from "../../shared/config/parameters.j
 import { defaultFileName } from "../../shared/config/findSource.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { configOption } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface InitOptions {
@@ -15,7 +15,7 @@ interface InitOptions {
   readonly json?: true;
 }
 
-export function declareInit(program: Command, run: Run): void {
+export function declareInit(program: Command, run: CommandRun): void {
   program
     .command("init")
     .description("write a configuration file that explains itself; never overwrites one")

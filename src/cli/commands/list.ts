@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { onTable } from "../support/openTable.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import {
   parseId,
   toFilter,
@@ -12,9 +12,9 @@ import {
   type CommandOptions,
   type FilterOptions,
 } from "../support/options.js";
-import { table, type Column } from "../terminal/table.js";
+import { table, type TableColumn } from "../terminal/table.js";
 import { coloured, stateColour, type Terminal } from "../terminal/terminal.js";
-import { duration, shownNumber, shownTime } from "../terminal/format.js";
+import { formatDuration, shownNumber, shownTime } from "../terminal/format.js";
 
 /** Characters of input, output and error that a summary has. */
 export const summaryLength = 1000;
@@ -24,7 +24,7 @@ interface ListOptions extends CommandOptions, FilterOptions {
   readonly before?: string;
 }
 
-export function declareList(program: Command, run: Run): void {
+export function declareList(program: Command, run: CommandRun): void {
   const command = program
     .command("list")
     .description("list tasks, the newest first")
@@ -67,7 +67,7 @@ export const oneLine = (text: string): string => text.trim().replace(/\s+/g, " "
 
 const firstLine = (text: string | null): string | null => text?.split("\n", 1)[0] ?? null;
 
-export const taskColumns: readonly Column<TaskSummary>[] = [
+export const taskColumns: readonly TableColumn<TaskSummary>[] = [
   { title: "id", value: ({ id }) => id, right: true },
   { title: "state", value: ({ state }) => state, colour: ({ state }) => stateColour(state) },
   { title: "group", value: ({ group }) => group, flexible: true },
@@ -75,7 +75,7 @@ export const taskColumns: readonly Column<TaskSummary>[] = [
   {
     title: "took",
     value: ({ tookMs }) => (tookMs === null ? null : String(tookMs)),
-    shown: ({ tookMs }) => (tookMs === null ? "" : duration(tookMs)),
+    shown: ({ tookMs }) => (tookMs === null ? "" : formatDuration(tookMs)),
     right: true,
   },
   {

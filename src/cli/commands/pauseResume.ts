@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
 import { onTable } from "../support/openTable.js";
 import { withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { printableLine } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
 
@@ -13,7 +13,7 @@ interface PauseOptions extends CommandOptions {
 
 const which = ["[table]", "the table, as --table"] as const;
 
-export function declarePause(program: Command, run: Run): void {
+export function declarePause(program: Command, run: CommandRun): void {
   const command = program
     .command("pause")
     .description("let no more tasks of a table or group start; those that run go on")
@@ -25,7 +25,7 @@ export function declarePause(program: Command, run: Run): void {
   );
 }
 
-export function declareResume(program: Command, run: Run): void {
+export function declareResume(program: Command, run: CommandRun): void {
   const command = program
     .command("resume")
     .description("let tasks of a table or group start again")

@@ -9,7 +9,7 @@ import {
   type CommandOptions,
   type FilterOptions,
 } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { printableLine } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { counted, shownNumber } from "../terminal/format.js";
@@ -20,7 +20,7 @@ interface PruneOptions extends CommandOptions, FilterOptions {
   readonly dryRun?: true;
 }
 
-export function declarePrune(program: Command, run: Run): void {
+export function declarePrune(program: Command, run: CommandRun): void {
   const command = program
     .command("prune")
     .description("delete tasks that ended some time ago, in small batches")

@@ -5,7 +5,7 @@ import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { exitCode } from "../support/exitCodes.js";
 import { summaryLength, taskColumns } from "./list.js";
 import { onTable } from "../support/openTable.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { parseId, withTableOptions, type CommandOptions } from "../support/options.js";
 import { field, printableLine, printableText } from "../terminal/escape.js";
 import { table } from "../terminal/table.js";
@@ -22,7 +22,7 @@ const shownCharacters = 4000;
 /** How long rows are looked through for what came of a task, in ms. */
 const patienceMs = 3_000;
 
-export function declareShow(program: Command, run: Run): void {
+export function declareShow(program: Command, run: CommandRun): void {
   const command = program
     .command("show")
     .description("show all of a task, with the tasks it came from and those that came from it")

@@ -3,12 +3,12 @@ import { errorKinds, exitCodes } from "../../shared/errors.js";
 import { exitCode } from "../support/exitCodes.js";
 import { chooseEntry, loadForCommand, matchingEntries } from "../support/openTable.js";
 import { withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { readStatus } from "../status/readStatus.js";
 import { statusLines } from "../status/formatStatus.js";
 
-export function declareStatus(program: Command, run: Run): void {
+export function declareStatus(program: Command, run: CommandRun): void {
   const command = program
     .command("status")
     .description("show who works, what waits and how fast it goes, for each table");

@@ -1,15 +1,15 @@
 import type { Command } from "commander";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
-import { pause } from "../../shared/backoff.js";
+import { sleep } from "../../shared/backoff.js";
 import { briefly, readGroups, type Groups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
-import { groupColumns } from "./groups.js";
+import { tableColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
 import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "../support/openTable.js";
 import { wholeNumber, withTableOptions, type CommandOptions } from "../support/options.js";
-import type { Run } from "../support/run.js";
+import type { CommandRun } from "../support/run.js";
 import { FullScreen } from "../terminal/fullScreen.js";
 import { printableLine } from "../terminal/escape.js";
 import { table } from "../terminal/table.js";
@@ -30,7 +30,7 @@ const newestRows = 20_000;
 const mostTasks = 50;
 const mostCharacters = 1000;
 
-export function declareWatch(program: Command, run: Run): void {
+export function declareWatch(program: Command, run: CommandRun): void {
   const command = program
     .command("watch")
     .description(
@@ -83,7 +83,7 @@ async function writeLooks(
       const tasks = await newest(opened, mostTasks, mostCharacters);
       const at = new Date().toISOString();
       terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
-    } while (await pause(intervalMs, ending.signal));
+    } while (await sleep(intervalMs, ending.signal));
   } finally {
     process.off("SIGINT", end);
     process.off("SIGTERM", end);
@@ -104,12 +104,12 @@ async function follow(
       await onEntry(configuration, entry, "watch", async (opened) => {
         do {
           screen.draw(await frame(terminal, opened));
-        } while (await pause(intervalMs, signal));
+        } while (await sleep(intervalMs, signal));
       });
     } catch (error) {
       const { message } = toReport(error);
       screen.draw([title(terminal, entry), "", ...printableLine(message).split("\n")]);
-      await pause(intervalMs, signal);
+      await sleep(intervalMs, signal);
     }
   }
 }
@@ -145,7 +145,7 @@ async function frame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
     "",
     ...(groups.groups.length === 0
       ? []
-      : [...table(terminal, groupColumns(groups), groups.groups), ""]),
+      : [...table(terminal, tableColumns(groups), groups.groups), ""]),
   ];
   const room = Math.max(1, terminal.rows - head.length - 1);
   const tasks = await newest(opened, room, terminal.columns);

@@ -4,7 +4,7 @@ import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphaned } from "../../tasks/queries/orphaned.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
-import { duration } from "../terminal/format.js";
+import { formatDuration } from "../terminal/format.js";
 import { ok, warn, type Check } from "./check.js";
 
 export async function manager(client: Client, table: TaskTable): Promise<Check> {
@@ -23,7 +23,7 @@ const overdueMs = 60_000;
 export async function overdue(client: Client, table: TaskTable): Promise<Check> {
   const { due, oldestDueMs } = await readBacklog(client, table);
   if (due.value === 0) return ok("backlog", "nothing is due");
-  const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : duration(oldestDueMs)}`;
+  const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : formatDuration(oldestDueMs)}`;
   if (oldestDueMs !== null && oldestDueMs < overdueMs) return ok("backlog", text);
   return warn(
     "backlog",

@@ -1,5 +1,5 @@
-import { setTimeout as pause } from "node:timers/promises";
-import { readDueFirst, type DueTask } from "../../tasks/queries/dueFirst.js";
+import { setTimeout as sleep } from "node:timers/promises";
+import { readDueFirst, type StalledTask } from "../../tasks/queries/dueFirst.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
 import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
 import { findReasons } from "../commands/explainPlan.js";
@@ -17,7 +17,7 @@ export async function stalled(opened: OpenTable): Promise<Check> {
   const until = performance.now() + stalledMs;
   let left = await waiting(opened, null);
   while (left.length > 0 && performance.now() < until) {
-    await pause(lookMs);
+    await sleep(lookMs);
     left = await waiting(opened, left);
   }
   if (left.length === 0) return ok("stalls", "nothing waits that could start");
@@ -39,15 +39,15 @@ export async function stalled(opened: OpenTable): Promise<Check> {
 /** Those of `before`, or any, that come first in their groups and could start, while a session is free for them. */
 async function waiting(
   opened: OpenTable,
-  before: readonly DueTask[] | null,
-): Promise<readonly DueTask[]> {
+  before: readonly StalledTask[] | null,
+): Promise<readonly StalledTask[]> {
   const { client, table } = opened;
   const due = await readDueFirst(client, table, mostTasks);
   const same = due.filter(({ id }) => before === null || before.some((each) => each.id === id));
   if (same.length === 0) return same;
   const { running, free } = await readSessions(client, table);
   if (running > 0 && free === 0) return [];
-  const could: DueTask[] = [];
+  const could: StalledTask[] = [];
   for (const task of same) {
     const reasons = await findReasons(opened, task.id);
     if (reasons?.every(({ code }) => code === "due") === true) could.push(task);

@@ -1,5 +1,5 @@
 import { stat } from "node:fs/promises";
-import { pause } from "../../shared/backoff.js";
+import { sleep } from "../../shared/backoff.js";
 import { errorCode } from "../../shared/config/errorCode.js";
 
 /** How often the file is looked at, in ms. */
@@ -27,12 +27,12 @@ export class FileWatch {
 
   /** Calls `changed` when the file has become another one, or is gone, until `signal` is aborted. */
   async follow(changed: () => void, signal: AbortSignal): Promise<void> {
-    while (await pause(lookEveryMs, signal)) {
+    while (await sleep(lookEveryMs, signal)) {
       let now = await stateOf(this.#file);
       if (now === this.#seen) continue;
       for (let before = ""; before !== now; now = await stateOf(this.#file)) {
         before = now;
-        if (!(await pause(settleMs, signal))) return;
+        if (!(await sleep(settleMs, signal))) return;
       }
       this.#seen = now;
       changed();

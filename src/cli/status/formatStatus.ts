@@ -1,12 +1,12 @@
 import type { Backlog } from "../../tasks/queries/backlog.js";
 import type { Count } from "../../tasks/queries/count.js";
 import type { OtherLeader, Process } from "../../tasks/queries/clusterProcesses.js";
-import type { Ended, Rates } from "../../tasks/queries/rates.js";
+import type { EndedRates, Rates } from "../../tasks/queries/rates.js";
 import type { RowCounts } from "../../tasks/queries/rowCounts.js";
 import { printableLine } from "../terminal/escape.js";
 import { coloured, type Terminal } from "../terminal/terminal.js";
 import { cut } from "../terminal/displayWidth.js";
-import { duration, shownNumber, shownTime } from "../terminal/format.js";
+import { formatDuration, shownNumber, shownTime } from "../terminal/format.js";
 import type { Status, TableStatus } from "./readStatus.js";
 
 /** A status as lines, the same for readers and programs; colours and cuts only on a terminal. */
@@ -73,14 +73,14 @@ export function tableLines(status: TableStatus): string[] {
 }
 
 function backlogLines({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backlog): string[] {
-  const since = oldestDueMs === null ? `since ${oldestDue}` : `for ${duration(oldestDueMs)}`;
+  const since = oldestDueMs === null ? `since ${oldestDue}` : `for ${formatDuration(oldestDueMs)}`;
   // Of others that were not looked at, one may be older.
   const oldest = oldestDue === null ? "" : `, the oldest ${since}${due.exact ? "" : " or longer"}`;
   const next = nextPlan === null ? "" : `, the next ${shownTime(nextPlan)}`;
   return [`due        ${count(due)}${oldest}`, `planned    ${count(planned)}${next}`];
 }
 
-const rate = ({ ended, failed }: Ended): string =>
+const rate = ({ ended, failed }: EndedRates): string =>
   `${shownNumber(ended)}${failed === 0 ? "" : ` (${shownNumber(failed)} failed)`}`;
 
 function ratesLine({ lastMinute, lastHour }: Rates): string {

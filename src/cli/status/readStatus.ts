@@ -13,7 +13,7 @@ import {
 } from "../../tasks/queries/clusterProcesses.js";
 import { readRates, type Rates } from "../../tasks/queries/rates.js";
 import { readRowCounts, type RowCounts } from "../../tasks/queries/rowCounts.js";
-import { readSessions, type Sessions } from "../../tasks/queries/executorSessions.js";
+import { readSessions, type ExecutorSessions } from "../../tasks/queries/executorSessions.js";
 import { connectFor, onEntry, type OpenTable } from "../support/openTable.js";
 
 /** Rows that rates are counted in. */
@@ -35,7 +35,7 @@ export interface TableStatus {
   readonly table: string;
   readonly error: ErrorReport | null;
   readonly manager: Process | null;
-  readonly sessions: Pick<Sessions, "sessions" | "running"> | null;
+  readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
   readonly backlog: Backlog | null;
   readonly rates: Rates | null;
   readonly counts: RowCounts | null;

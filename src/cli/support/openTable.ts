@@ -1,6 +1,6 @@
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Configuration, ConnectionTarget, Entry } from "../../shared/config/types.js";
-import { connect, disconnect, type Client } from "../../shared/postgres/client.js";
+import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readingSettings } from "../../tasks/connectionSettings.js";
@@ -81,7 +81,7 @@ export function chooseEntry(configuration: Configuration, options: TableOptions)
 
 /** Connects as a command of pg-task's; times and intervals come in forms that do not depend on settings. */
 export async function connectFor(target: ConnectionTarget, command: string): Promise<Client> {
-  return await connect(target, {
+  return await connectClient(target, {
     applicationName: `pg-task ${command}`,
     settings: {
       lock_timeout: "5s",

@@ -1,4 +1,4 @@
 import type { Terminal } from "../terminal/terminal.js";
 
 /** How a command's action runs: with the process's terminal, its result being the exit code. */
-export type Run = (work: (terminal: Terminal) => Promise<number>) => Promise<void>;
+export type CommandRun = (work: (terminal: Terminal) => Promise<number>) => Promise<void>;

@@ -6,8 +6,8 @@ const pairs = [
 ] as const;
 
 /** A length of time for a reader, rounded: "0.3 ms", "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
-export function duration(ms: number): string {
-  if (ms < 0) return `-${duration(-ms)}`;
+export function formatDuration(ms: number): string {
+  if (ms < 0) return `-${formatDuration(-ms)}`;
   if (ms > 0 && ms < 0.95) return `${ms.toFixed(1)} ms`;
   if (ms < 999.5) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;

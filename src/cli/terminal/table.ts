@@ -3,7 +3,7 @@ import { coloured, type Colour, type Terminal } from "./terminal.js";
 import { cut, pad, width } from "./displayWidth.js";
 
 /** A column of a table on a terminal, or a field of a line elsewhere. */
-export interface Column<Row> {
+export interface TableColumn<Row> {
   readonly title: string;
   readonly value: (row: Row) => string | null;
   /** What a terminal shows instead. */
@@ -23,7 +23,7 @@ const narrowest = 4;
  */
 export function table<Row>(
   terminal: Terminal,
-  columns: readonly Column<Row>[],
+  columns: readonly TableColumn<Row>[],
   rows: readonly Row[],
 ): string[] {
   if (!terminal.isTerminal) {

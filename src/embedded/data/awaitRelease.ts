@@ -1,5 +1,5 @@
 import { readFile, rm, stat } from "node:fs/promises";
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { PgTaskError } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { run } from "../runCommand.js";
@@ -36,7 +36,7 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
       if (!told && found.status !== "stopping") process.kill(found.pid, "SIGINT");
       told = true;
     }
-    await pause(lookEveryMs);
+    await sleep(lookEveryMs);
   }
 }
 

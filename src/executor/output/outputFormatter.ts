@@ -1,6 +1,6 @@
 import type { OutputFormat } from "../../shared/ipc/messages.js";
-import { ByteStore } from "../../shared/spillBuffer.js";
-import type { Column, WireEvent } from "../../shared/postgres/protocol/messages.js";
+import { SpillBuffer } from "../../shared/spillBuffer.js";
+import type { FieldDescription, ServerMessage } from "../../shared/postgres/protocol/messages.js";
 
 /** bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
 const plainTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
@@ -15,26 +15,26 @@ const pieceLength = 1 << 16;
 const largeOutput = 1 << 20;
 
 /** Most output of a task, in bytes, whatever its limit: a statement has to carry it as one value. */
-export const mostOutput = 256 << 20;
+export const maxOutputBytes = 256 << 20;
 
 /** An output that its taker has from then on: text, or a store where it is large; null is none at all. */
 export type TakenOutput =
   | { readonly text: string | null; readonly stored: null }
-  | { readonly text: null; readonly stored: ByteStore };
+  | { readonly text: null; readonly stored: SpillBuffer };
 
 /** Makes a task's output of what the server answers, in bounded memory. */
-export class Output {
+export class OutputFormatter {
   readonly #format: OutputFormat;
   readonly #limit: number;
   readonly #onFailure: () => void;
   /** Null until there is more than a piece. */
-  #store: ByteStore | null = null;
+  #store: SpillBuffer | null = null;
   #piece = "";
   #bytes = 0;
   #empty = true;
   #failure: string | null = null;
   /** The columns of the rows set that is being read, null outside of one. */
-  #columns: readonly Column[] | null = null;
+  #columns: readonly FieldDescription[] | null = null;
   #quoted: readonly boolean[] = [];
   #headerDue = false;
   #copying = false;
@@ -48,7 +48,7 @@ export class Output {
    */
   constructor(format: OutputFormat, limit: number, onFailure: () => void) {
     this.#format = format;
-    this.#limit = Math.min(limit, mostOutput);
+    this.#limit = Math.min(limit, maxOutputBytes);
     this.#onFailure = onFailure;
   }
 
@@ -96,7 +96,7 @@ export class Output {
     if (this.#failure === null && this.#bytesWith(line) > this.#limit) this.#fail(this.#tooLarge);
   }
 
-  receive(event: WireEvent): void {
+  receive(event: ServerMessage): void {
     if (this.#failure !== null) return;
     switch (event.type) {
       case "rowDescription":
@@ -131,7 +131,7 @@ export class Output {
     }
   }
 
-  #beginRows(columns: readonly Column[]): void {
+  #beginRows(columns: readonly FieldDescription[]): void {
     this.#columns = columns;
     this.#headerDue = this.#format.header && columns.length > 1;
     this.#quoted = columns.map(
@@ -153,7 +153,7 @@ export class Output {
     this.#headerDue = false;
   }
 
-  #header(columns: readonly Column[]): string {
+  #header(columns: readonly FieldDescription[]): string {
     const quoted = this.#format.quote !== "";
     return columns.map(({ name }) => this.#cell(name, quoted)).join(this.#format.delimiter);
   }
@@ -194,8 +194,8 @@ export class Output {
     this.#onForeseen();
   }
 
-  #keepPiece(): ByteStore {
-    this.#store ??= new ByteStore();
+  #keepPiece(): SpillBuffer {
+    this.#store ??= new SpillBuffer();
     this.#store.add(Buffer.from(this.#piece));
     this.#piece = "";
     return this.#store;

@@ -8,7 +8,7 @@ type OfSession = Extract<FromExecutor, { readonly session: number }>;
  * into the memory of both, when those before it are written. What comes of a session after its large
  * output waits behind it.
  */
-export class Handover {
+export class ResultSender {
   readonly #send: (message: FromExecutor) => void;
   readonly #waiting: { readonly session: number; readonly what: OutgoingResult | OfSession }[] = [];
   /** Whether a large output has been handed over and is not known to be written. */

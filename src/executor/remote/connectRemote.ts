@@ -3,22 +3,26 @@ import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
 import type { SslMode } from "../../shared/config/types.js";
 import { hidden } from "../../shared/postgres/connectionString/error.js";
-import type { RemotePlace } from "../../shared/ipc/messages.js";
-import { Wire } from "../../shared/postgres/protocol/connection.js";
+import type { RemoteProcess } from "../../shared/ipc/messages.js";
+import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { cancelRemote } from "../../shared/postgres/cancelRequest.js";
 import { introduce, isStill, WrongSession } from "./sessionSetup.js";
-import { login, Refusal } from "../../shared/postgres/auth/login.js";
+import { login, LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
 import type { Encryption } from "../../shared/postgres/transport/tlsSettings.js";
-import { openStream, socketPath, type Place } from "../../shared/postgres/transport/openSocket.js";
-import { NoRoom, type OwnServer } from "./managerServerLimit.js";
+import {
+  openSocket,
+  socketPath,
+  type SocketAddress,
+} from "../../shared/postgres/transport/openSocket.js";
+import { ServerFull, type ManagerServer } from "./managerServerLimit.js";
 import type { RemoteServer, RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
 /** A connection to a remote server that can run a task. */
 export interface RemoteConnection {
-  readonly wire: Wire;
+  readonly wire: ProtocolConnection;
   /** The server as it was reached, and the process there that runs the task. */
-  readonly place: RemotePlace;
+  readonly place: RemoteProcess;
   /** Which of the servers it is, for messages. */
   readonly where: string;
   /**
@@ -36,7 +40,7 @@ export interface RemoteConnectOptions {
   /** Largest message kept whole, in bytes. */
   readonly messageLimit: number;
   /** What tells which servers have room for connections. */
-  readonly ownServer: OwnServer;
+  readonly ownServer: ManagerServer;
   /** Ends the attempt; its reason is thrown. */
   readonly signal: AbortSignal;
 }
@@ -123,7 +127,7 @@ async function tryServer(
 export async function placesOf(
   server: Omit<RemoteServer, "password">,
   signal: AbortSignal,
-): Promise<Place[]> {
+): Promise<SocketAddress[]> {
   const { host, address, port } = server;
   if (address !== null || /^[/@]/.test(host)) return [{ host, address, port }];
   try {
@@ -164,7 +168,7 @@ const encryptions: Readonly<Record<SslMode, readonly Encryption[]>> = {
 
 interface Attempt {
   readonly server: RemoteServer;
-  readonly place: Place;
+  readonly place: SocketAddress;
   readonly encryption: Encryption;
   readonly target: RemoteTarget;
   readonly wanted: SessionAttributes;
@@ -190,8 +194,8 @@ async function tryPlace(
     return connection;
   } catch (error) {
     options.signal.throwIfAborted();
-    const full = error instanceof Refusal && error.error.code === tooManyConnections;
-    if (full && ownServer.is(place)) throw new NoRoom();
+    const full = error instanceof LoginRefused && error.error.code === tooManyConnections;
+    if (full && ownServer.is(place)) throw new ServerFull();
     const late = limit.signal.aborted;
     const problem = late ? new ConnectionProblem("timeout expired") : error;
     return failure(attempt, problem, reached.encrypted);
@@ -210,7 +214,7 @@ async function open(
   const { server, place, encryption, target, wanted } = attempt;
   const { signal, messageLimit } = options;
   const { security, keepAliveMs } = target;
-  const stream = await openStream(place, { security, encryption, keepAliveMs, signal });
+  const stream = await openSocket(place, { security, encryption, keepAliveMs, signal });
   reached.encrypted = "encrypted" in stream;
   const end = (): void => void stream.destroy();
   signal.addEventListener("abort", end, { once: true });
@@ -218,7 +222,7 @@ async function open(
     const applicationName = target.applicationName ?? options.applicationName;
     const { password } = server;
     const key = await login(stream, { ...target, password, applicationName }, signal);
-    const wire = new Wire({ pid: key.pid, stream }, () => messageLimit);
+    const wire = new ProtocolConnection({ pid: key.pid, stream }, () => messageLimit);
     const known = await introduce(wire, target, wanted);
     const { pid, owner, started } = known;
     options.ownServer.met(place, started);
@@ -247,7 +251,7 @@ function failure(
   const withoutTls = mode === "prefer" && encryption === "ifOffered";
   const withTls = mode === "allow" && encryption === "none";
   if (error instanceof WrongSession) return { problem, next: "server" };
-  if (error instanceof Refusal) {
+  if (error instanceof LoginRefused) {
     if (error.error.code === cannotConnectNow) return { problem, next: "server" };
     const another = withTls || (withoutTls && encrypted);
     return { problem, next: another && mayHelp(error) ? "encryption" : "none" };
@@ -260,13 +264,13 @@ function failure(
 }
 
 /** Whether with TLS instead of without, or the other way round, the server may let us in. */
-function mayHelp({ error, authenticated }: Refusal): boolean {
+function mayHelp({ error, authenticated }: LoginRefused): boolean {
   return !authenticated && !sameEitherWay.test(error.code);
 }
 
 function named(where: string, error: unknown): ConnectionProblem {
   const prefix = `connection to server ${where} failed: `;
-  if (error instanceof Refusal) {
+  if (error instanceof LoginRefused) {
     const { severity, message, detail, hint } = error.error;
     return new ConnectionProblem(`${prefix}${severity}:  ${message}`, {
       ...(detail === undefined ? {} : { detail }),
@@ -279,7 +283,7 @@ function named(where: string, error: unknown): ConnectionProblem {
   );
 }
 
-function describe({ host, address, port }: Place): string {
+function describe({ host, address, port }: SocketAddress): string {
   if (address === null) return `on socket "${socketPath(host, port)}"`;
   if (host === "" || host === address) return `at "${address}", port ${port}`;
   return `at "${host}" (${address}), port ${port}`;

@@ -2,7 +2,7 @@ import { defaultConnectTimeoutMs } from "../../shared/postgres/target/resolveTar
 import type { ConnectionTarget } from "../../shared/config/types.js";
 import { keywords, type KeywordName } from "../../shared/postgres/connectionString/keywords.js";
 import type { ConnectionWords } from "../../shared/postgres/connectionString/parse.js";
-import { ConnectionStringProblem } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
 
 /** Who asks for a remote connection, and from where. */
 export interface RemoteContext {
@@ -15,7 +15,7 @@ export interface RemoteContext {
 }
 
 /** What a connection string says, with what stands in for what it leaves open. */
-export class Words {
+export class ConnectionOptions {
   readonly said: ConnectionWords;
   readonly #own: ReadonlyMap<KeywordName, string>;
   readonly #env: NodeJS.ProcessEnv;
@@ -41,7 +41,7 @@ export class Words {
     if (text === undefined) return undefined;
     const value = readInteger(text);
     if (value !== null) return value;
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `invalid integer value "${text}" for connection option "${keyword}"`,
     );
   }
@@ -50,7 +50,7 @@ export class Words {
     const text = this.text(keyword);
     const known = choices.find((choice) => choice === text);
     if (text === undefined || known !== undefined) return known;
-    throw new ConnectionStringProblem(`invalid ${keyword} value: "${text}"`);
+    throw new ConnectionStringError(`invalid ${keyword} value: "${text}"`);
   }
 
   /** The parts of a list with commas. */
@@ -69,11 +69,11 @@ export class Words {
     for (const keyword of ["service", "requirepeer", "sslcrldir"] as const) {
       if (this.text(keyword) === undefined) continue;
       const { variable } = keywords[keyword];
-      throw new ConnectionStringProblem(`${variable} is not supported for remote tasks`);
+      throw new ConnectionStringError(`${variable} is not supported for remote tasks`);
     }
     const encryption = this.choice("gssencmode", ["disable", "prefer", "require"]);
     if (encryption === "require") {
-      throw new ConnectionStringProblem(
+      throw new ConnectionStringError(
         'gssencmode value "require" invalid when GSSAPI support is not compiled in',
       );
     }
@@ -81,7 +81,7 @@ export class Words {
     const oldest = this.choice("min_protocol_version", versions) ?? "3.0";
     this.choice("max_protocol_version", versions);
     if (oldest !== "3.0") {
-      throw new ConnectionStringProblem(`min_protocol_version "${oldest}" is not supported`);
+      throw new ConnectionStringError(`min_protocol_version "${oldest}" is not supported`);
     }
   }
 }

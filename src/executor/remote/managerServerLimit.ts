@@ -1,13 +1,13 @@
 import { networkInterfaces } from "node:os";
 import type { FromExecutor } from "../../shared/ipc/messages.js";
-import type { Place } from "../../shared/postgres/transport/openSocket.js";
-import type { Wire } from "../../shared/postgres/protocol/connection.js";
+import type { SocketAddress } from "../../shared/postgres/transport/openSocket.js";
+import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
 /** The manager's own server has no room for one more connection: the task has to wait. */
-export class NoRoom extends Error {}
+export class ServerFull extends Error {}
 
 /** Asks the manager for room on its own server; one for a thread. */
-export class RoomDesk {
+export class ConnectionPermits {
   /** Which places are the manager's own server, as far as that was seen. */
   readonly seen = new Map<string, boolean>();
   readonly #send: (message: Extract<FromExecutor, { type: "room" | "entered" }>) => void;
@@ -39,7 +39,7 @@ export class RoomDesk {
       });
     });
     this.#send({ type: "room", number });
-    if (!(await answer)) throw new NoRoom();
+    if (!(await answer)) throw new ServerFull();
     return (open) => this.#send({ type: "entered", number, open });
   }
 
@@ -68,16 +68,16 @@ export interface HomeServer {
  * It is known by its address and port, this machine's addresses being one; and, when somebody was there
  * already, by when it was started, whatever its address.
  */
-export class OwnServer {
-  readonly #desk: RoomDesk;
+export class ManagerServer {
+  readonly #desk: ConnectionPermits;
   readonly #home: HomeServer;
 
-  constructor(desk: RoomDesk, home: HomeServer) {
+  constructor(desk: ConnectionPermits, home: HomeServer) {
     this.#desk = desk;
     this.#home = home;
   }
 
-  is(place: Place): boolean {
+  is(place: SocketAddress): boolean {
     return this.#desk.seen.get(this.#key(place)) ?? this.#looksLike(place);
   }
 
@@ -87,17 +87,17 @@ export class OwnServer {
    * @returns to be called once it was opened, or was not.
    * @throws NoRoom, and the signal's reason
    */
-  async enter(place: Place, signal: AbortSignal): Promise<(open: boolean) => void> {
+  async enter(place: SocketAddress, signal: AbortSignal): Promise<(open: boolean) => void> {
     return this.is(place) ? await this.#desk.ask(signal) : () => {};
   }
 
   /** A server was reached that says when it was started. */
-  met(place: Place, started: string): void {
+  met(place: SocketAddress, started: string): void {
     const { started: own } = this.#home;
     if (own !== null) this.#desk.seen.set(this.#key(place), started === own);
   }
 
-  #looksLike({ address, port }: Place): boolean {
+  #looksLike({ address, port }: SocketAddress): boolean {
     const machine = machineOf(address);
     return (
       port === this.#home.port && this.#home.addresses.some((own) => machineOf(own) === machine)
@@ -105,7 +105,7 @@ export class OwnServer {
   }
 
   /** What was seen before a restart, or a failover, counts no longer. */
-  #key({ host, address, port }: Place): string {
+  #key({ host, address, port }: SocketAddress): string {
     return `${this.#home.started} ${address ?? host} ${port}`;
   }
 }
@@ -123,7 +123,7 @@ export const startedSql =
   "pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 
 /** As a session on it knows it. */
-export async function homeServer(wire: Wire, port: number): Promise<HomeServer> {
+export async function homeServer(wire: ProtocolConnection, port: number): Promise<HomeServer> {
   const { rows } = await wire.ask(`SELECT ${startedSql}`);
   return { addresses: [wire.peer], port, started: rows[0]?.[0] ?? null };
 }

@@ -1,12 +1,12 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { ConnectionTarget } from "../../shared/config/types.js";
-import { ConnectionStringProblem } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
 import type { BackendIdentity, Run, RunResult } from "../../shared/ipc/messages.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { messageLimit } from "../session/connector.js";
 import { formatError } from "../run/formatError.js";
 import { startTimer } from "../../shared/longTimer.js";
-import type { Log } from "../forwardingLog.js";
+import type { ForwardingLog } from "../forwardingLog.js";
 import {
   cancelMessage,
   Execution,
@@ -19,28 +19,37 @@ import {
   resetSql,
   SettingsText,
   stopSql,
-  type TaskTable,
+  type TaskTableName,
 } from "../run/sessionSql.js";
-import { firstError, lastValue, type Wire } from "../../shared/postgres/protocol/connection.js";
+import {
+  firstError,
+  lastValue,
+  type ProtocolConnection,
+} from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
-import { homeServer, NoRoom, OwnServer, type RoomDesk } from "./managerServerLimit.js";
-import { RemoteSession, type KeptRemote } from "./remoteSession.js";
+import {
+  homeServer,
+  ServerFull,
+  ManagerServer,
+  type ConnectionPermits,
+} from "./managerServerLimit.js";
+import { RemoteSession, type RemoteSessionCache } from "./remoteSession.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import { describe, type RemoteTarget } from "./remoteTarget.js";
 
 /** Whose run it is, and from where it goes to its server. */
-export interface RemoteRunPlace extends TaskTable {
+export interface RemoteRunPlace extends TaskTableName {
   /** The session that has the task: its clock counts, and with its loss the run is over. */
-  readonly home: { readonly wire: Wire; readonly backend: BackendIdentity };
+  readonly home: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity };
   /** What the session keeps on another server between its runs. */
-  readonly kept: KeptRemote;
-  readonly desk: RoomDesk;
+  readonly kept: RemoteSessionCache;
+  readonly desk: ConnectionPermits;
   readonly own: ConnectionTarget;
   readonly superuser: boolean;
   readonly outputLimit: number;
   /** The ledger into which it is entered where the run is: quoted, with its schema. */
   readonly ledger: string;
-  readonly log: Log;
+  readonly log: ForwardingLog;
   /** How long it is waited for a server to say whether a lost run still goes on there, in ms. */
   readonly resetMs: number;
   /** Gets told the clock of the session when the run begins. */
@@ -146,8 +155,8 @@ export class RemoteExecution {
       session = await this.#open();
     } catch (error) {
       if (this.#ending !== null) return this.#ended(this.#ending);
-      if (error instanceof NoRoom) return { ...this.#returned, crowded: true };
-      if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringProblem)) {
+      if (error instanceof ServerFull) return { ...this.#returned, crowded: true };
+      if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringError)) {
         throw error;
       }
       this.#unreached = true;
@@ -166,7 +175,7 @@ export class RemoteExecution {
     this.#connecting.signal.throwIfAborted();
     const { home, own } = this.#place;
     const [target, server] = await Promise.all([this.#resolve(), homeServer(home.wire, own.port)]);
-    return await this.#connect(target, new OwnServer(this.#place.desk, server));
+    return await this.#connect(target, new ManagerServer(this.#place.desk, server));
   }
 
   async #resolve(): Promise<RemoteTarget> {
@@ -182,7 +191,7 @@ export class RemoteExecution {
     return target;
   }
 
-  async #connect(target: RemoteTarget, ownServer: OwnServer): Promise<RemoteSession> {
+  async #connect(target: RemoteTarget, ownServer: ManagerServer): Promise<RemoteSession> {
     const { connectRemote } = await import("./connectRemote.js");
     this.#connecting.signal.throwIfAborted();
     const connection = await connectRemote(target, {
@@ -253,8 +262,8 @@ export class RemoteExecution {
     { target, connection, ownServer }: RemoteSession,
     signal: AbortSignal,
   ): Promise<void> {
-    const { isCutOff } = await import("./remoteWatchdog.js");
-    if (await isCutOff(target, connection, { ownServer, signal })) {
+    const { isHalfOpen } = await import("./remoteWatchdog.js");
+    if (await isHalfOpen(target, connection, { ownServer, signal })) {
       connection.wire.destroy(lost("it is cut off from its server"));
     }
   }

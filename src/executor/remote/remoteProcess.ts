@@ -1,12 +1,12 @@
-import { pause } from "../../shared/backoff.js";
-import { ConnectionStringProblem } from "../../shared/postgres/connectionString/error.js";
+import { sleep } from "../../shared/backoff.js";
+import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { RemotePlace } from "../../shared/ipc/messages.js";
+import type { RemoteProcess } from "../../shared/ipc/messages.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { connectRemote, placesOf } from "./connectRemote.js";
-import { NoRoom, OwnServer, type RoomDesk } from "./managerServerLimit.js";
-import { Refusal } from "../../shared/postgres/auth/login.js";
+import { ServerFull, ManagerServer, type ConnectionPermits } from "./managerServerLimit.js";
+import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import { resolveRemote } from "./resolveRemoteTarget.js";
 import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
@@ -24,11 +24,11 @@ const stillMs = 400;
 const messageLimit = 1 << 16;
 
 /** Why a server could not be asked, or did not answer. */
-const problems = [ConnectionProblem, ConnectionStringProblem, NoRoom, Refusal, PgTaskError];
+const problems = [ConnectionProblem, ConnectionStringError, ServerFull, LoginRefused, PgTaskError];
 
 /** By what, and for how long, a server is asked. */
 interface Asking {
-  readonly ownServer: OwnServer;
+  readonly ownServer: ManagerServer;
   readonly signal: AbortSignal;
 }
 
@@ -41,7 +41,7 @@ interface Asking {
  */
 export async function awaitGone(
   target: RemoteTarget,
-  place: RemotePlace,
+  place: RemoteProcess,
   { ownServer, signal }: Asking,
 ): Promise<boolean> {
   while (!signal.aborted) {
@@ -50,7 +50,7 @@ export async function awaitGone(
     } catch (error) {
       if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
     }
-    await pause(pauseMs, signal);
+    await sleep(pauseMs, signal);
   }
   return false;
 }
@@ -59,11 +59,11 @@ export async function awaitGone(
  * Asks once, by the task's own connection string, whether the process is gone; null when the server
  * cannot be asked.
  */
-export async function seekRemote(
+export async function findRemoteProcess(
   remote: string,
-  place: RemotePlace,
+  place: RemoteProcess,
   context: RemoteContext,
-  desk: RoomDesk,
+  desk: ConnectionPermits,
 ): Promise<boolean | null> {
   const signal = AbortSignal.timeout(answerMs);
   try {
@@ -71,7 +71,7 @@ export async function seekRemote(
     const { host, port } = context.own;
     const own = await placesOf({ host, port, address: null }, signal);
     const addresses = own.map(({ address }) => address);
-    const ownServer = new OwnServer(desk, { addresses, port, started: null });
+    const ownServer = new ManagerServer(desk, { addresses, port, started: null });
     return await isGone(target, place, { ownServer, signal });
   } catch (error) {
     if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
@@ -81,7 +81,7 @@ export async function seekRemote(
 
 async function isGone(
   target: RemoteTarget,
-  place: RemotePlace,
+  place: RemoteProcess,
   { ownServer, signal }: Asking,
 ): Promise<boolean> {
   return await atServer(
@@ -100,7 +100,7 @@ async function isGone(
  */
 export async function standsStill(
   target: RemoteTarget,
-  place: RemotePlace,
+  place: RemoteProcess,
   { ownServer, signal }: Asking,
 ): Promise<boolean | null> {
   const limited = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
@@ -109,7 +109,7 @@ export async function standsStill(
       const idleSince = "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN state_change END";
       const before = await ask(idleSince);
       if (before === null) return true;
-      if (before === "" || !(await pause(stillMs, limited))) return false;
+      if (before === "" || !(await sleep(stillMs, limited))) return false;
       const now = await ask(idleSince);
       if (now === null) return true;
       if (now !== before) return false;
@@ -127,7 +127,7 @@ type Ask = (expression: string) => Promise<string | null>;
 
 async function atServer<Result>(
   target: RemoteTarget,
-  place: RemotePlace,
+  place: RemoteProcess,
   { ownServer, signal }: Asking,
   act: (ask: Ask) => Promise<Result>,
 ): Promise<Result> {
@@ -145,7 +145,7 @@ async function atServer<Result>(
           `activity.pid OPERATOR(pg_catalog.=) ${place.pid} AND ` +
           `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${literal(place.owner)}, true)`,
       );
-      if (answer.error !== null) throw new Refusal(answer.error);
+      if (answer.error !== null) throw new LoginRefused(answer.error);
       const [row] = answer.rows;
       return row === undefined ? null : (row[0] ?? "");
     });
@@ -161,7 +161,7 @@ async function atServer<Result>(
  *
  * @throws ConnectionProblem when the connection string does not name it any more
  */
-function serverAt({ servers }: RemoteTarget, { host, address, port }: RemotePlace): RemoteServer {
+function serverAt({ servers }: RemoteTarget, { host, address, port }: RemoteProcess): RemoteServer {
   const server = servers.find((each) => {
     const named = each.host === host || (each.host === "" && each.address === host);
     return each.port === port && (named || each.address === address);

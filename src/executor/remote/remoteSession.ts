@@ -1,8 +1,8 @@
 import { PgTaskError } from "../../shared/errors.js";
-import { Lane } from "../session/pipeline.js";
+import { Pipeline } from "../session/pipeline.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import type { RemoteConnection } from "./connectRemote.js";
-import type { OwnServer } from "./managerServerLimit.js";
+import type { ManagerServer } from "./managerServerLimit.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 
 /** How long a server may take to say that a session that was kept is still there, in ms. */
@@ -13,20 +13,20 @@ export class RemoteSession {
   readonly target: RemoteTarget;
   readonly connection: RemoteConnection;
   /** What it was opened by, and its server is asked by. */
-  readonly ownServer: OwnServer;
-  readonly #lane: Lane;
+  readonly ownServer: ManagerServer;
+  readonly #lane: Pipeline;
   #settle: { out: (outcome: RunOutcome) => void; lose: (reason: PgTaskError) => void } | null =
     null;
   #lost: PgTaskError | null = null;
   /** Whether the last run has left its state to the next. */
   #saved = false;
 
-  constructor(target: RemoteTarget, connection: RemoteConnection, ownServer: OwnServer) {
+  constructor(target: RemoteTarget, connection: RemoteConnection, ownServer: ManagerServer) {
     this.ownServer = ownServer;
     this.target = target;
     this.connection = connection;
     const { wire } = connection;
-    const lane = new Lane(wire, {
+    const lane = new Pipeline(wire, {
       out: (_, outcome) => this.#settle?.out(outcome),
       lost() {},
       again: (it) => lane.send(it, null),
@@ -91,7 +91,7 @@ interface Keeping {
 }
 
 /** The session on another server that a session here keeps for the next task of the same group and string. */
-export class KeptRemote {
+export class RemoteSessionCache {
   #kept: Keeping | null = null;
 
   keep(kept: Keeping): void {

@@ -1,6 +1,6 @@
-import { pause } from "../../shared/backoff.js";
+import { sleep } from "../../shared/backoff.js";
 import type { RemoteConnection } from "./connectRemote.js";
-import type { OwnServer } from "./managerServerLimit.js";
+import type { ManagerServer } from "./managerServerLimit.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 import { standsStill } from "./remoteProcess.js";
 
@@ -14,14 +14,14 @@ const quietMs = { first: 1_000, longest: 30_000 };
  *
  * @returns whether it is cut off; false on abort.
  */
-export async function isCutOff(
+export async function isHalfOpen(
   target: RemoteTarget,
   { wire, place }: RemoteConnection,
-  asking: { readonly ownServer: OwnServer; readonly signal: AbortSignal },
+  asking: { readonly ownServer: ManagerServer; readonly signal: AbortSignal },
 ): Promise<boolean> {
   if (wire.pid !== place.pid) return false;
   let askMs = quietMs.first;
-  while (await pause(askMs, asking.signal)) {
+  while (await sleep(askMs, asking.signal)) {
     const silentMs = await wire.silentMs();
     if (silentMs < askMs) askMs = quietMs.first;
     else if ((await standsStill(target, place, asking)) === true) {

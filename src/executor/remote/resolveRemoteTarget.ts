@@ -2,7 +2,7 @@ import {
   parseConnectionString,
   type ConnectionWords,
 } from "../../shared/postgres/connectionString/parse.js";
-import { ConnectionStringProblem } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
 import {
   authMethods,
   channelBindings,
@@ -12,7 +12,7 @@ import { ConnectionProblem, PasswordRequired } from "../../shared/postgres/error
 import { readSecurity } from "./resolveSecurity.js";
 import { readServers, withPasswords } from "./resolveServers.js";
 import { sessionAttributes, type RemoteTarget } from "./remoteTarget.js";
-import { Words, type RemoteContext } from "./connectionOptions.js";
+import { ConnectionOptions, type RemoteContext } from "./connectionOptions.js";
 
 /** What must not be read from this machine for somebody else. */
 const ownFiles = ["passfile", "sslcert", "sslkey"] as const;
@@ -27,7 +27,7 @@ const ownFiles = ["passfile", "sslcert", "sslkey"] as const;
 export async function resolveRemote(text: string, context: RemoteContext): Promise<RemoteTarget> {
   const said = parseConnectionString(text);
   if (!context.superuser) requireOwnIdentity(said);
-  const words = new Words(said, context);
+  const words = new ConnectionOptions(said, context);
   const servers = readServers(words);
   const [first] = servers;
   return {
@@ -61,14 +61,14 @@ function requireOwnIdentity(said: ConnectionWords): void {
 }
 
 /** `require_auth`: a list of what is allowed, or, each with "!" before it, of what is not. */
-function readAuthMethods(words: Words): ReadonlySet<AuthMethod> | null {
+function readAuthMethods(words: ConnectionOptions): ReadonlySet<AuthMethod> | null {
   const list = words.list("require_auth");
   if (list.length === 0) return null;
   const negated = list.map((each) => each.startsWith("!"));
   if (new Set(negated).size > 1) {
     const odd = list[negated.findIndex((each) => each !== negated[0])];
     const kind = negated[0] === true ? "cannot be mixed with" : "negative";
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       negated[0] === true
         ? `require_auth method "${odd}" ${kind} negative methods`
         : `${kind} require_auth method "${odd}" cannot be mixed with non-negative methods`,
@@ -77,15 +77,13 @@ function readAuthMethods(words: Words): ReadonlySet<AuthMethod> | null {
   const named = list.map((each) => {
     const method = authMethods.find((known) => known === each.replace(/^!/, ""));
     if (method !== undefined) return method;
-    throw new ConnectionStringProblem(
-      `invalid require_auth value: "${words.text("require_auth")}"`,
-    );
+    throw new ConnectionStringError(`invalid require_auth value: "${words.text("require_auth")}"`);
   });
   if (negated[0] !== true) return new Set(named);
   return new Set(authMethods.filter((method) => !named.includes(method)));
 }
 
-function readStartup(words: Words, env: NodeJS.ProcessEnv): Record<string, string> {
+function readStartup(words: ConnectionOptions, env: NodeJS.ProcessEnv): Record<string, string> {
   const startup: Record<string, string> = {};
   const add = (name: string, value: string | undefined): void => {
     if (value) startup[name] = value;
@@ -99,7 +97,7 @@ function readStartup(words: Words, env: NodeJS.ProcessEnv): Record<string, strin
   return startup;
 }
 
-function readKeepAlive(words: Words): number | null {
+function readKeepAlive(words: ConnectionOptions): number | null {
   if (words.integer("keepalives") === 0) return null;
   return Math.max(0, words.integer("keepalives_idle") ?? 0) * 1000;
 }

@@ -2,13 +2,13 @@ import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { sslModes } from "../../shared/postgres/target/parseUrl.js";
-import { ConnectionStringProblem } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
 import { tlsVersions, type Security } from "../../shared/postgres/transport/tlsSettings.js";
-import type { RemoteContext, Words } from "./connectionOptions.js";
+import type { RemoteContext, ConnectionOptions } from "./connectionOptions.js";
 
 /** libpq's rules for sslmode and the files that go with it. @throws ConnectionStringProblem */
 export function readSecurity(
-  words: Words,
+  words: ConnectionOptions,
   { env, superuser }: RemoteContext,
   host: string,
 ): Security {
@@ -16,23 +16,23 @@ export function readSecurity(
   const asked = words.choice("sslmode", sslModes);
   const mode = asked ?? (roots.kind === "system" ? "verify-full" : "prefer");
   if (words.said.get("sslrootcert") === "system" && mode !== "verify-full") {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `weak sslmode "${mode}" may not be used with sslrootcert=system (use "verify-full")`,
     );
   }
   const direct = words.choice("sslnegotiation", ["postgres", "direct"]) === "direct";
   if (direct && ["disable", "allow", "prefer"].includes(mode)) {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `weak sslmode "${mode}" may not be used with sslnegotiation=direct (use "require", "verify-ca", or "verify-full")`,
     );
   }
   if (mode === "verify-full" && host === "") {
-    throw new ConnectionStringProblem("host name must be specified for a verified SSL connection");
+    throw new ConnectionStringError("host name must be specified for a verified SSL connection");
   }
   const [oldest, newest] = readTlsRange(words);
   const certificates = words.choice("sslcertmode", ["disable", "allow", "require"]) ?? "allow";
   if (certificates === "require") {
-    throw new ConnectionStringProblem('sslcertmode "require" is not supported');
+    throw new ConnectionStringError('sslcertmode "require" is not supported');
   }
   const identity = superuser && certificates === "allow";
   const certificate = identity ? (words.text("sslcert") ?? inHome(env, "postgresql.crt")) : null;
@@ -53,7 +53,7 @@ export function readSecurity(
   };
 }
 
-function readRoots(words: Words, env: NodeJS.ProcessEnv): Security["roots"] {
+function readRoots(words: ConnectionOptions, env: NodeJS.ProcessEnv): Security["roots"] {
   const path = words.text("sslrootcert");
   if (path === "system") return { kind: "system" };
   if (path !== undefined) {
@@ -67,7 +67,7 @@ function readRoots(words: Words, env: NodeJS.ProcessEnv): Security["roots"] {
   const verifies = words.text("sslmode")?.startsWith("verify") === true;
   if (!verifies) return { kind: "node" };
   if (inherited) return { kind: "system" };
-  throw new ConnectionStringProblem(
+  throw new ConnectionStringError(
     `root certificate file "${homeFile(env, "root.crt")}" does not exist\nEither provide the file, use the system's trusted roots with sslrootcert=system, or change sslmode to disable server certificate verification.`,
   );
 }
@@ -81,11 +81,11 @@ function inHome(env: NodeJS.ProcessEnv, name: string): string | null {
   return existsSync(path) ? path : null;
 }
 
-function readTlsRange(words: Words): [Security["oldest"], Security["newest"]] {
+function readTlsRange(words: ConnectionOptions): [Security["oldest"], Security["newest"]] {
   const oldest = words.choice("ssl_min_protocol_version", tlsVersions) ?? "TLSv1.2";
   const newest = words.choice("ssl_max_protocol_version", tlsVersions) ?? null;
   if (newest !== null && tlsVersions.indexOf(newest) < tlsVersions.indexOf(oldest)) {
-    throw new ConnectionStringProblem("invalid SSL protocol version range");
+    throw new ConnectionStringError("invalid SSL protocol version range");
   }
   return [oldest, newest];
 }

@@ -5,30 +5,30 @@ import {
   passwordFilePath,
   readPasswordFile,
 } from "../../shared/postgres/target/passwordFile.js";
-import { ConnectionStringProblem } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
 import type { RemoteServer } from "./remoteTarget.js";
-import { readInteger, type RemoteContext, type Words } from "./connectionOptions.js";
+import { readInteger, type RemoteContext, type ConnectionOptions } from "./connectionOptions.js";
 
 /** The servers in the order in which they are to be tried. @throws ConnectionStringProblem */
-export function readServers(words: Words): Omit<RemoteServer, "password">[] {
+export function readServers(words: ConnectionOptions): Omit<RemoteServer, "password">[] {
   const addresses = words.list("hostaddr");
   const hosts = words.list("host");
   const ports = words.list("port");
   const count = addresses.length || hosts.length || 1;
   if (addresses.length > 0 && hosts.length > 0 && hosts.length !== addresses.length) {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `could not match ${hosts.length} host names to ${addresses.length} hostaddr values`,
     );
   }
   if (ports.length > 1 && ports.length !== count) {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `could not match ${ports.length} port numbers to ${count} hosts`,
     );
   }
   return Array.from({ length: count }, (_, place) => {
     const address = addresses[place] || null;
     if (address !== null && isIP(address) === 0) {
-      throw new ConnectionStringProblem(
+      throw new ConnectionStringError(
         `could not parse network address "${address}": Name or service not known`,
       );
     }
@@ -41,18 +41,16 @@ function readPort(text: string): number {
   if (text === "") return 5432;
   const port = readInteger(text);
   if (port === null) {
-    throw new ConnectionStringProblem(
-      `invalid integer value "${text}" for connection option "port"`,
-    );
+    throw new ConnectionStringError(`invalid integer value "${text}" for connection option "port"`);
   }
   if (port >= 1 && port <= 65_535) return port;
-  throw new ConnectionStringProblem(`invalid port number: "${text}"`);
+  throw new ConnectionStringError(`invalid port number: "${text}"`);
 }
 
 /** Each with the password that is meant for it. */
 export async function withPasswords(
   servers: readonly Omit<RemoteServer, "password">[],
-  words: Words,
+  words: ConnectionOptions,
   context: RemoteContext,
 ): Promise<RemoteServer[]> {
   const given = words.text("password");
@@ -74,7 +72,7 @@ export async function withPasswords(
   return shuffled(found, words);
 }
 
-function shuffled(servers: readonly RemoteServer[], words: Words): RemoteServer[] {
+function shuffled(servers: readonly RemoteServer[], words: ConnectionOptions): RemoteServer[] {
   const random = words.choice("load_balance_hosts", ["disable", "random"]) === "random";
   if (!random) return [...servers];
   return servers

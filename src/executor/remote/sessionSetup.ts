@@ -2,9 +2,9 @@ import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql } from "../../shared/postgres/backendIdentity.js";
 import type { BackendIdentity } from "../../shared/ipc/messages.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import type { Answer, Wire } from "../../shared/postgres/protocol/connection.js";
+import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { startedSql } from "./managerServerLimit.js";
-import { Refusal } from "../../shared/postgres/auth/login.js";
+import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
@@ -59,7 +59,7 @@ export class WrongSession extends ConnectionProblem {}
  * @throws WrongSession, Refusal, ConnectionProblem, CONNECTION_LOST
  */
 export async function introduce(
-  wire: Wire,
+  wire: ProtocolConnection,
   { startup }: RemoteTarget,
   wanted: SessionAttributes,
 ): Promise<Introduction> {
@@ -84,7 +84,7 @@ export async function introduce(
  * @param saved whether it was kept with its state: then it is only looked whether it is there.
  */
 export async function isStill(
-  wire: Wire,
+  wire: ProtocolConnection,
   target: RemoteTarget,
   { wanted, known, saved }: { wanted: SessionAttributes; known: Introduction; saved: boolean },
 ): Promise<boolean> {
@@ -96,7 +96,7 @@ export async function isStill(
     const { owner, roleSettings } = await introduce(wire, target, wanted);
     return owner === known.owner && roleSettings === known.roleSettings;
   } catch (error) {
-    const expected = [ConnectionProblem, Refusal, PgTaskError];
+    const expected = [ConnectionProblem, LoginRefused, PgTaskError];
     if (expected.some((kind) => error instanceof kind)) return false;
     throw error;
   }
@@ -108,7 +108,7 @@ function encodingSql(encoding: string): string {
 }
 
 function expectSuccess(answer: Answer): Answer {
-  if (answer.error !== null) throw new Refusal(answer.error);
+  if (answer.error !== null) throw new LoginRefused(answer.error);
   return answer;
 }
 

@@ -1,4 +1,4 @@
-import type { Output } from "../output/outputFormatter.js";
+import type { OutputFormatter } from "../output/outputFormatter.js";
 import type { FinishPlace } from "./sessionSql.js";
 import type { Receive } from "../../shared/postgres/protocol/connection.js";
 import {
@@ -31,7 +31,7 @@ export interface AttemptEvents {
 
 /** One time that a run is sent to the server, and what was heard of it. */
 export abstract class Attempt {
-  readonly output: Output;
+  readonly output: OutputFormatter;
   readonly form: AttemptForm;
   /** The server's clock before the input; empty when it did not get there. */
   start = "";
@@ -62,7 +62,7 @@ export abstract class Attempt {
   #over = false;
   #startUs = NaN;
 
-  constructor(options: { output: Output; form: AttemptForm; events: AttemptEvents }) {
+  constructor(options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents }) {
     this.output = options.output;
     this.form = options.form;
     this.events = options.events;

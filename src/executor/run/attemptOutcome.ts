@@ -12,7 +12,7 @@ export type Retrial = "again" | "stepwise" | "bare";
  * What becomes of a run after an attempt: it has ended, it goes back as if it had never been run, or
  * it is tried again.
  */
-export type Verdict = "ended" | "returned" | Retrial;
+export type AttemptOutcome = "ended" | "returned" | Retrial;
 
 export const queryCanceled = "57014";
 
@@ -47,7 +47,7 @@ export interface Circumstances {
 }
 
 /** What was rolled back because it was asked to end goes by that, not by what it would have done next. */
-export function judge(attempt: Attempt, circumstances: Circumstances): Verdict {
+export function attemptOutcome(attempt: Attempt, circumstances: Circumstances): AttemptOutcome {
   const { reason, recalled, attempts } = circumstances;
   const error = firstError(attempt);
   if (!attempt.ran) {

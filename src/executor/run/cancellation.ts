@@ -15,7 +15,7 @@ const repeatMs = 1000;
  * Once ended nothing is asked any more, but one that is under way must be waited for (`settled`)
  * before anything is run that it may not hit.
  */
-export class Cancellation {
+export class RunCancellation {
   readonly #ask: () => void;
   #state: "waiting" | "running" | "ended" = "waiting";
   #reason: CancelReason | null = null;

@@ -64,7 +64,7 @@ export function beginsTransaction(input: string): boolean {
  * Whether it is sure beforehand how an input leaves its transaction, open or failed, and likely that
  * its end is nothing special either.
  */
-export function isPlain(input: string): boolean {
+export function isWrappable(input: string): boolean {
   return input.length <= longest && !special.test(input) && !restricting.test(input);
 }
 

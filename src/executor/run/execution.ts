@@ -2,25 +2,25 @@ import type { PgTaskError } from "../../shared/errors.js";
 import type { Run, RunResult } from "../../shared/ipc/messages.js";
 import { randomKey } from "../../shared/randomKey.js";
 import type { Attempt, AttemptForm } from "./attempt.js";
-import type { ByteStore } from "../../shared/spillBuffer.js";
-import { Cancellation, type CancelReason } from "./cancellation.js";
+import type { SpillBuffer } from "../../shared/spillBuffer.js";
+import { RunCancellation, type CancelReason } from "./cancellation.js";
 import { formatError, formatOwnError } from "./formatError.js";
-import { beginsTransaction, isPlain, mayLast, needsBlock } from "./classifyInput.js";
+import { beginsTransaction, isWrappable, mayLast, needsBlock } from "./classifyInput.js";
 import { startTimer } from "../../shared/longTimer.js";
-import { Output } from "../output/outputFormatter.js";
-import type { SessionMessages } from "./pipelinedMessages.js";
+import { OutputFormatter } from "../output/outputFormatter.js";
+import type { PipelinedMessages } from "./pipelinedMessages.js";
 import type { FinishPlace } from "./sessionSql.js";
-import { StepwiseAttempt, type StepwisePlace } from "./stepwiseAttempt.js";
+import { StepwiseAttempt, type StepwiseAttemptOptions } from "./stepwiseAttempt.js";
 import {
-  judge,
+  attemptOutcome,
   queryCanceled,
   retrialOf,
   rowChanged,
   type Circumstances,
   type Retrial,
-  type Verdict,
+  type AttemptOutcome,
 } from "./attemptOutcome.js";
-import { WholeAttempt } from "./pipelinedAttempt.js";
+import { PipelinedAttempt } from "./pipelinedAttempt.js";
 import type { ServerError } from "../../shared/postgres/protocol/messages.js";
 
 /**
@@ -35,7 +35,7 @@ const leastOutputOfWhole = 64 << 20;
 const leastTimeoutOfWhole = 1_000;
 
 /** Where a run takes place. */
-export interface RunPlace extends StepwisePlace {
+export interface ExecutionContext extends StepwiseAttemptOptions {
   readonly outputLimit: number;
   /** Where the proof of its effect is entered, null when that is in another database. */
   readonly proof: FinishPlace | null;
@@ -44,7 +44,7 @@ export interface RunPlace extends StepwisePlace {
 }
 
 /** A result whose output, when that is large, is still where it was put together. */
-export type OutgoingResult = RunResult & { readonly stored?: ByteStore };
+export type OutgoingResult = RunResult & { readonly stored?: SpillBuffer };
 
 /** How a run came out, and whether its session can be used any longer. */
 export interface RunOutcome {
@@ -85,8 +85,8 @@ export class Execution {
   /** Whether others were before it when it came. */
   waited = false;
   readonly #run: Run;
-  readonly #place: RunPlace;
-  readonly #cancellation: Cancellation;
+  readonly #place: ExecutionContext;
+  readonly #cancellation: RunCancellation;
   readonly #plain: boolean;
   /** Whether something of it may be left in its session, which no reset takes away. */
   readonly #lasting: boolean;
@@ -101,18 +101,18 @@ export class Execution {
   #timed = false;
   #stopTimer: () => void = () => {};
 
-  constructor(run: Run, place: RunPlace) {
+  constructor(run: Run, place: ExecutionContext) {
     this.#run = run;
     this.#place = place;
     // Escapes make more of an answer than has come.
     const mayBeWhole = place.outputLimit >= leastOutputOfWhole && run.format.escape === "";
     const { input, timeoutMs, save, atomic } = run;
-    const plain = isPlain(input) && (atomic || !needsBlock(input));
+    const plain = isWrappable(input) && (atomic || !needsBlock(input));
     const ownTimeoutMs = place.messages?.ownTimeoutMs ?? 0;
     const timed = timeoutMs > 0 || (ownTimeoutMs > 0 && ownTimeoutMs < leastTimeoutOfWhole);
     this.#lasting = !save && mayLast(input);
     this.#plain = mayBeWhole && !timed && !save && plain && !this.#lasting;
-    this.#cancellation = new Cancellation(() => {
+    this.#cancellation = new RunCancellation(() => {
       this.#events.endangering();
       place.cancel();
     });
@@ -205,7 +205,7 @@ export class Execution {
     this.#lock = randomKey();
     this.drop();
     const { outputLimit } = this.#place;
-    const output = new Output(this.#run.format, outputLimit, () => this.#cut("output"));
+    const output = new OutputFormatter(this.#run.format, outputLimit, () => this.#cut("output"));
     if (this.#whole !== null) output.foresee(mostOnTheWay, () => this.#cut("room"));
     const options = {
       output,
@@ -226,7 +226,7 @@ export class Execution {
     this.#attempt =
       messages === null
         ? new StepwiseAttempt(this.#run, this.#place, options)
-        : new WholeAttempt(this.#run, { wire, messages, lock: this.#lock, permit }, options);
+        : new PipelinedAttempt(this.#run, { wire, messages, lock: this.#lock, permit }, options);
     this.#attempt.send(previous?.attempt ?? null, followed);
   }
 
@@ -236,8 +236,8 @@ export class Execution {
   }
 
   /** What becomes of it after an attempt. */
-  verdict(): Verdict {
-    return this.#attempt === null ? "returned" : judge(this.#attempt, this.#circumstances);
+  verdict(): AttemptOutcome {
+    return this.#attempt === null ? "returned" : attemptOutcome(this.#attempt, this.#circumstances);
   }
 
   get #circumstances(): Circumstances {
@@ -305,7 +305,7 @@ export class Execution {
   }
 
   /** What it is sent whole with, null when it is sent step by step. */
-  get #whole(): SessionMessages | null {
+  get #whole(): PipelinedMessages | null {
     return this.#plain && !this.#stepwise ? this.#place.messages : null;
   }
 

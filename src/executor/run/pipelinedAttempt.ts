@@ -1,14 +1,14 @@
 import type { Run } from "../../shared/ipc/messages.js";
 import { Attempt, isMissing, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import { isSingle } from "./classifyInput.js";
-import type { Output } from "../output/outputFormatter.js";
-import { provenEnds, unprovenEnds, type SessionMessages } from "./pipelinedMessages.js";
-import type { Receive, Wire } from "../../shared/postgres/protocol/connection.js";
+import type { OutputFormatter } from "../output/outputFormatter.js";
+import { provenEnds, unprovenEnds, type PipelinedMessages } from "./pipelinedMessages.js";
+import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
 /** Where a whole attempt takes place. */
-export interface WholePlace {
-  readonly wire: Wire;
-  readonly messages: SessionMessages;
+export interface PipelinedAttemptOptions {
+  readonly wire: ProtocolConnection;
+  readonly messages: PipelinedMessages;
   /** Second key of the lock that it takes when it begins, where others are sent before or behind it. */
   readonly lock: number;
   /** Second key of the lock without which it does not begin behind another. */
@@ -32,9 +32,9 @@ export interface WholePlace {
  * When a single statement fails, the server does nothing of what is behind it, the next attempts
  * included: the session has to be mended.
  */
-export class WholeAttempt extends Attempt {
+export class PipelinedAttempt extends Attempt {
   readonly #run: Run;
-  readonly #place: WholePlace;
+  readonly #place: PipelinedAttemptOptions;
   /** Whether finish says that it has entered the proof. */
   #entered = false;
   /** Whether its transaction is chained to the next, whoever that belongs to. */
@@ -44,8 +44,8 @@ export class WholeAttempt extends Attempt {
 
   constructor(
     run: Run,
-    place: WholePlace,
-    options: { output: Output; form: AttemptForm; events: AttemptEvents },
+    place: PipelinedAttemptOptions,
+    options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents },
   ) {
     super(options);
     this.#run = run;
@@ -54,7 +54,7 @@ export class WholeAttempt extends Attempt {
 
   send(previous: Attempt | null, open: boolean): void {
     const { wire, messages } = this.#place;
-    if (previous instanceof WholeAttempt) this.#follow(previous);
+    if (previous instanceof PipelinedAttempt) this.#follow(previous);
     else
       wire.guard(messages.opening(this.#run, true, open ? this.#place.lock : null), this.onOpening);
     const { input } = this.#run;
@@ -78,7 +78,7 @@ export class WholeAttempt extends Attempt {
     return this.form.proof !== null;
   }
 
-  #follow(previous: WholeAttempt): void {
+  #follow(previous: PipelinedAttempt): void {
     const { wire, messages, lock, permit } = this.#place;
     previous.#closed = true;
     const settings = messages.settings(this.#run);

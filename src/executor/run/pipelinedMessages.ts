@@ -96,7 +96,7 @@ interface GroupSettings {
  * server answers nothing before it is asked to and skips everything behind what fails; and function
  * calls, for which it plans nothing.
  */
-export class SessionMessages {
+export class PipelinedMessages {
   /** Makes the session as new; its one value is the stop. */
   readonly reset: Block;
   /** The same in a transaction that has begun. */

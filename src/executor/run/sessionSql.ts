@@ -10,7 +10,7 @@ const nowSql =
   `'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
 
 /** The table whose tasks a session runs. */
-export interface TaskTable {
+export interface TaskTableName {
   readonly schema: string;
   readonly table: string;
 }
@@ -34,17 +34,17 @@ export function smallerTimeoutMs(timeoutMs: number, ownMs: number): number {
 }
 
 /** What a session is called when it runs nothing; the server cuts it at its limit. */
-export function applicationName({ schema, table }: TaskTable): string {
+export function applicationName({ schema, table }: TaskTableName): string {
   return `pg_task ${schema} ${table}`;
 }
 
 /** What tells a session what it runs; made for one session, whose runs are mostly of one group. */
 export class SettingsText {
-  readonly #table: TaskTable & { readonly name?: string };
+  readonly #table: TaskTableName & { readonly name?: string };
   #group: string | null = null;
   #beginning = "";
 
-  constructor(table: TaskTable & { readonly name?: string }) {
+  constructor(table: TaskTableName & { readonly name?: string }) {
     this.#table = table;
   }
 
@@ -64,7 +64,7 @@ export class SettingsText {
   }
 }
 
-function beginning(table: TaskTable & { readonly name?: string }, group: string): string {
+function beginning(table: TaskTableName & { readonly name?: string }, group: string): string {
   const settings = [
     setConfig("application_name", table.name ?? `${applicationName(table)} ${group}`),
     setConfig("pg_task.schema", table.schema),

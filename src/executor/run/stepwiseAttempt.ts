@@ -1,8 +1,8 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { Run } from "../../shared/ipc/messages.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
-import type { Output } from "../output/outputFormatter.js";
-import { begin, type SessionMessages } from "./pipelinedMessages.js";
+import type { OutputFormatter } from "../output/outputFormatter.js";
+import { begin, type PipelinedMessages } from "./pipelinedMessages.js";
 import {
   finishEncodingSql,
   finishSql,
@@ -10,15 +10,15 @@ import {
   stopSql,
   type SettingsText,
 } from "./sessionSql.js";
-import type { Receive, Wire } from "../../shared/postgres/protocol/connection.js";
+import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ServerError, TransactionStatus } from "../../shared/postgres/protocol/messages.js";
 
 /** Where a stepwise attempt takes place. */
-export interface StepwisePlace {
-  readonly wire: Wire;
+export interface StepwiseAttemptOptions {
+  readonly wire: ProtocolConnection;
   readonly settings: SettingsText;
   /** Null where the server lacks what they need. */
-  readonly messages: SessionMessages | null;
+  readonly messages: PipelinedMessages | null;
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
@@ -38,7 +38,7 @@ const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
  */
 export class StepwiseAttempt extends Attempt {
   readonly #run: Run;
-  readonly #place: StepwisePlace;
+  readonly #place: StepwiseAttemptOptions;
   #proven = false;
   /** Whether an open transaction is one that the input has begun, so that its COMMIT shows. */
   #opened: boolean;
@@ -48,8 +48,8 @@ export class StepwiseAttempt extends Attempt {
 
   constructor(
     run: Run,
-    place: StepwisePlace,
-    options: { output: Output; form: AttemptForm; events: AttemptEvents },
+    place: StepwiseAttemptOptions,
+    options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents },
   ) {
     super(options);
     this.#run = run;

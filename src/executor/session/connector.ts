@@ -9,21 +9,26 @@ import {
   type Startup,
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
-import { connect } from "../../shared/postgres/openProtocolConnection.js";
-import { mostOutput } from "../output/outputFormatter.js";
-import { SessionMessages, standingSql, toFunctions, toStanding } from "../run/pipelinedMessages.js";
+import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
+import { maxOutputBytes } from "../output/outputFormatter.js";
+import {
+  PipelinedMessages,
+  standingSql,
+  toFunctions,
+  toStanding,
+} from "../run/pipelinedMessages.js";
 import {
   applicationName,
   ownTimeoutPutAwaySql,
   resetSql,
   SettingsText,
 } from "../run/sessionSql.js";
-import type { Answer, Wire } from "../../shared/postgres/protocol/connection.js";
+import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
 /** A connection that can run tasks. */
 export interface OpenConnection {
-  readonly wire: Wire;
-  readonly messages: SessionMessages;
+  readonly wire: ProtocolConnection;
+  readonly messages: PipelinedMessages;
   readonly backend: BackendIdentity;
 }
 
@@ -53,7 +58,7 @@ const rowOverhead = 8192;
 
 /** @returns the largest message kept whole, in bytes, where output may have `outputLimit` */
 export function messageLimit(outputLimit: number): number {
-  return Math.max(Math.min(outputLimit, mostOutput), leastMessageLimit) + rowOverhead;
+  return Math.max(Math.min(outputLimit, maxOutputBytes), leastMessageLimit) + rowOverhead;
 }
 
 /** Of what pg_stat_activity is made of: a new process would take longer to plan the view than for all the rest. */
@@ -68,7 +73,7 @@ const hiddenBy = (user: string | null | undefined, role: string): string =>
 
 /** A connection of which nothing is known yet but what it was asked for. */
 interface LoggedIn {
-  readonly wire: Wire;
+  readonly wire: ProtocolConnection;
   readonly startup: Startup;
 }
 
@@ -107,7 +112,7 @@ export class Connector {
     const tried = this.#settings;
     const withSettings = async (given: StartupSettings): Promise<LoggedIn> => {
       const startup = startupWith({ ...own, ...given });
-      return { startup, wire: await connect(target, { ...options, startup }) };
+      return { startup, wire: await openProtocolConnection(target, { ...options, startup }) };
     };
     try {
       return await withSettings(tried);
@@ -146,11 +151,11 @@ export class Connector {
       functions: toFunctions(standing),
       ownTimeoutMs: Number(ownTimeout.rows[0]?.[0] ?? 0),
     };
-    const messages = new SessionMessages(this.#parameters, session);
+    const messages = new PipelinedMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
   }
 
-  #expectServer({ pid }: Wire, who: Answer, startup: Startup): void {
+  #expectServer({ pid }: ProtocolConnection, who: Answer, startup: Startup): void {
     const [answered, mark] = who.rows[0] ?? [];
     // Some poolers announce none.
     const announced = pid === 0 ? null : pid;

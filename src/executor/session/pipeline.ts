@@ -1,7 +1,7 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { SentRun } from "../../shared/ipc/messages.js";
-import { Depth } from "./pipelineDepth.js";
-import { lastValue, type Wire } from "../../shared/postgres/protocol/connection.js";
+import { PipelineDepth } from "./pipelineDepth.js";
+import { lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import { resetSql, stopSql } from "../run/sessionSql.js";
 import { queryCanceled } from "../run/attemptOutcome.js";
@@ -9,7 +9,7 @@ import { queryCanceled } from "../run/attemptOutcome.js";
 /** How often what a stray cancel, of whomever, has hit is sent again. */
 const mostResets = 100;
 
-export interface LaneEvents {
+export interface PipelineEvents {
   /** A run came out; with a loss no other will. */
   out(execution: Execution, outcome: RunOutcome): void;
   /** It is not known how a run came out. */
@@ -34,9 +34,9 @@ export interface LaneEvents {
  * is not as new. While a cancel is under way nothing is sent that it may hit; what it has hit although
  * it was not meant is done again. Mending: wait for the cancel, end the transaction, reset.
  */
-export class Lane {
-  readonly #wire: Wire;
-  readonly #events: LaneEvents;
+export class Pipeline {
+  readonly #wire: ProtocolConnection;
+  readonly #events: PipelineEvents;
   readonly #onWire: Execution[] = [];
   /** Came back, and wait until the session has been mended. */
   #held: Execution[] = [];
@@ -44,13 +44,13 @@ export class Lane {
   /** For whom the last on the wire was left open. */
   #follower: Execution | null = null;
   #filling = false;
-  readonly #depth = new Depth();
+  readonly #depth = new PipelineDepth();
   #lastDoneAt = 0;
   #lost = false;
   /** Second key of the lock without which the server begins no run behind another; null to send none. */
   permit: number | null = null;
 
-  constructor(wire: Wire, events: LaneEvents) {
+  constructor(wire: ProtocolConnection, events: PipelineEvents) {
     this.#wire = wire;
     this.#events = events;
   }

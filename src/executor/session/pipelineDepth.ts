@@ -16,7 +16,7 @@ const longer = 1.25;
 const shorter = 0.64;
 
 /** How many runs may be on a wire at once, by how long they take of late. */
-export class Depth {
+export class PipelineDepth {
   #usualMs = wireMs / least;
   /** How many runs there have been since one was long. */
   #sinceLong = 0;

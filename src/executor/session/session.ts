@@ -7,16 +7,16 @@ import type {
   SessionRuns,
 } from "../../shared/ipc/messages.js";
 import type { OpenConnection } from "./connector.js";
-import { Lane } from "./pipeline.js";
-import type { Log } from "../forwardingLog.js";
-import type { RoomDesk } from "../remote/managerServerLimit.js";
+import { Pipeline } from "./pipeline.js";
+import type { ForwardingLog } from "../forwardingLog.js";
+import type { ConnectionPermits } from "../remote/managerServerLimit.js";
 import { RemoteExecution } from "../remote/remoteExecution.js";
-import { KeptRemote } from "../remote/remoteSession.js";
+import { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
 import { SettingsText } from "../run/sessionSql.js";
 
 /** What a session tells its executor; `unopened`, `lost` or `closed` is the last. */
-export interface SessionEvents {
+export interface ExecutorSessionEvents {
   opened(backend: BackendIdentity): void;
   unopened(reason: ErrorReport): void;
   result(result: OutgoingResult): void;
@@ -50,21 +50,21 @@ interface Late {
  *     opening ──▶ open ──close──▶ closing ──▶ gone
  *        └─────────┴─ connection lost, stop ───▶ gone
  */
-export class Session {
+export class ExecutorSession {
   readonly #id: number;
   readonly #parameters: ExecutorParameters;
-  readonly #events: SessionEvents;
-  readonly #log: Log;
-  readonly #desk: RoomDesk;
+  readonly #events: ExecutorSessionEvents;
+  readonly #log: ForwardingLog;
+  readonly #desk: ConnectionPermits;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
   /** Given while the session was being opened. */
   #early: Run[] = [];
   /** Given and not on the wire yet. */
   #queue: Work[] = [];
   #connection: OpenConnection | null = null;
-  #lane: Lane | null = null;
+  #lane: Pipeline | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
-  readonly #kept = new KeptRemote();
+  readonly #kept = new RemoteSessionCache();
   readonly #settings: SettingsText;
   #permit: number | null = null;
   #late: Late | null = null;
@@ -79,8 +79,8 @@ export class Session {
     id: number,
     parameters: ExecutorParameters,
     connect: () => Promise<OpenConnection>,
-    events: SessionEvents,
-    shared: { readonly log: Log; readonly desk: RoomDesk },
+    events: ExecutorSessionEvents,
+    shared: { readonly log: ForwardingLog; readonly desk: ConnectionPermits },
   ) {
     this.#log = shared.log;
     this.#desk = shared.desk;
@@ -211,7 +211,7 @@ export class Session {
     const end = new Promise<PgTaskError | null>((resolve) => (this.#end = resolve));
     void connection.wire.ended.then(this.#end);
     this.#connection = connection;
-    this.#lane = new Lane(connection.wire, {
+    this.#lane = new Pipeline(connection.wire, {
       out: (execution, { result }) => this.#out(execution, result),
       lost: (execution) => execution.drop(),
       again: (execution) => this.#queue.unshift(execution),

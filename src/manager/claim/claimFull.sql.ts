@@ -22,7 +22,7 @@ export interface DueTask {
   readonly max: number;
 }
 
-export interface Claim {
+export interface ClaimResult {
   readonly claimed: readonly ClaimedTask[];
   /** Due tasks it met that are not worth running any more. */
   readonly gone: readonly DueTask[];
@@ -54,7 +54,7 @@ export interface KeptSession extends ClaimingSession {
 }
 
 /** A place in a session's queue. */
-export interface Place extends ClaimingSession {
+export interface QueueSlot extends ClaimingSession {
   /** Whether it is the front of an empty queue: its task starts at once. */
   readonly front: boolean;
 }
@@ -70,13 +70,13 @@ export interface ClaimedGroup {
   /** How many of its tasks may start at most, or find a place of its own. */
   readonly most: number;
   /** Places of its own, in sessions that have tasks of it; null when it takes part in the places for all. */
-  readonly places: readonly Place[] | null;
+  readonly places: readonly QueueSlot[] | null;
 }
 
 export interface ClaimRequest {
   readonly groups: readonly ClaimedGroup[];
   /** For the tasks of all groups without places of their own, best first. */
-  readonly places: readonly Place[];
+  readonly places: readonly QueueSlot[];
   readonly kept: readonly KeptSession[];
   /** How many tasks of such groups to look at in all. */
   readonly look: number;
@@ -107,18 +107,18 @@ export interface ClaimRow extends ClaimedRow {
  * Of each group the rows are read from where its last claim ended, so that what was claimed and
  * finished before costs nothing even while a snapshot is held open.
  */
-export async function claim(
+export async function claimFull(
   client: Client,
   table: TaskTable,
   request: ClaimRequest,
-): Promise<Claim> {
+): Promise<ClaimResult> {
   const { kept } = request;
   const { rows } = await client.query<ClaimRow>({
     name: request.traced === true ? "claim traced" : "claim",
     text: claimStatement(table, request.traced === true),
     values: [
       ...groupColumns(request),
-      ...placeColumns(request),
+      ...slotColumns(request),
       placesOf(request).map((place) => place.front),
       request.places.length,
       request.look,
@@ -152,13 +152,13 @@ export function groupColumns({ groups, places }: ClaimRequest): unknown[][] {
 }
 
 /** Those for all groups, then each group's own. */
-const placesOf = ({ groups, places }: ClaimRequest): Place[] => [
+const placesOf = ({ groups, places }: ClaimRequest): QueueSlot[] => [
   ...places,
   ...groups.flatMap((group) => group.places ?? []),
 ];
 
 /** The sessions' owners and pids, and for each place which of these it is, from 1. */
-export function placeColumns(request: ClaimRequest): unknown[] {
+export function slotColumns(request: ClaimRequest): unknown[] {
   const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
   const numbers = placesOf(request).map(({ owner, pid }) => {
     let session = sessions.get(owner);
@@ -172,7 +172,7 @@ export function placeColumns(request: ClaimRequest): unknown[] {
 }
 
 /** Parts the rows by what they are. */
-export function toClaim(rows: readonly ClaimRow[]): Claim {
+export function toClaim(rows: readonly ClaimRow[]): ClaimResult {
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
   const more = rows.filter(({ kind }) => kind === "more" || kind === "alone");
   const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });

@@ -1,9 +1,9 @@
-import { precedes, type Group, type Groups, type Head } from "../groups/groups.js";
-import { Places } from "./queueCapacity.js";
+import { precedes, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
+import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { OfferedSession } from "../sessions/session.js";
-import type { Sessions } from "../sessions/sessionPool.js";
-import type { ClaimedGroup, ClaimRequest, Place } from "./claimFull.sql.js";
+import type { SessionPool } from "../sessions/sessionPool.js";
+import type { ClaimedGroup, ClaimRequest, QueueSlot } from "./claimFull.sql.js";
 
 /** Before every task of a group. */
 const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -12,16 +12,16 @@ const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 export interface ClaimPlan extends Omit<ClaimRequest, "except" | "traced"> {
   readonly offered: readonly OfferedSession[];
   readonly chosen: readonly {
-    readonly group: Group;
+    readonly group: ActiveGroup;
     readonly head: Head | null;
     readonly most: number;
   }[];
 }
 
 /** Decides which tasks the next claim asks for, and for which places, by what is known of both. */
-export class ClaimPlans {
-  readonly #sessions: Sessions;
-  readonly #groups: Groups;
+export class ClaimPlanner {
+  readonly #sessions: SessionPool;
+  readonly #groups: ActiveGroups;
   readonly #runTimes: RunTimes;
   /** How many sessions are left to run dry, for tasks that must be alone in theirs. */
   reserved = 0;
@@ -31,8 +31,8 @@ export class ClaimPlans {
     groups,
     runTimes,
   }: {
-    readonly sessions: Sessions;
-    readonly groups: Groups;
+    readonly sessions: SessionPool;
+    readonly groups: ActiveGroups;
     readonly runTimes: RunTimes;
   }) {
     this.#sessions = sessions;
@@ -74,12 +74,12 @@ export class ClaimPlans {
     groups = 0,
   ): ClaimPlan | null {
     const kept = offered.flatMap((session) => session.kept ?? []);
-    const chosen = new Set<Group>();
+    const chosen = new Set<ActiveGroup>();
     for (const { hash } of kept) {
       const group = this.#groups.choose(hash);
       if (group !== null) chosen.add(group);
     }
-    const ranked: Group[] = [];
+    const ranked: ActiveGroup[] = [];
     const least = Math.max(1, offered.length, groups);
     while (ranked.length < Math.max(offered.length + lookAhead, groups)) {
       const group = this.#groups.next();
@@ -103,15 +103,15 @@ export class ClaimPlans {
   /** Places behind tasks that start now, where a single group has any. */
   #behindFronts(
     offered: readonly OfferedSession[],
-    ranked: readonly Group[],
+    ranked: readonly ActiveGroup[],
     most: number,
-  ): Place[] {
+  ): QueueSlot[] {
     const [group] = ranked;
     const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
-    const places = new Places(sessions, this.#runTimes);
+    const places = new QueueCapacity(sessions, this.#runTimes);
     if (group === undefined || ranked.length > 1) return [];
     if (!places.suits(group) || this.#runTimes.known(group.hash) === 0) return [];
-    const behind: Place[] = [];
+    const behind: QueueSlot[] = [];
     for (let taken = 0; behind.length < most; taken += 1) {
       const place = places.behindAny(group.hash);
       if (place === null) break;
@@ -127,15 +127,15 @@ export class ClaimPlans {
    * where it could have gone.
    */
   #planBehind(most: number): ClaimPlan | null {
-    const places = new Places(this.#sessions.roomy(), this.#runTimes);
+    const places = new QueueCapacity(this.#sessions.roomy(), this.#runTimes);
     places.reserve(this.reserved);
     if (places.none) return null;
     const own = this.#waitingBehindOwn(places);
-    const mosts = new Map<Group, number>();
-    const ownPlaces = new Map<Group, readonly Place[]>();
-    const shared: Place[] = [];
-    const ranked: Group[] = [];
-    const passed: Group[] = [];
+    const mosts = new Map<ActiveGroup, number>();
+    const ownPlaces = new Map<ActiveGroup, readonly QueueSlot[]>();
+    const shared: QueueSlot[] = [];
+    const ranked: ActiveGroup[] = [];
+    const passed: ActiveGroup[] = [];
     let left = most;
     while (left > 0 && !places.none) {
       const best = this.#groups.best;
@@ -173,12 +173,12 @@ export class ClaimPlans {
   }
 
   /** Whether it could have more sessions, and has not shown yet whether that is worth it. */
-  #isNew({ hash, head, running }: Group): boolean {
+  #isNew({ hash, head, running }: ActiveGroup): boolean {
     return head !== null && head.max >= running && this.#runTimes.known(hash) === 0;
   }
 
   /** Groups of which more may wait in the sessions that have some, best first. */
-  #waitingBehindOwn(places: Places): Group[] {
+  #waitingBehindOwn(places: QueueCapacity): ActiveGroup[] {
     const groups = places.groups.flatMap((hash) => {
       const group = this.#groups.get(hash);
       return group !== null && mayWait(group) && !this.#isNew(group) ? group : [];
@@ -191,8 +191,8 @@ export class ClaimPlans {
     places: ClaimRequest["places"],
     kept: ClaimRequest["kept"],
     look: number,
-    mosts: ReadonlyMap<Group, number>,
-    own: ReadonlyMap<Group, ClaimRequest["places"]> | null,
+    mosts: ReadonlyMap<ActiveGroup, number>,
+    own: ReadonlyMap<ActiveGroup, ClaimRequest["places"]> | null,
   ): ClaimPlan {
     const chosen = [...mosts].map(([group, most]) => ({ group, head: group.head, most }));
     const groups = chosen.map(({ group, head, most }): ClaimedGroup => {
@@ -212,10 +212,10 @@ export class ClaimPlans {
 }
 
 /** A task behind one of its own group starts when that has ended, so that one less runs by then. */
-const ownPrecedes = (own: Group, other: Group): boolean => precedes(own, other, 1);
+const ownPrecedes = (own: ActiveGroup, other: ActiveGroup): boolean => precedes(own, other, 1);
 
 /** Whether more of its tasks may wait in the sessions that have some. */
-function mayWait({ head, running, paused, chosen }: Group): boolean {
+function mayWait({ head, running, paused, chosen }: ActiveGroup): boolean {
   return head !== null && !paused && !chosen && head.max >= running - 1;
 }
 
@@ -224,10 +224,10 @@ function mayWait({ head, running, paused, chosen }: Group): boolean {
  * is known: others come before its k-th one for certain where their first has a larger max minus
  * running than it can have.
  */
-function mostOfEach(groups: readonly Group[], count: number): Map<Group, number> {
+function mostOfEach(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
   const priorities = groups.map(({ head, running }) => (head?.max ?? top.max) - running);
   const sorted = priorities.toSorted((a, b) => b - a);
-  const mosts = new Map<Group, number>();
+  const mosts = new Map<ActiveGroup, number>();
   for (const [index, group] of groups.entries()) {
     const priority = priorities[index] ?? 0;
     const allowed = Math.min(priority, group.least - group.running) + 1;

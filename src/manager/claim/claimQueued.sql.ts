@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { byId, isReady } from "../sql/byId.js";
-import { groupColumns, placeColumns, type ClaimRequest, type DueTask } from "./claimFull.sql.js";
+import { groupColumns, slotColumns, type ClaimRequest, type DueTask } from "./claimFull.sql.js";
 import {
   alone,
   assigned,
@@ -18,14 +18,14 @@ import { takenAt } from "../sql/takenAt.js";
 import { tooLate } from "../sql/tooLate.js";
 
 /** Whether all that it asks for is to wait behind tasks of its own group, and nothing is to be left out. */
-export const isBehind = ({ groups, places, kept, except }: ClaimRequest): boolean =>
+export const isQueuedClaim = ({ groups, places, kept, except }: ClaimRequest): boolean =>
   places.length === 0 &&
   kept.length === 0 &&
   except.length === 0 &&
   groups.every((group) => group.places !== null);
 
 /** What `claim` says as well, as far as it can come about. */
-export interface ClaimBehind {
+export interface QueuedClaim {
   readonly claimed: readonly ClaimedTask[];
   readonly heads: readonly DueTask[];
   /** Whether it met, and left, something that only `claim` knows how to treat. */
@@ -68,16 +68,16 @@ interface BehindRow extends Pick<
  * @throws lock_not_available when somebody has locked one of the rows for longer than `lockWaitMs`: then
  *   none is claimed.
  */
-export async function claimBehind(
+export async function claimQueued(
   client: Client,
   table: TaskTable,
   request: ClaimRequest,
-): Promise<ClaimBehind> {
+): Promise<QueuedClaim> {
   const traced = request.traced === true;
   const { rows } = await client.query<BehindRow>({
     name: traced ? "claim behind traced" : "claim behind",
     text: claimBehindStatement(table, traced),
-    values: [...groupColumns(request), ...placeColumns(request)],
+    values: [...groupColumns(request), ...slotColumns(request)],
   });
   const { heads, odd } = readHeads(request.groups, rows);
   return { claimed: rows.map(toTask), heads, odd };
@@ -87,7 +87,7 @@ export async function claimBehind(
 function readHeads(
   groups: ClaimRequest["groups"],
   rows: readonly BehindRow[],
-): Pick<ClaimBehind, "heads" | "odd"> {
+): Pick<QueuedClaim, "heads" | "odd"> {
   const last = new Map<number, BehindRow>();
   const broken = new Set<number>();
   for (const row of rows) {

@@ -22,7 +22,7 @@ import { tooLate } from "../sql/tooLate.js";
  * @param request.except tasks not to look at this time.
  * @param request.traced whether `data` is wanted.
  */
-export async function claimSole(
+export async function claimSingle(
   client: Client,
   table: TaskTable,
   request: {

@@ -1,27 +1,27 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { ClaimPlans, type ClaimPlan } from "./claimPlanner.js";
-import { comesBefore, type Group, type Groups, type Head } from "../groups/groups.js";
-import type { Ledgers } from "../upkeep/ledgerRotation.js";
-import type { Outbox } from "../results/pendingResults.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
+import { ClaimPlanner, type ClaimPlan } from "./claimPlanner.js";
+import { comesBefore, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
+import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
+import type { PendingResults } from "../results/pendingResults.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { AssignedRun } from "../sessions/session.js";
-import { RefusedClaims } from "./rejectedClaims.js";
-import { isOfARow, type Refusals } from "../rejectedRows.js";
+import { RejectedClaims } from "./rejectedClaims.js";
+import { isRowError, type RejectedRows } from "../rejectedRows.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
-import type { Sessions } from "../sessions/sessionPool.js";
-import { claim, type Claim, type ClaimRequest, type DueTask } from "./claimFull.sql.js";
+import type { SessionPool } from "../sessions/sessionPool.js";
+import { claimFull, type ClaimResult, type ClaimRequest, type DueTask } from "./claimFull.sql.js";
 import type { ClaimedTask } from "./claimedTask.sql.js";
-import { claimBehind, isBehind } from "./claimQueued.sql.js";
-import { claimSole } from "./claimSingle.sql.js";
+import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
+import { claimSingle } from "./claimSingle.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
 
 /** How long one turn may look for tasks that are refused beyond those of its claims, in ms. */
 const searchMs = 200;
 
-export interface Claimed {
+export interface ClaimOutcome {
   /** How many tasks were given to sessions. */
   readonly claimed: number;
   /** How many more could start had they a session, as far as it was looked. */
@@ -42,20 +42,20 @@ const mostVain = 10;
  * free and runs are short, more tasks wait in the sessions behind what runs, so that these need not
  * wait for the manager: those of a group that is at its limit in the sessions that have it already.
  */
-export class Claiming {
+export class Claimer {
   readonly #table: TaskTable;
-  readonly #sessions: Sessions;
-  readonly #groups: Groups;
-  readonly #outbox: Outbox;
-  readonly #ledgers: Ledgers;
-  readonly #plans: ClaimPlans;
+  readonly #sessions: SessionPool;
+  readonly #groups: ActiveGroups;
+  readonly #outbox: PendingResults;
+  readonly #ledgers: LedgerRotation;
+  readonly #plans: ClaimPlanner;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** Due tasks whose row somebody has locked: not looked at until they are found free. */
   #locked: string[] = [];
-  readonly #refused: RefusedClaims;
+  readonly #refused: RejectedClaims;
   /** Groups that are left out until the next turn, since a claim of their tasks was refused. */
-  #suspects: Group[] = [];
+  #suspects: ActiveGroup[] = [];
   readonly #settingsAge: SettingsAge;
   /** Whether the last claim met what only the claim that does everything knows how to treat. */
   #oddMet = false;
@@ -63,10 +63,10 @@ export class Claiming {
 
   constructor(options: {
     readonly table: TaskTable;
-    readonly sessions: Sessions;
-    readonly groups: Groups;
-    readonly outbox: Outbox;
-    readonly ledgers: Ledgers;
+    readonly sessions: SessionPool;
+    readonly groups: ActiveGroups;
+    readonly outbox: PendingResults;
+    readonly ledgers: LedgerRotation;
     readonly runTimes: RunTimes;
     readonly settingsAge: SettingsAge;
     readonly tracing?: Tracing | null;
@@ -77,10 +77,10 @@ export class Claiming {
     this.#groups = options.groups;
     this.#outbox = options.outbox;
     this.#ledgers = options.ledgers;
-    this.#plans = new ClaimPlans(options);
+    this.#plans = new ClaimPlanner(options);
     this.#tracing = options.tracing ?? null;
     this.#log = options.log;
-    this.#refused = new RefusedClaims(options.table, options.log);
+    this.#refused = new RejectedClaims(options.table, options.log);
     this.#settingsAge = options.settingsAge;
   }
 
@@ -90,7 +90,7 @@ export class Claiming {
   }
 
   /** Due tasks that the server refuses to change. */
-  get refusals(): Refusals {
+  get refusals(): RejectedRows {
     return this.#refused.refusals;
   }
 
@@ -148,7 +148,7 @@ export class Claiming {
       readonly fetch: number;
       readonly limit: number;
     },
-  ): Promise<Claimed> {
+  ): Promise<ClaimOutcome> {
     try {
       const claimed = await this.#fill(client, room);
       // Only now, since what was claimed has to get to its sessions whatever the look came to.
@@ -167,7 +167,7 @@ export class Claiming {
       readonly fetch: number;
       readonly limit: number;
     },
-  ): Promise<Claimed> {
+  ): Promise<ClaimOutcome> {
     const gone = new Set<number>();
     let [claimed, more, locked, start] = [0, 0, 0, room.start];
     let moreOf: ReadonlySet<number> = new Set();
@@ -225,7 +225,7 @@ export class Claiming {
       const traced = this.#tracing !== null;
       const since = this.#tracing?.now() ?? 0;
       const [task] = await Promise.all([
-        claimSole(client, this.#table, { session, except: this.passedOver, traced }),
+        claimSingle(client, this.#table, { session, except: this.passedOver, traced }),
         this.#settingsAge.look(client, true),
       ]);
       if (task === null) return 0;
@@ -234,7 +234,7 @@ export class Claiming {
       return 1;
     } catch (error) {
       // What the server refuses is found out, and left out, by a claim that knows what it asks for.
-      if (!isOfARow(error) && (sqlState(error) === null || isPassing(error))) throw error;
+      if (!isRowError(error) && (sqlState(error) === null || isTransient(error))) throw error;
       return 0;
     } finally {
       this.#sessions.withdraw(offered);
@@ -242,11 +242,11 @@ export class Claiming {
   }
 
   /** @param search whether to look beyond the tasks of the claim for such as are refused. */
-  async #send(client: Client, plan: ClaimPlan, search: boolean): Promise<Claim> {
+  async #send(client: Client, plan: ClaimPlan, search: boolean): Promise<ClaimResult> {
     try {
       return await this.#sendWhole(client, plan);
     } catch (error) {
-      if (!isOfARow(error)) throw error;
+      if (!isRowError(error)) throw error;
       const hashes = await this.#refused.find(client, plan, error, {
         except: this.passedOver,
         search,
@@ -260,7 +260,7 @@ export class Claiming {
     }
   }
 
-  async #sendWhole(client: Client, plan: ClaimPlan): Promise<Claim> {
+  async #sendWhole(client: Client, plan: ClaimPlan): Promise<ClaimResult> {
     const since = this.#tracing?.now() ?? 0;
     const request = { ...plan, except: this.passedOver, traced: this.#tracing !== null };
     const [outcome] = await Promise.all([
@@ -274,30 +274,34 @@ export class Claiming {
   }
 
   /** For a claim that was refused: what is not of these groups, which come with the next turn. */
-  async #sendWithout(client: Client, plan: ClaimPlan, hashes: ReadonlySet<number>): Promise<Claim> {
+  async #sendWithout(
+    client: Client,
+    plan: ClaimPlan,
+    hashes: ReadonlySet<number>,
+  ): Promise<ClaimResult> {
     for (const { group } of plan.chosen) if (hashes.has(group.hash)) this.#suspects.push(group);
     const rest = withoutGroups(plan, hashes);
     if (rest.groups.length === 0) return nothing;
     try {
       return await this.#sendWhole(client, rest);
     } catch (error) {
-      if (!isOfARow(error)) throw error;
+      if (!isRowError(error)) throw error;
       return await this.#sendWithout(client, rest, new Set(rest.groups.map(({ hash }) => hash)));
     }
   }
 
-  async #claim(client: Client, request: ClaimRequest): Promise<Claim> {
-    if (!this.#oddMet && isBehind(request)) {
+  async #claim(client: Client, request: ClaimRequest): Promise<ClaimResult> {
+    if (!this.#oddMet && isQueuedClaim(request)) {
       try {
-        const { odd, claimed, heads } = await claimBehind(client, this.#table, request);
+        const { odd, claimed, heads } = await claimQueued(client, this.#table, request);
         this.#oddMet = odd;
         return { ...nothing, claimed, heads: heads.map((head) => ({ ...head, paused: false })) };
       } catch (error) {
-        if (!isPassing(error)) throw error;
+        if (!isTransient(error)) throw error;
         this.#log.debug({ err: error }, "tasks are claimed one step at a time");
       }
     }
-    const outcome = await claim(client, this.#table, request);
+    const outcome = await claimFull(client, this.#table, request);
     const { gone, locked, alone, claimed, heads } = outcome;
     this.#oddMet =
       gone.length + locked.length + alone > 0 ||
@@ -306,7 +310,7 @@ export class Claiming {
     return outcome;
   }
 
-  #settle(plan: ClaimPlan, outcome: Claim): void {
+  #settle(plan: ClaimPlan, outcome: ClaimResult): void {
     this.#locked.push(...outcome.locked.map(({ id }) => id));
     this.#plans.reserved = outcome.alone;
     this.#settleHeads(plan, outcome);
@@ -340,7 +344,7 @@ export class Claiming {
   }
 
   /** What comes next in the groups it looked at; one of which it has seen all has nothing due. */
-  #settleHeads({ chosen }: ClaimPlan, outcome: Claim): void {
+  #settleHeads({ chosen }: ClaimPlan, outcome: ClaimResult): void {
     const heads = new Map(outcome.heads.map((head) => [head.hash, head]));
     const seen = new Map<number, DueTask[]>();
     for (const task of [...outcome.claimed, ...outcome.locked, ...outcome.gone]) {
@@ -357,7 +361,7 @@ export class Claiming {
   }
 }
 
-const nothing: Claim = {
+const nothing: ClaimResult = {
   claimed: [],
   gone: [],
   locked: [],

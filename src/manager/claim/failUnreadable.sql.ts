@@ -1,10 +1,10 @@
 import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
-import type { Shape } from "../schema/columnSet.js";
+import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isReady } from "../sql/byId.js";
 import { claimedColumns } from "./claimedTask.sql.js";
-import { repeatInsert } from "../sql/planRepeat.sql.js";
+import { planRepeat } from "../sql/planRepeat.sql.js";
 import { withNote } from "../results/withoutRepeat.sql.js";
 import { tooLate } from "../sql/tooLate.js";
 
@@ -43,7 +43,7 @@ WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${tooLate}) FOR NO KEY U
 export async function failUnreadable(
   client: Client,
   table: TaskTable,
-  shape: Shape,
+  shape: ColumnSet,
   task: { readonly id: string; readonly reason: string },
   unrepeated: string | null = null,
 ): Promise<void> {
@@ -61,7 +61,7 @@ WITH locked AS MATERIALIZED (
   RETURNING id, stop
 ), again AS (
   SELECT id, stop FROM failed WHERE $3::text IS NULL
-), repeated AS (${repeatInsert(table, shape, "again")}
+), repeated AS (${planRepeat(table, shape, "again")}
 )
 SELECT id FROM failed`,
     values: [task.id, `ERROR:  task is not readable as UTF-8: ${task.reason}`, unrepeated],

@@ -1,14 +1,14 @@
 import { shortMs, type RunTimes } from "../sessions/runTimes.js";
-import type { RoomySession } from "../sessions/session.js";
-import type { Place } from "./claimFull.sql.js";
+import type { QueueableSession } from "../sessions/session.js";
+import type { QueueSlot } from "./claimFull.sql.js";
 
 /** Places in the queues of busy sessions, for tasks that are expected to be short. */
-export class Places {
-  readonly #sessions: RoomySession[];
+export class QueueCapacity {
+  readonly #sessions: QueueableSession[];
   readonly #runTimes: RunTimes;
-  readonly #ofGroup = new Map<number, RoomySession[]>();
+  readonly #ofGroup = new Map<number, QueueableSession[]>();
 
-  constructor(sessions: readonly RoomySession[], runTimes: RunTimes) {
+  constructor(sessions: readonly QueueableSession[], runTimes: RunTimes) {
     this.#sessions = [...sessions];
     this.#runTimes = runTimes;
     for (const session of sessions) {
@@ -40,10 +40,10 @@ export class Places {
   }
 
   /** At most `most` places behind tasks of the same group. */
-  behindOwn(hash: number, most: number): Place[] {
+  behindOwn(hash: number, most: number): QueueSlot[] {
     const expected = this.#runTimes.expected(hash);
     const sessions = this.#ofGroup.get(hash) ?? [];
-    const places: Place[] = [];
+    const places: QueueSlot[] = [];
     if (expected === null) return places;
     // What is expected rests on few runs at first.
     const known = this.#runTimes.known(hash) || this.#runTimes.known();
@@ -66,20 +66,24 @@ export class Places {
   }
 
   /** A place behind tasks of whatever group; null when there is none for a task of this one. */
-  behindAny(hash: number): Place | null {
+  behindAny(hash: number): QueueSlot | null {
     const expected = this.#runTimes.expected(hash) ?? Infinity;
     return take(least(this.#sessions), expected, this.#runTimes.mostAnyMs);
   }
 }
 
-function take(session: RoomySession | null, expectedMs: number, mostMs: number): Place | null {
+function take(
+  session: QueueableSession | null,
+  expectedMs: number,
+  mostMs: number,
+): QueueSlot | null {
   if (session === null || session.aheadMs + expectedMs > mostMs) return null;
   session.aheadMs += expectedMs;
   return { owner: session.owner, pid: session.pid, front: false };
 }
 
-function least(sessions: readonly RoomySession[]): RoomySession | null {
-  let best: RoomySession | null = null;
+function least(sessions: readonly QueueableSession[]): QueueableSession | null {
+  let best: QueueableSession | null = null;
   for (const session of sessions)
     if (best === null || session.aheadMs < best.aheadMs) best = session;
   return best;

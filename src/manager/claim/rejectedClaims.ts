@@ -3,13 +3,13 @@ import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { ClaimPlan } from "./claimPlanner.js";
-import { attemptEach, isLocked, isOfARow, Refusals } from "../rejectedRows.js";
-import { readShape } from "../schema/columnSet.js";
+import { attemptEach, isLocked, isRowError, RejectedRows } from "../rejectedRows.js";
+import { readColumnSet } from "../schema/columnSet.js";
 import type { DueTask } from "./claimFull.sql.js";
 import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js";
 import { lockWaitMs, waitedInVain } from "../sql/lockWait.js";
-import { unrepeated } from "../results/withoutRepeat.sql.js";
-import { firstDue, tryClaims, type TriedClaims } from "./tryClaims.sql.js";
+import { withoutRepeat } from "../results/withoutRepeat.sql.js";
+import { firstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /** How long one round of tries may take, in ms: all others wait meanwhile. */
@@ -28,16 +28,16 @@ const message = "start refused by the server, it is tried again";
  * refused, the tasks that come next in its groups are tried one by one in a single statement; those that
  * are refused are left out for a while, and the others run.
  */
-export class RefusedClaims {
+export class RejectedClaims {
   readonly #table: TaskTable;
   /** All due tasks that are left out, whatever is refused of them. */
-  readonly refusals: Refusals;
+  readonly refusals: RejectedRows;
   #most = tries.first;
   #carefulClaims = 0;
 
   constructor(table: TaskTable, log: Log) {
     this.#table = table;
-    this.refusals = new Refusals(log);
+    this.refusals = new RejectedRows(log);
   }
 
   /** Whether only one task is to be claimed at a time. */
@@ -152,14 +152,14 @@ export class RefusedClaims {
   }
 
   async #fail(client: Client, id: string, error: DatabaseError): Promise<void> {
-    const shape = await readShape(client, this.#table);
+    const shape = await readColumnSet(client, this.#table);
     const task = { id, reason: toReport(error).message };
     try {
       await failUnreadable(client, this.#table, shape, task);
     } catch (refusal) {
-      if (!isOfARow(refusal)) throw refusal;
+      if (!isRowError(refusal)) throw refusal;
       const reason = await attemptEach(refusal, [
-        (last) => failUnreadable(client, this.#table, shape, task, unrepeated(last)),
+        (last) => failUnreadable(client, this.#table, shape, task, withoutRepeat(last)),
       ]);
       if (reason !== null) this.refusals.add(id, reason, message);
     }
@@ -170,7 +170,7 @@ export class RefusedClaims {
     ids: readonly string[],
     as: readonly ("front" | "behind")[],
     lockMs: number,
-  ): Promise<TriedClaims> {
+  ): Promise<ClaimTrial> {
     if (ids.length === 0) return { tried: [], refused: new Map(), free: [], locked: [] };
     const since = performance.now();
     const outcome = await tryClaims(client, this.#table, ids, as, { forMs: roundMs, lockMs });

@@ -1,8 +1,8 @@
 import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { passing } from "../../shared/postgres/transientErrors.js";
-import { ofTheServer } from "../rejectedRows.js";
+import { transientSqlStates } from "../../shared/postgres/transientErrors.js";
+import { serverErrorClasses } from "../rejectedRows.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayOf } from "../../shared/postgres/arrayText.js";
 import { isNoneOf, isReady } from "../sql/byId.js";
@@ -38,7 +38,7 @@ SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CRO
 }
 
 /** What came of tries. */
-export interface TriedClaims {
+export interface ClaimTrial {
   /** Those that were tried, as many of the first ones as there was time for: at least one. */
   readonly tried: readonly string[];
   /** Of these, those that the server refuses, be it since a trigger of the user's has to wait for a lock. */
@@ -69,7 +69,7 @@ export async function tryClaims(
   ids: readonly string[],
   as: readonly ("front" | "behind")[],
   limits: TryLimits,
-): Promise<TriedClaims> {
+): Promise<ClaimTrial> {
   await client.query(`DO ${literal(tryBlock(table, ids, as, limits))}`);
   const { rows } = await client.query<{ tried: string }>(
     `SELECT current_setting('${setting}') AS tried, set_config('${setting}', '', false)`,
@@ -119,7 +119,7 @@ const block = (each: string): string => `
       WHEN SQLSTATE '${undo}' THEN tries.state := coalesce(tries.state, 'free');
       WHEN OTHERS OR query_canceled OR assert_failure THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT;
-        IF state ~ '${ofTheServer.source}' AND state <> ALL ('${arrayOf([...passing])}') THEN RAISE; END IF;
+        IF state ~ '${serverErrorClasses.source}' AND state <> ALL ('${arrayOf([...transientSqlStates])}') THEN RAISE; END IF;
     END;`;
 
 /** Variables are named with their block, so that no column of the user's is taken for one. */

@@ -18,7 +18,7 @@ export interface Behind extends Head {
  *
  * @param except tasks not to look at this time.
  */
-export async function besidePause(
+export async function withGroupPauses(
   client: Client,
   table: TaskTable,
   groups: readonly Behind[],

@@ -1,18 +1,18 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { Refusals, singleOut } from "../rejectedRows.js";
+import { RejectedRows, singleOut } from "../rejectedRows.js";
 import { holdBack, pauseLater, type PausedTask } from "../sql/pauseGroup.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /** Tasks that a pause of their group did not reach, since their row was locked or refused: they wait for `retry`. */
-export class Pauses {
+export class DeferredPauses {
   readonly #table: TaskTable;
   #left: PausedTask[] = [];
-  readonly #refusals: Refusals;
+  readonly #refusals: RejectedRows;
 
   constructor(table: TaskTable, log: Log) {
     this.#table = table;
-    this.#refusals = new Refusals(log);
+    this.#refusals = new RejectedRows(log);
   }
 
   get size(): number {

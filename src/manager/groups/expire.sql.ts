@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { Shape } from "../schema/columnSet.js";
+import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isNoneOf, isReady } from "../sql/byId.js";
 import { beside } from "../sql/head.js";
-import { repeatInsert } from "../sql/planRepeat.sql.js";
+import { planRepeat } from "../sql/planRepeat.sql.js";
 import { withNote } from "../results/withoutRepeat.sql.js";
 import { tooLate } from "../sql/tooLate.js";
 
@@ -13,7 +13,7 @@ import { tooLate } from "../sql/tooLate.js";
  *
  * @param except tasks not to look at this time.
  */
-export async function late(
+export async function overdueCondition(
   client: Client,
   table: TaskTable,
   hashes: readonly number[],
@@ -43,7 +43,7 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
 export async function expire(
   client: Client,
   table: TaskTable,
-  shape: Shape,
+  shape: ColumnSet,
   ids: readonly string[],
   unrepeated: string | null = null,
 ): Promise<string[]> {
@@ -62,7 +62,7 @@ WITH locked AS MATERIALIZED (
   RETURNING id, stop
 ), again AS (
   SELECT id, stop FROM gone WHERE $2::text IS NULL
-), repeated AS (${repeatInsert(table, shape, "again")}
+), repeated AS (${planRepeat(table, shape, "again")}
 )
 SELECT id::text AS id FROM gone`,
     values: [ids, unrepeated],

@@ -1,17 +1,17 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { attemptEach, singleOut, type Refusals } from "../rejectedRows.js";
-import { readShape } from "../schema/columnSet.js";
-import { expire, late } from "./expire.sql.js";
-import { unrepeated } from "../results/withoutRepeat.sql.js";
+import { attemptEach, singleOut, type RejectedRows } from "../rejectedRows.js";
+import { readColumnSet } from "../schema/columnSet.js";
+import { expire, overdueCondition } from "./expire.sql.js";
+import { withoutRepeat } from "../results/withoutRepeat.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-export interface Ended {
+export interface ExpiredTasks {
   readonly gone: number;
   readonly locked: readonly string[];
   readonly again: boolean;
 }
 
-const nothing: Ended = { gone: 0, locked: [], again: false };
+const nothing: ExpiredTasks = { gone: 0, locked: [], again: false };
 
 /**
  * Ends due tasks of these groups that are no longer worth running as GONE, at most `limit`.
@@ -21,17 +21,17 @@ const nothing: Ended = { gone: 0, locked: [], again: false };
  * @returns how many were ended, which ones were not since somebody has their row locked, and whether to look
  * again at once.
  */
-export async function endLate(
+export async function expireTasks(
   client: Client,
   table: TaskTable,
   hashes: readonly number[],
   limit: number,
-  { except, refusals }: { readonly except: readonly string[]; readonly refusals: Refusals },
-): Promise<Ended> {
+  { except, refusals }: { readonly except: readonly string[]; readonly refusals: RejectedRows },
+): Promise<ExpiredTasks> {
   if (hashes.length === 0) return nothing;
-  const ids = await late(client, table, hashes, limit, except);
+  const ids = await overdueCondition(client, table, hashes, limit, except);
   if (ids.length === 0) return nothing;
-  const shape = await readShape(client, table);
+  const shape = await readColumnSet(client, table);
   let gone = 0;
   const open = new Set(ids);
   const end = async (some: readonly string[], note: string | null): Promise<void> => {
@@ -44,7 +44,7 @@ export async function endLate(
     ids,
     (some) => end(some, null),
     async (id, error) => {
-      const reason = await attemptEach(error, [(refusal) => end([id], unrepeated(refusal))]);
+      const reason = await attemptEach(error, [(refusal) => end([id], withoutRepeat(refusal))]);
       if (reason === null) return;
       refusals.add(id, reason, "end as GONE refused by the server, it is tried again");
       open.delete(id);

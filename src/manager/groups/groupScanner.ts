@@ -1,14 +1,14 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import type { Groups } from "./groups.js";
-import { PausedNames } from "./pausedGroups.js";
-import { isOfARow, Refusals, singleOut } from "../rejectedRows.js";
+import type { ActiveGroups } from "./groups.js";
+import { PausedGroups } from "./pausedGroups.js";
+import { isRowError, RejectedRows, singleOut } from "../rejectedRows.js";
 import type { DueTask } from "../claim/claimFull.sql.js";
 import type { HeadRow } from "../sql/head.js";
-import { inserted, lastId, type InsertedRow } from "./insertedTasks.sql.js";
-import { nearestPlan } from "./nextPlan.sql.js";
-import { mostPromoted, promotable, promote, promoteThese } from "./markDue.sql.js";
-import { sweep } from "./scanGroups.sql.js";
+import { insertedTasks, lastId, type InsertedTask } from "./insertedTasks.sql.js";
+import { nextPlan } from "./nextPlan.sql.js";
+import { maxMarkedDue, dueTaskIds, markDue, markTheseDue } from "./markDue.sql.js";
+import { scanGroups } from "./scanGroups.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /** Before all hashes. */
@@ -22,7 +22,7 @@ const overlap = 64n;
 /** While it is known what to start next, looking may take a tenth of the time. */
 const share = 10;
 
-export interface Looked {
+export interface ScanResult {
   /** Groups whose first due task is not worth running any more. */
   readonly gone: readonly number[];
   /** Whether to look again at once. */
@@ -35,9 +35,9 @@ export interface Looked {
  * inserted since, so that these need not wait until their turn comes; when something else has
  * changed, one look follows the other until a whole round has been made.
  */
-export class Lookout {
+export class GroupScanner {
   readonly #table: TaskTable;
-  readonly #groups: Groups;
+  readonly #groups: ActiveGroups;
   #after = beginning;
   /** Whether something has changed since the round began. */
   #changed = true;
@@ -53,16 +53,20 @@ export class Lookout {
   #planAskedAt = 0;
 
   /** Tasks that cannot be marked as due. */
-  readonly #refusals: Refusals;
+  readonly #refusals: RejectedRows;
   /** Of those that were refused together, the ones that there was no time to tell apart. */
   #suspects: readonly string[] = [];
-  readonly #pausedNames: PausedNames;
+  readonly #pausedNames: PausedGroups;
 
-  constructor(options: { readonly table: TaskTable; readonly groups: Groups; readonly log: Log }) {
+  constructor(options: {
+    readonly table: TaskTable;
+    readonly groups: ActiveGroups;
+    readonly log: Log;
+  }) {
     this.#table = options.table;
     this.#groups = options.groups;
-    this.#refusals = new Refusals(options.log);
-    this.#pausedNames = new PausedNames(options.table);
+    this.#refusals = new RejectedRows(options.log);
+    this.#pausedNames = new PausedGroups(options.table);
   }
 
   /** Something was changed in a way that nobody tells. */
@@ -103,11 +107,11 @@ export class Lookout {
     const except = this.#refusals.waiting;
     let more = false;
     try {
-      const promoted = await promote(client, this.#table, except);
+      const promoted = await markDue(client, this.#table, except);
       more = promoted.more;
       for (const task of promoted.due) this.offer(task);
     } catch (error) {
-      if (!isOfARow(error)) throw error;
+      if (!isRowError(error)) throw error;
       more = await this.#promoteEach(client);
     }
     if (!more) this.#refusals.deleteDue();
@@ -117,15 +121,15 @@ export class Lookout {
   /** True when there may be more. */
   async #promoteEach(client: Client): Promise<boolean> {
     const known = [...this.#suspects, ...this.#refusals.ids];
-    const others = await promotable(client, this.#table, known);
+    const others = await dueTaskIds(client, this.#table, known);
     // What may well be refused again comes last, so that it holds up nothing else.
     const all = [...new Set([...others, ...this.#suspects, ...this.#refusals.due])];
-    const ids = all.slice(0, mostPromoted);
+    const ids = all.slice(0, maxMarkedDue);
     const left = await singleOut(
       client,
       ids,
       async (some) => {
-        for (const task of await promoteThese(client, this.#table, some)) this.offer(task);
+        for (const task of await markTheseDue(client, this.#table, some)) this.offer(task);
       },
       (id, error) => {
         this.#refusals.add(id, error, "becoming due refused by the server, it is tried again");
@@ -134,7 +138,7 @@ export class Lookout {
     // Those that were not tried stay behind the others: else they would come before what has become due since.
     const tried = new Set(ids);
     this.#suspects = [...left, ...this.#suspects.filter((id) => !tried.has(id))];
-    return left.length > 0 || ids.length === mostPromoted;
+    return left.length > 0 || ids.length === maxMarkedDue;
   }
 
   /** A task is due. */
@@ -155,7 +159,7 @@ export class Lookout {
       readonly watch: boolean;
       readonly except: readonly string[];
     },
-  ): Promise<Looked> {
+  ): Promise<ScanResult> {
     this.#changed ||= request.watch;
     const now = performance.now();
     const rests = now - this.#lookedAt < Math.max(2, this.#lookMs * share);
@@ -177,7 +181,7 @@ export class Lookout {
     if (pressed && now - this.#planAskedAt < 10) return;
     this.#planAskedAt = now;
     // Those whose pause is over may be found to be none, and planned for later, while this is on its way.
-    const ms = await nearestPlan(client, this.#table, this.#refusals.waiting);
+    const ms = await nextPlan(client, this.#table, this.#refusals.waiting);
     const nearest = Math.min(ms ?? Infinity, this.#refusals.pauseMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;
   }
@@ -194,7 +198,7 @@ export class Lookout {
       this.#groups.beginRound();
     }
     const limit = pressed ? mostGroups.pressed : mostGroups.free;
-    const rows = await sweep(client, this.#table, { after, limit, except });
+    const rows = await scanGroups(client, this.#table, { after, limit, except });
     for (const { hash, max, id, paused } of rows)
       this.#groups.see(hash, { max, id: BigInt(id) }, paused);
     const beside = await this.#pausedNames.look(
@@ -214,13 +218,13 @@ export class Lookout {
     return [...rows, ...beside];
   }
 
-  async #inserted(client: Client): Promise<readonly InsertedRow[]> {
+  async #inserted(client: Client): Promise<readonly InsertedTask[]> {
     if (this.#lastId === null) {
       this.#lastId = await lastId(client, this.#table);
       this.#changed = true;
       return [];
     }
-    const rows = await inserted(client, this.#table, this.#lastId - overlap, mostInserted);
+    const rows = await insertedTasks(client, this.#table, this.#lastId - overlap, mostInserted);
     const due = rows.filter((row) => row.due);
     for (const { id, hash, max, paused } of due)
       if (!paused) this.#groups.offer(hash, { max, id: BigInt(id) });

@@ -1,4 +1,4 @@
-import { Ranking, type Ranked } from "../../shared/indexedHeap.js";
+import { IndexedHeap, type Ranked } from "../../shared/indexedHeap.js";
 
 /** A group's first due task, as far as is known: nothing before it is due. */
 export interface Head {
@@ -8,7 +8,7 @@ export interface Head {
 }
 
 /** What is known of a group that runs, or has something due. */
-export interface Group extends Ranked {
+export interface ActiveGroup extends Ranked {
   readonly hash: number;
   /** How many have tasks of it: sessions of ours, and tasks that are rescued when their sessions are gone. */
   running: number;
@@ -43,9 +43,9 @@ export const noLoad: GroupLoad = { sessions: 0, waiting: 0, least: Infinity };
  * The heads are hints. One that is not due any more costs a look, at most until a round of looks has been
  * made, and one that is not known yet starts later, but what a claim takes is decided by the rows themselves.
  */
-export class Groups {
-  readonly #groups = new Map<number, Group>();
-  readonly #startable = new Ranking<Group>((a, b) => precedes(a, b, 0));
+export class ActiveGroups {
+  readonly #groups = new Map<number, ActiveGroup>();
+  readonly #startable = new IndexedHeap<ActiveGroup>((a, b) => precedes(a, b, 0));
   /** Of which nothing may start until it is allowed. */
   readonly #withheld = new Set<number>();
   #orphans = 0;
@@ -88,11 +88,11 @@ export class Groups {
   }
 
   /** The one that comes next, null when nothing may start. */
-  get best(): Group | null {
+  get best(): ActiveGroup | null {
     return this.#startable.best;
   }
 
-  get(hash: number): Group | null {
+  get(hash: number): ActiveGroup | null {
     return this.#groups.get(hash) ?? null;
   }
 
@@ -178,14 +178,14 @@ export class Groups {
   }
 
   /** Takes the group out that comes next, until `release`; null when nothing may start. */
-  next(): Group | null {
+  next(): ActiveGroup | null {
     const group = this.#startable.take();
     if (group !== null) group.chosen = true;
     return group;
   }
 
   /** Takes a group out that may have nothing to start, until `release`; null when it is out already, or withheld. */
-  choose(hash: number): Group | null {
+  choose(hash: number): ActiveGroup | null {
     const group = this.#of(hash);
     if (group.chosen || this.#withheld.has(hash)) return null;
     group.chosen = true;
@@ -193,7 +193,7 @@ export class Groups {
     return group;
   }
 
-  release(group: Group): void {
+  release(group: ActiveGroup): void {
     group.chosen = false;
     this.#rank(group);
   }
@@ -217,7 +217,7 @@ export class Groups {
     for (const group of this.#groups.values()) this.#rank(group);
   }
 
-  #of(hash: number): Group {
+  #of(hash: number): ActiveGroup {
     let group = this.#groups.get(hash);
     if (group === undefined) {
       group = {
@@ -236,7 +236,7 @@ export class Groups {
     return group;
   }
 
-  #rank(group: Group): void {
+  #rank(group: ActiveGroup): void {
     if (mayStart(group) && !this.#withheld.has(group.hash)) this.#startable.put(group);
     else this.#startable.remove(group);
     const idle = group.running === 0 && group.waiting === 0 && group.head === null;
@@ -245,7 +245,7 @@ export class Groups {
 }
 
 /** Whether one more session may have the group's first task. */
-function mayStart({ head, running, least, paused, chosen }: Group): boolean {
+function mayStart({ head, running, least, paused, chosen }: ActiveGroup): boolean {
   return head !== null && !paused && !chosen && head.max >= running && least >= running;
 }
 
@@ -259,7 +259,7 @@ export function comesBefore(a: Head, b: Head): boolean {
  *
  * @param fewer how many less of `a` will run when it starts.
  */
-export function precedes(a: Group, b: Group, fewer: number): boolean {
+export function precedes(a: ActiveGroup, b: ActiveGroup, fewer: number): boolean {
   if (a.head === null || b.head === null) return b.head === null;
   const difference = a.head.max - a.running + fewer - (b.head.max - b.running);
   return difference === 0 ? a.head.id < b.head.id : difference > 0;

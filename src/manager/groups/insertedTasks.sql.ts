@@ -4,18 +4,18 @@ import { beside, groupPaused, type HeadRow } from "../sql/head.js";
 import { tooLate } from "../sql/tooLate.js";
 
 /** A row that was inserted, whether it is due or not. */
-export interface InsertedRow extends HeadRow {
+export interface InsertedTask extends HeadRow {
   readonly due: boolean;
 }
 
 /** At most `limit` rows after this id, in its order. */
-export async function inserted(
+export async function insertedTasks(
   client: Client,
   table: TaskTable,
   after: bigint,
   limit: number,
-): Promise<InsertedRow[]> {
-  const { rows } = await client.query<InsertedRow>({
+): Promise<InsertedTask[]> {
+  const { rows } = await client.query<InsertedTask>({
     name: "inserted",
     text: `
 SELECT t.id, t.hash, ${beside} AS max, coalesce(t.ready AND t.plan <= now(), false) AS due,

@@ -5,7 +5,7 @@ import type { DueTask } from "../claim/claimFull.sql.js";
 import { beside } from "../sql/head.js";
 
 /** Most rows of one statement. */
-export const mostPromoted = 1000;
+export const maxMarkedDue = 1000;
 
 type PromotedRow = Omit<DueTask, "id"> & { readonly id: string | number };
 
@@ -14,7 +14,7 @@ const toDue = ({ id, hash, max }: PromotedRow): DueTask => ({ id: String(id), ha
 /** SQL of the tasks to mark, those in parameter $1 left out. */
 const overdue = ({ qualified }: TaskTable): string => `
   SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNoneOf("id", "$1")}
-  ORDER BY plan LIMIT ${mostPromoted} FOR NO KEY UPDATE SKIP LOCKED`;
+  ORDER BY plan LIMIT ${maxMarkedDue} FOR NO KEY UPDATE SKIP LOCKED`;
 
 /**
  * Marks tasks whose plan has come as due.
@@ -22,7 +22,7 @@ const overdue = ({ qualified }: TaskTable): string => `
  * @param except tasks not to look at this time.
  * @returns them, and whether there may be more.
  */
-export async function promote(
+export async function markDue(
   client: Client,
   table: TaskTable,
   except: readonly string[] = [],
@@ -34,11 +34,11 @@ UPDATE ${table.qualified} SET ready = true WHERE id = ANY (ARRAY(${overdue(table
 RETURNING id, hash, ${beside} AS max`,
     values: [except],
   });
-  return { due: rows.map(toDue), more: rows.length === mostPromoted };
+  return { due: rows.map(toDue), more: rows.length === maxMarkedDue };
 }
 
 /** The tasks that `promote` would mark. */
-export async function promotable(
+export async function dueTaskIds(
   client: Client,
   table: TaskTable,
   except: readonly string[],
@@ -52,7 +52,7 @@ export async function promotable(
 }
 
 /** As `promote`, for those of these that are to be marked. */
-export async function promoteThese(
+export async function markTheseDue(
   client: Client,
   table: TaskTable,
   ids: readonly string[],

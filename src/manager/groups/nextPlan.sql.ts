@@ -8,7 +8,7 @@ import { isNoneOf } from "../sql/byId.js";
  *
  * @param except tasks not to look at this time.
  */
-export async function nearestPlan(
+export async function nextPlan(
   client: Client,
   table: TaskTable,
   except: readonly string[] = [],

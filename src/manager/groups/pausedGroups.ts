@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Head } from "./groups.js";
-import { besidePause } from "../claim/withGroupPauses.js";
+import { withGroupPauses } from "../claim/withGroupPauses.js";
 import type { HeadRow } from "../sql/head.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -31,7 +31,7 @@ interface Sought {
  * of another name with the same hash may wait behind it. So paused groups are looked through, some of
  * their tasks at a time, and about once a second, since hardly any two names have the same hash.
  */
-export class PausedNames {
+export class PausedGroups {
   readonly #table: TaskTable;
   readonly #now: () => number;
   readonly #sought = new Map<number, Sought>();
@@ -108,7 +108,7 @@ export class PausedNames {
     const groups = next.map(([hash, { from }]) => ({ hash, ...from }));
     const since = this.#now();
     const changes = this.#changes;
-    const rows = await besidePause(client, this.#table, groups, limit, except);
+    const rows = await withGroupPauses(client, this.#table, groups, limit, except);
     const now = this.#now();
     this.#restUntil = now + (now - since) * share;
     const heads = new Map(rows.map((row) => [row.hash, row]));

@@ -5,7 +5,7 @@ import { allPaused, beside, groupPaused, type HeadRow } from "../sql/head.js";
 import { heldBack } from "../sql/pauseGroup.sql.js";
 import { tooLate } from "../sql/tooLate.js";
 
-export interface SweptRow extends HeadRow {
+export interface ScannedGroup extends HeadRow {
   /** Whether the whole table is paused. */
   readonly all: boolean;
 }
@@ -17,7 +17,7 @@ export interface SweptRow extends HeadRow {
  * @param after -2147483649 is before all.
  * @param except tasks not to look at this time.
  */
-export async function sweep(
+export async function scanGroups(
   client: Client,
   table: TaskTable,
   request: {
@@ -25,8 +25,8 @@ export async function sweep(
     readonly limit: number;
     readonly except: readonly string[];
   },
-): Promise<SweptRow[]> {
-  const { rows } = await client.query<SweptRow>({
+): Promise<ScannedGroup[]> {
+  const { rows } = await client.query<ScannedGroup>({
     name: "sweep",
     text: sweepStatement(table),
     values: [request.after, request.limit, request.except],

@@ -1,39 +1,39 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { Bell } from "../../shared/wakeSignal.js";
-import type { Groups } from "../groups/groups.js";
-import type { Ledgers } from "../upkeep/ledgerRotation.js";
-import type { Orphans } from "../recovery/orphanRescuer.js";
-import type { Outbox } from "../results/pendingResults.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
-import type { Pruning } from "../upkeep/pruner.js";
-import type { ServerRoom } from "../sessions/serverConnectionLimit.js";
-import type { Sessions } from "../sessions/sessionPool.js";
+import type { WakeSignal } from "../../shared/wakeSignal.js";
+import type { ActiveGroups } from "../groups/groups.js";
+import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
+import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
+import type { PendingResults } from "../results/pendingResults.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { Pruner } from "../upkeep/pruner.js";
+import type { ServerConnectionLimit } from "../sessions/serverConnectionLimit.js";
+import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ManagerSettings } from "../settings.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { Statistics } from "../telemetry/statistics.js";
-import type { Turn, TurnOutcome } from "./workCycle.js";
+import type { WorkCycle, CycleOutcome } from "./workCycle.js";
 import type { WakeUps } from "./wakeUps.js";
-import type { Workforce } from "../sessions/poolScaler.js";
+import type { PoolScaler } from "../sessions/poolScaler.js";
 
 /** In deep sleep the table is checked this often in any case, in ms. */
 const longestSleepMs = 5 * 60_000;
 /** How often it looks, when it is not told, whether what runs is still wanted, in ms. */
 const watchMs = 200;
 
-export interface ServiceParts {
-  readonly bell: Bell;
-  readonly groups: Groups;
-  readonly sessions: Sessions;
-  readonly outbox: Outbox;
-  readonly orphans: Orphans;
-  readonly turn: Turn;
+export interface ManagerLoopOptions {
+  readonly bell: WakeSignal;
+  readonly groups: ActiveGroups;
+  readonly sessions: SessionPool;
+  readonly outbox: PendingResults;
+  readonly orphans: OrphanRescuer;
+  readonly turn: WorkCycle;
   readonly settingsAge: SettingsAge;
-  readonly workforce: Workforce;
-  readonly serverRoom: ServerRoom;
-  readonly pruning: Pruning;
-  readonly ledgers: Ledgers;
+  readonly workforce: PoolScaler;
+  readonly serverRoom: ServerConnectionLimit;
+  readonly pruning: Pruner;
+  readonly ledgers: LedgerRotation;
   readonly wakeUps: WakeUps;
   readonly statistics: Statistics;
   readonly runTimes: RunTimes;
@@ -51,10 +51,10 @@ export interface ServiceParts {
  * its sessions: what they have counts as running for whoever has the table then. What came out of
  * sessions that are gone is written before that, since it would be taken for cut off.
  */
-export class Service {
+export class ManagerLoop {
   readonly #client: Client;
   #settings: ManagerSettings;
-  readonly #parts: ServiceParts;
+  readonly #parts: ManagerLoopOptions;
   /** Whether tasks may be started. */
   #accepting = true;
   /** Whether it was told that nothing more is claimed. */
@@ -72,7 +72,7 @@ export class Service {
   #turnedAt = performance.now();
   #watchedAt = 0;
 
-  constructor(client: Client, settings: ManagerSettings, parts: ServiceParts) {
+  constructor(client: Client, settings: ManagerSettings, parts: ManagerLoopOptions) {
     this.#client = client;
     this.#settings = settings;
     this.#parts = parts;
@@ -88,7 +88,7 @@ export class Service {
   wake(): void {
     this.#changed = true;
     this.#stayAwake();
-    this.#parts.bell.ring();
+    this.#parts.bell.notify();
   }
 
   /** What it goes by. */
@@ -113,7 +113,7 @@ export class Service {
   drain(): void {
     this.#accepting = false;
     this.#parts.outbox.release(Infinity);
-    this.#parts.bell.ring();
+    this.#parts.bell.notify();
   }
 
   /**
@@ -208,7 +208,7 @@ export class Service {
     try {
       return await this.#parts.pruning.step(this.#client, this.#settings.batch);
     } catch (error) {
-      if (isPassing(error)) return false;
+      if (isTransient(error)) return false;
       throw error;
     }
   }
@@ -219,7 +219,7 @@ export class Service {
       await this.#findOrphans();
       return true;
     } catch (error) {
-      if (isPassing(error)) return false;
+      if (isTransient(error)) return false;
       throw error;
     }
   }
@@ -281,12 +281,12 @@ export class Service {
   }
 
   /** Whether the next turn has to look at everything, and at once. */
-  async #look(outcome: TurnOutcome): Promise<boolean> {
+  async #look(outcome: CycleOutcome): Promise<boolean> {
     const turn = { found: found(outcome), full: this.#full(), putOff: outcome.putOff };
     try {
       if (!(await this.#parts.wakeUps.after(turn))) return false;
     } catch (error) {
-      if (isPassing(error)) return false;
+      if (isTransient(error)) return false;
       throw error;
     }
     this.#changed = true;
@@ -301,7 +301,7 @@ export class Service {
     return sessions.size > 0 && sessions.busy === sessions.size && workforce.lookAhead === 0;
   }
 
-  #pauseMs({ nearestMs }: TurnOutcome): number {
+  #pauseMs({ nearestMs }: CycleOutcome): number {
     const { orphans, pruning, serverRoom, turn, wakeUps, workforce } = this.#parts;
     // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
     // again at once would not help, but it has to be looked again.
@@ -323,7 +323,7 @@ export class Service {
     );
   }
 
-  #idle(outcome: TurnOutcome): boolean {
+  #idle(outcome: CycleOutcome): boolean {
     const { groups, serverRoom, turn } = this.#parts;
     if (turn.waiting || serverRoom.waiting) return false;
     return !outcome.putOff && !found(outcome) && groups.total === 0;
@@ -337,4 +337,4 @@ export class Service {
   }
 }
 
-const found = ({ claimed, more, again }: TurnOutcome): boolean => claimed > 0 || more > 0 || again;
+const found = ({ claimed, more, again }: CycleOutcome): boolean => claimed > 0 || more > 0 || again;

@@ -1,22 +1,22 @@
-import { Backoff, pause } from "../../shared/backoff.js";
+import { Backoff, sleep } from "../../shared/backoff.js";
 import { refuseTo } from "../../shared/config/serverSettings.js";
-import type { Entry, Place } from "../../shared/config/types.js";
+import type { Entry, TableLocation } from "../../shared/config/types.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { connectManager } from "../connection.js";
-import { readPlace } from "../schema/locateTable.js";
+import { locateTable } from "../schema/locateTable.js";
 import { ensureTable } from "../schema/ensureTable.js";
 import { readSettings, type ManagerSettings } from "../settings.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-export interface RenewalOptions {
+export interface SettingsReloaderOptions {
   readonly table: TaskTable;
   /** The entry as it is now. */
   readonly entry: () => Entry;
   /** Gets the settings as soon as they are read. */
   readonly settled: (settings: ManagerSettings) => void;
   /** Gets where the tasks are by now; false when that is not this table any more. */
-  readonly placed: (place: Place) => boolean;
+  readonly placed: (place: TableLocation) => boolean;
   /** Called after each try: what was asked for is done, or has to wait. */
   readonly answered: () => void;
   readonly signal: AbortSignal;
@@ -29,15 +29,15 @@ export interface RenewalOptions {
  * this has a connection of its own for as long as it takes. A locked table is tried again with
  * growing pauses, between which producers go on.
  */
-export class Renewal {
-  readonly #options: RenewalOptions;
+export class SettingsReloader {
+  readonly #options: SettingsReloaderOptions;
   /** Aborted when parameters have come that the work under way does not know. */
   #outdated = new AbortController();
   /** How often something was missing. */
   #missed = 0;
   #running = false;
 
-  constructor(options: RenewalOptions) {
+  constructor(options: SettingsReloaderOptions) {
     this.#options = options;
   }
 
@@ -81,7 +81,7 @@ export class Renewal {
           log.warn({ code: reason.code, reason: reason.message }, "changed parameters wait");
         }
         answered();
-        await pause(backoff.next(), AbortSignal.any([signal, outdated]));
+        await sleep(backoff.next(), AbortSignal.any([signal, outdated]));
       }
     }
     this.#running = false;
@@ -92,7 +92,7 @@ export class Renewal {
     const entry = this.#options.entry();
     const client = await connectManager(entry);
     try {
-      if (!placed(await readPlace(client, entry, refuseTo(log)))) return;
+      if (!placed(await locateTable(client, entry, refuseTo(log)))) return;
       settled(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
     } finally {

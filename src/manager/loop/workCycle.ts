@@ -1,28 +1,28 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import type { Groups } from "../groups/groups.js";
-import type { Outbox, ReturnedTask } from "../results/pendingResults.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
-import { endLate } from "../groups/expireTasks.js";
-import { Refusals, singleOut } from "../rejectedRows.js";
-import type { Pauses } from "../groups/deferredPauses.js";
+import type { ActiveGroups } from "../groups/groups.js";
+import type { PendingResults, ReleasedTask } from "../results/pendingResults.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import { expireTasks } from "../groups/expireTasks.js";
+import { RejectedRows, singleOut } from "../rejectedRows.js";
+import type { DeferredPauses } from "../groups/deferredPauses.js";
 import type { Recalls } from "../sessions/recalls.js";
 import type { RemotePids } from "../results/remotePids.js";
-import type { Claiming, Claimed } from "../claim/claimer.js";
-import { Completing } from "../results/completer.js";
-import type { LargeResults } from "../results/largeResultWriter.js";
-import type { Lookout } from "../groups/groupScanner.js";
-import type { Sessions } from "../sessions/sessionPool.js";
+import type { Claimer, ClaimOutcome } from "../claim/claimer.js";
+import { Completer } from "../results/completer.js";
+import type { LargeResultWriter } from "../results/largeResultWriter.js";
+import type { GroupScanner } from "../groups/groupScanner.js";
+import type { SessionPool } from "../sessions/sessionPool.js";
 import type { Starts } from "../results/starts.js";
 import type { ManagerSettings } from "../settings.js";
 import type { OwnedResult } from "../results/completeFull.sql.js";
 import { changedTasks } from "../sessions/changedTasks.sql.js";
-import { giveBack, type OwnedTask } from "../results/releaseTasks.sql.js";
+import { releaseTasks, type OwnedTask } from "../results/releaseTasks.sql.js";
 import { showStarted } from "../results/showStarted.sql.js";
 import { adjustLockWait } from "../sql/lockWait.js";
 import { stillLocked } from "../claim/stillLocked.sql.js";
-import { unwanted } from "../sessions/unwantedRuns.sql.js";
+import { unwantedRuns } from "../sessions/unwantedRuns.sql.js";
 import { showRemotePids } from "../results/remotePid.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
@@ -31,7 +31,7 @@ import type { Tracing } from "../telemetry/tracing.js";
 const longTurnMs = 5_000;
 const tellEveryMs = 60_000;
 
-export interface TurnOutcome {
+export interface CycleOutcome {
   /** How many tasks were started. */
   readonly claimed: number;
   /** How many more could start had they a session. */
@@ -63,22 +63,22 @@ const watchWaitingMs = 100;
  * round trip; then gives due tasks to sessions. As long as sessions are busy and the next tasks are
  * known, those are claimed in the same round trip already; so is the only task that is due while nothing runs.
  */
-export class Turn {
+export class WorkCycle {
   readonly #table: TaskTable;
-  readonly #sessions: Sessions;
-  readonly #groups: Groups;
-  readonly #outbox: Outbox;
+  readonly #sessions: SessionPool;
+  readonly #groups: ActiveGroups;
+  readonly #outbox: PendingResults;
   readonly #remotePids: RemotePids;
   readonly #recalls: Recalls;
-  readonly #pauses: Pauses;
+  readonly #pauses: DeferredPauses;
   readonly #log: Log;
-  readonly #lookout: Lookout;
-  readonly #claiming: Claiming;
+  readonly #lookout: GroupScanner;
+  readonly #claiming: Claimer;
   readonly #starts: Starts;
-  readonly #completing: Completing;
+  readonly #completing: Completer;
   readonly #tracing: Tracing | null;
   /** Tasks whose return to PLAN the server refuses. */
-  readonly #refusedReturns: Refusals;
+  readonly #refusedReturns: RejectedRows;
   /** Whether somebody may have deleted what sessions have, or set its state, and when that was last looked at. */
   #unwatched = false;
   /** Whether that was told, so that it may be any of them. */
@@ -90,16 +90,16 @@ export class Turn {
 
   constructor(options: {
     readonly table: TaskTable;
-    readonly sessions: Sessions;
-    readonly groups: Groups;
-    readonly outbox: Outbox;
+    readonly sessions: SessionPool;
+    readonly groups: ActiveGroups;
+    readonly outbox: PendingResults;
     readonly remotePids: RemotePids;
     readonly recalls: Recalls;
-    readonly pauses: Pauses;
-    readonly lookout: Lookout;
-    readonly claiming: Claiming;
+    readonly pauses: DeferredPauses;
+    readonly lookout: GroupScanner;
+    readonly claiming: Claimer;
     readonly starts: Starts;
-    readonly large?: LargeResults;
+    readonly large?: LargeResultWriter;
     readonly tracing?: Tracing | null;
     readonly log: Log;
   }) {
@@ -114,13 +114,13 @@ export class Turn {
     this.#claiming = options.claiming;
     this.#starts = options.starts;
     this.#tracing = options.tracing ?? null;
-    this.#completing = new Completing({
+    this.#completing = new Completer({
       ...options,
       large: options.large ?? null,
       tracing: this.#tracing,
     });
     this.#log = options.log;
-    this.#refusedReturns = new Refusals(options.log);
+    this.#refusedReturns = new RejectedRows(options.log);
   }
 
   /** Whether all that came out is in its rows, as far as the server takes it. */
@@ -181,7 +181,7 @@ export class Turn {
       readonly watch: boolean;
       readonly told: boolean;
     },
-  ): Promise<TurnOutcome> {
+  ): Promise<CycleOutcome> {
     const since = performance.now();
     await adjustLockWait(client);
     // Read before anything is sent: what is sent together has to go out in this order.
@@ -258,7 +258,7 @@ export class Turn {
   }
 
   /** Whether nothing of this turn could put another task before those that are known to be next. */
-  #mayClaimEarly(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): boolean {
+  #mayClaimEarly(results: readonly OwnedResult[], returns: readonly ReleasedTask[]): boolean {
     return (
       returns.length === 0 &&
       !this.#lookout.promotes &&
@@ -332,7 +332,7 @@ export class Turn {
           for (const task of some) if (!locked.has(task.id)) open.delete(task);
         },
         (task, error) => {
-          if (isPassing(error)) return;
+          if (isTransient(error)) return;
           this.#log.warn({ id: task.id, reason: toReport(error).message }, "run cannot be shown");
           open.delete(task);
         },
@@ -350,7 +350,7 @@ export class Turn {
     try {
       const { refusals, passedOver: except } = this.#claiming;
       const known = { except, refusals };
-      const { gone, locked, again } = await endLate(
+      const { gone, locked, again } = await expireTasks(
         client,
         this.#table,
         hashes,
@@ -387,7 +387,7 @@ export class Turn {
     let [again, all] = [true, true];
     try {
       const [ended, changed] = await Promise.all([
-        running.length > 0 ? unwanted(client, this.#table, running) : [],
+        running.length > 0 ? unwantedRuns(client, this.#table, running) : [],
         waiting.length > 0 ? changedTasks(client, this.#table, waiting) : [],
       ]);
       for (const id of ended) this.#sessions.cancel(id);
@@ -415,7 +415,7 @@ export class Turn {
     client: Client,
     settings: ManagerSettings,
     room: { readonly start: number; readonly lookAhead: number },
-  ): Promise<Claimed> {
+  ): Promise<ClaimOutcome> {
     const { fetch, limit } = settings;
     try {
       return await this.#claiming.fill(client, { ...room, fetch, limit });
@@ -425,7 +425,7 @@ export class Turn {
     }
   }
 
-  async #giveBack(client: Client, returns: readonly ReturnedTask[]): Promise<void> {
+  async #giveBack(client: Client, returns: readonly ReleasedTask[]): Promise<void> {
     const open = new Set(returns);
     try {
       const left = await singleOut(
@@ -438,7 +438,7 @@ export class Turn {
         (task, error) => {
           const message = "return to PLAN refused by the server, it is tried again";
           const until = this.#refusedReturns.add(task.id, error, message);
-          this.#outbox.hold([], [task], until, !isPassing(error));
+          this.#outbox.hold([], [task], until, !isTransient(error));
           open.delete(task);
         },
       );
@@ -449,8 +449,8 @@ export class Turn {
     }
   }
 
-  async #giveBackAll(client: Client, returns: readonly ReturnedTask[]): Promise<void> {
-    const locked = await giveBack(client, this.#table, returns);
+  async #giveBackAll(client: Client, returns: readonly ReleasedTask[]): Promise<void> {
+    const locked = await releaseTasks(client, this.#table, returns);
     this.#outbox.hold(
       [],
       returns.filter((task) => locked.has(task.id)),
@@ -465,7 +465,7 @@ export class Turn {
   }
 
   #weigh(problem: unknown): void {
-    if (!isPassing(problem)) throw problem;
+    if (!isTransient(problem)) throw problem;
     this.#log.debug({ err: problem }, "turn put off");
   }
 }

@@ -29,7 +29,7 @@ interface Sought {
  *     ▲ │
  *     └─┘ it is there, or the server cannot be asked
  */
-export class Abroad {
+export class LostRemoteRuns {
   readonly #seek: Seek;
   readonly #changed: () => void;
   readonly #resetMs: () => number;

@@ -1,11 +1,11 @@
 import type { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import type { Abroad } from "./lostRemoteRuns.js";
-import type { Groups } from "../groups/groups.js";
-import type { Pauses } from "../groups/deferredPauses.js";
-import { attemptEach, Refusals, singleOut } from "../rejectedRows.js";
-import { readShape } from "../schema/columnSet.js";
+import type { LostRemoteRuns } from "./lostRemoteRuns.js";
+import type { ActiveGroups } from "../groups/groups.js";
+import type { DeferredPauses } from "../groups/deferredPauses.js";
+import { attemptEach, RejectedRows, singleOut } from "../rejectedRows.js";
+import { readColumnSet } from "../schema/columnSet.js";
 import {
   deadOwners,
   endOwners,
@@ -15,7 +15,7 @@ import {
   type OwnedRow,
   type Rescued,
 } from "./rescue.sql.js";
-import { nothingSpared, unrepeated, type Spared } from "../results/withoutRepeat.sql.js";
+import { nothingSpared, withoutRepeat, type Spared } from "../results/withoutRepeat.sql.js";
 import { remoteRuns } from "./remoteRuns.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -47,11 +47,11 @@ type Settle = (orphans: readonly Orphan[], spared: Omit<Spared, "deletion">) => 
  * and those of a manager before it. They count as running in their groups until their server
  * process is gone; then they are rescued, remote ones when their own server says so too.
  */
-export class Orphans {
+export class OrphanRescuer {
   readonly #table: TaskTable;
-  readonly #groups: Groups;
-  readonly #pauses: Pauses;
-  readonly #abroad: Abroad;
+  readonly #groups: ActiveGroups;
+  readonly #pauses: DeferredPauses;
+  readonly #abroad: LostRemoteRuns;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
   /** Owners of sessions that the network took. */
@@ -63,13 +63,13 @@ export class Orphans {
   /** How many of ours were lost since it was last asked. */
   #lostLately = 0;
   #pauseMs: number = checkMs.first;
-  readonly #refusals: Refusals;
+  readonly #refusals: RejectedRows;
 
   constructor(options: {
     readonly table: TaskTable;
-    readonly groups: Groups;
-    readonly pauses: Pauses;
-    readonly abroad: Abroad;
+    readonly groups: ActiveGroups;
+    readonly pauses: DeferredPauses;
+    readonly abroad: LostRemoteRuns;
     readonly log: Log;
   }) {
     this.#table = options.table;
@@ -77,7 +77,7 @@ export class Orphans {
     this.#pauses = options.pauses;
     this.#abroad = options.abroad;
     this.#log = options.log;
-    this.#refusals = new Refusals(options.log);
+    this.#refusals = new RejectedRows(options.log);
   }
 
   get size(): number {
@@ -177,7 +177,7 @@ export class Orphans {
     const abroad = this.#abroad.settle(remote);
     const settled = this.#open.filter(({ id, owner }) => gone.has(owner) && !abroad.has(id));
     if (settled.length === 0) return 0;
-    const shape = await readShape(client, this.#table);
+    const shape = await readColumnSet(client, this.#table);
     let count = 0;
     for (const blame of [true, false]) {
       const lost = settled.filter((orphan) => orphan.blame === blame);
@@ -218,7 +218,7 @@ export class Orphans {
   async #settleRefused(orphan: Orphan, error: DatabaseError, settle: Settle): Promise<void> {
     const reason = await attemptEach(error, [
       () => settle([orphan], { pause: true, repetition: null }),
-      (refusal) => settle([orphan], { pause: true, repetition: unrepeated(refusal) }),
+      (refusal) => settle([orphan], { pause: true, repetition: withoutRepeat(refusal) }),
     ]);
     if (reason === null) return;
     this.#discount(orphan.id);

@@ -5,7 +5,7 @@ import type { OwnedTask } from "../results/releaseTasks.sql.js";
 import { takenAt } from "../sql/takenAt.js";
 
 /** Those of the tasks whose run, as their row names it, is entered in a ledger. Reads both ledgers. */
-export async function proven(
+export async function provenRuns(
   client: Client,
   { qualified, qualifiedLedger1, qualifiedLedger2 }: TaskTable,
   tasks: readonly OwnedTask[],

@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { RemotePlace } from "../../shared/ipc/messages.js";
+import type { RemoteProcess } from "../../shared/ipc/messages.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { takenAt } from "../sql/takenAt.js";
 
@@ -9,7 +9,7 @@ export interface RemoteRun {
   readonly owner: string;
   /** Its connection string, with its secrets. */
   readonly remote: string;
-  readonly place: RemotePlace;
+  readonly place: RemoteProcess;
 }
 
 /**
@@ -47,7 +47,7 @@ WHERE place IS NOT NULL AND ((id, take) IN (SELECT id, taken FROM sought)) IS TR
     const noted = places.filter((each) => each.id === String(id) && each.taken === taken);
     if (noted.some(({ place }) => place === "")) return [];
     return noted.map(({ place }) => {
-      const where: RemotePlace = JSON.parse(place);
+      const where: RemoteProcess = JSON.parse(place);
       return { id: String(id), owner, remote, place: where };
     });
   });

@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { Shape } from "../schema/columnSet.js";
+import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseParts, type PausedTask } from "../sql/pauseGroup.sql.js";
-import { repeatInsert } from "../sql/planRepeat.sql.js";
+import { planRepeat } from "../sql/planRepeat.sql.js";
 import { nothingSpared, withNote, type Spared } from "../results/withoutRepeat.sql.js";
 import { takenAt } from "../sql/takenAt.js";
 
@@ -98,7 +98,7 @@ export interface Rescued {
 export async function rescue(
   client: Client,
   table: TaskTable,
-  shape: Shape,
+  shape: ColumnSet,
   request: {
     readonly dead: readonly string[];
     readonly ids: readonly string[];
@@ -137,7 +137,7 @@ export async function rescue(
  * The ledgers' lines are looked up as a set that is made once: the planner must not make a join of it,
  * hence IS TRUE.
  */
-function rescueStatement(table: TaskTable, shape: Shape): string {
+function rescueStatement(table: TaskTable, shape: ColumnSet): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
@@ -158,7 +158,7 @@ WITH lost AS MATERIALIZED (
   SELECT id, stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
 ), again AS (
   SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
-), repeated AS (${repeatInsert(table, shape, "again")}
+), repeated AS (${planRepeat(table, shape, "again")}
 ), ${pauseParts(table, "ended", "$5::boolean")}, settled AS (
   UPDATE ${qualified} AS t SET owner = NULL,
     crash = CASE WHEN j.state = 'WORK' AND j.verdict <> 'done' THEN j.crash ELSE t.crash END,

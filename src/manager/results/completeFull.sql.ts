@@ -1,12 +1,12 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import type { RunResult } from "../../shared/ipc/messages.js";
-import { shapeHolds, type Shape } from "../schema/columnSet.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { byId } from "../sql/byId.js";
 import { pauseParts, type PausedTask } from "../sql/pauseGroup.sql.js";
-import { repeatInsert } from "../sql/planRepeat.sql.js";
-import { setByItself } from "./setByTask.sql.js";
+import { planRepeat } from "../sql/planRepeat.sql.js";
+import { setByTask } from "./setByTask.sql.js";
 import { nothingSpared, withNote, type Spared } from "./withoutRepeat.sql.js";
 
 /** A result together with the session that the row has to name as its owner. */
@@ -31,10 +31,10 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
  * @param options.traced whether the states that were written are wanted.
  * @param options.spared what is not to be done beside the rows' own outcome.
  */
-export async function complete(
+export async function completeFull(
   client: Client,
   table: TaskTable,
-  shape: Shape,
+  shape: ColumnSet,
   results: readonly OwnedResult[],
   { traced = false, spared = nothingSpared }: { traced?: boolean; spared?: Spared } = {},
 ): Promise<Completion> {
@@ -104,20 +104,20 @@ const statesWritten = `UNION ALL SELECT id, NULL, true,
  */
 function completeStatement(
   table: TaskTable,
-  shape: Shape,
+  shape: ColumnSet,
   { traced, large }: { readonly traced: boolean; readonly large: boolean },
 ): string {
   const { qualified, stateType } = table;
   const outputs = large ? "ARRAY['large']" : "$5::text[]";
   const output = large ? "$5::text" : "e.output";
-  const holds = shapeHolds(table, shape);
+  const holds = columnsUnchanged(table, shape);
   return `
 WITH result AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], ${outputs}, $6::text[], $7::boolean[])
     AS r(id, owner, start, stop, output, error, committed)
 ), locked AS MATERIALIZED (
   SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats, ${setByItself} AS own FROM ${qualified} AS t
+    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats, ${setByTask} AS own FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (repeat = interval '0' OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
@@ -129,7 +129,7 @@ WITH result AS MATERIALIZED (
   FROM locked
 ), done AS MATERIALIZED (
   SELECT id, stop FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
-), repeated AS (${repeatInsert(table, shape, "done")}
+), repeated AS (${planRepeat(table, shape, "done")}
 ), ${pauseParts(table, "ended", "$8::boolean")}, deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (

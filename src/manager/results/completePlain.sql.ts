@@ -6,7 +6,7 @@ import type { OwnedResult } from "./completeFull.sql.js";
 import { lockWait } from "../sql/lockWait.js";
 
 /** Whether nothing but its own row is to be written, as far as one can tell: without a word it may be deleted. */
-export const isPlain = ({ plain, output, error }: OwnedResult): boolean =>
+export const isPlainResult = ({ plain, output, error }: OwnedResult): boolean =>
   plain === true && (output !== null || error !== null);
 
 /**

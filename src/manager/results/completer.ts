@@ -2,17 +2,17 @@ import type { DatabaseError } from "pg";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import type { LargeResults } from "./largeResultWriter.js";
-import type { Lookout } from "../groups/groupScanner.js";
-import type { Outbox } from "./pendingResults.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
-import type { Pauses } from "../groups/deferredPauses.js";
-import { attemptEach, Refusals, singleOut } from "../rejectedRows.js";
-import { readShape, type Shape } from "../schema/columnSet.js";
-import { complete, type OwnedResult } from "./completeFull.sql.js";
-import { completePlain, isPlain } from "./completePlain.sql.js";
-import { nothingSpared, unrepeated, type Spared } from "./withoutRepeat.sql.js";
-import { storable } from "./replaceUnencodable.js";
+import type { LargeResultWriter } from "./largeResultWriter.js";
+import type { GroupScanner } from "../groups/groupScanner.js";
+import type { PendingResults } from "./pendingResults.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { DeferredPauses } from "../groups/deferredPauses.js";
+import { attemptEach, RejectedRows, singleOut } from "../rejectedRows.js";
+import { readColumnSet, type ColumnSet } from "../schema/columnSet.js";
+import { completeFull, type OwnedResult } from "./completeFull.sql.js";
+import { completePlain, isPlainResult } from "./completePlain.sql.js";
+import { nothingSpared, withoutRepeat, type Spared } from "./withoutRepeat.sql.js";
+import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
 
@@ -25,25 +25,25 @@ const noPlainMs = 1_000;
  * Plain results are written without a look first whether somebody has locked their rows. Where that
  * fails, and for all others, there is the statement that does everything and passes locked rows over.
  */
-export class Completing {
+export class Completer {
   readonly #table: TaskTable;
-  readonly #outbox: Outbox;
-  readonly #pauses: Pauses;
-  readonly #lookout: Lookout;
-  readonly #large: LargeResults | null;
+  readonly #outbox: PendingResults;
+  readonly #pauses: DeferredPauses;
+  readonly #lookout: GroupScanner;
+  readonly #large: LargeResultWriter | null;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** Null when it has to be read anew. */
-  #shape: Shape | null = null;
-  readonly #refusals: Refusals;
+  #shape: ColumnSet | null = null;
+  readonly #refusals: RejectedRows;
   #plainAfter = 0;
 
   constructor(options: {
     readonly table: TaskTable;
-    readonly outbox: Outbox;
-    readonly pauses: Pauses;
-    readonly lookout: Lookout;
-    readonly large: LargeResults | null;
+    readonly outbox: PendingResults;
+    readonly pauses: DeferredPauses;
+    readonly lookout: GroupScanner;
+    readonly large: LargeResultWriter | null;
     readonly tracing: Tracing | null;
     readonly log: Log;
   }) {
@@ -54,12 +54,12 @@ export class Completing {
     this.#large = options.large;
     this.#tracing = options.tracing;
     this.#log = options.log;
-    this.#refusals = new Refusals(options.log);
+    this.#refusals = new RejectedRows(options.log);
   }
 
   /** Reads what it needs to know, so that `write` sends at once what it sends. */
   async prepare(client: Client): Promise<void> {
-    this.#shape ??= await readShape(client, this.#table);
+    this.#shape ??= await readColumnSet(client, this.#table);
   }
 
   /** Writes large outputs, over a connection of their own where that can be had. */
@@ -75,7 +75,7 @@ export class Completing {
     // What tracing tells of a row, only the other statement reads.
     const mayBePlain = this.#tracing === null && performance.now() >= this.#plainAfter;
     // All together: nobody is to see the end of a task before that of one which came before it.
-    if (mayBePlain && results.every(isPlain)) await this.#completePlain(client, results);
+    if (mayBePlain && results.every(isPlainResult)) await this.#completePlain(client, results);
     else await this.#complete(client, results);
   }
 
@@ -124,12 +124,12 @@ export class Completing {
 
   async #send(client: Client, results: readonly OwnedResult[], spared: Spared): Promise<void> {
     if (results.length === 0) return;
-    const shape = (this.#shape ??= await readShape(client, this.#table));
+    const shape = (this.#shape ??= await readColumnSet(client, this.#table));
     const tracing = this.#tracing;
     const since = tracing?.now() ?? 0;
     try {
       const options = { traced: tracing !== null, spared };
-      const completion = await complete(client, this.#table, shape, results, options);
+      const completion = await completeFull(client, this.#table, shape, results, options);
       tracing?.wrote(results, completion, since);
       const { later, paused, outdated } = completion;
       this.#pauses.add(paused);
@@ -140,7 +140,7 @@ export class Completing {
       else this.#outbox.hold(rest, []);
     } catch (error) {
       tracing?.notWritten(results, error, since);
-      if (sqlState(error) === null || isPassing(error)) throw error;
+      if (sqlState(error) === null || isTransient(error)) throw error;
       if (!(await this.#outdated(client, shape))) throw error;
       this.#outbox.putBack(results, []);
     }
@@ -156,7 +156,7 @@ export class Completing {
     refused: OwnedResult,
     error: DatabaseError,
   ): Promise<void> {
-    const stored = storable(refused, error);
+    const stored = replaceUnencodable(refused, error);
     const result = stored ?? refused;
     const send = (spared: Spared): Promise<void> => this.#send(client, [result], spared);
     const deletable = result.output === null && result.error === null && result.large === undefined;
@@ -164,12 +164,12 @@ export class Completing {
       ...(stored === null ? [] : [() => send(nothingSpared)]),
       () => send({ ...nothingSpared, pause: true }),
       ...(deletable ? [(refusal: DatabaseError) => this.#keep(refused, refusal, send)] : []),
-      (refusal) => send({ pause: true, repetition: unrepeated(refusal), deletion: true }),
+      (refusal) => send({ pause: true, repetition: withoutRepeat(refusal), deletion: true }),
     ]);
     if (reason === null) return;
     const message = "result refused by the server, it is tried again";
     const until = this.#refusals.add(refused.id, reason, message);
-    this.#outbox.hold([refused], [], until, !isPassing(reason));
+    this.#outbox.hold([refused], [], until, !isTransient(reason));
   }
 
   /** @throws the refusal itself where it may pass by itself: then the row is to be deleted later. */
@@ -178,14 +178,14 @@ export class Completing {
     refusal: DatabaseError,
     send: (spared: Spared) => Promise<void>,
   ): Promise<void> {
-    if (isPassing(refusal)) throw refusal;
+    if (isTransient(refusal)) throw refusal;
     await send({ pause: true, repetition: null, deletion: true });
     this.#log.warn({ id, reason: toReport(refusal).message }, "finished task cannot be deleted");
   }
 
   /** Whether columns were dropped or renamed: what was sent named those of before. */
-  async #outdated(client: Client, sent: Shape): Promise<boolean> {
-    const shape = await readShape(client, this.#table);
+  async #outdated(client: Client, sent: ColumnSet): Promise<boolean> {
+    const shape = await readColumnSet(client, this.#table);
     if (shape.name === sent.name) return false;
     this.#shape = shape;
     return true;

@@ -2,7 +2,7 @@
 const lastWritesMs = 5_000;
 
 /** When to give up results that are left at the end: not as long as some of them still reach their rows. */
-export class LastWrites {
+export class FinalWriteDeadline {
   #left = Infinity;
   #until = 0;
 

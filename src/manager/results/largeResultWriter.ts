@@ -1,7 +1,7 @@
 import { disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { RunResult } from "../../shared/ipc/messages.js";
-import type { Outbox } from "./pendingResults.js";
+import type { PendingResults } from "./pendingResults.js";
 import type { OwnedResult } from "./completeFull.sql.js";
 
 /** Writes one result, or puts it into the outbox again. */
@@ -18,8 +18,8 @@ const tooManyConnections = "53300";
  * them all other tasks, go on meanwhile. The connection is there only while there are such results.
  * Where the server has none left for it the turns have to wait for theirs.
  */
-export class LargeResults {
-  readonly #outbox: Outbox;
+export class LargeResultWriter {
+  readonly #outbox: PendingResults;
   readonly #connect: (signal: AbortSignal) => Promise<Client>;
   readonly #watch: (client: Client, quietMs: number) => { stop(): void };
   readonly #written: () => void;
@@ -31,7 +31,7 @@ export class LargeResults {
   #ending = new AbortController();
 
   constructor(options: {
-    readonly outbox: Outbox;
+    readonly outbox: PendingResults;
     readonly connect: (signal: AbortSignal) => Promise<Client>;
     /** Ends the connection when the network has swallowed it. */
     readonly watch: (client: Client, quietMs: number) => { stop(): void };

@@ -1,5 +1,5 @@
 import type { RunResult } from "../../shared/ipc/messages.js";
-import type { Held as HeldTask } from "../sessions/sessionQueue.js";
+import type { QueuedTask } from "../sessions/sessionQueue.js";
 import type { OwnedResult } from "./completeFull.sql.js";
 import type { OwnedTask } from "./releaseTasks.sql.js";
 
@@ -8,7 +8,7 @@ const mostText = 8 * 1024 * 1024;
 const mostResults = 1000;
 
 /** A task that did not run, or left nothing behind. */
-export interface ReturnedTask extends OwnedTask {
+export interface ReleasedTask extends OwnedTask {
   /** Where it stands in its group, when that is known. */
   readonly due?: { readonly hash: number; readonly max: number };
 }
@@ -20,12 +20,12 @@ interface Held<What> {
 }
 
 /** What has come out and is not in its row yet. */
-export class Outbox {
+export class PendingResults {
   #results: OwnedResult[] = [];
-  #returns: ReturnedTask[] = [];
+  #returns: ReleasedTask[] = [];
   /** Those that come after the others, and that nothing waits for, since some of them may well be refused. */
   #resultsBehind: OwnedResult[] = [];
-  #returnsBehind: ReturnedTask[] = [];
+  #returnsBehind: ReleasedTask[] = [];
   /** Those with large outputs are written one by one, beside the others. */
   #large: OwnedResult[] = [];
   #largeUnderWay: OwnedResult | null = null;
@@ -33,13 +33,13 @@ export class Outbox {
   #pausing = 0;
   /** Those that wait for `release`, and until when, on the process's clock. */
   #held: Held<OwnedResult>[] = [];
-  #heldReturns: Held<ReturnedTask>[] = [];
+  #heldReturns: Held<ReleasedTask>[] = [];
 
   /** @param task what is known of it, if it is. */
   add(
     result: RunResult,
     owner: string,
-    task?: Pick<HeldTask, "hash" | "max" | "pauses" | "plain">,
+    task?: Pick<QueuedTask, "hash" | "max" | "pauses" | "plain">,
   ): void {
     if (result.outcome === "ended") {
       const pauses = task?.pauses === true ? task.hash : undefined;
@@ -165,7 +165,7 @@ export class Outbox {
     this.#largeUnderWay = null;
   }
 
-  takeReturns(): ReturnedTask[] {
+  takeReturns(): ReleasedTask[] {
     const taken = this.#returns.splice(0, mostResults);
     if (this.#returnsBehind.length === 0) return taken;
     return [...taken, ...this.#returnsBehind.splice(0, mostResults - taken.length)];
@@ -188,7 +188,7 @@ export class Outbox {
   }
 
   /** For what was not written since the connection went: first in the next statement. */
-  putBack(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
+  putBack(results: readonly OwnedResult[], returns: readonly ReleasedTask[]): void {
     const large = results.filter((result) => result.large !== undefined);
     this.#results = [...results.filter((result) => result.large === undefined), ...this.#results];
     if (large.length > 0) this.#large = [...large, ...this.#large];
@@ -197,7 +197,7 @@ export class Outbox {
   }
 
   /** For what there was no time for, since some of it is refused: last, so that it holds up nothing else, no claim either. */
-  putBehind(results: readonly OwnedResult[], returns: readonly ReturnedTask[]): void {
+  putBehind(results: readonly OwnedResult[], returns: readonly ReleasedTask[]): void {
     const large = results.filter((result) => result.large !== undefined);
     this.#large.push(...large);
     this.#pausing += countPausing(large);
@@ -213,7 +213,7 @@ export class Outbox {
    */
   hold(
     results: readonly OwnedResult[],
-    returns: readonly ReturnedTask[],
+    returns: readonly ReleasedTask[],
     until = 0,
     refused = false,
   ): void {

@@ -13,7 +13,7 @@ export interface OwnedTask {
  *
  * @returns ids of tasks that are still ours but whose row somebody has locked: do it later.
  */
-export async function giveBack(
+export async function releaseTasks(
   client: Client,
   table: TaskTable,
   tasks: readonly OwnedTask[],

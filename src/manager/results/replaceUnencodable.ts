@@ -9,7 +9,7 @@ const unstorable = new Set(["22021", "22P05"]);
  * example: its ASCII, and an error that says so. Null when `error` is another one, or when there is
  * nothing in the result but ASCII.
  */
-export function storable(result: OwnedResult, error: unknown): OwnedResult | null {
+export function replaceUnencodable(result: OwnedResult, error: unknown): OwnedResult | null {
   if (!(error instanceof Error) || !unstorable.has(sqlState(error) ?? "")) return null;
   const { large, error: own, ...rest } = result;
   const output = large === undefined ? rest.output : Buffer.from(large.buffer).toString();

@@ -1,2 +1,2 @@
 /** SQL: whether the state of a row `t` is one that the task itself has set while it runs, as `ready` marks it. */
-export const setByItself = "t.pid < 0";
+export const setByTask = "t.pid < 0";

@@ -1,5 +1,5 @@
 import type { DatabaseError } from "pg";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
 
 /** What a statement that settles a task leaves undone, since the server has refused it. */
 export interface Spared {
@@ -18,8 +18,8 @@ export const nothingSpared: Spared = { pause: false, repetition: null, deletion:
  *
  * @throws the refusal itself where it may pass by itself: then it is to be tried again.
  */
-export function unrepeated(error: DatabaseError): string {
-  if (isPassing(error)) throw error;
+export function withoutRepeat(error: DatabaseError): string {
+  if (isTransient(error)) throw error;
   const lines = [`ERROR:  repetition was not planned: ${error.message}`];
   if (error.detail !== undefined) lines.push(`DETAIL:  ${error.detail}`);
   return lines.map((line) => line.replaceAll("\n", "\n\t")).join("\n");

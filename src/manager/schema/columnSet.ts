@@ -4,7 +4,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** The columns of a task table as they are now: users may add their own at any time. */
-export interface Shape {
+export interface ColumnSet {
   /** Grows with each column that is added. */
   readonly attributes: number;
   /** Differs when anything here differs: statements made from a shape bear it in their name. */
@@ -31,7 +31,7 @@ const own = new Set([
 ]);
 
 /** Reads the shape; a generated or identity column makes its own values. */
-export async function readShape(client: Client, table: TaskTable): Promise<Shape> {
+export async function readColumnSet(client: Client, table: TaskTable): Promise<ColumnSet> {
   const { rows } = await client.query<{ attributes: number; name: string }>(
     `SELECT c.relnatts::integer AS attributes, a.attname AS name
      FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
@@ -47,7 +47,7 @@ export async function readShape(client: Client, table: TaskTable): Promise<Shape
 }
 
 /** SQL that is true as long as no column was added to the table of this shape. */
-export function shapeHolds({ qualified }: TaskTable, { attributes }: Shape): string {
+export function columnsUnchanged({ qualified }: TaskTable, { attributes }: ColumnSet): string {
   const table = `'${qualified.replaceAll("'", "''")}'::regclass`;
   return `(SELECT relnatts = ${attributes} FROM pg_class WHERE oid = ${table})`;
 }

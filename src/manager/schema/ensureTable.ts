@@ -5,8 +5,8 @@ import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../shared/log.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { adopt } from "./adoption/adopt.js";
-import { refuseTakenNames } from "./adoption/conflictingColumns.js";
-import { keepUp } from "./adoption/repairAdopted.js";
+import { refuseConflictingColumns } from "./adoption/conflictingColumns.js";
+import { repairAdopted } from "./adoption/repairAdopted.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import { prepareKeep } from "./keepColumn.js";
 import {
@@ -86,7 +86,7 @@ async function ensureOwn(
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     const from = await migrate(client, table, entry);
     const remade = from === null ? await remake(client, table, entry) : [];
-    await keepUp(client, table, entry);
+    await repairAdopted(client, table, entry);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
@@ -128,7 +128,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
   // A table that is there has what its column state is of.
   if (version === 0) await ensureStateType(client, table);
-  await refuseTakenNames(client, table);
+  await refuseConflictingColumns(client, table);
   await applyMigrations(client, table, version);
   return version;
 }
@@ -138,7 +138,7 @@ async function remake(client: Client, table: TaskTable, entry: Entry): Promise<s
   const lost = await missingObjects(client, table);
   if (lost.length === 0) return lost;
   if (!entry.create) throw missing(`${lost.join(", ")} of table ${table.qualified} is missing`);
-  await refuseTakenNames(client, table);
+  await refuseConflictingColumns(client, table);
   await remakeObjects(client, table, lost);
   return lost;
 }

@@ -1,5 +1,5 @@
 import { settingsMade, type RefuseSetting } from "../../shared/config/serverSettings.js";
-import type { Entry, Place } from "../../shared/config/types.js";
+import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 
 /** Longest name PostgreSQL keeps, in bytes. */
@@ -11,14 +11,14 @@ const longestName = 63;
  *
  * @param client a session of the entry's own
  */
-export async function readPlace(
+export async function locateTable(
   client: Pick<Client, "query">,
   { fixed, parameters }: Entry,
   refuse: RefuseSetting,
-): Promise<Place> {
+): Promise<TableLocation> {
   const names = { schema: "pg_task.schema", table: "pg_task.table" } as const;
   const made = await settingsMade(client, Object.values(names));
-  const one = (what: keyof Place): string => {
+  const one = (what: keyof TableLocation): string => {
     const name = names[what];
     const own = fixed[what];
     if (own !== undefined) return own;

@@ -3,7 +3,7 @@ import { PgTaskError, toReport } from "../../shared/errors.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** What the server refuses for want of a right, said with the right that is needed; anything else as it is. */
-export function missingRight(error: unknown, table: TaskTable): unknown {
+export function missingPrivilege(error: unknown, table: TaskTable): unknown {
   if (sqlState(error) !== "42501") return error;
   return new PgTaskError(
     "SCHEMA_NOT_ALLOWED",

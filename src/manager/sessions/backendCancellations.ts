@@ -1,19 +1,19 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import type { Cancellation } from "./session.js";
+import type { CancellationRequest } from "./session.js";
 import { cancelBackend } from "./cancelBackend.sql.js";
 
 /** Cancels server processes over the manager's connection; what comes while there is none waits. */
-export class Cancellations {
-  readonly #waiting = new Map<number, Cancellation>();
+export class BackendCancellations {
+  readonly #waiting = new Map<number, CancellationRequest>();
   #client: Client | null = null;
-  #done: (cancellation: Cancellation) => void = () => {};
+  #done: (cancellation: CancellationRequest) => void = () => {};
 
-  add(cancellation: Cancellation): void {
+  add(cancellation: CancellationRequest): void {
     this.#waiting.set(cancellation.session, cancellation);
     if (this.#client !== null) void this.#cancel(this.#client, cancellation);
   }
 
-  attach(client: Client, done: (cancellation: Cancellation) => void): void {
+  attach(client: Client, done: (cancellation: CancellationRequest) => void): void {
     this.#client = client;
     this.#done = done;
     for (const cancellation of this.#waiting.values()) void this.#cancel(client, cancellation);
@@ -24,7 +24,7 @@ export class Cancellations {
   }
 
   /** Done as well when the server refuses: its process is another's by then, or gone. */
-  async #cancel(client: Client, cancellation: Cancellation): Promise<void> {
+  async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {
       await cancelBackend(client, cancellation.pid);
     } catch (error) {

@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { Piscina } from "piscina";
-import { pause } from "../../shared/backoff.js";
+import { sleep } from "../../shared/backoff.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { HandshakeSender } from "../../shared/ipc/handshake/sender.js";
 import type { Log } from "../../shared/log.js";
@@ -10,7 +10,7 @@ import type {
   ExecutorParameters,
   ExecutorThreadData,
   FromExecutor,
-  RemotePlace,
+  RemoteProcess,
   Run,
   ToExecutor,
 } from "../../shared/ipc/messages.js";
@@ -50,7 +50,7 @@ export type SessionMessage = Exclude<
   { type: "hello" | "log" | "sought" } | RoomMessage
 >;
 
-export interface ExecutorsOptions {
+export interface ExecutorThreadsOptions {
   readonly parameters: () => ExecutorParameters;
   /** How long a thread may take to take a payload, in ms. */
   readonly closeMs: () => number;
@@ -67,8 +67,8 @@ export interface ExecutorsOptions {
  * it and runs reach them in batches over a channel of its own. So the pool's queue is never longer
  * than its threads, and a crash rejects exactly that thread's task.
  */
-export class Executors {
-  readonly #options: ExecutorsOptions;
+export class ExecutorThreads {
+  readonly #options: ExecutorThreadsOptions;
   readonly #threads = new Set<ExecutorThread>();
   #pool: Piscina | null = null;
   #started = 0;
@@ -79,7 +79,7 @@ export class Executors {
   >();
   #questions = 0;
 
-  constructor(options: ExecutorsOptions) {
+  constructor(options: ExecutorThreadsOptions) {
     this.#options = options;
   }
 
@@ -127,7 +127,7 @@ export class Executors {
   /** Asks a remote run's own server whether its process is gone; null when that is not to be known. */
   async seek(run: {
     readonly remote: string;
-    readonly place: RemotePlace;
+    readonly place: RemoteProcess;
   }): Promise<boolean | null> {
     const [thread = this.start()] = this.#threads;
     const number = (this.#questions += 1);
@@ -147,7 +147,7 @@ export class Executors {
     for (const thread of threads) this.tell(thread, { type: "stop" });
     const late = new AbortController();
     const stopped = Promise.all(threads.map((thread) => thread.ended)).then(() => late.abort());
-    await Promise.race([stopped, pause(longestStopMs, late.signal)]);
+    await Promise.race([stopped, sleep(longestStopMs, late.signal)]);
     await pool.destroy();
     this.#options.log.debug({ threads: threads.length }, "executor threads ended");
   }

@@ -3,9 +3,9 @@ import { Backoff } from "../../shared/backoff.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { FromManager } from "../../shared/ipc/messages.js";
-import type { Executors } from "./executorThreads.js";
+import type { ExecutorThreads } from "./executorThreads.js";
 import { shortMs, type RunTimes } from "./runTimes.js";
-import type { Sessions } from "./sessionPool.js";
+import type { SessionPool } from "./sessionPool.js";
 import { connectionRoom } from "./connectionRoom.sql.js";
 
 /** How many sessions more than asked for are looked ahead for, at most. */
@@ -27,9 +27,9 @@ const mostIdleMs = 60_000;
  * How many executor sessions there are: as many as tasks could use, within what the supervisor
  * grants and the server has room for; none in deep sleep.
  */
-export class Workforce {
-  readonly #sessions: Sessions;
-  readonly #executors: Executors;
+export class PoolScaler {
+  readonly #sessions: SessionPool;
+  readonly #executors: ExecutorThreads;
   readonly #runTimes: RunTimes;
   readonly #send: (message: Extract<FromManager, { type: "demand" | "full" | "held" }>) => void;
   readonly #log: Log;
@@ -51,8 +51,8 @@ export class Workforce {
   #saidRefused = false;
 
   constructor(options: {
-    readonly sessions: Sessions;
-    readonly executors: Executors;
+    readonly sessions: SessionPool;
+    readonly executors: ExecutorThreads;
     readonly runTimes: RunTimes;
     /** Tells the supervisor how many sessions could be used, how many are held, and that there is no room. */
     readonly send: (message: Extract<FromManager, { type: "demand" | "full" | "held" }>) => void;

@@ -1,7 +1,7 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { randomKey } from "../../shared/randomKey.js";
 import type { SentRecall } from "./session.js";
-import type { Sessions } from "./sessionPool.js";
+import type { SessionPool } from "./sessionPool.js";
 import { heldRunLocks, revokePermits, takePermits } from "./recallLocks.sql.js";
 
 /**
@@ -15,7 +15,7 @@ import { heldRunLocks, revokePermits, takePermits } from "./recallLocks.sql.js";
  *     none ──something waits in the session──▶ permitted ──recall, connection lost──▶ none
  */
 export class Recalls {
-  readonly #sessions: Sessions;
+  readonly #sessions: SessionPool;
   #recalls: SentRecall[] = [];
   /** Permits of sessions that are no more. */
   #unused: number[] = [];
@@ -24,7 +24,7 @@ export class Recalls {
   /** Whether nobody holds permits but this connection. */
   #certain = true;
 
-  constructor(sessions: Sessions) {
+  constructor(sessions: SessionPool) {
     this.#sessions = sessions;
   }
 

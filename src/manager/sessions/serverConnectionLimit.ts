@@ -1,9 +1,9 @@
 import { Backoff } from "../../shared/backoff.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import type { Executors, ExecutorThread } from "./executorThreads.js";
-import type { Groups } from "../groups/groups.js";
-import type { Sessions } from "./sessionPool.js";
+import type { ExecutorThreads, ExecutorThread } from "./executorThreads.js";
+import type { ActiveGroups } from "../groups/groups.js";
+import type { SessionPool } from "./sessionPool.js";
 import { connectionRoom } from "./connectionRoom.sql.js";
 
 /** Pauses before groups that wait for room are looked at again, in ms. */
@@ -24,10 +24,10 @@ const unwantedMs = 50;
  * Sessions that have nothing to do are ended for those that wait, since two sessions that both wait for
  * the room that the other takes would wait for ever.
  */
-export class ServerRoom {
-  readonly #executors: Executors;
-  readonly #sessions: Sessions;
-  readonly #groups: Groups;
+export class ServerConnectionLimit {
+  readonly #executors: ExecutorThreads;
+  readonly #sessions: SessionPool;
+  readonly #groups: ActiveGroups;
   readonly #log: Log;
   #asked: { readonly thread: ExecutorThread; readonly number: number }[] = [];
   /** Connections that may be opened, and are perhaps not seen on the server yet. */
@@ -41,9 +41,9 @@ export class ServerRoom {
   #roomSince = Infinity;
 
   constructor(options: {
-    readonly executors: Executors;
-    readonly sessions: Sessions;
-    readonly groups: Groups;
+    readonly executors: ExecutorThreads;
+    readonly sessions: SessionPool;
+    readonly groups: ActiveGroups;
     readonly log: Log;
   }) {
     this.#executors = options.executors;

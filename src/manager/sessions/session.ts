@@ -7,7 +7,7 @@ import type {
   SessionRuns,
 } from "../../shared/ipc/messages.js";
 import type { ExecutorThread } from "./executorThreads.js";
-import type { Held, SessionQueue } from "./sessionQueue.js";
+import type { QueuedTask, SessionQueue } from "./sessionQueue.js";
 import type { ClaimingSession, KeptSession } from "../claim/claimFull.sql.js";
 import type { ClaimedTask } from "../claim/claimedTask.sql.js";
 import type { OwnedTask } from "../results/releaseTasks.sql.js";
@@ -24,7 +24,7 @@ import type { RemotePid } from "../results/remotePid.sql.js";
  */
 export type SessionState = "opening" | "free" | "offered" | "busy" | "closing" | "gone";
 
-export interface Session {
+export interface PooledSession {
   readonly number: number;
   readonly thread: ExecutorThread;
   state: SessionState;
@@ -66,7 +66,7 @@ export interface OfferedSession extends ClaimingSession {
 }
 
 /** A busy session that may get more to do. */
-export interface RoomySession extends ClaimingSession {
+export interface QueueableSession extends ClaimingSession {
   readonly number: number;
   /** How long it is busy without that, as far as one can tell, in ms. */
   aheadMs: number;
@@ -80,14 +80,14 @@ export interface StartedTask extends OwnedTask {
   readonly start: string | null;
 }
 
-export interface SessionEvents {
+export interface SessionPoolEvents {
   /**
    * There may be something to do: results are to be written, a session has less to do, or is no more.
    *
    * @param urgent whether a session may run dry, or somebody waits; otherwise more can be gathered.
    */
   changed(urgent: boolean): void;
-  result(result: RunResult, owner: string, task: Held): void;
+  result(result: RunResult, owner: string, task: QueuedTask): void;
   started(task: StartedTask): void;
   /** A remote task runs in a process of its own server. */
   remote(place: RemotePid): void;
@@ -106,7 +106,7 @@ export interface SessionEvents {
   /** Something that pg-task made beside the table is missing. */
   lacking(): void;
   /** What the session runs is to be cancelled; `cancelled` has to follow. */
-  cancel(cancellation: Cancellation): void;
+  cancel(cancellation: CancellationRequest): void;
 }
 
 /** Runs of a session that have been sent behind another one, and are to be taken back. */
@@ -119,25 +119,31 @@ export interface SentRecall extends SessionRuns {
 }
 
 /** What is to be cancelled. */
-export interface Cancellation {
+export interface CancellationRequest {
   readonly session: number;
   readonly id: string;
   readonly pid: number;
 }
 
 /** As a claim sees it; null when it takes any task. */
-export function keptNow({ kept }: Session, { owner, pid }: BackendIdentity): KeptSession | null {
+export function keptNow(
+  { kept }: PooledSession,
+  { owner, pid }: BackendIdentity,
+): KeptSession | null {
   if (kept === null) return null;
   return { owner, pid, hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
 }
 
 /** With one more task of the group. */
-export function keptFurther({ kept }: Session, hash: number): NonNullable<Session["kept"]> {
+export function keptFurther(
+  { kept }: PooledSession,
+  hash: number,
+): NonNullable<PooledSession["kept"]> {
   if (kept === null) return { hash, ran: 1, sinceMs: performance.now() };
   return { ...kept, ran: kept.ran + 1 };
 }
 
 /** With one task less of its group, which has not run after all. */
-export function keptLess({ kept }: Session): Session["kept"] {
+export function keptLess({ kept }: PooledSession): PooledSession["kept"] {
   return kept === null || kept.ran === 1 ? null : { ...kept, ran: kept.ran - 1 };
 }

@@ -7,8 +7,8 @@ import type {
   SentRuns,
   SessionRuns,
 } from "../../shared/ipc/messages.js";
-import type { Executors, ExecutorThread, SessionMessage } from "./executorThreads.js";
-import { noLoad, type GroupLoad, type Groups } from "../groups/groups.js";
+import type { ExecutorThreads, ExecutorThread, SessionMessage } from "./executorThreads.js";
+import { noLoad, type GroupLoad, type ActiveGroups } from "../groups/groups.js";
 import { mayBeUndone } from "../results/pendingResults.js";
 import { elapsedMs, type RunTimes } from "./runTimes.js";
 import {
@@ -16,15 +16,15 @@ import {
   keptLess,
   keptNow,
   type AssignedRun,
-  type Cancellation,
+  type CancellationRequest,
   type OfferedSession,
-  type RoomySession,
+  type QueueableSession,
   type SentRecall,
-  type Session,
-  type SessionEvents,
+  type PooledSession,
+  type SessionPoolEvents,
   type SessionState,
 } from "./session.js";
-import { SessionQueue, type Held } from "./sessionQueue.js";
+import { SessionQueue, type QueuedTask } from "./sessionQueue.js";
 import type { ClaimedTask } from "../claim/claimedTask.sql.js";
 import type { OwnedTask } from "../results/releaseTasks.sql.js";
 import { mayMove, slowMs, SlowFronts } from "./slowRunMonitor.js";
@@ -35,7 +35,7 @@ const defaultGroup = "group";
 const sessionsPerThread = 16;
 
 /** What sessions have. */
-export interface SessionsLoad {
+export interface SessionPoolLoad {
   /** How many have something. */
   readonly busy: number;
   /** By the groups' hashes. */
@@ -48,21 +48,21 @@ export interface SessionsLoad {
 }
 
 /** The executor sessions of one manager: which there are, and what each does. */
-export class Sessions {
-  readonly #executors: Executors;
-  readonly #events: SessionEvents;
+export class SessionPool {
+  readonly #executors: ExecutorThreads;
+  readonly #events: SessionPoolEvents;
   readonly #log: Log;
   readonly #maxThreads: () => number;
-  readonly #groups: Groups;
+  readonly #groups: ActiveGroups;
   readonly #runTimes: RunTimes;
-  readonly #sessions = new Map<number, Session>();
+  readonly #sessions = new Map<number, PooledSession>();
   /** Which session has a task. */
-  readonly #byTask = new Map<string, Session>();
+  readonly #byTask = new Map<string, PooledSession>();
   readonly #byOwner = new Map<string, number>();
   /** Tasks whose run failed since something of ours was missing, and that are run once more. */
   readonly #again = new Set<string>();
   /** Those that have not been told yet that they end; null as long as each is told at once. */
-  #putOff: Set<Session> | null = null;
+  #putOff: Set<PooledSession> | null = null;
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   #numbers = 0;
   /** What was run last tells what will be run next. */
@@ -70,8 +70,8 @@ export class Sessions {
   readonly #fronts: SlowFronts;
 
   constructor(options: {
-    readonly executors: Executors;
-    readonly groups: Groups;
+    readonly executors: ExecutorThreads;
+    readonly groups: ActiveGroups;
     readonly runTimes: RunTimes;
     /** How many threads there may be when one more is thought of. */
     readonly maxThreads: () => number;
@@ -79,7 +79,7 @@ export class Sessions {
     readonly mayUseMore: () => boolean;
     /** After how long what waits behind a run is called back, in ms; 50 unless told otherwise. */
     readonly slowMs?: number;
-    readonly events: SessionEvents;
+    readonly events: SessionPoolEvents;
     readonly log: Log;
   }) {
     this.#executors = options.executors;
@@ -127,7 +127,7 @@ export class Sessions {
   }
 
   /** What they have, by their queues, for whoever checks what is counted of it. */
-  get load(): SessionsLoad {
+  get load(): SessionPoolLoad {
     const groups = new Map<number, GroupLoad>();
     const free: number[] = [];
     const working: number[] = [];
@@ -136,7 +136,7 @@ export class Sessions {
     for (const session of this.#sessions.values()) {
       const { state, backend, kept, queue, slow, recalls, withheld } = session;
       if (state === "free" && kept === null && backend !== null) free.push(backend.pid);
-      const works = queue.front?.alone === false || withheld.size > 0;
+      const works = queue.current?.alone === false || withheld.size > 0;
       if (works && backend !== null) working.push(backend.pid);
       if (queue.size > 0) busy += 1;
       held.slow += slow ? 1 : 0;
@@ -224,12 +224,12 @@ export class Sessions {
   }
 
   /** The busy sessions that may get more than they have, the least busy first. */
-  roomy(): RoomySession[] {
-    const roomy: RoomySession[] = [];
+  roomy(): QueueableSession[] {
+    const roomy: QueueableSession[] = [];
     for (const session of this.#sessions.values()) {
       const { number, state, backend, queue } = session;
       if (state !== "busy" || backend === null || isHeldUp(session)) continue;
-      if (queue.front?.alone === true) continue;
+      if (queue.current?.alone === true) continue;
       roomy.push({ ...backend, number, aheadMs: queue.expectedMs, groups: [...queue.groups] });
     }
     return roomy.toSorted((a, b) => a.aheadMs - b.aheadMs);
@@ -361,24 +361,24 @@ export class Sessions {
   }
 
   /** It runs nothing now. */
-  #rest(session: Session): void {
+  #rest(session: PooledSession): void {
     if (session.stale) this.#close(session);
     else this.#become(session, "free");
   }
 
-  #close(session: Session): void {
+  #close(session: PooledSession): void {
     this.#become(session, "closing");
     if (this.#putOff === null) this.#tellEnd(session);
     else this.#putOff.add(session);
   }
 
-  #tellEnd({ thread, number }: Session): void {
+  #tellEnd({ thread, number }: PooledSession): void {
     this.#executors.tell(thread, { type: "close", sessions: [number] });
   }
 
   /** What runs now. */
   running(): OwnedTask[] {
-    return [...this.#sessions.values()].flatMap(({ queue: { front }, backend }) =>
+    return [...this.#sessions.values()].flatMap(({ queue: { current: front }, backend }) =>
       backend === null || front === null ? [] : [{ id: front.id, owner: backend.owner }],
     );
   }
@@ -386,7 +386,7 @@ export class Sessions {
   /** What is awaited of each session: the end of what runs, or word of a run that was withheld. */
   awaited(): OwnedTask[] {
     return [...this.#sessions.values()].flatMap(({ queue, withheld, backend }) => {
-      const id = queue.front?.id ?? first(withheld);
+      const id = queue.current?.id ?? first(withheld);
       return backend === null || id === null ? [] : [{ id, owner: backend.owner }];
     });
   }
@@ -410,7 +410,7 @@ export class Sessions {
   countMovable(most: number): number {
     let count = 0;
     for (const { queue } of this.#sessions.values()) {
-      const { front, waiting } = queue;
+      const { current: front, waiting } = queue;
       for (const held of front === null ? [] : waiting) {
         if (count >= most) return count;
         if (front !== null && mayMove(held, front, this.#groups)) count += 1;
@@ -433,13 +433,13 @@ export class Sessions {
    * @param heldUp whether that is since others hold them up, so that they may stay when those have ended by now.
    */
   recall(ids: readonly string[], heldUp: boolean): void {
-    const ofThreads = new Map<ExecutorThread, Map<Session, string[]>>();
+    const ofThreads = new Map<ExecutorThread, Map<PooledSession, string[]>>();
     for (const id of ids) {
       const session = this.#byTask.get(id);
       const held = session?.queue.waiting.find((each) => each.id === id);
       if (session === undefined || held === undefined || held.recalled) continue;
       held.recalled = true;
-      const ofThread = ofThreads.get(session.thread) ?? new Map<Session, string[]>();
+      const ofThread = ofThreads.get(session.thread) ?? new Map<PooledSession, string[]>();
       ofThreads.set(session.thread, ofThread);
       ofThread.set(session, [...(ofThread.get(session) ?? []), id]);
     }
@@ -448,7 +448,7 @@ export class Sessions {
       const runs = [...sessions].map(([{ number, queue }, its]) => ({
         session: number,
         ids: its,
-        behind: heldUp ? (queue.front?.id ?? null) : null,
+        behind: heldUp ? (queue.current?.id ?? null) : null,
       }));
       this.#executors.tell(thread, { type: "recall", runs });
     }
@@ -515,7 +515,7 @@ export class Sessions {
   }
 
   /** One that has something to send behind what it runs needs a permit, if nothing is to be taken back. */
-  #wantPermit(session: Session): void {
+  #wantPermit(session: PooledSession): void {
     if (session.permit !== null || session.queue.size < 2 || isHeldUp(session)) return;
     session.permit = undefined;
     this.#events.permit(session.number);
@@ -555,7 +555,7 @@ export class Sessions {
   }
 
   /** Tells a session that its backend has been sent the cancellation it asked for. */
-  cancelled({ session: number, id }: Cancellation): void {
+  cancelled({ session: number, id }: CancellationRequest): void {
     const session = this.#sessions.get(number);
     if (session === undefined) return;
     this.#executors.tell(session.thread, { type: "cancelled", session: number, id });
@@ -595,7 +595,7 @@ export class Sessions {
         this.#log.warn(
           {
             session: message.session,
-            id: this.#sessions.get(message.session)?.queue.front?.id,
+            id: this.#sessions.get(message.session)?.queue.current?.id,
             reason: message.reason.message,
           },
           "session lost",
@@ -641,7 +641,7 @@ export class Sessions {
     this.#events.changed(urgent);
   }
 
-  #result(session: Session, { owner }: BackendIdentity, result: RunResult): void {
+  #result(session: PooledSession, { owner }: BackendIdentity, result: RunResult): void {
     session.stale ||= result.spoiled === true;
     const held = this.#letGo(session, result.id);
     if (held === null) return;
@@ -679,7 +679,7 @@ export class Sessions {
   }
 
   /** Whether the result is of a run that was withheld. */
-  #unwithhold(session: Session, { id, outcome }: RunResult): boolean {
+  #unwithhold(session: PooledSession, { id, outcome }: RunResult): boolean {
     if (!session.withheld.delete(id)) return false;
     if (outcome === "ended") this.#log.error({ id }, "a run that was taken back has run");
     this.#settleState(session);
@@ -700,7 +700,7 @@ export class Sessions {
     return true;
   }
 
-  #hold(session: Session, held: Held): void {
+  #hold(session: PooledSession, held: QueuedTask): void {
     const { queue } = session;
     this.#byTask.set(held.id, session);
     if (queue.size > 0) this.#groups.wait(held.hash, held.max);
@@ -711,12 +711,12 @@ export class Sessions {
     if (queue.add(held)) this.#groups.join(held.hash);
   }
 
-  #letGo(session: Session, id: string): Held | null {
+  #letGo(session: PooledSession, id: string): QueuedTask | null {
     const removed = session.queue.remove(id);
     if (removed === null) return null;
     const { held, front, lastOfGroup } = removed;
     this.#byTask.delete(id);
-    const next = session.queue.front;
+    const next = session.queue.current;
     if (!front) this.#groups.stir(held.hash);
     else if (next !== null) this.#groups.stir(next.hash);
     if (lastOfGroup) this.#groups.leave(held.hash);
@@ -727,7 +727,7 @@ export class Sessions {
   }
 
   /** It is free when all that it was given has come out. */
-  #settleState(session: Session): void {
+  #settleState(session: PooledSession): void {
     const { state, queue, withheld } = session;
     if (state !== "busy" || queue.size > 0 || withheld.size > 0) return;
     session.idleSinceMs = performance.now();
@@ -736,7 +736,7 @@ export class Sessions {
 
   #started(number: number, id: string, start: string): void {
     const session = this.#sessions.get(number);
-    const front = session?.queue.front;
+    const front = session?.queue.current;
     if (session?.backend === null || session === undefined || front?.id !== id) return;
     front.shown = true;
     this.#events.started({ id, owner: session.backend.owner, start });
@@ -744,13 +744,13 @@ export class Sessions {
 
   #remote(number: number, id: string, pid: number): void {
     const session = this.#sessions.get(number);
-    if (session?.queue.front?.id !== id || session.backend === null) return;
+    if (session?.queue.current?.id !== id || session.backend === null) return;
     this.#events.remote({ id, owner: session.backend.owner, pid });
   }
 
   #cancel(thread: ExecutorThread, number: number, id: string): void {
     const session = this.#sessions.get(number);
-    const pid = session?.queue.front?.id === id ? session.backend?.pid : undefined;
+    const pid = session?.queue.current?.id === id ? session.backend?.pid : undefined;
     if (pid !== undefined) this.#events.cancel({ session: number, id, pid });
     else this.#executors.tell(thread, { type: "cancelled", session: number, id });
   }
@@ -771,7 +771,7 @@ export class Sessions {
     }
   }
 
-  #become(session: Session, state: SessionState): void {
+  #become(session: PooledSession, state: SessionState): void {
     this.#counts[session.state] -= 1;
     this.#counts[state] += 1;
     session.state = state;
@@ -796,7 +796,7 @@ function first<T>(values: Iterable<T>): T | null {
 }
 
 /** Whether nothing more may be given to it behind what it has. */
-const isHeldUp = ({ slow, stale, recalls, withheld }: Session): boolean =>
+const isHeldUp = ({ slow, stale, recalls, withheld }: PooledSession): boolean =>
   slow || stale || recalls > 0 || withheld.size > 0;
 
 /** Each by its name: copying whole objects costs more than all the rest here. */

@@ -1,7 +1,7 @@
 import type { ClaimedTask } from "../claim/claimedTask.sql.js";
 
 /** A task that a session has. */
-export interface Held {
+export interface QueuedTask {
   readonly id: string;
   readonly hash: number;
   readonly max: number;
@@ -28,7 +28,7 @@ export interface Held {
 
 /** What one session has to do, in order: the front runs, the others wait behind it. */
 export class SessionQueue {
-  readonly #held: Held[] = [];
+  readonly #held: QueuedTask[] = [];
   /** How many there are of each group. */
   readonly #groups = new Map<number, number>();
   #expectedMs = 0;
@@ -39,16 +39,16 @@ export class SessionQueue {
     return this.#held.length;
   }
 
-  get front(): Held | null {
+  get current(): QueuedTask | null {
     return this.#held[0] ?? null;
   }
 
-  get all(): readonly Held[] {
+  get all(): readonly QueuedTask[] {
     return this.#held;
   }
 
   /** What has not begun, as far as is known. */
-  get waiting(): readonly Held[] {
+  get waiting(): readonly QueuedTask[] {
     return this.#held.slice(1);
   }
 
@@ -68,7 +68,7 @@ export class SessionQueue {
   }
 
   /** @returns whether it is the first of its group here. */
-  add(held: Held): boolean {
+  add(held: QueuedTask): boolean {
     if (this.#held.length === 0) this.#frontSince = performance.now();
     this.#held.push(held);
     this.#expectedMs += held.expectedMs;
@@ -78,7 +78,7 @@ export class SessionQueue {
   }
 
   /** Takes a task out; null when it is not here. */
-  remove(id: string): { held: Held; front: boolean; lastOfGroup: boolean } | null {
+  remove(id: string): { held: QueuedTask; front: boolean; lastOfGroup: boolean } | null {
     const place = this.#held.findIndex((each) => each.id === id);
     const held = this.#held[place];
     if (held === undefined) return null;

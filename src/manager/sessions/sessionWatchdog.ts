@@ -1,8 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { Bell } from "../../shared/wakeSignal.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
-import type { Sessions } from "./sessionPool.js";
+import { WakeSignal } from "../../shared/wakeSignal.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { SessionPool } from "./sessionPool.js";
 import { idleOwners } from "./idleOwners.sql.js";
 import { endOwners } from "../recovery/rescue.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -34,19 +34,19 @@ interface Silence {
  * and nothing of it ever reaches us. The session's own thread has to say that nothing comes, so that
  * one that is too busy to read is not taken for one that is cut off.
  */
-export class CutOff {
+export class SessionWatchdog {
   readonly #table: TaskTable;
-  readonly #sessions: Sessions;
+  readonly #sessions: SessionPool;
   readonly #excuse: (owner: string) => void;
   readonly #log: Log;
-  readonly #bell = new Bell();
+  readonly #bell = new WakeSignal();
   #resting = false;
   /** By owner. */
   #silent: ReadonlyMap<string, Silence> = new Map();
 
   constructor(options: {
     readonly table: TaskTable;
-    readonly sessions: Sessions;
+    readonly sessions: SessionPool;
     /** What this session runs is not to blame for its end. */
     readonly excuse: (owner: string) => void;
     readonly log: Log;
@@ -64,20 +64,20 @@ export class CutOff {
     const leftMs = silenceMs - Math.min(ms, performance.now() - silence.idleFrom);
     if (leftMs <= 0) {
       silence.confirmed = true;
-      this.#bell.ring();
-    } else if (leftMs < everyMs) setTimeout(() => this.#bell.ring(), leftMs).unref();
+      this.#bell.notify();
+    } else if (leftMs < everyMs) setTimeout(() => this.#bell.notify(), leftMs).unref();
   }
 
   /** There may be sessions again. */
   wake(): void {
     if (!this.#resting || this.#sessions.size === 0) return;
     this.#resting = false;
-    this.#bell.ring();
+    this.#bell.notify();
   }
 
   /** Looks, for as long as something runs, until `signal` is aborted. */
   async watch(client: Client, signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => this.#bell.ring(), { once: true });
+    signal.addEventListener("abort", () => this.#bell.notify(), { once: true });
     for (;;) {
       const { busy, size } = this.#sessions;
       this.#resting = size === 0;
@@ -87,7 +87,7 @@ export class CutOff {
       try {
         await this.#look(client);
       } catch (error) {
-        if (!isPassing(error)) throw error;
+        if (!isTransient(error)) throw error;
       }
     }
   }

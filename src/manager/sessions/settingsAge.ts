@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
-import type { Sessions } from "./sessionPool.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { SessionPool } from "./sessionPool.js";
 import { settingsVersion } from "./settingsVersion.sql.js";
 
 /** While tasks are claimed for busy sessions only it is looked so often, in ms: each look costs as much as a small query. */
@@ -13,13 +13,13 @@ const lookMs = 250;
  * does not run in a session from before, but for one that is put behind others in the next 250 ms.
  */
 export class SettingsAge {
-  readonly #sessions: Sessions;
+  readonly #sessions: SessionPool;
   readonly #log: Log;
   #version: string | null = null;
   #lookedAt = -Infinity;
   #failure: unknown = null;
 
-  constructor({ sessions, log }: { readonly sessions: Sessions; readonly log: Log }) {
+  constructor({ sessions, log }: { readonly sessions: SessionPool; readonly log: Log }) {
     this.#sessions = sessions;
     this.#log = log;
   }
@@ -54,7 +54,7 @@ export class SettingsAge {
       await this.compare(client);
     } catch (error) {
       this.#lookedAt = -Infinity;
-      if (isPassing(error)) this.#log.debug({ err: error }, "look at the settings put off");
+      if (isTransient(error)) this.#log.debug({ err: error }, "look at the settings put off");
       else this.#failure = error;
     }
   }

@@ -1,7 +1,7 @@
-import type { Groups } from "../groups/groups.js";
+import type { ActiveGroups } from "../groups/groups.js";
 import type { RunTimes } from "./runTimes.js";
-import type { Session, SessionEvents } from "./session.js";
-import type { Held } from "./sessionQueue.js";
+import type { PooledSession, SessionPoolEvents } from "./session.js";
+import type { QueuedTask } from "./sessionQueue.js";
 import { Watch } from "./watch.js";
 
 /** After this a front is slow: what waits behind it is called back, in ms. */
@@ -11,25 +11,25 @@ const stealMs = 25;
 
 /** Looks, while sessions are busy, which of them are held up by a run that takes longer than was expected. */
 export class SlowFronts {
-  readonly #sessions: ReadonlyMap<number, Session>;
-  readonly #groups: Groups;
+  readonly #sessions: ReadonlyMap<number, PooledSession>;
+  readonly #groups: ActiveGroups;
   readonly #runTimes: RunTimes;
   readonly #recall: (ids: readonly string[]) => void;
   readonly #mayUseMore: () => boolean;
-  readonly #events: Pick<SessionEvents, "started" | "changed">;
+  readonly #events: Pick<SessionPoolEvents, "started" | "changed">;
   readonly #slowMs: number;
   readonly #watch: Watch;
 
   constructor(
-    sessions: ReadonlyMap<number, Session>,
+    sessions: ReadonlyMap<number, PooledSession>,
     options: {
-      readonly groups: Groups;
+      readonly groups: ActiveGroups;
       readonly runTimes: RunTimes;
       /** Whether one more session may have something to do. */
       readonly mayUseMore: () => boolean;
       /** Calls runs back that have not begun. */
       readonly recall: (ids: readonly string[]) => void;
-      readonly events: Pick<SessionEvents, "started" | "changed">;
+      readonly events: Pick<SessionPoolEvents, "started" | "changed">;
       /** After how long a front is slow, in ms. */
       readonly slowMs?: number;
     },
@@ -58,7 +58,7 @@ export class SlowFronts {
     let [busy, changed] = [false, false];
     const movable = this.#movable();
     for (const session of this.#sessions.values()) {
-      const { front, frontMs, waiting } = session.queue;
+      const { current: front, frontMs, waiting } = session.queue;
       if (front === null || (front.slow && waiting.length === 0)) continue;
       busy = true;
       const slow = frontMs >= this.#slowMs;
@@ -81,12 +81,12 @@ export class SlowFronts {
    * Tells what of a session's waiting tasks is to be called back since it could run elsewhere, in a session that
    * is free or in one that may be opened: nothing before one of them has waited for longer than was expected.
    */
-  #movable(): (waiting: readonly Held[], front: Held) => readonly Held[] {
+  #movable(): (waiting: readonly QueuedTask[], front: QueuedTask) => readonly QueuedTask[] {
     const now = performance.now();
     if (!this.#mayUseMore()) return () => [];
     const spare = [...this.#sessions.values()].some((session) => session.spare);
     const idle = spare && this.#groups.startable === 0;
-    const isLate = ({ sinceMs, dueMs }: Held): boolean =>
+    const isLate = ({ sinceMs, dueMs }: QueuedTask): boolean =>
       now - dueMs >= this.#slowMs || (idle && now - sinceMs >= stealMs);
     return (waiting, front) => {
       const others = waiting.filter((held) => mayMove(held, front, this.#groups));
@@ -94,7 +94,7 @@ export class SlowFronts {
     };
   }
 
-  #show({ backend }: Session, front: Held): void {
+  #show({ backend }: PooledSession, front: QueuedTask): void {
     if (front.shown || backend === null) return;
     front.shown = true;
     this.#events.started({ id: front.id, owner: backend.owner, start: null });
@@ -105,7 +105,11 @@ export class SlowFronts {
  * Whether a waiting task could run in another session. Its own session counts for its group no longer then,
  * unless the front is of that group too.
  */
-export function mayMove({ hash, max }: Held, front: Held, groups: Groups): boolean {
+export function mayMove(
+  { hash, max }: QueuedTask,
+  front: QueuedTask,
+  groups: ActiveGroups,
+): boolean {
   const running = groups.get(hash)?.running ?? 0;
   return max >= (front.hash === hash ? running : running - 1);
 }

@@ -1,4 +1,4 @@
-import type { Shape } from "../schema/columnSet.js";
+import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /**
@@ -24,7 +24,7 @@ const meanSeconds = (interval: string): string =>
  *
  * @param ended name of a part of the statement.
  */
-export function repeatInsert({ qualified }: TaskTable, { kept }: Shape, ended: string): string {
+export function planRepeat({ qualified }: TaskTable, { kept }: ColumnSet, ended: string): string {
   const passed = `floor(extract(epoch FROM now() - t.plan)::float8 / ${meanSeconds("t.repeat")})::bigint`;
   const next = `
     CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(t.plan) THEN e.stop + t.repeat ELSE (

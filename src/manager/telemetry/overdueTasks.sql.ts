@@ -3,19 +3,19 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { isNoneOf } from "../sql/byId.js";
 
 /** A task in PLAN whose plan has come. */
-export interface WaitingTask {
+export interface OverdueTask {
   readonly id: string;
   readonly group: string;
   readonly locked: boolean;
 }
 
 /** Those of these tasks that are to start since their plan has come, and whether somebody has their row locked. */
-export async function waiting(
+export async function overdueTasks(
   client: Client,
   table: TaskTable,
   ids: readonly string[],
-): Promise<WaitingTask[]> {
-  const { rows } = await client.query<Omit<WaitingTask, "id"> & { id: string | number }>({
+): Promise<OverdueTask[]> {
+  const { rows } = await client.query<Omit<OverdueTask, "id"> & { id: string | number }>({
     name: "waiting",
     text: `
 WITH free AS MATERIALIZED (

@@ -1,21 +1,21 @@
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { Stall } from "../../shared/stall.js";
-import type { Claiming } from "../claim/claimer.js";
-import { noLoad, type Groups } from "../groups/groups.js";
-import type { Lookout } from "../groups/groupScanner.js";
-import type { Orphans } from "../recovery/orphanRescuer.js";
-import type { Outbox } from "../results/pendingResults.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
-import type { Service } from "../loop/managerLoop.js";
-import type { Sessions, SessionsLoad } from "../sessions/sessionPool.js";
+import type { Claimer } from "../claim/claimer.js";
+import { noLoad, type ActiveGroups } from "../groups/groups.js";
+import type { GroupScanner } from "../groups/groupScanner.js";
+import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
+import type { PendingResults } from "../results/pendingResults.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { ManagerLoop } from "../loop/managerLoop.js";
+import type { SessionPool, SessionPoolLoad } from "../sessions/sessionPool.js";
 import { connectionRoom } from "../sessions/connectionRoom.sql.js";
 import { idleFor } from "../sessions/idleFor.sql.js";
-import { sweep } from "../groups/scanGroups.sql.js";
-import { unmarked, waiting, type WaitingTask } from "./overdueTasks.sql.js";
+import { scanGroups } from "../groups/scanGroups.sql.js";
+import { unmarked, overdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { Workforce } from "../sessions/poolScaler.js";
+import type { PoolScaler } from "../sessions/poolScaler.js";
 
 /** How often it looks, and for how long a task has to wait while it does, in ms. */
 const lookMs = 2_500;
@@ -44,8 +44,8 @@ const unmarkedKey = (id: string): string => `unmarked ${id}`;
  * sessions have in their queues and what the server says, not by what is counted of these. It says what it
  * has found, and only then has everything read and counted anew.
  */
-export class StallWatch {
-  readonly #parts: StallWatchParts;
+export class StallMonitor {
+  readonly #parts: StallMonitorOptions;
   readonly #times: { readonly stalledMs: number; readonly idleMs: number };
   readonly #now: () => number;
   /** By the groups' hashes, or the keys of those that are not marked. */
@@ -58,7 +58,7 @@ export class StallWatch {
   #stall: Stall | null = null;
 
   constructor(
-    parts: StallWatchParts,
+    parts: StallMonitorOptions,
     options: {
       readonly times?: { readonly stalledMs: number; readonly idleMs: number };
       /** The process's clock, in ms. */
@@ -78,11 +78,11 @@ export class StallWatch {
   async watch(
     client: Client,
     signal: AbortSignal,
-    service: () => Pick<Service, "state" | "wake"> | null,
+    service: () => Pick<ManagerLoop, "state" | "wake"> | null,
   ): Promise<void> {
     this.#suspects.clear();
     for (;;) {
-      await pause(lookMs, undefined, { signal, ref: false }).catch(() => {});
+      await sleep(lookMs, undefined, { signal, ref: false }).catch(() => {});
       if (signal.aborted) return;
       const its = service();
       if (its !== null) await this.look(client, its);
@@ -90,7 +90,7 @@ export class StallWatch {
   }
 
   /** One look; to be called every few seconds. */
-  async look(client: Client, service: Pick<Service, "state" | "wake">): Promise<void> {
+  async look(client: Client, service: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
     // This process stood still: nobody could have taken anything.
     if (now - this.#lookedAt > 3 * lookMs) this.#suspects.clear();
@@ -100,7 +100,7 @@ export class StallWatch {
       const found = await this.#find(client, now);
       if (found.length > 0) this.#say(found, service);
     } catch (error) {
-      if (!isPassing(error)) throw error;
+      if (!isTransient(error)) throw error;
       this.#suspects.clear();
     }
   }
@@ -109,7 +109,7 @@ export class StallWatch {
   async #settle(client: Client): Promise<void> {
     if (this.#stall === null) return;
     const { table, log, send } = this.#parts;
-    const left = await waiting(client, table, this.#stall.tasks);
+    const left = await overdueTasks(client, table, this.#stall.tasks);
     if (left.length > 0) return;
     const { since } = this.#stall;
     this.#stall = null;
@@ -117,7 +117,7 @@ export class StallWatch {
     send({ type: "stalled", stall: null });
   }
 
-  async #find(client: Client, now: number): Promise<WaitingTask[]> {
+  async #find(client: Client, now: number): Promise<OverdueTask[]> {
     const { sessions, claiming } = this.#parts;
     const load = sessions.load;
     const { started } = claiming;
@@ -134,7 +134,7 @@ export class StallWatch {
   }
 
   /** Whether a session could take a task, as far as that is known here. */
-  #hasRoom({ busy, free, working }: SessionsLoad, idle: boolean): boolean {
+  #hasRoom({ busy, free, working }: SessionPoolLoad, idle: boolean): boolean {
     const { orphans, workforce, mostRuns } = this.#parts;
     if (busy + orphans.hashes.length >= mostRuns()) return false;
     // As long as those that are there start something, there may be as many as are worth having.
@@ -142,7 +142,11 @@ export class StallWatch {
   }
 
   /** Whether the server says so as well: of one that is thought to be at work, too, unless its output is on the way. */
-  async #isFree(client: Client, { free, working }: SessionsLoad, idle: boolean): Promise<boolean> {
+  async #isFree(
+    client: Client,
+    { free, working }: SessionPoolLoad,
+    idle: boolean,
+  ): Promise<boolean> {
     const { outbox, workforce } = this.#parts;
     const some = idle && outbox.large === 0 ? [...free, ...working] : free;
     if (some.length > 0 && (await idleFor(client, some, this.#times.idleMs)) > 0) return true;
@@ -151,15 +155,15 @@ export class StallWatch {
   }
 
   /** Remembers the first due tasks of the next groups, as far as nothing keeps them from starting. */
-  async #visit(client: Client, load: SessionsLoad, now: number): Promise<void> {
+  async #visit(client: Client, load: SessionPoolLoad, now: number): Promise<void> {
     const { table, claiming, groups, lookout, orphans } = this.#parts;
     const elsewhere = orphans.hashes;
-    const locked = await waiting(client, table, this.#locked);
+    const locked = await overdueTasks(client, table, this.#locked);
     this.#locked = locked.flatMap((task) => (task.locked ? task.id : []));
     const after = this.#after;
     const except = [...this.#locked, ...claiming.refused, ...lookout.refused];
     const [heads, late] = await Promise.all([
-      sweep(client, table, { after, limit: mostGroups, except }),
+      scanGroups(client, table, { after, limit: mostGroups, except }),
       unmarked(client, table, { limit: mostTasks, except }),
     ]);
     const last = heads.length < mostGroups ? Infinity : (heads.at(-1)?.hash ?? Infinity);
@@ -182,19 +186,19 @@ export class StallWatch {
   }
 
   /** Those that have waited for too long, and that nobody has locked. */
-  async #judge(client: Client, now: number): Promise<WaitingTask[]> {
+  async #judge(client: Client, now: number): Promise<OverdueTask[]> {
     const ripe = [...this.#suspects.values()]
       .filter(({ since }) => now - since >= this.#times.stalledMs)
       .slice(0, mostTasks);
     if (ripe.length === 0) return [];
     const ids = ripe.map(({ id }) => id);
-    const tasks = await waiting(client, this.#parts.table, ids);
+    const tasks = await overdueTasks(client, this.#parts.table, ids);
     const locked = tasks.flatMap((task) => (task.locked ? task.id : []));
     this.#locked.push(...locked);
     return tasks.filter((task) => !task.locked);
   }
 
-  #say(found: readonly WaitingTask[], service: Pick<Service, "state" | "wake">): void {
+  #say(found: readonly OverdueTask[], service: Pick<ManagerLoop, "state" | "wake">): void {
     const { log, send } = this.#parts;
     const tasks = found.map(({ id }) => id);
     const groups = found.map(({ group }) => group);
@@ -250,15 +254,15 @@ export class StallWatch {
   }
 }
 
-export interface StallWatchParts {
+export interface StallMonitorOptions {
   readonly table: TaskTable;
-  readonly sessions: Pick<Sessions, "load">;
-  readonly groups: Groups;
-  readonly orphans: Pick<Orphans, "size" | "hashes">;
-  readonly outbox: Pick<Outbox, "state" | "large">;
-  readonly claiming: Pick<Claiming, "refused" | "started" | "state" | "locked">;
-  readonly workforce: Pick<Workforce, "mayGrow" | "state">;
-  readonly lookout: Pick<Lookout, "restart" | "nearestMs" | "refused">;
+  readonly sessions: Pick<SessionPool, "load">;
+  readonly groups: ActiveGroups;
+  readonly orphans: Pick<OrphanRescuer, "size" | "hashes">;
+  readonly outbox: Pick<PendingResults, "state" | "large">;
+  readonly claiming: Pick<Claimer, "refused" | "started" | "state" | "locked">;
+  readonly workforce: Pick<PoolScaler, "mayGrow" | "state">;
+  readonly lookout: Pick<GroupScanner, "restart" | "nearestMs" | "refused">;
   /** `pg_task.run`. */
   readonly mostRuns: () => number;
   readonly send: (message: { readonly type: "stalled"; readonly stall: Stall | null }) => void;

@@ -8,7 +8,7 @@ import {
   type TimeInput,
   type Tracer,
 } from "@opentelemetry/api";
-import { pause } from "../../shared/backoff.js";
+import { sleep } from "../../shared/backoff.js";
 import type { ConnectionTarget } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
 import {
@@ -140,7 +140,7 @@ export class Tracing {
     const sending = flushSpans()
       .catch((error: unknown) => this.#log.warn({ err: error }, "last spans were not sent"))
       .finally(() => sent.abort());
-    await Promise.race([sending, pause(lastSpansMs, sent.signal)]);
+    await Promise.race([sending, sleep(lastSpansMs, sent.signal)]);
   }
 
   #statement(name: string, rows: number, since: number, problem: string | null): SpanContext {

@@ -1,7 +1,7 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { emptyLedger, type Ledger } from "./emptyLedger.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -22,7 +22,7 @@ const retryMs = 1_000;
  *     ▲                                                                 │
  *     └──────────────────the other one becomes idle─────────────────────┘
  */
-export class Ledgers {
+export class LedgerRotation {
   readonly #table: TaskTable;
   readonly #log: Log;
   readonly #limits: { readonly runs: number; readonly ms: number; readonly settleMs: number };
@@ -79,7 +79,7 @@ export class Ledgers {
       return true;
     } catch (error) {
       // A connection that is gone is told by the next turn.
-      if (isPassing(error) || sqlState(error) === null) return false;
+      if (isTransient(error) || sqlState(error) === null) return false;
       if (!this.#said)
         this.#log.warn({ ledger: idle, reason: toReport(error).message }, "ledger not emptied");
       this.#said = true;

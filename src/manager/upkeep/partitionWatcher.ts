@@ -5,7 +5,7 @@ import type { Log } from "../../shared/log.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasNewPartitions } from "../schema/adoption/repairAdopted.js";
 
-export interface PartitionsWatchOptions {
+export interface PartitionWatcherOptions {
   readonly table: TaskTable;
   readonly entry: () => Entry;
   readonly everyMs: () => number;
@@ -15,11 +15,11 @@ export interface PartitionsWatchOptions {
 }
 
 /** Looks from time to time whether partitions have come that lack what pg-task makes on each. */
-export class PartitionsWatch {
-  readonly #options: PartitionsWatchOptions;
+export class PartitionWatcher {
+  readonly #options: PartitionWatcherOptions;
   #lookedAt = performance.now();
 
-  constructor(options: PartitionsWatchOptions) {
+  constructor(options: PartitionWatcherOptions) {
     this.#options = options;
   }
 

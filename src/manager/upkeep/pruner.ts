@@ -1,7 +1,7 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import { isPassing } from "../../shared/postgres/transientErrors.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { prune, type PruneStep } from "./prune.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -11,7 +11,7 @@ const restMs = 1000;
 const staleMs = 5 * 60_000;
 
 /** Removes finished rows that have been kept long enough, a little at a time, round and round. */
-export class Pruning {
+export class Pruner {
   readonly #table: TaskTable;
   readonly #log: Log;
   #from = "0";
@@ -75,8 +75,8 @@ export class Pruning {
     } catch (error) {
       this.#notBefore = performance.now() + restMs;
       // What may pass by itself, such as a lock, is tried again.
-      this.#touched ||= isPassing(error);
-      if (sqlState(error) === null || isPassing(error)) throw error;
+      this.#touched ||= isTransient(error);
+      if (sqlState(error) === null || isTransient(error)) throw error;
       if (!this.#refused)
         this.#log.warn({ reason: toReport(error).message }, "finished tasks cannot be removed");
       this.#refused = true;

@@ -1,5 +1,5 @@
 import { fileParameters, type Parameter } from "./parameters.js";
-import { present } from "../omitUndefined.js";
+import { omitUndefined } from "../omitUndefined.js";
 import { parseSize } from "./sizeText.js";
 import type { FileParameters } from "./types.js";
 
@@ -31,6 +31,6 @@ function collect(valueOf: (parameter: Parameter) => unknown): object[] {
   return fileParameters().map((parameter) => {
     const value = valueOf(parameter);
     const isText = parameter.type === "size" && typeof value === "string";
-    return present({ [parameter.name]: isText ? parseSize(value) : value });
+    return omitUndefined({ [parameter.name]: isText ? parseSize(value) : value });
   });
 }

@@ -1,4 +1,4 @@
-import { present } from "../omitUndefined.js";
+import { omitUndefined } from "../omitUndefined.js";
 import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
 import type { RawEntry } from "./fileSchema.js";
 import type { ConnectionTarget, Entry, FileParameters } from "./types.js";
@@ -48,7 +48,7 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
   const inherited = sameUser ? context.controlParts.password : undefined;
   const server = raw.url === undefined ? context.controlParts : url;
   const target = await resolveOwn(
-    present({ ...server, database, user, password: own ?? inherited }),
+    omitUndefined({ ...server, database, user, password: own ?? inherited }),
     context,
   );
   return makeEntry(raw, target, own !== undefined, context.parameters);
@@ -67,7 +67,7 @@ function makeEntry(
 ): Entry {
   const own = givenParameters(raw);
   const given = { ...base, ...own };
-  const ownPlace = present({
+  const ownPlace = omitUndefined({
     schema: raw.schema ?? own["pg_task.schema"],
     table: raw.table ?? own["pg_task.table"],
   });
@@ -80,7 +80,7 @@ function makeEntry(
     "pg_http.token": "",
     "pg_task.schema": schema,
     "pg_task.table": table,
-    ...present({ "pg_task.sleep": sleep, "pg_task.reset": reset, "pg_task.run": run }),
+    ...omitUndefined({ "pg_task.sleep": sleep, "pg_task.reset": reset, "pg_task.run": run }),
   };
   return {
     key: entryKey(target, schema, table),
@@ -91,7 +91,7 @@ function makeEntry(
     table,
     create: raw.create ?? true,
     parameters,
-    fixed: present({ sleep, reset, run, ...ownPlace }),
+    fixed: omitUndefined({ sleep, reset, run, ...ownPlace }),
   };
 }
 

@@ -77,7 +77,7 @@ export interface FileParameters {
 }
 
 /** Where tasks are in a database: names as they are, unquoted. */
-export interface Place {
+export interface TableLocation {
   readonly schema: string;
   readonly table: string;
 }

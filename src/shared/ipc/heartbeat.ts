@@ -2,7 +2,7 @@
 const beatMs = 1000;
 
 /** Memory in which a thread's beats are counted. */
-export function createHeart(): SharedArrayBuffer {
+export function createHeartbeat(): SharedArrayBuffer {
   return new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
 }
 
@@ -18,7 +18,7 @@ export function beat(heart: SharedArrayBuffer): void {
  *
  * @returns stops looking.
  */
-export function watchHeart(
+export function watchHeartbeat(
   heart: SharedArrayBuffer,
   limitMs: number,
   still: () => void,

@@ -1,5 +1,5 @@
 import type { MessagePort } from "node:worker_threads";
-import type { ConnectionTarget, Entry, Place } from "../config/types.js";
+import type { ConnectionTarget, Entry, TableLocation } from "../config/types.js";
 import type { ErrorReport } from "../errors.js";
 import type { Stall } from "../stall.js";
 import type { ManagerStatistics } from "../statistics.js";
@@ -20,7 +20,7 @@ export interface BackendIdentity {
 }
 
 /** Where a remote task runs: the server as it was reached, and the process there. No secret. */
-export interface RemotePlace extends BackendIdentity {
+export interface RemoteProcess extends BackendIdentity {
   readonly host: string;
   /** An IP address, null for a socket in the folder `host`. */
   readonly address: string | null;
@@ -69,7 +69,7 @@ export type FromManager =
   /** It has let go what the grant of that number took from it, and holds no more than this. */
   | { readonly type: "held"; readonly sessions: number; readonly number: number }
   /** Its role, database or server says that the tasks are there: another has to take its place. */
-  | { readonly type: "moved"; readonly place: Place }
+  | { readonly type: "moved"; readonly place: TableLocation }
   /** It was told to stop and claims nothing more: another process may lead. */
   | { readonly type: "released" }
   /** It goes by its new parameters as far as it can now. */
@@ -210,7 +210,7 @@ export type ToExecutor =
       readonly number: number;
       /** A connection string. Holds secrets. */
       readonly remote: string;
-      readonly place: RemotePlace;
+      readonly place: RemoteProcess;
     }
   /** Answers `room`: whether that connection may be opened; if so, `entered` has to follow. */
   | { readonly type: "room"; readonly number: number; readonly room: boolean }

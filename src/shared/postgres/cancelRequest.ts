@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import type { BackendKey } from "./auth/login.js";
-import { openStream, type Place, type StreamOptions } from "./transport/openSocket.js";
+import { openSocket, type SocketAddress, type StreamOptions } from "./transport/openSocket.js";
 
 const cancelCode = 80_877_102;
 
@@ -15,13 +15,13 @@ const limitMs = 5_000;
  * @returns whether the server has got it.
  */
 export async function cancelRemote(
-  place: Place,
+  place: SocketAddress,
   key: BackendKey,
   options: Omit<StreamOptions, "signal">,
 ): Promise<boolean> {
   const signal = AbortSignal.timeout(limitMs);
   try {
-    const stream = await openStream(place, { ...options, signal });
+    const stream = await openSocket(place, { ...options, signal });
     try {
       const closed = once(stream, "close", { signal });
       stream.resume();

@@ -20,7 +20,7 @@ export type { Client };
  * @throws PgTaskError CONNECTION_FAILED when the server is not reached, CONNECTION_REJECTED with the
  * server's own words when it refuses, CONNECTION_POOLED when something stands between it and us.
  */
-export async function connect(
+export async function connectClient(
   target: ConnectionTarget,
   options: {
     readonly applicationName: string;
@@ -63,7 +63,7 @@ const passwordRequests = [
 
 async function open(
   target: ConnectionTarget,
-  options: Parameters<typeof connect>[1],
+  options: Parameters<typeof connectClient>[1],
   encrypted: boolean,
 ): Promise<Client> {
   const startup = startupWith({ ...plainSettings, ...options.settings });

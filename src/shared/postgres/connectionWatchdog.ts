@@ -1,6 +1,6 @@
-import { pause } from "../backoff.js";
+import { sleep } from "../backoff.js";
 import type { ConnectionTarget } from "../config/types.js";
-import { connect, disconnect, type Client } from "./client.js";
+import { connectClient, disconnect, type Client } from "./client.js";
 import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
 
@@ -25,7 +25,7 @@ const askMs = 5_000;
  * connection of its own. A server process that still works on what was sent is left alone, however
  * long that takes; one that waits for us is cut off, and is ended, for it holds our locks.
  */
-export class ConnectionWatch {
+export class ConnectionWatchdog {
   readonly #client: Client;
   readonly #target: ConnectionTarget;
   readonly #name: string;
@@ -128,7 +128,7 @@ export class ConnectionWatch {
    * @param settled whether the connection has ended, or said something, meanwhile
    */
   async #works(settled: () => boolean): Promise<boolean> {
-    const client = await connect(
+    const client = await connectClient(
       { ...this.#target, connectTimeoutMs: askMs },
       { applicationName: this.#name, signal: AbortSignal.timeout(askMs) },
     );
@@ -148,7 +148,7 @@ export class ConnectionWatch {
         if (now.works || settled()) return true;
         if (before !== null && before.since !== now.since) return true;
         before = now;
-        await pause(betweenMs);
+        await sleep(betweenMs);
       }
       if (settled()) return true;
       await client.query(

@@ -3,10 +3,10 @@ import { notReached, rejected, withoutPassword } from "./connectionErrors.js";
 import { PgTaskError } from "../errors.js";
 import type { Startup } from "./startupOptions.js";
 import type { Encryption, Security } from "./transport/tlsSettings.js";
-import { login, Refusal } from "./auth/login.js";
+import { login, LoginRefused } from "./auth/login.js";
 import { ConnectionProblem, NoPassword } from "./errors.js";
-import { openStream, type Place } from "./transport/openSocket.js";
-import { Wire } from "./protocol/connection.js";
+import { openSocket, type SocketAddress } from "./transport/openSocket.js";
+import { ProtocolConnection } from "./protocol/connection.js";
 
 /** Idle time after which the connection is probed, in ms. */
 const keepAliveMs = 5_000;
@@ -25,7 +25,10 @@ export interface ConnectOptions {
  * @throws PgTaskError CONNECTION_FAILED when the server is not reached, CONNECTION_REJECTED with the
  * server's own words when it refuses, CONNECTION_POOLED when a pooler does.
  */
-export async function connect(target: ConnectionTarget, options: ConnectOptions): Promise<Wire> {
+export async function openProtocolConnection(
+  target: ConnectionTarget,
+  options: ConnectOptions,
+): Promise<ProtocolConnection> {
   const [first, second] = encryptions[target.sslmode];
   try {
     return await tryOnce(target, options, first);
@@ -50,7 +53,7 @@ async function tryOnce(
   target: ConnectionTarget,
   options: ConnectOptions,
   encryption: Encryption,
-): Promise<Wire> {
+): Promise<ProtocolConnection> {
   const { connectTimeoutMs } = target;
   const limit = new AbortController();
   const timer =
@@ -69,9 +72,9 @@ async function open(
   { applicationName, startup, messageLimit }: ConnectOptions,
   encryption: Encryption,
   signal: AbortSignal,
-): Promise<Wire> {
+): Promise<ProtocolConnection> {
   const security = securityOf(target);
-  const stream = await openStream(placeOf(target), { security, encryption, keepAliveMs, signal });
+  const stream = await openSocket(placeOf(target), { security, encryption, keepAliveMs, signal });
   const end = (): void => void stream.destroy();
   signal.addEventListener("abort", end, { once: true });
   try {
@@ -90,7 +93,7 @@ async function open(
       },
       signal,
     );
-    return new Wire({ pid, stream }, messageLimit);
+    return new ProtocolConnection({ pid, stream }, messageLimit);
   } catch (error) {
     stream.destroy();
     throw error;
@@ -100,7 +103,7 @@ async function open(
 }
 
 /** Names are looked up by Node, which tries all of their addresses. */
-function placeOf({ host, port }: ConnectionTarget): Place {
+function placeOf({ host, port }: ConnectionTarget): SocketAddress {
   return { host, address: host.startsWith("/") ? null : host, port };
 }
 
@@ -122,7 +125,7 @@ function securityOf(target: ConnectionTarget): Security {
 }
 
 function failure(target: ConnectionTarget, error: unknown): PgTaskError {
-  if (error instanceof Refusal) return rejected(target, error.error, error);
+  if (error instanceof LoginRefused) return rejected(target, error.error, error);
   if (error instanceof NoPassword) return withoutPassword(target, error);
   return notReached(target, error);
 }

@@ -21,7 +21,7 @@ const leftToOthers = 10;
  * when no manager works on the table
  * @param around.locks whether to look for who has the row locked; for that it is locked for a moment
  */
-export async function explainPlan(
+export async function explainTask(
   client: Client,
   table: TaskTable,
   id: string,

@@ -35,7 +35,7 @@ export interface Reason {
 }
 
 /** What there is around the task; null where it could not be seen. */
-export interface Surroundings {
+export interface TaskSituation {
   readonly pauses: readonly Pause[];
   readonly locked: { readonly by: Locker | null } | null;
   /** The user's own triggers that run when it is taken. */
@@ -52,7 +52,7 @@ export interface Surroundings {
 }
 
 /** Why a task does not run now, what weighs most first; one that runs or has ended says so. */
-export function whyNot(task: Situation, around: Surroundings): Reason[] {
+export function whyNot(task: Situation, around: TaskSituation): Reason[] {
   if (["DONE", "FAIL", "GONE", "STOP"].includes(task.state)) return [ended(task)];
   if (task.owner !== null) return [held(task)];
   if (task.state !== "PLAN") {
@@ -75,7 +75,7 @@ export function whyNot(task: Situation, around: Surroundings): Reason[] {
   return [due(around)];
 }
 
-function due({ triggers }: Surroundings): Reason {
+function due({ triggers }: TaskSituation): Reason {
   const check = "it starts at the manager's next check";
   if (triggers.length === 0) return { code: "due", text: `nothing keeps it: ${check}` };
   const names = triggers.join(", ");
@@ -202,7 +202,7 @@ function pausedBy({ group }: Situation, pauses: readonly Pause[]): Reason[] {
     });
 }
 
-function nobodyThere({ leader, manager }: Surroundings): Reason[] {
+function nobodyThere({ leader, manager }: TaskSituation): Reason[] {
   if (manager) return [];
   if (leader === false) {
     return [
@@ -225,7 +225,7 @@ function nobodyThere({ leader, manager }: Surroundings): Reason[] {
   ];
 }
 
-function inTheQueue({ ready }: Situation, { locked }: Surroundings): Reason[] {
+function inTheQueue({ ready }: Situation, { locked }: TaskSituation): Reason[] {
   const reasons: Reason[] = [];
   if (ready === null) {
     reasons.push({
@@ -256,7 +256,7 @@ function inTheQueue({ ready }: Situation, { locked }: Surroundings): Reason[] {
   return reasons;
 }
 
-function limits(task: Situation, around: Surroundings): Reason[] {
+function limits(task: Situation, around: TaskSituation): Reason[] {
   const reasons: Reason[] = [];
   const { groupRuns, heldBy, ahead, aheadMore, tableRuns } = task;
   const most = Math.max(task.max, 0);

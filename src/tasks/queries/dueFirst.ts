@@ -5,7 +5,7 @@ import type { Client } from "../../shared/postgres/client.js";
 const mostGroups = 100;
 
 /** A group's first due task. */
-export interface DueTask {
+export interface StalledTask {
   readonly id: string;
   readonly group: string;
 }
@@ -15,11 +15,11 @@ export async function readDueFirst(
   client: Client,
   { qualified }: TaskTable,
   limit: number,
-): Promise<DueTask[]> {
+): Promise<StalledTask[]> {
   const first = (where: string): string => `
     SELECT id, hash, "group", plan FROM ${qualified} WHERE ready AND hash ${where} AND plan <= now()
     ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1`;
-  const { rows } = await client.query<DueTask>(
+  const { rows } = await client.query<StalledTask>(
     `WITH RECURSIVE head AS (
        (${first(">= -2147483648")})
        UNION ALL

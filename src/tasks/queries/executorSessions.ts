@@ -15,7 +15,7 @@ export const entriesOn = (
 ): PlacedEntry[] => entries.filter(({ target }) => target.host === host && target.port === port);
 
 /** A table's executor sessions, by their names: no row is looked at. */
-export interface Sessions {
+export interface ExecutorSessions {
   readonly sessions: number;
   /** Those that run a task. */
   readonly running: number;
@@ -31,7 +31,7 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) =>
 export async function readSessions(
   client: Client,
   { schema, table }: TaskTable,
-): Promise<Sessions> {
+): Promise<ExecutorSessions> {
   const name = `pg_task ${schema} ${table}`;
   const [idle = "", prefix = ""] = await shown(client, [name, `${name} `]);
   const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(

@@ -2,15 +2,15 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 
 /** Runs that ended as DONE or FAIL, and those of them as FAIL. */
-export interface Ended {
+export interface EndedRates {
   readonly ended: number;
   readonly failed: number;
 }
 
 /** What the newest rows say of the last minutes. */
 export interface Rates {
-  readonly lastMinute: Ended;
-  readonly lastHour: Ended;
+  readonly lastMinute: EndedRates;
+  readonly lastHour: EndedRates;
 }
 
 /** Looks at no more than the newest `most` rows by id, so that it costs the same in a table of any size. */

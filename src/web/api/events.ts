@@ -1,7 +1,7 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
-import { Bell } from "../../shared/wakeSignal.js";
+import { WakeSignal } from "../../shared/wakeSignal.js";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import { WebProblem } from "../errors.js";
 import type { WebTables } from "../data/webTables.js";
@@ -33,18 +33,18 @@ export function eventStream(
   return streamSSE(context, async (stream) => {
     /** What was not sent yet, each once: a reader that does not read costs no more than that. */
     const unsent = new Set<string>();
-    const bell = new Bell();
+    const bell = new WakeSignal();
     const ending = new AbortController();
     const say = (event: string, data: object): void => {
       const message = `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
       // What is said last of a thing counts.
       unsent.delete(message);
       unsent.add(message);
-      bell.ring();
+      bell.notify();
     };
     const end = (): void => {
       ending.abort();
-      bell.ring();
+      bell.notify();
     };
     stream.onAbort(end);
     say("hello", {});

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { readChain } from "../../tasks/queries/taskChain.js";
 import { changeTasks } from "../../tasks/commands/changeTasks.js";
 import { changeText } from "../../tasks/commands/describeChange.js";
-import { explainPlan } from "../../tasks/explain/explainTask.js";
+import { explainTask } from "../../tasks/explain/explainTask.js";
 import { states, type TaskFilter as Filter } from "../../tasks/taskFilter.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import { longTexts, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
@@ -49,7 +49,7 @@ export async function taskAnswer(
   client: Client,
   table: TaskTable,
   id: string,
-  around: Omit<Parameters<typeof explainPlan>[3], "locks">,
+  around: Omit<Parameters<typeof explainTask>[3], "locks">,
 ): Promise<TaskPage> {
   const [summary] = await readSummaries(client, table, [id], briefLength);
   const columns = await readTask(client, table, id, mostText);
@@ -63,7 +63,7 @@ export async function taskAnswer(
   };
   const waits = summary.state === "PLAN" && !summary.held;
   const reasons = waits
-    ? ((await explainPlan(client, table, id, { ...around, locks: false })) ?? [])
+    ? ((await explainTask(client, table, id, { ...around, locks: false })) ?? [])
     : [];
   const told = new Set([...Object.keys(summary), ...longTexts]);
   return {

@@ -1,10 +1,10 @@
-import { Backoff, pause } from "../../shared/backoff.js";
+import { Backoff, sleep } from "../../shared/backoff.js";
 import type { ConnectionTarget } from "../../shared/config/types.js";
-import { connect, disconnect, type Client } from "../../shared/postgres/client.js";
+import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { listen } from "../../manager/connection.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { changeCount } from "../../tasks/queries/changeCounter.js";
-import { applicationName, webSettings } from "./connectionPool.js";
+import { webApplicationName, webSettings } from "./connectionPool.js";
 import { cutOffAt, limited } from "./timeLimit.js";
 
 /** How often the server is asked whether rows were written of which no wake-up told, in ms. */
@@ -27,7 +27,7 @@ export interface Watcher {
  * hears the table's wake-ups, and asks now and then what was written without one. With nobody
  * watching there is neither connection nor query.
  */
-export class Watch {
+export class ChangeFeed {
   readonly #target: ConnectionTarget;
   readonly #table: TaskTable;
   readonly #watchers = new Set<Watcher>();
@@ -94,13 +94,17 @@ export class Watch {
       } catch {
         // What is wrong with the connection is what those who ask for tasks are told.
       }
-      await pause(backoff.next(), signal);
+      await sleep(backoff.next(), signal);
     }
   }
 
   async #watch(signal: AbortSignal, heard: () => void): Promise<void> {
     const client = await limited(answerMs, signal, (attempt) =>
-      connect(this.#target, { applicationName, settings: webSettings, signal: attempt }),
+      connectClient(this.#target, {
+        applicationName: webApplicationName,
+        settings: webSettings,
+        signal: attempt,
+      }),
     );
     const over = new AbortController();
     const end = (): void => over.abort();
@@ -116,7 +120,7 @@ export class Watch {
         this.#setLive(true);
         if (before !== null && now !== before) this.touch();
         before = now;
-      } while (await pause(lookMs, over.signal));
+      } while (await sleep(lookMs, over.signal));
     } finally {
       signal.removeEventListener("abort", end);
       this.#setLive(false);

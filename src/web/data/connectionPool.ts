@@ -1,6 +1,6 @@
 import { setMaxListeners } from "node:events";
 import type { ConnectionTarget } from "../../shared/config/types.js";
-import { connect, disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
+import { connectClient, disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import type { StartupSettings } from "../../shared/postgres/startupOptions.js";
 import { readingSettings } from "../../tasks/connectionSettings.js";
@@ -20,7 +20,7 @@ const questionMs = 6_000;
 /** How long a question waits for a server that was silent before, in ms. */
 const againMs = 250;
 
-export const applicationName = "pg_task web";
+export const webApplicationName = "pg_task web";
 
 /** The page reads, unless it says otherwise, and is never long about it. */
 export const webSettings: StartupSettings = {
@@ -183,8 +183,8 @@ export class Connections {
   /** Opens one whose place is taken: it counts in `#connecting`. */
   async #connect(signal: AbortSignal): Promise<Client> {
     try {
-      const client = await connect(this.#target, {
-        applicationName,
+      const client = await connectClient(this.#target, {
+        applicationName: webApplicationName,
         settings: webSettings,
         signal,
       });

@@ -10,7 +10,7 @@ import { History } from "./history.js";
 import type { Summary } from "../api/schemas.js";
 import { WebProblem } from "../errors.js";
 import { inTime } from "./timeLimit.js";
-import { Watch } from "./changeFeed.js";
+import { ChangeFeed } from "./changeFeed.js";
 
 /** A summary is asked for so often at most, however many look, in ms. */
 const freshMs = 1_000;
@@ -39,7 +39,7 @@ export class WebTable {
   };
   readonly table: TaskTable;
   readonly connections: Connections;
-  readonly watch: Watch;
+  readonly watch: ChangeFeed;
   readonly history: History;
   #asked: Asked | null = null;
 
@@ -56,7 +56,7 @@ export class WebTable {
     };
     this.table = taskTable(schema, table);
     this.connections = new Connections(target);
-    this.watch = new Watch(target, this.table);
+    this.watch = new ChangeFeed(target, this.table);
     this.history = history;
   }
 

@@ -2,7 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { TaskSummary } from "../api/schemas.js";
-import { act, Refusal } from "./apiClient.js";
+import { act, ApiRefusal } from "./apiClient.js";
 
 interface Action {
   readonly name: "stop" | "retry" | "run-now";
@@ -38,7 +38,7 @@ export function Actions(props: {
       await act(`/tables/${table}/tasks/${task.id}/${name}`);
       setProblem(null);
     } catch (error) {
-      setProblem(error instanceof Refusal ? error.message : String(error));
+      setProblem(error instanceof ApiRefusal ? error.message : String(error));
     }
     setBusy(false);
     done();

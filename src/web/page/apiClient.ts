@@ -6,7 +6,7 @@ const silent = "pg-task does not answer";
 const limitMs = 15_000;
 
 /** What kept a request from being answered. */
-export class Refusal extends Error {
+export class ApiRefusal extends Error {
   readonly status: number;
 
   constructor(status: number, message: string) {
@@ -41,11 +41,11 @@ export async function ask(path: string, options: RequestInit = {}): Promise<Resp
     headers: { Authorization: `Bearer ${token ?? ""}` },
   }).catch((error: unknown) => {
     if (options.signal?.aborted === true) throw error;
-    throw new Refusal(0, silent);
+    throw new ApiRefusal(0, silent);
   });
   if (response.ok) return response;
   if (response.status === 401) gate.value = token === null ? "missing" : "wrong";
-  throw new Refusal(response.status, await reasonOf(response));
+  throw new ApiRefusal(response.status, await reasonOf(response));
 }
 
 async function reasonOf(response: Response): Promise<string> {
@@ -68,7 +68,7 @@ export async function read<T>(path: string, ending: AbortSignal): Promise<T> {
     const value: T = JSON.parse(await response.text());
     return value;
   } catch (error) {
-    if (limit.signal.aborted) throw new Refusal(0, silent);
+    if (limit.signal.aborted) throw new ApiRefusal(0, silent);
     throw error;
   } finally {
     window.clearTimeout(timer);
@@ -81,7 +81,7 @@ export async function act(path: string): Promise<void> {
   try {
     await ask(path, { method: "POST", signal: AbortSignal.timeout(limitMs) });
   } catch (error) {
-    if (error instanceof Refusal) throw error;
-    throw new Refusal(0, `${silent}: whether it was done is not known`);
+    if (error instanceof ApiRefusal) throw error;
+    throw new ApiRefusal(0, `${silent}: whether it was done is not known`);
   }
 }

@@ -2,15 +2,15 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Cluster } from "../api/schemas.js";
-import { address, placeOf, type Place } from "./router.js";
+import { address, placeOf, type PageLocation } from "./router.js";
 import { Gate } from "./loginForm.js";
 import { Header } from "./header.js";
 import { Overview } from "./overview.js";
 import { useResource } from "./resource.js";
 import { gate } from "./apiClient.js";
 import { Tables } from "./tables.js";
-import { TaskList } from "./taskList.js";
-import { TaskPage } from "./taskPage.js";
+import { TaskListView } from "./taskList.js";
+import { TaskView } from "./taskPage.js";
 import { Trouble } from "./connectionProblem.js";
 
 export function App(): VNode {
@@ -24,7 +24,7 @@ function Shown(): VNode {
   const place = placeOf(address.value);
   const [only] = cluster?.tables ?? [];
   // With one table there is nothing to choose from.
-  const home: Place =
+  const home: PageLocation =
     place.page === "tables" && cluster?.tables.length === 1 && only !== undefined
       ? { ...place, page: "overview", table: only.id }
       : place;
@@ -38,7 +38,7 @@ function Shown(): VNode {
   `;
 }
 
-function content(place: Place, cluster: Cluster | null, now: number): VNode | null {
+function content(place: PageLocation, cluster: Cluster | null, now: number): VNode | null {
   const { page, table: id, task, query } = place;
   if (page === "tables") return cluster === null ? null : html`<${Tables} cluster=${cluster} />`;
   if (id === null || (cluster !== null && !cluster.tables.some((each) => each.id === id))) {
@@ -48,11 +48,12 @@ function content(place: Place, cluster: Cluster | null, now: number): VNode | nu
   }
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
   if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
-  if (page === "tasks") return html`<${TaskList} key=${id} id=${id} query=${query} now=${now} />`;
-  return html`<${TaskPage} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
+  if (page === "tasks")
+    return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
+  return html`<${TaskView} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
 }
 
-function title({ page, task }: Place): string {
+function title({ page, task }: PageLocation): string {
   if (page === "task") return `Task ${task} · pg-task`;
   return page === "tasks" ? "Tasks · pg-task" : "pg-task";
 }

@@ -30,7 +30,7 @@ const pairs = [
 ] as const;
 
 /** A duration with two digits that matter, rounded: `3 ms`, `1.4 s`, `2 h 5 min`. */
-export function duration(ms: number): string {
+export function pageDuration(ms: number): string {
   if (ms <= 0) return "0 ms";
   if (ms < 0.95) return `${ms.toFixed(ms < 0.095 ? 2 : 1)} ms`;
   if (ms < 999.5) return `${Math.round(ms)} ms`;

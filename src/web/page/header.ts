@@ -1,7 +1,7 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Cluster } from "../api/schemas.js";
-import type { Place } from "./router.js";
+import type { PageLocation } from "./router.js";
 import { connected, live } from "./liveEvents.js";
 import { switchTheme, theme } from "./theme.js";
 
@@ -21,9 +21,15 @@ const roles: Readonly<Record<Cluster["role"], string>> = {
   stopping: "stopping",
 };
 
-export function Header({ cluster, place }: { cluster: Cluster | null; place: Place }): VNode {
+export function Header({
+  cluster,
+  place,
+}: {
+  cluster: Cluster | null;
+  place: PageLocation;
+}): VNode {
   const tables = cluster?.tables ?? [];
-  const tab = (page: Place["page"], to: string, words: string): VNode =>
+  const tab = (page: PageLocation["page"], to: string, words: string): VNode =>
     html`<a href=${to} aria-current=${place.page === page ? "page" : undefined}>${words}</a>`;
   return html`<header class="bar">
     <a class="mark" href="/"><img src="/page/icon.svg" alt="" width="20" height="20" />pg-task</a>

@@ -2,7 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups, History, Point, Summary, Table, TaskState } from "../api/schemas.js";
-import { count, countOrFew, duration, moment, number, rate } from "./format.js";
+import { count, countOrFew, pageDuration, moment, number, rate } from "./format.js";
 import { runningNow } from "./header.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
@@ -81,14 +81,16 @@ const tile = (title: string, value: string | null, more: string, kind = ""): VNo
   </div>`;
 
 const latency = (value: Summary["runMs"]): string | null =>
-  value === null ? null : duration(value.p50);
+  value === null ? null : pageDuration(value.p50);
 
 const p95 = (value: Summary["runMs"]): string =>
-  value === null ? "" : `95 % in ${duration(value.p95)}`;
+  value === null ? "" : `95 % in ${pageDuration(value.p95)}`;
 
 function oldest(summary: Summary | null): string {
   if (summary === null) return "not known";
-  return summary.oldestDueMs === null ? "nothing waits" : `oldest ${duration(summary.oldestDueMs)}`;
+  return summary.oldestDueMs === null
+    ? "nothing waits"
+    : `oldest ${pageDuration(summary.oldestDueMs)}`;
 }
 
 function sessionsOf(manager: Table["manager"], running: number | null): string {
@@ -186,7 +188,7 @@ function plots(points: readonly Point[], span: number): VNode {
       title="Run time"
       least=${10}
       at=${at}
-      show=${duration}
+      show=${pageDuration}
       lines=${[
         { label: "median", color: "--work", dots: true, values: values((p) => ms(p.runP50)) },
         { label: "95 %", color: "--take", dots: true, values: values((p) => ms(p.runP95)) },
@@ -234,7 +236,7 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                   ${count({ value: group.waiting, exact: exact(group.waiting) })}
                 </td>
                 <td>
-                  ${group.oldestDueMs === null ? "" : duration(Math.max(0, group.oldestDueMs))}
+                  ${group.oldestDueMs === null ? "" : pageDuration(Math.max(0, group.oldestDueMs))}
                 </td>
                 <td class=${group.done > 0 ? "" : "zero"}>${number(group.done)}</td>
                 <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${number(group.failed)}</td>

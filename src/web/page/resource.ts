@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { changes, clusterChanges } from "./liveEvents.js";
-import { gate, read, Refusal } from "./apiClient.js";
+import { gate, read, ApiRefusal } from "./apiClient.js";
 
 export interface Resource<T> {
   /** The last answer; null before the first. */
@@ -34,11 +34,11 @@ export function useResource<T>(
         return true;
       } catch (error) {
         if (signal.aborted) return true;
-        const problem = error instanceof Refusal ? error.message : String(error);
+        const problem = error instanceof ApiRefusal ? error.message : String(error);
         const known = state.peek();
         const { value, at } = known.path === path ? known : { value: null, at: 0 };
         state.value = { path, value, problem, at };
-        return error instanceof Refusal && error.status >= 400 && error.status < 500;
+        return error instanceof ApiRefusal && error.status >= 400 && error.status < 500;
       }
     }, leastMs);
     poller.current = own;

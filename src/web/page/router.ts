@@ -32,18 +32,18 @@ export function followLinks(): void {
   });
 }
 
-export interface Place {
+export interface PageLocation {
   readonly table: string | null;
   readonly page: "tables" | "overview" | "tasks" | "task" | "nowhere";
   readonly task: string | null;
   readonly query: URLSearchParams;
 }
 
-export function placeOf(to: string): Place {
+export function placeOf(to: string): PageLocation {
   const { pathname, searchParams: query } = new URL(to, location.origin);
   const [first, table, second, task, ...more] = pathname.split("/").slice(1);
   if (first === "") return { page: "tables", table: null, task: null, query };
-  const nowhere: Place = { page: "nowhere", table: null, task: null, query };
+  const nowhere: PageLocation = { page: "nowhere", table: null, task: null, query };
   if (first !== "tables" || table === undefined || more.length > 0) return nowhere;
   if (second === undefined) return { page: "overview", table, task: null, query };
   if (second !== "tasks") return nowhere;

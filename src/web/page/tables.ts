@@ -1,14 +1,14 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Cluster, Summary } from "../api/schemas.js";
-import { count, duration, number } from "./format.js";
+import { count, pageDuration, number } from "./format.js";
 import { managerState, runningNow } from "./header.js";
 import { TableHead } from "./tableHead.js";
 
 const unknown = "–";
 
 const oldest = (summary: Summary | null): string =>
-  summary === null ? unknown : duration(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
+  summary === null ? unknown : pageDuration(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
 
 /** All tables at a glance. */
 export function Tables({ cluster }: { cluster: Cluster }): VNode {

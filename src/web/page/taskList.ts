@@ -4,7 +4,15 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskSummary, Tasks } from "../api/schemas.js";
 import { Actions } from "./actions.js";
 import { goTo, setQuery } from "./router.js";
-import { bytes, distance, duration, firstLine, moment, number, wholeDuration } from "./format.js";
+import {
+  bytes,
+  distance,
+  pageDuration,
+  firstLine,
+  moment,
+  number,
+  wholeDuration,
+} from "./format.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
@@ -15,7 +23,7 @@ const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
 
 /** The tasks of a table, newest first, as they are now. */
-export function TaskList({
+export function TaskListView({
   id,
   query,
   now,
@@ -233,6 +241,6 @@ function result({ error, output, outputBytes }: TaskSummary): string {
 }
 
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
-  if (state !== "WORK" || start === null) return tookMs === null ? "" : duration(tookMs);
+  if (state !== "WORK" || start === null) return tookMs === null ? "" : pageDuration(tookMs);
   return wholeDuration(Math.max(0, now - Date.parse(start)));
 }

@@ -2,13 +2,13 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Descendant, Task, TaskPage as Page, TaskSummary } from "../api/schemas.js";
 import { Actions } from "./actions.js";
-import { bytes, distance, duration, firstLine, moment } from "./format.js";
+import { bytes, distance, pageDuration, firstLine, moment } from "./format.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { Trouble } from "./connectionProblem.js";
 
 /** Everything about one task. */
-export function TaskPage({
+export function TaskView({
   id,
   task: taskId,
   now,
@@ -120,7 +120,7 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
 /** How long from one to the other; nothing when one of them is open. */
 const between = (from: string | null, to: string | null): string => {
   const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
-  return Number.isNaN(ms) || ms < 0 ? "" : duration(ms);
+  return Number.isNaN(ms) || ms < 0 ? "" : pageDuration(ms);
 };
 
 function Times({ task, now }: { task: Task; now: number }): VNode {
@@ -135,10 +135,10 @@ function Times({ task, now }: { task: Task; now: number }): VNode {
       at: stop,
       gap:
         state === "WORK" && start !== null
-          ? duration(Math.max(0, now - Date.parse(start)))
+          ? pageDuration(Math.max(0, now - Date.parse(start)))
           : tookMs === null
             ? ""
-            : duration(tookMs),
+            : pageDuration(tookMs),
     },
   ];
   return html`<ol class="times panel" aria-label="Times">
@@ -207,7 +207,7 @@ function words(value: unknown): string {
 /** What is not as it is with most tasks, a user's own columns included. */
 function settings({ max, repeat, pid, remote, columns }: Task): [string, string][] {
   const some: [string, string | null][] = [
-    ["max", max !== null && max < 0 ? `${max} (pause of ${duration(-max)})` : String(max ?? 0)],
+    ["max", max !== null && max < 0 ? `${max} (pause of ${pageDuration(-max)})` : String(max ?? 0)],
     ["repeat", repeat],
     ...Object.entries(columns).map(([name, value]): [string, string | null] => {
       const shown = value !== null && !elsewhere.has(name) && !usual[name]?.includes(value);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { connect } from "../../../src/shared/postgres/client.js";
+import { connectClient } from "../../../src/shared/postgres/client.js";
 import { taskPageSchema } from "../../../src/web/api/schemas.js";
 import { cli, emptyFolder } from "../../support/cli.js";
 import { until } from "../../support/changes.js";
@@ -98,7 +98,7 @@ test("counts the sessions of the configuration's tables for pg_conf.max, and no 
   };
   const sessions = await Promise.all(
     ["others one", "others two", "others", "third three"].map((session) =>
-      connect(database.target, { applicationName: `pg_task public ${session}` }),
+      connectClient(database.target, { applicationName: `pg_task public ${session}` }),
     ),
   );
   assert.deepEqual(await asked("task"), ["no-leader"]);

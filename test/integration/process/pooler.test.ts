@@ -6,9 +6,9 @@ import { Client } from "pg";
 import { connectManager } from "../../../src/manager/connection.js";
 import { loadConfiguration } from "../../../src/shared/config/loadConfiguration.js";
 import type { ConnectionTarget } from "../../../src/shared/config/types.js";
-import { connect } from "../../../src/shared/postgres/client.js";
+import { connectClient } from "../../../src/shared/postgres/client.js";
 import { createLog } from "../../../src/shared/log.js";
-import { Accounts } from "../../../src/supervisor/rolesAndDatabases.js";
+import { RolesAndDatabases } from "../../../src/supervisor/rolesAndDatabases.js";
 import { createDatabase, serverTarget } from "../../support/database.js";
 import { ExecutorDriver } from "../../support/executorDriver.js";
 import { findPgBouncer, startPgBouncer, type PoolMode } from "../../support/pgbouncer.js";
@@ -57,10 +57,10 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
           control: throughPort(port),
         });
         const entry = only(entries);
-        await refuses(port, connect(control, { applicationName: "pg_conf" }));
+        await refuses(port, connectClient(control, { applicationName: "pg_conf" }));
         await refuses(port, connectManager(entry));
         const elsewhere = { ...entry, target: { ...entry.target, user: "somebody" } };
-        await refuses(port, new Accounts(control, log).ensure(elsewhere));
+        await refuses(port, new RolesAndDatabases(control, log).ensure(elsewhere));
         const driver = new ExecutorDriver(target, client);
         driver.executor.open([1], "group");
         const { reason } = await driver.heard("unopened");
@@ -137,5 +137,5 @@ function withoutOptions(startup: Buffer): Buffer {
 
 it("refuses a connection that did not get the settings it asked for", async () => {
   const port = await startDropping();
-  await refuses(port, connect({ ...database.target, port }, { applicationName: "pg_conf" }));
+  await refuses(port, connectClient({ ...database.target, port }, { applicationName: "pg_conf" }));
 });

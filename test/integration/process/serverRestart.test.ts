@@ -8,8 +8,8 @@ import { defaultParameters } from "../../../src/shared/config/parameterValues.js
 import { connectionLost } from "../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../src/shared/errors.js";
 import type { FromManager } from "../../../src/shared/ipc/messages.js";
-import { ManagerBoard } from "../../../src/supervisor/clusterStatusBoard.js";
-import { Registry } from "../../../src/supervisor/managerRegistry.js";
+import { ClusterStatusBoard } from "../../../src/supervisor/clusterStatusBoard.js";
+import { ManagerRegistry } from "../../../src/supervisor/managerRegistry.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { makeEntry, silentLog as log } from "../../support/taskTables.js";
@@ -82,8 +82,8 @@ test("who waits for a server tries again when that lets somebody else in, and no
   };
   const parameters = defaultParameters();
   const configuration: Configuration = { file: null, control: target, parameters, entries };
-  const board = new ManagerBoard();
-  const registry = new Registry(configuration, {
+  const board = new ClusterStatusBoard();
+  const registry = new ManagerRegistry(configuration, {
     accounts: { ensure },
     board,
     log,

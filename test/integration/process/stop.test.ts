@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { join } from "node:path";
 import { it } from "node:test";
 import { createDatabase } from "../../support/database.js";
@@ -84,7 +84,7 @@ it("ignores a second signal within a second, and ends at once at one that comes 
   await program.line(/^stopping: /);
   program.child.kill("SIGINT");
   // What is shown is a rule about time: nothing but time can be waited for.
-  await pause(1100);
+  await sleep(1100);
   assert.equal(program.said(/at once/).length, 0);
   program.child.kill("SIGTERM");
   assert.deepEqual(await program.exit, { code: 0, signal: null });

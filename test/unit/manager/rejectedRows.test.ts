@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { setTimeout as passed } from "node:timers/promises";
 import { test } from "node:test";
 import { Client, DatabaseError } from "pg";
-import { endLate } from "../../../src/manager/groups/expireTasks.js";
-import { isOfARow, Refusals, singleOut } from "../../../src/manager/rejectedRows.js";
+import { expireTasks } from "../../../src/manager/groups/expireTasks.js";
+import { isRowError, RejectedRows, singleOut } from "../../../src/manager/rejectedRows.js";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../src/shared/log.js";
 
@@ -102,23 +102,23 @@ test("what is refused for no row is thrown once all that was sent has been answe
 });
 
 test("what exceeds a limit, say of an index, is of a row, as what C triggers raise", () => {
-  for (const code of ["54000", "09000", "23503"]) assert.equal(isOfARow(refusal(code)), true);
-  for (const code of ["42501", "55000", "53100"]) assert.equal(isOfARow(refusal(code)), false);
+  for (const code of ["54000", "09000", "23503"]) assert.equal(isRowError(refusal(code)), true);
+  for (const code of ["42501", "55000", "53100"]) assert.equal(isRowError(refusal(code)), false);
 });
 
 test("what may pass is of a row where the server says in what it came about", () => {
   for (const code of ["55P03", "40001", "40P01", "57014"]) {
-    assert.equal(isOfARow(refusal(code)), false);
-    assert.equal(isOfARow(refusal(code, "PL/pgSQL function count() line 1")), true);
+    assert.equal(isRowError(refusal(code)), false);
+    assert.equal(isRowError(refusal(code, "PL/pgSQL function count() line 1")), true);
   }
   for (const code of ["57P01", "53300", "08006"])
-    assert.equal(isOfARow(refusal(code, "PL/pgSQL function count() line 1")), false);
+    assert.equal(isRowError(refusal(code, "PL/pgSQL function count() line 1")), false);
 });
 
 test("what may pass is not said, and tried again soon; what does not is said once", () => {
   const said: string[] = [];
   const log = createLog({ level: "error", name: "test", write: (line) => said.push(line) });
-  const refusals = new Refusals(log);
+  const refusals = new RejectedRows(log);
   const locked = refusal("55P03", "a trigger");
   for (let times = 0; times < 20; times += 1) refusals.add("1", locked, "refused");
   assert.deepEqual(said, []);
@@ -128,7 +128,7 @@ test("what may pass is not said, and tried again soon; what does not is said onc
 });
 
 test("of those whose pause is over the one comes first that was not tried for the longest time", async () => {
-  const refusals = new Refusals(createLog({ level: "silent", name: "test", write: () => {} }));
+  const refusals = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
   for (const id of ["1", "2", "3"]) refusals.add(id, refusal("P0001"), "refused");
   while (refusals.due.length < 3) await passed(20);
   refusals.putOff("1");
@@ -144,8 +144,8 @@ test("where nothing is late the server is asked for nothing more", async () => {
     return { rows: [], rowCount: 0 };
   };
   const client = Object.assign(new Client(), { query });
-  const refusals = new Refusals(createLog({ level: "silent", name: "test", write: () => {} }));
-  const outcome = await endLate(client, taskTable("public", "task"), [1], 10, {
+  const refusals = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+  const outcome = await expireTasks(client, taskTable("public", "task"), [1], 10, {
     except: [],
     refusals,
   });

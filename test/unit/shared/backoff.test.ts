@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { describe, it } from "node:test";
-import { Backoff, pause } from "../../../src/shared/backoff.js";
+import { Backoff, sleep } from "../../../src/shared/backoff.js";
 
 const take = (backoff: Backoff, count: number): number[] =>
   Array.from({ length: count }, () => backoff.next());
@@ -57,7 +57,7 @@ describe("pause", () => {
   it("tells that the whole time has passed", async (test) => {
     test.mock.timers.enable({ apis: ["setTimeout"] });
     const { signal } = new AbortController();
-    const paused = pause(1000, signal);
+    const paused = sleep(1000, signal);
     test.mock.timers.tick(1000);
     assert.equal(await paused, true);
     assert.deepEqual(getEventListeners(signal, "abort"), []);
@@ -65,12 +65,12 @@ describe("pause", () => {
 
   it("ends at once when it is aborted, and says so", async () => {
     const controller = new AbortController();
-    const paused = pause(60_000, controller.signal);
+    const paused = sleep(60_000, controller.signal);
     controller.abort();
     assert.equal(await paused, false);
   });
 
   it("does not begin when it is aborted already", async () => {
-    assert.equal(await pause(60_000, AbortSignal.abort()), false);
+    assert.equal(await sleep(60_000, AbortSignal.abort()), false);
   });
 });

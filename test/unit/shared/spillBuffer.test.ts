@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { ByteStore, memoryShare, storedInMemory } from "../../../src/shared/spillBuffer.js";
+import { SpillBuffer, memoryShare, storedInMemory } from "../../../src/shared/spillBuffer.js";
 
 test("what several stores get comes out of each as it was, and no more than the share is in memory", () => {
   const piece = fc.record({
@@ -12,7 +12,7 @@ test("what several stores get comes out of each as it was, and no more than the 
   });
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 20 }), (pieces) => {
-      const stores = Array.from({ length: 4 }, () => new ByteStore());
+      const stores = Array.from({ length: 4 }, () => new SpillBuffer());
       const expected: Buffer[][] = stores.map(() => []);
       for (const { store, byte, length, drop } of pieces) {
         const [into, list] = [stores[store]!, expected[store]!];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { array, assert as check, constantFrom, integer, nat, property, record } from "fast-check";
-import { SessionShares, shareOut } from "../../../src/supervisor/sessionGrants.js";
+import { SessionGrants, shareOut } from "../../../src/supervisor/sessionGrants.js";
 
 /** A manager as the supervisor meets it: messages are on the way for a while in both directions. */
 class Holder {
@@ -66,8 +66,8 @@ const step = record({
   sessions: nat(12),
 });
 
-function world(total: number): { holders: Holder[]; shares: SessionShares<Holder> } {
-  const shares = new SessionShares<Holder>(total, (holder, sessions, number) => {
+function world(total: number): { holders: Holder[]; shares: SessionGrants<Holder> } {
+  const shares = new SessionGrants<Holder>(total, (holder, sessions, number) => {
     holder.inbox.push({ sessions, number });
   });
   const holders = Array.from({ length: holderCount }, () => new Holder());
@@ -75,7 +75,7 @@ function world(total: number): { holders: Holder[]; shares: SessionShares<Holder
   return { holders, shares };
 }
 
-function hear(shares: SessionShares<Holder>, holder: Holder): void {
+function hear(shares: SessionGrants<Holder>, holder: Holder): void {
   const answer = holder.outbox.shift();
   if (answer !== undefined) shares.answer(holder, answer.sessions, answer.number);
 }
@@ -195,7 +195,7 @@ describe("sessions that managers share", () => {
   it("of a full server are shared among its holders, until it is no longer known to be full", (t) => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const told = new Map<string, number>();
-    const shares = new SessionShares<string>(64, (holder, sessions) => told.set(holder, sessions));
+    const shares = new SessionGrants<string>(64, (holder, sessions) => told.set(holder, sessions));
     for (const holder of ["first", "late"]) shares.join(holder, "full server");
     shares.join("elsewhere", "other server");
     shares.demand("first", 40);
@@ -215,7 +215,7 @@ describe("sessions that managers share", () => {
 
   it("of a full server are one at least for each holder, so that all of them go on trying", () => {
     const told = new Map<string, number>();
-    const shares = new SessionShares<string>(64, (holder, sessions) => told.set(holder, sessions));
+    const shares = new SessionGrants<string>(64, (holder, sessions) => told.set(holder, sessions));
     for (const holder of ["first", "late"]) {
       shares.join(holder, "full server");
       shares.demand(holder, 5);

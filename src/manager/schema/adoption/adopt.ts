@@ -11,9 +11,9 @@ import { addColumns, missingColumns } from "./addColumns.js";
 import { ensureFillFunction, fillCondition } from "./fillFunction.js";
 import { ensureIndexes } from "./indexes.js";
 import { readLayout, type Layout } from "./layout.js";
-import { refuseUnfit } from "./obstacles.js";
+import { refuseObstacles } from "./obstacles.js";
 import { offerWaiting, settleTaken } from "./markWaitingRows.js";
-import { refuseTakenNames } from "./conflictingColumns.js";
+import { refuseConflictingColumns } from "./conflictingColumns.js";
 import { makeFunctions, missingTriggers, replaceExtensionsTrigger } from "./triggers.js";
 
 /**
@@ -36,7 +36,7 @@ export async function adopt(
   try {
     if ((await appliedVersion(client, table)) > 0) return;
     const layout = await readLayout(client, table);
-    await refuseUnfit(client, table, layout);
+    await refuseObstacles(client, table, layout);
     if (!entry.create) throw missing(table, layout);
     await addLabels(client, layout.columns.get("state"));
     await prepare(client, table, entry, layout, options.lockTimeoutMs);
@@ -63,7 +63,7 @@ async function prepare(
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    await refuseTakenNames(client, table);
+    await refuseConflictingColumns(client, table);
     await addColumns(client, table, layout, entry.parameters);
     await makeFunctions(client, table, layout);
     const complete = await readLayout(client, table);

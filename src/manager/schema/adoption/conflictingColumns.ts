@@ -4,7 +4,7 @@ import { foreignFunctions } from "../migrations.js";
 import type { TaskTable } from "../taskTable.js";
 
 /** @throws PgTaskError SCHEMA_INCOMPATIBLE when something of somebody else's has a name that pg-task needs. */
-export async function refuseTakenNames(client: Client, table: TaskTable): Promise<void> {
+export async function refuseConflictingColumns(client: Client, table: TaskTable): Promise<void> {
   const [name] = await foreignFunctions(client, table);
   const taken = name === undefined ? await foreignRelation(client, table) : `the function ${name}`;
   if (taken === null) return;

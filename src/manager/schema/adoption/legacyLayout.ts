@@ -8,14 +8,14 @@ const names = [
   ["response", "output"],
 ] as const;
 
-export function isFirstLayout({ columns }: Layout): boolean {
+export function isLegacyLayout({ columns }: Layout): boolean {
   return names.every(
     ([before, now]) => columns.has(before) && !columns.has(now.replaceAll('"', "")),
   );
 }
 
 /** What makes such a table fit. */
-export function firstLayoutStatements(qualified: string): string[] {
+export function legacyLayoutStatements(qualified: string): string[] {
   return [
     ...names.map(([before, now]) => `ALTER TABLE ${qualified} RENAME COLUMN ${before} TO ${now}`),
     `ALTER TABLE ${qualified} ALTER COLUMN state SET DEFAULT 'PLAN'`,

@@ -5,7 +5,7 @@ import type { TaskTable } from "../taskTable.js";
 import { expectedColumns, indispensable, isOurHash } from "./expectedColumns.js";
 import { forbiddenStates } from "./stateChecks.js";
 import { kindOf } from "./relationKinds.js";
-import { firstLayoutStatements, isFirstLayout } from "./legacyLayout.js";
+import { legacyLayoutStatements, isLegacyLayout } from "./legacyLayout.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
 /** What keeps a table from being adopted, and what its owner may run against it. */
@@ -15,7 +15,11 @@ interface Obstacle {
 }
 
 /** @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that make the table fit. */
-export async function refuseUnfit(client: Client, table: TaskTable, layout: Layout): Promise<void> {
+export async function refuseObstacles(
+  client: Client,
+  table: TaskTable,
+  layout: Layout,
+): Promise<void> {
   const { qualified } = table;
   const foreign = `${qualified} exists and was not made by pg-task`;
   if (layout.kind !== "r" && layout.kind !== "p") {
@@ -24,10 +28,10 @@ export async function refuseUnfit(client: Client, table: TaskTable, layout: Layo
       `${foreign}; expected a table, got ${kindOf(layout.kind)}: give another "schema" or "table"`,
     );
   }
-  if (isFirstLayout(layout)) {
+  if (isLegacyLayout(layout)) {
     throw refusal(
       `${qualified} has the layout of pg_task's first version`,
-      firstLayoutStatements(qualified),
+      legacyLayoutStatements(qualified),
     );
   }
   const obstacles = [

@@ -12,7 +12,7 @@ import { missingTriggers } from "./triggers.js";
  *
  * @throws PgTaskError SCHEMA_MISSING where nothing is to be created.
  */
-export async function keepUp(client: Client, table: TaskTable, entry: Entry): Promise<void> {
+export async function repairAdopted(client: Client, table: TaskTable, entry: Entry): Promise<void> {
   const found = await look(client, table);
   if (found === null) return;
   if (found.state !== null) table.stateType = found.state;

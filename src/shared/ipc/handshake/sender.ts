@@ -1,6 +1,6 @@
 import { PgTaskError } from "../../errors.js";
 import type { SlotReference } from "../messages.js";
-import { Slots, type Claim } from "./slots.js";
+import { Slots, type SlotClaim } from "./slots.js";
 
 interface Handover {
   readonly text: string;
@@ -10,7 +10,7 @@ interface Handover {
   readonly reject: (reason: unknown) => void;
 }
 
-interface Flight extends Claim {
+interface Flight extends SlotClaim {
   readonly handover: Handover;
   timer: NodeJS.Timeout | undefined;
 }
@@ -103,7 +103,7 @@ export class HandshakeSender {
     }
   }
 
-  #publish(claim: Claim, handover: Handover): void {
+  #publish(claim: SlotClaim, handover: Handover): void {
     const bytes = Buffer.byteLength(handover.text, "utf8");
     const fits = bytes <= this.#slots.slotBytes;
     if (fits) this.#slots.write(claim.slot, handover.text, bytes);

@@ -39,7 +39,7 @@ export const packWord = (generation: number, state: SlotState): number =>
 const generationOf = (word: number): number => word >>> stateBits;
 const stateOf = (word: number): number => word & (2 ** stateBits - 1);
 
-export interface Claim {
+export interface SlotClaim {
   readonly slot: number;
   readonly generation: number;
 }
@@ -68,7 +68,7 @@ export class Slots {
   }
 
   /** Takes a free slot for writing; null when there is none. */
-  claim(): Claim | null {
+  claim(): SlotClaim | null {
     for (let slot = 0; slot < this.count; slot += 1) {
       const word = Atomics.load(this.#words, wordIndex(slot));
       if (stateOf(word) !== SlotState.free) continue;
@@ -88,11 +88,11 @@ export class Slots {
   }
 
   /** After write: who sees PUBLISHED sees the whole payload that was written before it. */
-  publish({ slot, generation }: Claim): boolean {
+  publish({ slot, generation }: SlotClaim): boolean {
     return this.#move(slot, generation, SlotState.writing, SlotState.published);
   }
 
-  isPublished({ slot, generation }: Claim): boolean {
+  isPublished({ slot, generation }: SlotClaim): boolean {
     return Atomics.load(this.#words, wordIndex(slot)) === packWord(generation, SlotState.published);
   }
 
@@ -105,21 +105,21 @@ export class Slots {
    * After copy. Done, nobody wrote between isPublished and here, as writing begins with the sender
    * moving the slot on, which it can do once only: from PUBLISHED before, or from TAKEN after us.
    */
-  acknowledge({ slot, generation }: Claim): boolean {
+  acknowledge({ slot, generation }: SlotClaim): boolean {
     const taken = this.#move(slot, generation, SlotState.published, SlotState.taken);
     if (taken) Atomics.notify(this.#words, wordIndex(slot));
     return taken;
   }
 
   /** Takes a published slot back; false when the receiver was first. */
-  reclaim({ slot, generation }: Claim): boolean {
+  reclaim({ slot, generation }: SlotClaim): boolean {
     const reclaimed = this.#move(slot, generation, SlotState.published, SlotState.free);
     // For our own waitAsync, which nobody else would wake.
     if (reclaimed) Atomics.notify(this.#words, wordIndex(slot));
     return reclaimed;
   }
 
-  release({ slot, generation }: Claim): boolean {
+  release({ slot, generation }: SlotClaim): boolean {
     const released = this.#move(slot, generation, SlotState.taken, SlotState.free);
     // Our waitAsync still hangs if TAKEN was seen before the receiver's notify.
     if (released) Atomics.notify(this.#words, wordIndex(slot));
@@ -127,7 +127,7 @@ export class Slots {
   }
 
   /** Resolves when the slot is no longer published under this generation. */
-  async leavesPublished(claim: Claim): Promise<void> {
+  async leavesPublished(claim: SlotClaim): Promise<void> {
     const published = packWord(claim.generation, SlotState.published);
     // Again and again: a receiver's late notify for an earlier generation wakes a later waiter.
     while (this.isPublished(claim)) {

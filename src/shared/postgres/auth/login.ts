@@ -1,12 +1,12 @@
 import type { Duplex } from "node:stream";
 import { decodeMessage, MessageCode, type ServerError } from "../protocol/messages.js";
-import { LoginMessages } from "./messageReader.js";
+import { LoginMessageReader } from "./messageReader.js";
 import { ConnectionProblem, NoPassword, PasswordRequired } from "../errors.js";
 import type { Scram, ScramBinding } from "./scram.js";
 import type { AuthMethod, Credentials } from "./credentials.js";
 
 /** The server's own words for not letting us in. */
-export class Refusal extends Error {
+export class LoginRefused extends Error {
   readonly error: ServerError;
   /** Whether it knew by then who we are. */
   readonly authenticated: boolean;
@@ -38,7 +38,7 @@ export async function login(
   credentials: Credentials,
   signal: AbortSignal,
 ): Promise<BackendKey> {
-  const messages = new LoginMessages(stream);
+  const messages = new LoginMessageReader(stream);
   try {
     stream.write(startupPacket(credentials));
     const conversation = new Authentication(stream, credentials);
@@ -58,7 +58,7 @@ export async function login(
 function refusal(body: Buffer, authenticated: boolean): Error {
   const event = decodeMessage(MessageCode.error, body, true);
   if (event?.type !== "error") return new Error("unreadable error");
-  return new Refusal(event.error, authenticated);
+  return new LoginRefused(event.error, authenticated);
 }
 
 function startupPacket({ user, database, startup, applicationName }: Credentials): Buffer {

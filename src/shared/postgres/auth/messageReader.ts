@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import { Frames } from "../protocol/messageFramer.js";
+import { MessageFramer } from "../protocol/messageFramer.js";
 import { closedUnexpectedly } from "../transport/openSocket.js";
 
 /** A message of the server. */
@@ -13,7 +13,7 @@ export interface LoginMessage {
 const limit = 1 << 16;
 
 /** The server's messages one by one, as long as the connection is being opened. */
-export class LoginMessages {
+export class LoginMessageReader {
   readonly #stream: Duplex;
   readonly #messages: LoginMessage[] = [];
   readonly #changed = new EventTarget();
@@ -24,7 +24,7 @@ export class LoginMessages {
 
   constructor(stream: Duplex) {
     this.#stream = stream;
-    const frames = new Frames(
+    const frames = new MessageFramer(
       () => limit,
       (code, body, whole) => {
         if (!whole) throw new Error("it is too large for one of a login");

@@ -1,6 +1,6 @@
 import { isKeyword, keywords, type KeywordName } from "./keywords.js";
 import { parseKeyValues, type Pair } from "./parseKeyValues.js";
-import { ConnectionStringProblem } from "./error.js";
+import { ConnectionStringError } from "./error.js";
 import { isUri, parseUri } from "./parseUri.js";
 
 /** What a connection string says, by keyword; what is empty counts as not said. */
@@ -23,7 +23,7 @@ export function parseConnectionString(text: string): ConnectionWords {
   }
   for (const keyword of words.keys()) {
     if (keywords[keyword].treatment === "refused") {
-      throw new ConnectionStringProblem(`"${keyword}" is not supported in the connection string`);
+      throw new ConnectionStringError(`"${keyword}" is not supported in the connection string`);
     }
   }
   return words;
@@ -52,6 +52,6 @@ function renamed([keyword, value]: Pair): Pair {
   return ["sslmode", value.startsWith("1") ? "require" : "prefer"];
 }
 
-function unknown(keyword: string): ConnectionStringProblem {
-  return new ConnectionStringProblem(`invalid connection option "${keyword}"`);
+function unknown(keyword: string): ConnectionStringError {
+  return new ConnectionStringError(`invalid connection option "${keyword}"`);
 }

@@ -1,4 +1,4 @@
-import { ConnectionStringProblem, hidden } from "./error.js";
+import { ConnectionStringError, hidden } from "./error.js";
 
 /** A keyword and its value, neither of them checked. */
 export type Pair = readonly [keyword: string, value: string];
@@ -25,7 +25,7 @@ export function parseKeyValues(
     const shown = pairs.at(-1)?.[0].includes("password") === true ? hidden : keyword;
     at = skipBlanks(text, at + keyword.length);
     if (text[at] !== "=") {
-      throw new ConnectionStringProblem(`missing "=" after "${shown}" in connection info string`);
+      throw new ConnectionStringError(`missing "=" after "${shown}" in connection info string`);
     }
     const { value, end } = readValue(text, skipBlanks(text, at + 1));
     check(keyword, shown);
@@ -69,7 +69,7 @@ function readValue(text: string, from: number): { value: string; end: number } {
     at += 1;
   }
   if (quoted) {
-    throw new ConnectionStringProblem("unterminated quoted string in connection info string");
+    throw new ConnectionStringError("unterminated quoted string in connection info string");
   }
   return { value, end: at };
 }

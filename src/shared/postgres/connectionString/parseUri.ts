@@ -1,5 +1,5 @@
 import type { Pair } from "./parseKeyValues.js";
-import { ConnectionStringProblem, hidden } from "./error.js";
+import { ConnectionStringError, hidden } from "./error.js";
 
 const prefix = /^postgres(?:ql)?:\/\//;
 
@@ -30,7 +30,7 @@ export function parseUri(uri: string, isKnown: (keyword: string) => boolean): Pa
   rest = rest.slice(end);
   // Most likely this is the beginning of a password with a "/" in it.
   if (/[^\d,]/.test(ports) && rest.includes("@")) {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `invalid integer value "${hidden}" for connection option "port"`,
     );
   }
@@ -80,19 +80,17 @@ function upTo(text: string, from: number, ending: RegExp): Token {
 function readBracketed(text: string, from: number, uri: string): Token {
   const close = text.indexOf("]", from);
   if (close === -1) {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `end of string reached when looking for matching "]" in IPv6 host address in URI: "${maskUri(uri)}"`,
     );
   }
   if (close === from + 1) {
-    throw new ConnectionStringProblem(
-      `IPv6 host address may not be empty in URI: "${maskUri(uri)}"`,
-    );
+    throw new ConnectionStringError(`IPv6 host address may not be empty in URI: "${maskUri(uri)}"`);
   }
   const next = text[close + 1];
   if (next !== undefined && !":/?,".includes(next)) {
     const position = uri.length - text.length + close + 2;
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `unexpected character "${next}" at position ${position} in URI (expected ":" or "/"): "${maskUri(uri)}"`,
     );
   }
@@ -105,12 +103,12 @@ function readParameters(text: string, isKnown: (keyword: string) => boolean): Pa
     if (text === "") break;
     const [name = "", value, extra] = parameter.split("=");
     if (value === undefined) {
-      throw new ConnectionStringProblem(
+      throw new ConnectionStringError(
         `missing key/value separator "=" in URI query parameter: "${name}"`,
       );
     }
     if (extra !== undefined) {
-      throw new ConnectionStringProblem(
+      throw new ConnectionStringError(
         `extra key/value separator "=" in URI query parameter: "${name}"`,
       );
     }
@@ -119,7 +117,7 @@ function readParameters(text: string, isKnown: (keyword: string) => boolean): Pa
     // The JDBC driver's way to say so.
     if (keyword === "ssl" && decoded === "true") pairs.push(["sslmode", "require"]);
     else if (isKnown(keyword)) pairs.push([keyword, decoded]);
-    else throw new ConnectionStringProblem(`invalid URI query parameter: "${keyword}"`);
+    else throw new ConnectionStringError(`invalid URI query parameter: "${keyword}"`);
   }
   return pairs;
 }
@@ -128,15 +126,15 @@ function readParameters(text: string, isKnown: (keyword: string) => boolean): Pa
 function decode(text: string, shown: string): string {
   const trimmed = text.replace(/^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$/g, "");
   if (/[ \t\n\v\f\r]/.test(trimmed)) {
-    throw new ConnectionStringProblem(
+    throw new ConnectionStringError(
       `unexpected spaces found in "${shown}", use percent-encoded spaces (%20) instead`,
     );
   }
   if (/%(?![0-9a-f]{2})/i.test(trimmed)) {
-    throw new ConnectionStringProblem(`invalid percent-encoded token: "${shown}"`);
+    throw new ConnectionStringError(`invalid percent-encoded token: "${shown}"`);
   }
   if (trimmed.includes("%00")) {
-    throw new ConnectionStringProblem(`forbidden value %00 in percent-encoded value: "${shown}"`);
+    throw new ConnectionStringError(`forbidden value %00 in percent-encoded value: "${shown}"`);
   }
   return trimmed.replace(/(?:%[0-9a-f]{2})+/gi, (bytes) =>
     Buffer.from(bytes.replaceAll("%", ""), "hex").toString(),

@@ -1,7 +1,7 @@
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { PgTaskError } from "../../errors.js";
-import { Frames } from "./messageFramer.js";
+import { MessageFramer } from "./messageFramer.js";
 import {
   callResult,
   decodeMessage,
@@ -15,11 +15,11 @@ import {
   type Block,
   type ServerError,
   type TransactionStatus,
-  type WireEvent,
+  type ServerMessage,
 } from "./messages.js";
 
 /** Gets an answer's events as they arrive, in order. */
-export type Receive = (event: WireEvent) => void;
+export type Receive = (event: ServerMessage) => void;
 
 /** A whole, short answer. */
 export interface Answer {
@@ -39,7 +39,7 @@ interface PendingAnswer {
   failed: boolean;
 }
 
-const passed: WireEvent = { type: "passed" };
+const passed: ServerMessage = { type: "passed" };
 
 /** A connection that is logged in and idle, which nobody else reads. */
 export interface Link {
@@ -61,7 +61,7 @@ const goodbyeMs = 5000;
  * turn of the event loop leaves in one write. After a failed query the next is run all the same; after
  * a failed *guard* or *statement* the server skips whatever is on the wire behind it.
  */
-export class Wire {
+export class ProtocolConnection {
   /** The server process, as the server's own key data name it. */
   readonly pid: number;
   /** The server's address, null for a socket of this machine. */
@@ -87,7 +87,7 @@ export class Wire {
     this.peer = stream instanceof Socket ? (stream.remoteAddress ?? null) : null;
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#stream = stream;
-    const frames = new Frames(
+    const frames = new MessageFramer(
       messageLimit,
       (code, body, whole) => this.#message(code, body, whole),
       (_, bytes) => this.#pending[0]?.receive({ type: "announced", bytes }),
@@ -239,7 +239,7 @@ export class Wire {
     if (!this.#over && this.#reason === null) this.#stream.write(buffer);
   }
 
-  #read(frames: Frames, chunk: Buffer): void {
+  #read(frames: MessageFramer, chunk: Buffer): void {
     this.#quietFrom = performance.now();
     try {
       frames.push(chunk);
@@ -320,7 +320,7 @@ export class Wire {
   }
 }
 
-const endsStatement = ({ type }: WireEvent): boolean =>
+const endsStatement = ({ type }: ServerMessage): boolean =>
   type === "commandComplete" || type === "emptyQuery";
 
 function lost(why: string): PgTaskError {

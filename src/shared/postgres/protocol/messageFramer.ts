@@ -1,4 +1,4 @@
-import { ByteStore } from "../../spillBuffer.js";
+import { SpillBuffer } from "../../spillBuffer.js";
 
 /**
  * Gets each message of the server: its type byte and its body, which is valid only during the call.
@@ -16,14 +16,14 @@ const largeBody = 1 << 20;
  * Cuts the server's byte stream into its messages, in bounded memory: of a message larger than
  * `limit` bytes, which is asked anew for each, only the first `limit` are kept.
  */
-export class Frames {
+export class MessageFramer {
   readonly #limit: () => number;
   readonly #handle: FrameHandler;
   readonly #announce: (code: number, bytes: number) => void;
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
   /** The body that is being put together, null between messages. */
-  #body: Buffer | ByteStore | null = null;
+  #body: Buffer | SpillBuffer | null = null;
   #whole = true;
   #kept = 0;
   /** Of how many bytes the body will consist, and how many have not come. */
@@ -74,7 +74,7 @@ export class Frames {
     }
     this.#header[0] = code;
     const kept = Math.min(length, limit);
-    this.#body = kept > largeBody ? new ByteStore() : Buffer.allocUnsafe(kept);
+    this.#body = kept > largeBody ? new SpillBuffer() : Buffer.allocUnsafe(kept);
     this.#room = kept;
     this.#whole = length <= limit;
     this.#kept = 0;
@@ -85,22 +85,22 @@ export class Frames {
 
   /** What has come of a message is not wanted any more. */
   drop(): void {
-    if (this.#body instanceof ByteStore) this.#body.drop();
+    if (this.#body instanceof SpillBuffer) this.#body.drop();
     this.#body = null;
     this.#headerLength = 0;
   }
 
-  #continueBody(body: Buffer | ByteStore, chunk: Buffer, offset: number): number {
+  #continueBody(body: Buffer | SpillBuffer, chunk: Buffer, offset: number): number {
     const end = Math.min(chunk.length, offset + this.#missing);
     this.#missing -= end - offset;
     const keptEnd = Math.min(end, offset + this.#room - this.#kept);
-    if (!(body instanceof ByteStore)) chunk.copy(body, this.#kept, offset, keptEnd);
+    if (!(body instanceof SpillBuffer)) chunk.copy(body, this.#kept, offset, keptEnd);
     // The chunk's memory is the stream's.
     else if (keptEnd > offset) body.add(Buffer.from(chunk.subarray(offset, keptEnd)));
     this.#kept += keptEnd - offset;
     if (this.#missing === 0) {
       this.#body = null;
-      const all = body instanceof ByteStore ? body.take() : body;
+      const all = body instanceof SpillBuffer ? body.take() : body;
       this.#handle(this.#header.readUInt8(0), all, this.#whole);
     }
     return end;

@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
 
 /** A column of a result. */
-export interface Column {
+export interface FieldDescription {
   readonly name: string;
   readonly typeOid: number;
   /** Values come in the type's binary format, as from a binary cursor. */
@@ -30,8 +30,8 @@ export type TransactionStatus = "I" | "T" | "E";
  * What an answer consists of. The last of a query's is `ready`, or `skipped` when the server passed it
  * over; of a guard's, a statement's and a call's `passed` or, after its `error`, `skipped`.
  */
-export type WireEvent =
-  | { readonly type: "rowDescription"; readonly columns: readonly Column[] }
+export type ServerMessage =
+  | { readonly type: "rowDescription"; readonly columns: readonly FieldDescription[] }
   | { readonly type: "dataRow"; readonly values: readonly (string | null)[] }
   | { readonly type: "copyOut"; readonly binary: boolean }
   | { readonly type: "copyData"; readonly text: string }
@@ -71,9 +71,9 @@ export const MessageCode = {
   copyData: 0x64,
 } as const;
 
-const unreadableEncoding: WireEvent = { type: "unreadable", reason: "encoding" };
-const unreadableSize: WireEvent = { type: "unreadable", reason: "size" };
-const emptyQuery: WireEvent = { type: "emptyQuery" };
+const unreadableEncoding: ServerMessage = { type: "unreadable", reason: "encoding" };
+const unreadableSize: ServerMessage = { type: "unreadable", reason: "size" };
+const emptyQuery: ServerMessage = { type: "emptyQuery" };
 
 /**
  * The event that a message means, null when it means none to a task.
@@ -81,7 +81,7 @@ const emptyQuery: WireEvent = { type: "emptyQuery" };
  * @throws RangeError when the body is shorter than its type demands
  * @throws Error when the type has no place in an answer to a simple query
  */
-export function decodeMessage(code: number, body: Buffer, whole: boolean): WireEvent | null {
+export function decodeMessage(code: number, body: Buffer, whole: boolean): ServerMessage | null {
   switch (code) {
     case MessageCode.dataRow:
       return whole ? decodeDataRow(body) : unreadableSize;
@@ -217,7 +217,7 @@ const ready = {
   I: { type: "ready", status: "I" },
   T: { type: "ready", status: "T" },
   E: { type: "ready", status: "E" },
-} as const satisfies Record<TransactionStatus, WireEvent>;
+} as const satisfies Record<TransactionStatus, ServerMessage>;
 
 function decodeStatus(body: Buffer): TransactionStatus {
   const status = String.fromCharCode(body.readUInt8(0));
@@ -261,7 +261,7 @@ export function timestampText(us: number): string {
   return `${written.text}${String(us - second * 1e6).padStart(6, "0")}Z`;
 }
 
-function decodeDataRow(body: Buffer): WireEvent {
+function decodeDataRow(body: Buffer): ServerMessage {
   const count = body.readUInt16BE(0);
   const values: (string | null)[] = [];
   let offset = 2;
@@ -283,9 +283,9 @@ function decodeDataRow(body: Buffer): WireEvent {
   return { type: "dataRow", values };
 }
 
-function decodeColumns(body: Buffer): Column[] {
+function decodeColumns(body: Buffer): FieldDescription[] {
   const count = body.readUInt16BE(0);
-  const columns: Column[] = [];
+  const columns: FieldDescription[] = [];
   let offset = 2;
   for (let index = 0; index < count; index++) {
     const end = body.indexOf(0, offset);

@@ -9,7 +9,7 @@ import {
   passwordFilePath,
   readPasswordFile,
 } from "./passwordFile.js";
-import { present } from "../../omitUndefined.js";
+import { omitUndefined } from "../../omitUndefined.js";
 import {
   PartProblem,
   readHost,
@@ -147,7 +147,7 @@ function security(
   return {
     // With root certificates at hand, libpq checks who signed even when it needn't.
     sslmode: sslmode === "require" && root !== undefined ? "verify-ca" : sslmode,
-    ...present({ sslrootcert: root, sslcert, sslkey }),
+    ...omitUndefined({ sslrootcert: root, sslcert, sslkey }),
   };
 }
 

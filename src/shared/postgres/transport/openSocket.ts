@@ -5,7 +5,7 @@ import { ConnectionProblem, TlsProblem } from "../errors.js";
 import type { Encryption, Security } from "./tlsSettings.js";
 
 /** Where exactly to connect. */
-export interface Place {
+export interface SocketAddress {
   /** What the user called it; a certificate is made out to it. */
   readonly host: string;
   /** An IP address, null for a socket in the folder `host`. */
@@ -29,8 +29,8 @@ const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
  * @throws TlsProblem, ConnectionProblem, what the system says of a connection that fails, and an
  * AbortError
  */
-export async function openStream(
-  place: Place,
+export async function openSocket(
+  place: SocketAddress,
   options: StreamOptions,
 ): Promise<Socket | TLSSocket> {
   const { signal, keepAliveMs, encryption, security } = options;
@@ -46,8 +46,8 @@ export async function openStream(
     if (keepAliveMs !== null && address !== null) socket.setKeepAlive(true, keepAliveMs);
     if (address === null || encryption === "none") return socket;
     if (!security.direct && !(await offersTls(socket, encryption, signal))) return socket;
-    const { secure } = await import("./startTls.js");
-    return await secure(socket, place, options);
+    const { startTls } = await import("./startTls.js");
+    return await startTls(socket, place, options);
   } catch (error) {
     socket.destroy();
     throw error;

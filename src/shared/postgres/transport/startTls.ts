@@ -3,27 +3,27 @@ import { readFile, stat } from "node:fs/promises";
 import { isIP, type Socket } from "node:net";
 import {
   checkServerIdentity,
-  connect as startTls,
+  connect as upgradeToTls,
   type ConnectionOptions,
   type PeerCertificate,
   type TLSSocket,
 } from "node:tls";
 import type { Security } from "./tlsSettings.js";
 import { ConnectionProblem, TlsProblem } from "../errors.js";
-import type { Place, StreamOptions } from "./openSocket.js";
+import type { SocketAddress, StreamOptions } from "./openSocket.js";
 
 /**
  * Begins TLS on a connection whose server has agreed to it.
  *
  * @throws TlsProblem, ConnectionProblem, and an AbortError
  */
-export async function secure(
+export async function startTls(
   socket: Socket,
-  place: Place,
+  place: SocketAddress,
   options: StreamOptions,
 ): Promise<TLSSocket> {
   const { security, signal } = options;
-  const secured = startTls({
+  const secured = upgradeToTls({
     socket,
     ...(await tlsOptions(security, place)),
     ...(security.direct ? { ALPNProtocols: ["postgresql"] } : {}),
@@ -47,7 +47,7 @@ export async function secure(
 
 async function tlsOptions(
   security: Security,
-  { host, address }: Place,
+  { host, address }: SocketAddress,
 ): Promise<ConnectionOptions> {
   const { mode, roots, revoked, certificate, keyPassword, oldest, newest } = security;
   const verifies = mode === "verify-ca" || mode === "verify-full";

@@ -3,7 +3,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { fileParameters } from "../../../../src/shared/config/parameters.js";
-import { connect } from "../../../../src/shared/postgres/client.js";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { cli, cliOnTerminal, emptyFolder } from "../../../support/cli.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
@@ -84,7 +84,7 @@ describe("pg-task doctor", () => {
   test("takes sessions of its own tables for what they are, not for somebody else's connections", async () => {
     const sessions = await Promise.all(
       ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>
-        connect(target, { applicationName: name }),
+        connectClient(target, { applicationName: name }),
       ),
     );
     const { lines } = await doctor(env);

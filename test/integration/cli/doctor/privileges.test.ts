@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { connect } from "../../../../src/shared/postgres/client.js";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { emptyFolder } from "../../../support/cli.js";
 import { createDatabase } from "../../../support/database.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
@@ -120,7 +120,7 @@ describe("pg-task doctor, of the server,", () => {
 describe("pg-task doctor, of a table,", () => {
   test("tells that dead rows are not taken away, and the statement that does", async () => {
     assert.equal((await lineAbout("bloat", env)).level, "ok");
-    const writer = await connect(database.target, { applicationName: "test" });
+    const writer = await connectClient(database.target, { applicationName: "test" });
     // Autovacuum does not come by.
     await writer.query("ALTER TABLE task SET (autovacuum_vacuum_threshold = 2000000000)");
     await writer.query(

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { chmod, copyFile, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { connect } from "../../../../src/shared/postgres/client.js";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { Authority } from "../../../support/certificates.js";
 import { temporaryFolder } from "../../../support/embedded.js";
 import { failure, openDriver, place, secret, server } from "../../../support/remoteDriver.js";
@@ -92,7 +92,7 @@ test("a server that has no room is asked once", async () => {
   const options = { ...target, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
   try {
     for (let count = 0; count <= Number(rows[0]?.max); count += 1) {
-      clients.push(await connect(options, { applicationName: "test" }));
+      clients.push(await connectClient(options, { applicationName: "test" }));
     }
     assert.fail("there is room without end");
   } catch (error) {

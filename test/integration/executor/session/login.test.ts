@@ -5,7 +5,7 @@ import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
-import { connect } from "../../../../src/shared/postgres/openProtocolConnection.js";
+import { openProtocolConnection } from "../../../../src/shared/postgres/openProtocolConnection.js";
 import type { ConnectionTarget, SslMode } from "../../../../src/shared/config/types.js";
 import * as database from "../../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../../src/shared/errors.js";
@@ -30,7 +30,7 @@ const refusal = (error: unknown): Outcome => {
 async function asSession(target: ConnectionTarget): Promise<Outcome> {
   try {
     const options = { applicationName, startup: startupWith({}), messageLimit: () => 1 << 16 };
-    const wire = await connect(target, options);
+    const wire = await openProtocolConnection(target, options);
     const { rows } = await wire.ask(tls);
     await wire.close();
     return { encrypted: rows[0]?.[0] === "t" };
@@ -42,7 +42,7 @@ async function asSession(target: ConnectionTarget): Promise<Outcome> {
 /** How a manager's own connection comes out. */
 async function asManager(target: ConnectionTarget): Promise<Outcome> {
   try {
-    const client = await database.connect(target, { applicationName });
+    const client = await database.connectClient(target, { applicationName });
     const { rows } = await client.query<{ ssl: boolean }>(tls);
     await client.end();
     return { encrypted: rows[0]?.ssl === true };
@@ -101,7 +101,7 @@ test("passwords are given in each way that a server may ask for them", async () 
 
 test("where a password is missing the message says where it could be given", async () => {
   const options = { applicationName, startup: startupWith({}), messageLimit: () => 1 << 16 };
-  await assert.rejects(connect({ ...base, user: "scram" }, options), {
+  await assert.rejects(openProtocolConnection({ ...base, user: "scram" }, options), {
     code: "CONNECTION_REJECTED",
     message: /asks for a password, and none was given .*PGPASSWORD/,
   });
@@ -123,7 +123,8 @@ test("verify-ca and verify-full look who signed, and verify-full whose name it i
 
 test("what is wrong with a certificate is said, and by which word it is given", async () => {
   const target = { ...base, sslmode: "verify-full" } as const;
-  const asked = (more: object) => database.connect({ ...target, ...more }, { applicationName });
+  const asked = (more: object) =>
+    database.connectClient({ ...target, ...more }, { applicationName });
   await assert.rejects(asked({}), {
     code: "CONNECTION_FAILED",
     message: /certificate is not trusted: .* \(sslrootcert names/,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { claim, type Claim } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimFull, type ClaimResult } from "../../../../src/manager/claim/claimFull.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase, serverMajor } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
@@ -35,17 +35,17 @@ interface Circumstances {
   readonly except?: readonly string[];
 }
 
-async function claimed(circumstances: Circumstances = {}): Promise<Claim> {
+async function claimed(circumstances: Circumstances = {}): Promise<ClaimResult> {
   const { sessions = 10, running = {}, lookAhead = 0, except = [] } = circumstances;
   const { rows } = await user.query<{ name: string; hash: number }>(
     `SELECT DISTINCT "group" AS name, hash FROM task`,
   );
   const groups = new Map(rows.map(({ name, hash }) => [hash, running[name] ?? 0]));
-  return await claim(manager, table, claimOf(groups, { sessions, lookAhead, except }));
+  return await claimFull(manager, table, claimOf(groups, { sessions, lookAhead, except }));
 }
 
 /** Ids in the order in which sessions were given to them. */
-function order({ claimed: tasks }: Claim): string[] {
+function order({ claimed: tasks }: ClaimResult): string[] {
   return tasks
     .toSorted((a, b) => Number(a.owner.slice(6)) - Number(b.owner.slice(6)))
     .map(({ id }) => id);

@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { readShape } from "../../../../src/manager/schema/columnSet.js";
-import { complete, type OwnedResult } from "../../../../src/manager/results/completeFull.sql.js";
-import { expire, late } from "../../../../src/manager/groups/expire.sql.js";
-import { giveBack } from "../../../../src/manager/results/releaseTasks.sql.js";
-import { nearestPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
-import { promote } from "../../../../src/manager/groups/markDue.sql.js";
+import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
+import {
+  completeFull,
+  type OwnedResult,
+} from "../../../../src/manager/results/completeFull.sql.js";
+import { expire, overdueCondition } from "../../../../src/manager/groups/expire.sql.js";
+import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
+import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
+import { markDue } from "../../../../src/manager/groups/markDue.sql.js";
 import { deadOwners, ownedRows, rescue } from "../../../../src/manager/recovery/rescue.sql.js";
 import { stillLocked } from "../../../../src/manager/claim/stillLocked.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
@@ -20,7 +23,7 @@ const user = await database.connect();
 const holder = await database.connect();
 const manager = await openManagerConnection(database.url);
 const table = taskTable("public", "task");
-const shape = await readShape(manager, table);
+const shape = await readColumnSet(manager, table);
 
 beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
@@ -71,7 +74,7 @@ async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
 test("a result ends a task as DONE, one with an error as FAIL", async () => {
   await taken();
   await taken({ state: "TAKE" });
-  const locked = await complete(manager, table, shape, [
+  const locked = await completeFull(manager, table, shape, [
     result(1),
     result(2, { output: "", error: "ERROR:  no" }),
   ]);
@@ -86,7 +89,7 @@ test("a result ends a task as DONE, one with an error as FAIL", async () => {
 
 test("a result whose end nobody saw ends now", async () => {
   await taken();
-  await complete(manager, table, shape, [result(1, { stop: null })]);
+  await completeFull(manager, table, shape, [result(1, { stop: null })]);
   assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
 });
 
@@ -96,7 +99,7 @@ test("a row without output and error is deleted if it says so", async () => {
   await taken({ delete: "true" });
   await taken({ delete: "true" });
   const empty = { output: null };
-  await complete(manager, table, shape, [
+  await completeFull(manager, table, shape, [
     result(1, empty),
     result(2, empty),
     result(3, { output: "" }),
@@ -112,7 +115,7 @@ test("a row without output and error is deleted if it says so", async () => {
 test("a task that was stopped while it ran stays STOP, with what came out of it", async () => {
   await taken({ delete: "true" });
   await user.query("UPDATE task SET state = 'STOP'");
-  await complete(manager, table, shape, [result(1, { output: null })]);
+  await completeFull(manager, table, shape, [result(1, { output: null })]);
   assert.deepEqual(await rows("state::text, output, owner, ready, stop IS NOT NULL AS stopped"), [
     { state: "STOP", output: null, owner: null, ready: null, stopped: true },
   ]);
@@ -124,7 +127,7 @@ test("a task that was planned anew while it ran is offered again, at its plan", 
   await user.query("UPDATE task SET state = 'PLAN'");
   await user.query("UPDATE task SET plan = '2100-01-01' WHERE id = 2");
   assert.deepEqual(await rows("ready"), [{ ready: null }, { ready: null }]);
-  await complete(manager, table, shape, [result(1), result(2)]);
+  await completeFull(manager, table, shape, [result(1), result(2)]);
   assert.deepEqual(await rows("state::text, owner, ready"), [
     { state: "PLAN", owner: null, ready: true },
     { state: "PLAN", owner: null, ready: false },
@@ -133,7 +136,7 @@ test("a task that was planned anew while it ran is offered again, at its plan", 
 
 test("a result for a task that another session has by now changes nothing", async () => {
   await taken({ owner: "another" });
-  const locked = await complete(manager, table, shape, [result(1), result(99)]);
+  const locked = await completeFull(manager, table, shape, [result(1), result(99)]);
   assert.equal(locked.later.size, 0);
   assert.deepEqual(await rows("state::text, owner, output"), [
     { state: "WORK", owner: "another", output: null },
@@ -143,7 +146,9 @@ test("a result for a task that another session has by now changes nothing", asyn
 test("a result whose row somebody holds is reported, the others are written", async () => {
   await taken();
   await taken();
-  const locked = await holding(1, () => complete(manager, table, shape, [result(1), result(2)]));
+  const locked = await holding(1, () =>
+    completeFull(manager, table, shape, [result(1), result(2)]),
+  );
   assert.deepEqual([...locked.later], ["1"]);
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
 });
@@ -154,7 +159,7 @@ test("a task that is given back waits again, and shows nothing of its start", as
   await taken({ state: "STOP" });
   await taken({ owner: "another" });
   const all = [1, 2, 3, 4].map((id) => ({ id: String(id), owner: "me" }));
-  assert.equal((await giveBack(manager, table, all)).size, 0);
+  assert.equal((await releaseTasks(manager, table, all)).size, 0);
   const back = { owner: null, pid: null, taken: false, started: false };
   assert.deepEqual(
     await rows(
@@ -172,7 +177,7 @@ test("a task that is given back waits again, and shows nothing of its start", as
 test("a task to be given back whose row somebody holds is reported", async () => {
   await taken();
   const owned = [{ id: "1", owner: "me" }];
-  const locked = await holding(1, () => giveBack(manager, table, owned));
+  const locked = await holding(1, () => releaseTasks(manager, table, owned));
   assert.deepEqual([...locked], ["1"]);
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }]);
 });
@@ -275,11 +280,11 @@ test("tasks whose plan has come become ready, and only they", async () => {
   await planned("yesterday");
   assert.deepEqual(await rows("ready"), [{ ready: false }, { ready: false }, { ready: false }]);
   assert.deepEqual(
-    (await holding(3, () => promote(manager, table))).due.map(({ id }) => id),
+    (await holding(3, () => markDue(manager, table))).due.map(({ id }) => id),
     ["1"],
   );
   assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: false }]);
-  await promote(manager, table);
+  await markDue(manager, table);
   assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: true }]);
 });
 
@@ -288,30 +293,30 @@ test("a thousand tasks whose plan has come may not be all", async () => {
     "INSERT INTO task (input, plan) SELECT 'SELECT 1', '2100-01-01' FROM generate_series(1, 1500)",
   );
   await manager.query("UPDATE public.task SET plan = 'yesterday'");
-  assert.equal((await promote(manager, table)).more, true);
-  assert.equal((await promote(manager, table)).more, false);
+  assert.equal((await markDue(manager, table)).more, true);
+  assert.equal((await markDue(manager, table)).more, false);
   assert.deepEqual((await user.query("SELECT count(*)::int FROM task WHERE ready")).rows, [
     { count: 1500 },
   ]);
 });
 
 test("the nearest plan is that of the next task that is not due, never in the past", async () => {
-  assert.equal(await nearestPlan(manager, table), null);
+  assert.equal(await nextPlan(manager, table), null);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-  assert.equal(await nearestPlan(manager, table), null);
+  assert.equal(await nextPlan(manager, table), null);
   await planned("2100-01-01");
   await user.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 hour')");
-  const ms = (await nearestPlan(manager, table)) ?? Number.NaN;
+  const ms = (await nextPlan(manager, table)) ?? Number.NaN;
   assert.ok(ms > 0 && ms <= 3_600_000, `${ms}`);
   await planned("yesterday");
-  assert.equal(await nearestPlan(manager, table), 0);
+  assert.equal(await nextPlan(manager, table), 0);
 });
 
 test("what is planned for never is nobody's nearest plan", async () => {
   await planned("infinity");
-  assert.equal(await nearestPlan(manager, table), null);
+  assert.equal(await nextPlan(manager, table), null);
   await planned("yesterday");
-  assert.equal(await nearestPlan(manager, table), 0);
+  assert.equal(await nextPlan(manager, table), 0);
 });
 
 test("tasks that are active no longer expire, some at a time", async () => {
@@ -333,7 +338,8 @@ test("tasks that are active no longer expire, some at a time", async () => {
   const { rows: groups } = await user.query<{ hash: number }>("SELECT DISTINCT hash FROM task");
   const hashes = groups.map(({ hash }) => hash);
   const expireFirst = async (limit: number): Promise<number> =>
-    (await expire(manager, table, shape, await late(manager, table, hashes, limit, []))).length;
+    (await expire(manager, table, shape, await overdueCondition(manager, table, hashes, limit, [])))
+      .length;
   assert.equal(await expireFirst(2), 2);
   assert.deepEqual(await expire(manager, table, shape, []), []);
   assert.equal(await expireFirst(2), 1);

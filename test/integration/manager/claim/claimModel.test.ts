@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
-import { claim } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
@@ -85,7 +85,7 @@ test("whatever is in the table, a claim starts what the rule says, in its order"
     fc.asyncProperty(situation, async (each) => {
       await fill(each.rows);
       const running = each.running.map((count, group) => [names[group]?.hash ?? 0, count] as const);
-      const { claimed, locked, gone } = await claim(
+      const { claimed, locked, gone } = await claimFull(
         manager,
         table,
         claimOf(new Map(running), { sessions: each.sessions }),

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { Workforce } from "../../../../src/manager/sessions/poolScaler.js";
+import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -18,7 +18,7 @@ beforeEach(async () => {
 let hear: (more: number) => void = () => {};
 
 /** Opens none, and says how many are wanted. */
-class HearingWorkforce extends Workforce {
+class HearingWorkforce extends PoolScaler {
   override async grow(_: Client, more: number): Promise<void> {
     if (more > 0) hear(more);
   }

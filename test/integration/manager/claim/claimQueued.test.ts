@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
-import { claim, type ClaimRequest } from "../../../../src/manager/claim/claimFull.sql.js";
-import { claimBehind, isBehind } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { claimFull, type ClaimRequest } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimQueued, isQueuedClaim } from "../../../../src/manager/claim/claimQueued.sql.js";
 import type { ClaimedTask } from "../../../../src/manager/claim/claimedTask.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
@@ -142,13 +142,13 @@ test("whatever is in the table, it takes what a claim that does everything would
           paused === "all" ? null : paused,
         ]);
       const request = requestOf(of);
-      assert.ok(isBehind(request));
+      assert.ok(isQueuedClaim(request));
       const whole = await undone(async () => {
-        const { claimed, heads } = await claim(manager, table, request);
+        const { claimed, heads } = await claimFull(manager, table, request);
         return { claimed, heads, table: await shown() };
       });
       const lean = await undone(async () => {
-        const outcome = await claimBehind(manager, table, request);
+        const outcome = await claimQueued(manager, table, request);
         return { ...outcome, table: await shown() };
       });
       const expected = of.map((each, group) => expectedOf(rows, paused, groups[group] ?? "", each));
@@ -184,7 +184,7 @@ test("while somebody holds one of the rows it claims none, and says so", async (
   await holder.query("BEGIN; SELECT FROM task WHERE id = 2 FOR UPDATE");
   try {
     const request = requestOf([{ running: 1, places: 3 }]);
-    await assert.rejects(claimBehind(manager, table, request), { code: "55P03" });
+    await assert.rejects(claimQueued(manager, table, request), { code: "55P03" });
   } finally {
     await holder.query("ROLLBACK");
   }
@@ -203,7 +203,7 @@ test("a task that somebody changed meanwhile is where the next claim begins, one
     { ...fixed, id: "32", hash: 3, nth: 2, next_id: "33" },
   ];
   const client = stubClient(async () => ({ rows: answer, rowCount: answer.length }));
-  const { heads, odd, claimed } = await claimBehind(client, table, {
+  const { heads, odd, claimed } = await claimQueued(client, table, {
     ...requestOf([]),
     groups: [1, 2, 3, 4].map((hash) => ({
       hash,

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { claim } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import type { ClaimedTask } from "../../../../src/manager/claim/claimedTask.sql.js";
-import { claimSole } from "../../../../src/manager/claim/claimSingle.sql.js";
+import { claimSingle } from "../../../../src/manager/claim/claimSingle.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { claimOf } from "../../../support/claims.js";
 import { createDatabase } from "../../../support/database.js";
@@ -20,7 +20,7 @@ beforeEach(async () => {
 });
 
 const sole = async (except: readonly string[] = []): Promise<ClaimedTask | null> =>
-  await claimSole(manager, table, { session, except, traced: false });
+  await claimSingle(manager, table, { session, except, traced: false });
 
 /** What the whole table says of whom it belongs to. */
 async function owners(): Promise<string> {
@@ -42,7 +42,7 @@ test("the only task that is due is claimed as by a claim that knows of it", asyn
   await user.query("TRUNCATE task RESTART IDENTITY");
   const { rows } = await user.query<{ hash: number }>(insert);
   const request = claimOf(new Map([[rows[0]?.hash ?? 0, 0]]), { sessions: 1 });
-  const { claimed } = await claim(manager, table, request);
+  const { claimed } = await claimFull(manager, table, request);
   assert.deepEqual(
     [{ ...task, take: "", version: "" }],
     claimed.map((each) => ({ ...each, take: "", version: "" })),

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { DatabaseError } from "pg";
 import type { ClaimPlan } from "../../../../src/manager/claim/claimPlanner.js";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { RefusedClaims } from "../../../../src/manager/claim/rejectedClaims.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { RejectedClaims } from "../../../../src/manager/claim/rejectedClaims.js";
 import { tryClaims } from "../../../../src/manager/claim/tryClaims.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
@@ -26,7 +26,7 @@ const options = { except: [], search: true, traced: false };
 
 /** A claim of a single task of these groups. */
 function planOf(...hashes: readonly number[]): ClaimPlan {
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   const session = { owner: "1 now", pid: 1, front: true };
   return {
     offered: [],
@@ -63,7 +63,7 @@ test("of tasks before one that cannot be read none is ended", async () => {
   const after = await insert(3, "mixed");
   const other = await insert(2, "other");
   const worse = await insert(1, "worse", badInput);
-  const claims = new RefusedClaims(table, silentLog);
+  const claims = new RejectedClaims(table, silentLog);
   for (let times = 0; times < 2; times += 1)
     await claims.find(manager, planOf(bad.hash, other.hash, worse.hash), unreadable, options);
   const good = [...before.ids, ...after.ids, ...other.ids];
@@ -80,7 +80,7 @@ test("one that cannot be read is FAIL though its repetition is refused, and says
   await client.query("ALTER TABLE task ADD COLUMN label text UNIQUE");
   const bad = await insert(1, "repeats", badInput);
   await client.query("UPDATE task SET repeat = '1 hour', label = 'one' WHERE id = $1", bad.ids);
-  const claims = new RefusedClaims(table, silentLog);
+  const claims = new RejectedClaims(table, silentLog);
   for (let times = 0; times < 2; times += 1)
     await claims.find(manager, planOf(bad.hash), unreadable, options);
   const row = await tasks.row(only(bad.ids));
@@ -95,7 +95,7 @@ test("what somebody has locked is not waited for, and tried again after a pause"
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no start'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
       WHEN (NEW.owner IS NOT NULL AND NEW.data = 'locked') EXECUTE FUNCTION refuse()`);
-  const claims = new RefusedClaims(table, silentLog);
+  const claims = new RejectedClaims(table, silentLog);
   await claims.find(manager, planOf(hash), refused, options);
   assert.ok(claims.refusals.ids.length > 0);
   await client.query("DROP TRIGGER refuse ON task");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as passed } from "node:timers/promises";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -16,8 +16,8 @@ test("a task that might not become due, and was planned anew, is the nearest as 
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.ready) EXECUTE FUNCTION refuse();
     INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '100 ms')`);
-  const groups = new Groups();
-  const lookout = new Lookout({ table: taskTable("public", "task"), groups, log: silentLog });
+  const groups = new ActiveGroups();
+  const lookout = new GroupScanner({ table: taskTable("public", "task"), groups, log: silentLog });
   /** As a turn does: both go out together. */
   const look = () => Promise.all([lookout.promote(manager), lookout.nearest(manager, false)]);
   while (lookout.refused.length === 0) {

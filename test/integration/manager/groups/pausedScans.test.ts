@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
-import { PausedNames } from "../../../../src/manager/groups/pausedGroups.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
+import { PausedGroups } from "../../../../src/manager/groups/pausedGroups.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
@@ -30,7 +30,7 @@ const counting: Client = stubClient(async (text, values) => {
 
 /** The clock of those under test, in ms. */
 let clock = 0;
-const names = (): PausedNames => new PausedNames(table, () => clock);
+const names = (): PausedGroups => new PausedGroups(table, () => clock);
 
 /** How often the server was asked while this was done. */
 async function asked(work: () => Promise<unknown>): Promise<number> {
@@ -48,7 +48,7 @@ async function insert(group: string, count: number): Promise<string[]> {
 }
 
 async function firstLook(): Promise<void> {
-  const lookout = new Lookout({ table, groups: new Groups(), log: silentLog });
+  const lookout = new GroupScanner({ table, groups: new ActiveGroups(), log: silentLog });
   await lookout.look(counting, { pressed: false, watch: true, except: [] });
 }
 

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { Claiming } from "../../../../src/manager/claim/claimer.js";
-import { Executors } from "../../../../src/manager/sessions/executorThreads.js";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Ledgers } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
-import { Outbox } from "../../../../src/manager/results/pendingResults.js";
+import { Claimer } from "../../../../src/manager/claim/claimer.js";
+import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
+import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
+import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import type { AssignedRun, OfferedSession } from "../../../../src/manager/sessions/session.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
-import { Sessions } from "../../../../src/manager/sessions/sessionPool.js";
+import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -29,7 +29,7 @@ beforeEach(() => user.query("TRUNCATE task"));
 const nothing = (): void => {};
 
 /** Four that are free and take whatever they are given. */
-class FreeSessions extends Sessions {
+class FreeSessions extends SessionPool {
   readonly given: string[] = [];
 
   override offer(count: number): OfferedSession[] {
@@ -52,9 +52,9 @@ class FreeSessions extends Sessions {
 }
 
 function makeParts() {
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   const runTimes = new RunTimes();
-  const executors = new Executors({
+  const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 0,
     events: { message: nothing, room: nothing, ended: nothing },
@@ -84,12 +84,12 @@ function makeParts() {
     },
     log,
   });
-  const outbox = new Outbox();
-  const ledgers = new Ledgers({ table, log });
+  const outbox = new PendingResults();
+  const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
   const options = { table, sessions, groups, outbox, ledgers, runTimes, settingsAge, log };
-  const claiming = new Claiming(options);
-  return { groups, sessions, claiming, lookout: new Lookout({ table, groups, log }) };
+  const claiming = new Claimer(options);
+  return { groups, sessions, claiming, lookout: new GroupScanner({ table, groups, log }) };
 }
 
 /** One task in each of so many groups; their ids. */

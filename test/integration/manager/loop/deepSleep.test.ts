@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { Bell } from "../../../../src/shared/wakeSignal.js";
-import { Workforce } from "../../../../src/manager/sessions/poolScaler.js";
+import { WakeSignal } from "../../../../src/shared/wakeSignal.js";
+import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -16,16 +16,16 @@ const longMs = 60_000;
 const fiveMinutesMs = 5 * 60_000;
 
 /** Wakes as any bell does, but in a long pause time passes when the test says so. */
-class SleepersBell extends Bell {
+class SleepersBell extends WakeSignal {
   #sleeper: { readonly ms: number; readonly wake: (rung: boolean) => void } | null = null;
   #watcher: (() => void) | null = null;
   /** Whether it may have been rung while nobody waited. */
   #rung = false;
 
-  override ring(): void {
+  override notify(): void {
     if (this.#sleeper !== null) return this.#end(true);
     this.#rung = true;
-    super.ring();
+    super.notify();
   }
 
   override async wait(ms: number): Promise<boolean> {
@@ -67,7 +67,7 @@ let hear = (): void => {};
 const found = new Promise<void>((resolve) => (hear = resolve));
 
 /** Starts nothing for them. */
-class HearingWorkforce extends Workforce {
+class HearingWorkforce extends PoolScaler {
   override async grow(_: Client, more: number): Promise<void> {
     if (more > 0) hear();
   }

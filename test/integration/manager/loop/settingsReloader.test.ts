@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after } from "node:test";
-import { Renewal } from "../../../../src/manager/loop/settingsReloader.js";
+import { SettingsReloader } from "../../../../src/manager/loop/settingsReloader.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -14,7 +14,7 @@ let tries = 0;
 const ending = new AbortController();
 after(() => ending.abort());
 
-const renewal = new Renewal({
+const renewal = new SettingsReloader({
   table: taskTable("public", "task"),
   entry: () => makeEntry(database.target, { create: false }),
   settled: () => {},

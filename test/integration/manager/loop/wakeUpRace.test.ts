@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../../../src/embedded/port.js";
-import { Turn, type TurnOutcome } from "../../../../src/manager/loop/workCycle.js";
+import { WorkCycle, type CycleOutcome } from "../../../../src/manager/loop/workCycle.js";
 import { WakeUps, type WakeUpLimits } from "../../../../src/manager/loop/wakeUps.js";
-import { Workforce } from "../../../../src/manager/sessions/poolScaler.js";
+import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import { sqlState, type Client } from "../../../../src/shared/postgres/client.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectTo } from "../../../support/connectTo.js";
@@ -154,8 +154,8 @@ class Race {
     };
     return {
       /** Finds tasks as any turn does, and has nothing else to do with them than to end them. */
-      turn: class extends Turn {
-        override async once(client: Client): Promise<TurnOutcome> {
+      turn: class extends WorkCycle {
+        override async once(client: Client): Promise<CycleOutcome> {
           const { rows } = await client.query<{ data: string }>(
             "UPDATE public.task SET state = 'DONE', ready = NULL WHERE ready RETURNING data",
           );
@@ -171,7 +171,7 @@ class Race {
           return { claimed: rows.length, ...nothing };
         }
       },
-      workforce: class extends Workforce {
+      workforce: class extends PoolScaler {
         override async dismiss(): Promise<void> {
           slept();
         }

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { Outbox } from "../../../../src/manager/results/pendingResults.js";
+import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { takenAt } from "../../../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { dropUnproven } from "../../../../src/manager/recovery/discardUnconfirmed.js";
+import { discardUnconfirmed } from "../../../../src/manager/recovery/discardUnconfirmed.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
@@ -53,7 +53,7 @@ test("after a lost connection what says to be committed is kept only when a ledg
   await manager.query("INSERT INTO public.task_ledger_2 (id, take, running) VALUES ($1, 7, true)", [
     heldUnproven,
   ]);
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   for (const id of [heldProven, heldUnproven]) outbox.add(ended(id, true), gone);
   outbox.hold(outbox.takeResults(), []);
   for (const id of [provenOne, unproven]) outbox.add(ended(id, true), gone);
@@ -65,7 +65,7 @@ test("after a lost connection what says to be committed is kept only when a ledg
   );
   const alive = rows[0]?.owner ?? "";
   const distrusted: string[] = [];
-  await dropUnproven(
+  await discardUnconfirmed(
     manager,
     table,
     { owners: () => [gone, alive], distrust: (owners) => void distrusted.push(...owners) },
@@ -79,11 +79,13 @@ test("after a lost connection what says to be committed is kept only when a ledg
 
 test("what could not be asked about stays", async () => {
   const id = await taken();
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   outbox.add(ended(id, true), gone);
   const lost = await openManager(database.target);
   await lost.end();
-  await assert.rejects(dropUnproven(lost, table, { owners: () => [], distrust() {} }, outbox));
+  await assert.rejects(
+    discardUnconfirmed(lost, table, { owners: () => [], distrust() {} }, outbox),
+  );
   assert.deepEqual(
     outbox.takeResults().map((result) => result.id),
     [id],

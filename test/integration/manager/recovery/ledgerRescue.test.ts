@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Ledgers } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { Orphans } from "../../../../src/manager/recovery/orphanRescuer.js";
-import { Pauses } from "../../../../src/manager/groups/deferredPauses.js";
-import { readShape } from "../../../../src/manager/schema/columnSet.js";
-import { complete } from "../../../../src/manager/results/completeFull.sql.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
+import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
+import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
+import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
+import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { emptyLedger } from "../../../../src/manager/upkeep/emptyLedger.sql.js";
 import { takenAt } from "../../../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
@@ -56,11 +56,11 @@ async function enter(id: string, ledger: 1 | 2, running = true): Promise<void> {
 
 /** Rescues all there is, each task blamed for its session's end. */
 async function rescueAll(blame = true): Promise<number> {
-  const groups = new Groups();
-  const orphans = new Orphans({
+  const groups = new ActiveGroups();
+  const orphans = new OrphanRescuer({
     table,
     groups,
-    pauses: new Pauses(table, log),
+    pauses: new DeferredPauses(table, log),
     abroad: nobodyAbroad(),
     log,
   });
@@ -178,10 +178,10 @@ test("a task that took its session down too often is FAIL, which the log says wi
 });
 
 test("a stop that came after the commit is too late for a result, one before it stays", async () => {
-  const shape = await readShape(manager, table);
+  const shape = await readColumnSet(manager, table);
   const late = await orphan({ state: "'STOP'", repeat: "'1 hour'", delete: "false" });
   const inTime = await orphan({ state: "'STOP'" });
-  await complete(
+  await completeFull(
     manager,
     table,
     shape,
@@ -203,7 +203,7 @@ test("a stop that came after the commit is too late for a result, one before it 
 
 /** What a run with this owner came to. */
 async function completed(id: string, { committed = false, error = null as string | null }) {
-  await complete(manager, table, await readShape(manager, table), [
+  await completeFull(manager, table, await readColumnSet(manager, table), [
     {
       outcome: "ended",
       session: 1,
@@ -294,7 +294,7 @@ test("an emptied ledger leaves the lines of runs that still have an owner to the
 
 test("a ledger is not emptied, nor anybody held up, while a run is entered or the table is locked", async () => {
   const limits = { runs: 1, ms: 1e9, settleMs: 0 };
-  const ledgers = new Ledgers({ table, log, limits });
+  const ledgers = new LedgerRotation({ table, log, limits });
   const first = ledgers.next();
   assert.equal(first, 1);
   const id = await orphan();
@@ -315,7 +315,7 @@ test("a ledger is not emptied, nor anybody held up, while a run is entered or th
 test("ledgers take turns as runs come, each emptied before it is used again", async () => {
   await user.query("TRUNCATE task_ledger_1, task_ledger_2");
   const limits = { runs: 3, ms: 1e9, settleMs: 0 };
-  const ledgers = new Ledgers({ table, log, limits });
+  const ledgers = new LedgerRotation({ table, log, limits });
   const used: number[] = [];
   for (let run = 0; run < 12; run += 1) {
     const ledger = ledgers.next();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Orphans } from "../../../../src/manager/recovery/orphanRescuer.js";
-import { Pauses } from "../../../../src/manager/groups/deferredPauses.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
+import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
@@ -35,13 +35,13 @@ async function crashes(id: string): Promise<number> {
   return only(rows).crash;
 }
 
-function some(): { orphans: Orphans; groups: Groups } {
-  const groups = new Groups();
+function some(): { orphans: OrphanRescuer; groups: ActiveGroups } {
+  const groups = new ActiveGroups();
   return {
-    orphans: new Orphans({
+    orphans: new OrphanRescuer({
       table,
       groups,
-      pauses: new Pauses(table, log),
+      pauses: new DeferredPauses(table, log),
       abroad: nobodyAbroad(),
       log,
     }),

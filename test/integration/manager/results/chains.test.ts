@@ -1,23 +1,23 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after, beforeEach } from "node:test";
-import { Claiming } from "../../../../src/manager/claim/claimer.js";
-import { Executors } from "../../../../src/manager/sessions/executorThreads.js";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
-import { Outbox } from "../../../../src/manager/results/pendingResults.js";
-import { Ledgers } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { Pauses } from "../../../../src/manager/groups/deferredPauses.js";
+import { Claimer } from "../../../../src/manager/claim/claimer.js";
+import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
+import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
+import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
+import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { Recalls } from "../../../../src/manager/sessions/recalls.js";
 import { RemotePids } from "../../../../src/manager/results/remotePids.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
-import { Sessions } from "../../../../src/manager/sessions/sessionPool.js";
+import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import type { ManagerSettings } from "../../../../src/manager/settings.js";
 import { cancelBackend } from "../../../../src/manager/sessions/cancelBackend.sql.js";
 import { Starts } from "../../../../src/manager/results/starts.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { Turn } from "../../../../src/manager/loop/workCycle.js";
+import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -57,16 +57,16 @@ const never = 1e9;
  */
 async function managing(count: number, known: Readonly<Record<string, number>>, slowMs = 50) {
   const news = new EventEmitter();
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   const runTimes = new RunTimes();
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   const starts = new Starts();
   const lost: { id: string; front: boolean }[] = [];
   for (const [group, ms] of Object.entries(known)) {
     const hash = await hashOf(group);
     for (let each = 0; each < 100; each += 1) runTimes.add(hash, ms);
   }
-  const executors = new Executors({
+  const executors = new ExecutorThreads({
     parameters: () => ({
       target: database.target,
       schema: "public",
@@ -87,7 +87,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
     log,
     threadLog: log,
   });
-  const sessions = new Sessions({
+  const sessions = new SessionPool({
     executors,
     groups,
     runTimes,
@@ -115,16 +115,16 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
   });
   after(() => executors.end());
   const recalls = new Recalls(sessions);
-  const turn = new Turn({
+  const turn = new WorkCycle({
     table,
     sessions,
     groups,
     outbox,
     remotePids: new RemotePids(),
     recalls,
-    lookout: new Lookout({ table, groups, log }),
-    pauses: new Pauses(table, log),
-    claiming: new Claiming({
+    lookout: new GroupScanner({ table, groups, log }),
+    pauses: new DeferredPauses(table, log),
+    claiming: new Claimer({
       table,
       sessions,
       groups,
@@ -132,7 +132,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
       runTimes,
       settingsAge: new SettingsAge({ sessions, log }),
       log,
-      ledgers: new Ledgers({ table, log }),
+      ledgers: new LedgerRotation({ table, log }),
     }),
     starts,
     log,

@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
-import { readShape } from "../../../../src/manager/schema/columnSet.js";
-import { complete, type OwnedResult } from "../../../../src/manager/results/completeFull.sql.js";
-import { completePlain, isPlain } from "../../../../src/manager/results/completePlain.sql.js";
+import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
+import {
+  completeFull,
+  type OwnedResult,
+} from "../../../../src/manager/results/completeFull.sql.js";
+import { completePlain, isPlainResult } from "../../../../src/manager/results/completePlain.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -13,7 +16,7 @@ const user = await database.connect();
 const holder = await database.connect();
 const manager = await openManagerConnection(database.url);
 const table = taskTable("public", "task");
-const shape = await readShape(manager, table);
+const shape = await readColumnSet(manager, table);
 
 interface Row {
   readonly state: string;
@@ -95,12 +98,12 @@ test("with what it leaves to the statement that does everything, it comes to the
       await manager.query("BEGIN");
       try {
         const whole = await after(async () => {
-          await complete(manager, table, shape, results);
+          await completeFull(manager, table, shape, results);
         });
         const parted = await after(async () => {
-          const left = await completePlain(manager, table, results.filter(isPlain));
-          const rest = results.filter((result) => !isPlain(result) || left.has(result.id));
-          if (rest.length > 0) await complete(manager, table, shape, rest);
+          const left = await completePlain(manager, table, results.filter(isPlainResult));
+          const rest = results.filter((result) => !isPlainResult(result) || left.has(result.id));
+          if (rest.length > 0) await completeFull(manager, table, shape, rest);
         });
         assert.deepEqual(parted, whole);
       } finally {

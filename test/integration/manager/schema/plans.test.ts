@@ -1,26 +1,29 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
-import { claim } from "../../../../src/manager/claim/claimFull.sql.js";
-import { claimBehind } from "../../../../src/manager/claim/claimQueued.sql.js";
-import { claimSole } from "../../../../src/manager/claim/claimSingle.sql.js";
-import { complete, type OwnedResult } from "../../../../src/manager/results/completeFull.sql.js";
+import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { claimSingle } from "../../../../src/manager/claim/claimSingle.sql.js";
+import {
+  completeFull,
+  type OwnedResult,
+} from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
-import { expire, late } from "../../../../src/manager/groups/expire.sql.js";
-import { giveBack } from "../../../../src/manager/results/releaseTasks.sql.js";
+import { expire, overdueCondition } from "../../../../src/manager/groups/expire.sql.js";
+import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
-import { inserted } from "../../../../src/manager/groups/insertedTasks.sql.js";
-import { nearestPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
+import { insertedTasks } from "../../../../src/manager/groups/insertedTasks.sql.js";
+import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
 import { pauseLater } from "../../../../src/manager/sql/pauseGroup.sql.js";
-import { promotable, promote, promoteThese } from "../../../../src/manager/groups/markDue.sql.js";
-import { proven } from "../../../../src/manager/recovery/provenRuns.sql.js";
+import { dueTaskIds, markDue, markTheseDue } from "../../../../src/manager/groups/markDue.sql.js";
+import { provenRuns } from "../../../../src/manager/recovery/provenRuns.sql.js";
 import { showRemotePids } from "../../../../src/manager/results/remotePid.sql.js";
 import { rescue, stillOwned } from "../../../../src/manager/recovery/rescue.sql.js";
 import { showStarted } from "../../../../src/manager/results/showStarted.sql.js";
 import { stillLocked } from "../../../../src/manager/claim/stillLocked.sql.js";
 import { firstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
-import { sweep } from "../../../../src/manager/groups/scanGroups.sql.js";
-import { unwanted } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
-import { readShape } from "../../../../src/manager/schema/columnSet.js";
+import { scanGroups } from "../../../../src/manager/groups/scanGroups.sql.js";
+import { unwantedRuns } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
+import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { literal } from "../../../../src/shared/postgres/quoting.js";
@@ -92,7 +95,7 @@ async function reads(
 const owner = "1 2001-01-01T00:00:00.000000";
 const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
 
-const shape = await readShape(manager, table);
+const shape = await readColumnSet(manager, table);
 
 const results = ids.map((id): OwnedResult => ({
   outcome: "ended",
@@ -116,14 +119,14 @@ const behind = {
 
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) =>
-    claim(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
-  "claim behind others": (stub) => claim(stub, table, behind),
-  "claim behind": (stub) => claimBehind(stub, table, behind),
+    claimFull(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
+  "claim behind others": (stub) => claimFull(stub, table, behind),
+  "claim behind": (stub) => claimQueued(stub, table, behind),
   "claim sole": (stub) =>
-    claimSole(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
+    claimSingle(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
   "claim around locked rows": (stub) =>
-    claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
-  inserted: (stub) => inserted(stub, table, 1n, 100),
+    claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
+  inserted: (stub) => insertedTasks(stub, table, 1n, 100),
   "show started": (stub) =>
     showStarted(
       stub,
@@ -131,20 +134,20 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       ids.map((id) => ({ id, owner, start: null })),
     ),
   "still locked": (stub) => stillLocked(stub, table, ids),
-  sweep: (stub) => sweep(stub, table, { after: 0, limit: 100, except: ids }),
+  sweep: (stub) => scanGroups(stub, table, { after: 0, limit: 100, except: ids }),
   unwanted: (stub) =>
-    unwanted(
+    unwantedRuns(
       stub,
       table,
       ids.map((id) => ({ id, owner })),
     ),
-  complete: (stub) => complete(stub, table, shape, results),
+  complete: (stub) => completeFull(stub, table, shape, results),
   "complete plain": (stub) => completePlain(stub, table, results),
-  late: (stub) => late(stub, table, [1, 2], 100, ids),
+  late: (stub) => overdueCondition(stub, table, [1, 2], 100, ids),
   expire: (stub) => expire(stub, table, shape, ids),
   "first due": (stub) => firstDue(stub, table, [1, 2], 100, ids),
   "give back": (stub) =>
-    giveBack(
+    releaseTasks(
       stub,
       table,
       ids.map((id) => ({ id, owner })),
@@ -162,7 +165,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       ids.map((id) => ({ id, owner })),
     ),
   proven: (stub) =>
-    proven(
+    provenRuns(
       stub,
       table,
       ids.map((id) => ({ id, owner })),
@@ -173,10 +176,10 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       table,
       ids.map((id) => ({ id, owner, pid: 1, place: "" })),
     ),
-  "nearest plan": (stub) => nearestPlan(stub, table),
-  promote: (stub) => promote(stub, table),
-  promotable: (stub) => promotable(stub, table, ids),
-  "promote these": (stub) => promoteThese(stub, table, ids),
+  "nearest plan": (stub) => nextPlan(stub, table),
+  promote: (stub) => markDue(stub, table),
+  promotable: (stub) => dueTaskIds(stub, table, ids),
+  "promote these": (stub) => markTheseDue(stub, table, ids),
   "still owned": (stub) => stillOwned(stub, table, ids),
   rescue: (stub) => rescue(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
 };

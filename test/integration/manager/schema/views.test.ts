@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { identifier } from "../../../../src/shared/postgres/quoting.js";
 import { createDatabase, serverMajor } from "../../../support/database.js";
 import {
@@ -49,7 +49,7 @@ async function sessionsOf(
 ): Promise<() => Promise<void>> {
   const sessions = await Promise.all(
     groupNames.map((group) =>
-      connect(target, { applicationName: `pg_task ${schema} task ${group}` }),
+      connectClient(target, { applicationName: `pg_task ${schema} task ${group}` }),
     ),
   );
   return async () => void (await Promise.all(sessions.map((session) => session.end())));
@@ -133,7 +133,7 @@ describe("task_groups", () => {
     );
     await client.query(`INSERT INTO groups.task_pause ("group") VALUES ('b'), ('empty')`);
     const end = await sessionsOf("groups", "a", "a", "b", "only runs");
-    const idle = await connect(target, { applicationName: "pg_task groups task" });
+    const idle = await connectClient(target, { applicationName: "pg_task groups task" });
     assert.deepEqual(await rowsOf(groups), [
       { group: "a", running: "2", waiting: "3", due: "2", oldest: "2020", paused: false },
       { group: "b", running: "1", waiting: "0", due: "0", oldest: null, paused: true },
@@ -170,7 +170,7 @@ describe("task_groups", () => {
        INSERT INTO ended.task (input, plan) SELECT '', now() + i * interval '1 hour' FROM generate_series(-9, 10) AS i`,
     );
     await client.query("VACUUM ANALYZE ended.task");
-    const reader = await connect(target, { applicationName: "test" });
+    const reader = await connectClient(target, { applicationName: "test" });
     await reader.query("BEGIN");
     assert.deepEqual(await rowsOf("SELECT waiting, due FROM ended.task_groups", reader), [
       { waiting: "20", due: "10" },
@@ -253,7 +253,7 @@ describe("the views", () => {
        ALTER TABLE secured.task ENABLE ROW LEVEL SECURITY;
        CREATE POLICY own ON secured.task USING ("group" = 'mine')`,
     );
-    const reader = await connect({ ...target, user: role }, { applicationName: "test" });
+    const reader = await connectClient({ ...target, user: role }, { applicationName: "test" });
     try {
       const groups = `SELECT "group" FROM secured.task_groups`;
       assert.deepEqual(await rowsOf(groups, reader), [{ group: "mine" }]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after } from "node:test";
-import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { eventually } from "../../../support/changes.js";
 import { createDatabase, onServer } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -100,7 +100,7 @@ test("tasks wait while strangers have all connections, and run when those go", a
   const target = { ...database.target, user: role, password };
   const strangers: Client[] = [];
   for (let count = 0; count < 5; count += 1)
-    strangers.push(await connect(target, { applicationName: "stranger" }));
+    strangers.push(await connectClient(target, { applicationName: "stranger" }));
   await limit(6);
   await insert(3, waiting);
   await client.query("INSERT INTO gate VALUES (true)");

@@ -14,7 +14,7 @@ import { defaultFormat } from "../../../support/executorDriver.js";
 import { waitForRow } from "../../../support/waitFor.js";
 
 // Loaded late: the workers it starts have to be recorded.
-const { Executors } = await import("../../../../src/manager/sessions/executorThreads.js");
+const { ExecutorThreads } = await import("../../../../src/manager/sessions/executorThreads.js");
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -35,7 +35,7 @@ function startPool(test: TestContext) {
   const limit = { closeMs: 60_000 };
   const messages: { thread: ExecutorThread; message: SessionMessage }[] = [];
   const ended = new Map<ExecutorThread, PgTaskError | null>();
-  const executors = new Executors({
+  const executors = new ExecutorThreads({
     parameters: () => ({
       target: database.target,
       schema: "public",

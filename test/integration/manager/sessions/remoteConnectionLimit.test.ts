@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { eventually } from "../../../support/changes.js";
 import { freePort } from "../../../../src/embedded/port.js";
 import { test } from "../../../support/limitedTest.js";
@@ -29,7 +29,7 @@ async function start(
 
 async function stranger({ port }: OwnServer, user = "postgres"): Promise<Client> {
   const target = { host: "127.0.0.1", port, user, database: "postgres" };
-  return await connect(
+  return await connectClient(
     { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
     { applicationName: "stranger" },
   );

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
-import { Workforce } from "../../../../src/manager/sessions/poolScaler.js";
-import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { startService } from "../../../support/madeService.js";
 import { openManagerConnection } from "../../../support/managerConnection.js";
@@ -22,7 +22,7 @@ await pgTask.start({ url: server.url, "pg_task.sleep": 200 });
 
 async function open(): Promise<Client> {
   const place = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
-  const client = await connect(
+  const client = await connectClient(
     { ...place, sslmode: "disable", connectTimeoutMs: 10_000 },
     { applicationName: "test" },
   );
@@ -39,7 +39,7 @@ test("what sessions begin with is known before one is opened", async () => {
   const manager = await openManagerConnection(database.url);
   const order: string[] = [];
   const news = new EventEmitter();
-  class Growing extends Workforce {
+  class Growing extends PoolScaler {
     override async grow(): Promise<void> {
       order.push("sessions may be opened");
       news.emit("grow");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { before, describe } from "node:test";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
-import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { readBacklog } from "../../../../src/tasks/queries/backlog.js";
 import { readChain } from "../../../../src/tasks/queries/taskChain.js";
 import { briefly, readGroups, type Groups } from "../../../../src/tasks/queries/groups.js";
@@ -49,7 +49,7 @@ async function visited(
   { qualified }: TaskTable,
   work: (client: Client) => Promise<unknown>,
 ): Promise<{ readonly whole: boolean; readonly rows: number }> {
-  const reader = await connect(database.target, {
+  const reader = await connectClient(database.target, {
     applicationName: "test",
     settings: readingSettings,
   });

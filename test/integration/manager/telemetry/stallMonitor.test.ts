@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, describe } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
-import { noLoad, Groups, type GroupLoad } from "../../../../src/manager/groups/groups.js";
-import type { SessionsLoad } from "../../../../src/manager/sessions/sessionPool.js";
+import { noLoad, ActiveGroups, type GroupLoad } from "../../../../src/manager/groups/groups.js";
+import type { SessionPoolLoad } from "../../../../src/manager/sessions/sessionPool.js";
 import {
-  StallWatch,
-  type StallWatchParts,
+  StallMonitor,
+  type StallMonitorOptions,
 } from "../../../../src/manager/telemetry/stallMonitor.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
@@ -78,14 +78,14 @@ function makeWatch(counted: Partial<Counted> = {}) {
   const sent: (Stall | null)[] = [];
   const healed: string[] = [];
   let now = 0;
-  const parts: StallWatchParts = {
+  const parts: StallMonitorOptions = {
     table: taskTable("public", "task"),
     sessions: {
-      get load(): SessionsLoad {
+      get load(): SessionPoolLoad {
         return { ...is, states: { free: is.free.length } };
       },
     },
-    groups: new Groups(),
+    groups: new ActiveGroups(),
     orphans: {
       get size() {
         return is.orphans.length;
@@ -132,7 +132,7 @@ function makeWatch(counted: Partial<Counted> = {}) {
     }),
   };
   const times = { stalledMs: 10_000, idleMs: 0 };
-  const watch = new StallWatch(parts, { times, now: () => now });
+  const watch = new StallMonitor(parts, { times, now: () => now });
   const service = { state: {}, wake: () => void healed.push("woken") };
   return {
     is,

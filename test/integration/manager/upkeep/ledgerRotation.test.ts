@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Ledgers } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { Orphans } from "../../../../src/manager/recovery/orphanRescuer.js";
-import { Pauses } from "../../../../src/manager/groups/deferredPauses.js";
-import { readShape } from "../../../../src/manager/schema/columnSet.js";
-import { complete } from "../../../../src/manager/results/completeFull.sql.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
+import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
+import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
+import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
+import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { takenAt } from "../../../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { connect, type Client } from "../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
@@ -20,7 +20,7 @@ const database = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
 const table = taskTable("public", "task");
-const shape = await readShape(manager, table);
+const shape = await readColumnSet(manager, table);
 let emptied = 0;
 const log = createLog({
   level: "debug",
@@ -40,18 +40,18 @@ interface Claimed {
 }
 
 /** Another manager, with nothing in its memory. */
-function newManager(): { groups: Groups; orphans: Orphans; ledgers: Ledgers } {
-  const groups = new Groups();
+function newManager(): { groups: ActiveGroups; orphans: OrphanRescuer; ledgers: LedgerRotation } {
+  const groups = new ActiveGroups();
   return {
     groups,
-    orphans: new Orphans({
+    orphans: new OrphanRescuer({
       table,
       groups,
-      pauses: new Pauses(table, log),
+      pauses: new DeferredPauses(table, log),
       abroad: nobodyAbroad(),
       log,
     }),
-    ledgers: new Ledgers({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),
+    ledgers: new LedgerRotation({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),
   };
 }
 
@@ -84,7 +84,7 @@ test("whatever sessions die and managers change while ledgers take turns, each e
 
   async function work(): Promise<void> {
     while (state.left > 0) {
-      const session = await connect(database.target, { applicationName: "test" });
+      const session = await connectClient(database.target, { applicationName: "test" });
       const { rows } = await session.query<{ owner: string }>(
         `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
       );
@@ -102,7 +102,7 @@ test("whatever sessions die and managers change while ledgers take turns, each e
           const result = { ...ended, ...times, output: "", error: null, committed: true };
           // One in five is lost with its session, its effect committed.
           if (Math.random() < 0.2) break;
-          await complete(manager, table, shape, [result]);
+          await completeFull(manager, table, shape, [result]);
           own.groups.end(claimed.hash);
           claimed = undefined;
         }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { setTimeout as pause } from "node:timers/promises";
-import { connect } from "../../../../src/shared/postgres/client.js";
-import { ConnectionWatch } from "../../../../src/shared/postgres/connectionWatchdog.js";
+import { setTimeout as sleep } from "node:timers/promises";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
+import { ConnectionWatchdog } from "../../../../src/shared/postgres/connectionWatchdog.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
@@ -18,9 +18,9 @@ function stall(ms: number): void {
 }
 
 test("a connection is ended when the network has swallowed it, and its server process too", async () => {
-  const client = await connect(target, { applicationName: "cut" });
+  const client = await connectClient(target, { applicationName: "cut" });
   const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const watch = new ConnectionWatch(client, target, { name: "asks", quietMs: 100 });
+  const watch = new ConnectionWatchdog(client, target, { name: "asks", quietMs: 100 });
   const ended = new Promise((resolve) => client.once("end", resolve));
   assert.equal(proxy.freeze("cut"), 1);
   await ended;
@@ -31,8 +31,8 @@ test("a connection is ended when the network has swallowed it, and its server pr
 });
 
 test("a connection whose server process works on a long statement is left alone", async () => {
-  const client = await connect(target, { applicationName: "long" });
-  const watch = new ConnectionWatch(client, target, { name: "asks", quietMs: 100 });
+  const client = await connectClient(target, { applicationName: "long" });
+  const watch = new ConnectionWatchdog(client, target, { name: "asks", quietMs: 100 });
   const { rows } = await client.query("SELECT 1 AS one FROM pg_sleep(8)");
   assert.deepEqual(rows, [{ one: 1 }]);
   watch.stop();
@@ -40,11 +40,11 @@ test("a connection whose server process works on a long statement is left alone"
 });
 
 test("a connection is left alone when it was this side that did not listen", async () => {
-  const client = await connect(target, { applicationName: "stalled" });
-  const watch = new ConnectionWatch(client, target, { name: "asks", quietMs: 100 });
+  const client = await connectClient(target, { applicationName: "stalled" });
+  const watch = new ConnectionWatchdog(client, target, { name: "asks", quietMs: 100 });
   for (let time = 0; time < 4; time += 1) {
     // Just long enough that beats are sent between the stalls.
-    await pause(1200);
+    await sleep(1200);
     stall(2500);
   }
   const { rows } = await client.query("SELECT 1 AS one");

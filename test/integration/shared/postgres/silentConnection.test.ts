@@ -1,17 +1,17 @@
 import assert from "node:assert/strict";
-import { setTimeout as pause } from "node:timers/promises";
-import { connect } from "../../../../src/shared/postgres/client.js";
-import { Wire } from "../../../../src/shared/postgres/protocol/connection.js";
+import { setTimeout as sleep } from "node:timers/promises";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
+import { ProtocolConnection } from "../../../../src/shared/postgres/protocol/connection.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 
 const database = await createDatabase("empty");
 const user = await database.connect();
 
-async function openWire(): Promise<Wire> {
-  const { stream } = (await connect(database.target, { applicationName: "wire" })).connection;
+async function openWire(): Promise<ProtocolConnection> {
+  const { stream } = (await connectClient(database.target, { applicationName: "wire" })).connection;
   stream.removeAllListeners("data");
-  return new Wire({ pid: 0, stream }, () => 1 << 20);
+  return new ProtocolConnection({ pid: 0, stream }, () => 1 << 20);
 }
 
 /** Stops this thread's event loop, as a busy machine does. */
@@ -23,7 +23,7 @@ test("a wire is silent for as long as an answer is awaited and nothing comes", a
   const wire = await openWire();
   await user.query("SELECT pg_advisory_lock(1)");
   const answer = wire.ask("SELECT pg_advisory_xact_lock_shared(1)");
-  await pause(50);
+  await sleep(50);
   const ms = await wire.silentMs();
   // A timer may come a little early.
   assert.ok(ms >= 45, `${ms} ms`);

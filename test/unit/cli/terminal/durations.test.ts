@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { duration as onTerminal } from "../../../../src/cli/terminal/format.js";
-import { distance, duration, wholeDuration } from "../../../../src/web/page/format.js";
+import { formatDuration as onTerminal } from "../../../../src/cli/terminal/format.js";
+import { distance, pageDuration, wholeDuration } from "../../../../src/web/page/format.js";
 
 const second = 1_000;
 const minute = 60 * second;
@@ -42,7 +42,7 @@ void describe("lengths of time are rounded, not cut", () => {
     [59_500, "1 min"],
     ...long,
   ] as const) {
-    void test(`${ms} ms on the page: ${shown}`, () => assert.equal(duration(ms), shown));
+    void test(`${ms} ms on the page: ${shown}`, () => assert.equal(pageDuration(ms), shown));
   }
 
   for (const [ms, shown] of [

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { Output } from "../../../../src/executor/output/outputFormatter.js";
-import type { WireEvent } from "../../../../src/shared/postgres/protocol/messages.js";
+import { OutputFormatter } from "../../../../src/executor/output/outputFormatter.js";
+import type { ServerMessage } from "../../../../src/shared/postgres/protocol/messages.js";
 import type { OutputFormat } from "../../../../src/shared/ipc/messages.js";
 
 const int4 = 23;
@@ -19,10 +19,10 @@ const plain: OutputFormat = {
 
 function make(
   format: Partial<OutputFormat>,
-  events: readonly WireEvent[],
+  events: readonly ServerMessage[],
   limit = 1 << 20,
-): Output {
-  const output = new Output({ ...plain, ...format }, limit, () => {});
+): OutputFormatter {
+  const output = new OutputFormatter({ ...plain, ...format }, limit, () => {});
   for (const event of events) output.receive(event);
   return output;
 }
@@ -32,10 +32,10 @@ const column = (name: string, typeOid = text) => ({ name, typeOid, binary: false
 function rowsSet(
   names: readonly string[],
   rows: readonly (readonly (string | null)[])[],
-): WireEvent[] {
+): ServerMessage[] {
   return [
     { type: "rowDescription", columns: names.map((name) => column(name)) },
-    ...rows.map((values): WireEvent => ({ type: "dataRow", values })),
+    ...rows.map((values): ServerMessage => ({ type: "dataRow", values })),
     { type: "commandComplete", tag: `SELECT ${rows.length}` },
   ];
 }
@@ -124,7 +124,7 @@ test("output never exceeds its limit, keeps whole lines, and as many as fit", ()
 
 test("its failure is told once, and nothing is added after it", () => {
   let told = 0;
-  const output = new Output(plain, 3, () => told++);
+  const output = new OutputFormatter(plain, 3, () => told++);
   for (const event of rowsSet(["a"], [["abc"], ["too long"], [""]])) output.receive(event);
   output.receive({ type: "commandComplete", tag: "" });
   assert.deepEqual([told, output.text], [1, "abc"]);

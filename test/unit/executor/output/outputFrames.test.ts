@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { Frames } from "../../../../src/shared/postgres/protocol/messageFramer.js";
+import { MessageFramer } from "../../../../src/shared/postgres/protocol/messageFramer.js";
 
 interface Message {
   readonly code: number;
@@ -26,7 +26,7 @@ test("messages come out whole however the stream is cut, larger ones with their 
     fc.property(fc.array(ascii), fc.array(fc.nat(30)), fc.nat(40), (messages, cuts, limit) => {
       const stream = Buffer.concat(messages.map(encode));
       const got: { code: number; body: string; whole: boolean }[] = [];
-      const frames = new Frames(
+      const frames = new MessageFramer(
         () => limit,
         (code, body, whole) => got.push({ code, body: body.toString("latin1"), whole }),
       );
@@ -44,7 +44,7 @@ test("messages come out whole however the stream is cut, larger ones with their 
 });
 
 test("a stream that is no protocol is refused", () => {
-  const frames = new Frames(
+  const frames = new MessageFramer(
     () => 10,
     () => assert.fail("no message was expected"),
   );

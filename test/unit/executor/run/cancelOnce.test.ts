@@ -2,9 +2,12 @@ import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { Execution } from "../../../../src/executor/run/execution.js";
-import { SessionMessages } from "../../../../src/executor/run/pipelinedMessages.js";
+import { PipelinedMessages } from "../../../../src/executor/run/pipelinedMessages.js";
 import { SettingsText } from "../../../../src/executor/run/sessionSql.js";
-import { Wire, type Receive } from "../../../../src/shared/postgres/protocol/connection.js";
+import {
+  ProtocolConnection,
+  type Receive,
+} from "../../../../src/shared/postgres/protocol/connection.js";
 import type { Run } from "../../../../src/shared/ipc/messages.js";
 
 const table = { schema: "public", table: "task" };
@@ -24,7 +27,7 @@ const run: Run = {
 };
 
 /** Keeps who waits for an answer, and never has one. */
-class DeafWire extends Wire {
+class DeafWire extends ProtocolConnection {
   readonly receivers: Receive[] = [];
 
   constructor() {
@@ -55,7 +58,7 @@ test("a run that was cancelled to be made again is cancelled once, however long 
     functions: { finish: 1, reset: 2 },
     ownTimeoutMs: 0,
   };
-  const messages = new SessionMessages({ ...table, reset: "reset" }, session);
+  const messages = new PipelinedMessages({ ...table, reset: "reset" }, session);
   let cancels = 0;
   let done = 0;
   const execution = new Execution(run, {

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cancellation } from "../../../../src/executor/run/cancellation.js";
+import { RunCancellation } from "../../../../src/executor/run/cancellation.js";
 
 function make() {
   const asked: number[] = [];
-  const cancellation = new Cancellation(() => asked.push(asked.length));
+  const cancellation = new RunCancellation(() => asked.push(asked.length));
   return { asked, cancellation };
 }
 

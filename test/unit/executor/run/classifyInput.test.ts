@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import {
   beginsTransaction,
-  isPlain,
+  isWrappable,
   isSingle,
   needsBlock,
   mayLast,
@@ -38,7 +38,7 @@ test("an input is plain when no word of it could make its run go otherwise", () 
     "INSERT INTO commitments SELECT pg_backend_pid()",
     "UPDATE t SET do_it = true, endless = default_transaction_isolation()",
   ]) {
-    assert.equal(isPlain(input), true, input);
+    assert.equal(isWrappable(input), true, input);
   }
   for (const input of [
     "SELECT 1;commit",
@@ -51,7 +51,7 @@ test("an input is plain when no word of it could make its run go otherwise", () 
     "SELECT 1 -- Rollback",
     "x".repeat(100_000),
   ]) {
-    assert.equal(isPlain(input), false, input.slice(0, 80));
+    assert.equal(isWrappable(input), false, input.slice(0, 80));
   }
 });
 

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { Groups } from "../../../../src/manager/groups/groups.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 
 const hash = fc.integer({ min: -3, max: 3 });
 
 test("what runs of each group is what began and has not ended", () => {
   fc.assert(
     fc.property(fc.array(fc.record({ hash, ends: fc.boolean() }), { maxLength: 60 }), (steps) => {
-      const groups = new Groups();
+      const groups = new ActiveGroups();
       const running: number[] = [];
       for (const step of steps) {
         const place = running.indexOf(step.hash);
@@ -30,7 +30,7 @@ test("what runs of each group is what began and has not ended", () => {
 });
 
 test("nothing of a group that is withheld may start, until it is allowed again", () => {
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   groups.offer(1, { max: 0, id: 1n });
   groups.withhold(1);
   groups.withhold(2);
@@ -69,7 +69,7 @@ const step = fc.oneof(
 test("whatever happens, the next group is the one that the rule says", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
-      const groups = new Groups();
+      const groups = new ActiveGroups();
       const known = new Map<number, Known>();
       const at = (of: number): Known => {
         const one = known.get(of) ?? { max: -1, id: 0n, running: 0, waiting: [], paused: false };
@@ -120,7 +120,7 @@ test("whatever happens, the next group is the one that the rule says", () => {
 });
 
 test("a group that was taken comes back when it is released", () => {
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   groups.offer(1, { max: 0, id: 7n });
   const group = groups.next();
   assert.equal(groups.next(), null);
@@ -130,7 +130,7 @@ test("a group that was taken comes back when it is released", () => {
 });
 
 test("a group of which nothing runs and nothing is due is forgotten", () => {
-  const groups = new Groups();
+  const groups = new ActiveGroups();
   groups.join(1);
   groups.see(1, { max: 0, id: 7n }, false);
   groups.leave(1);

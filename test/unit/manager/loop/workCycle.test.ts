@@ -2,22 +2,22 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
-import { Claiming } from "../../../../src/manager/claim/claimer.js";
-import { Executors } from "../../../../src/manager/sessions/executorThreads.js";
-import { Groups } from "../../../../src/manager/groups/groups.js";
-import { Ledgers } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { Lookout } from "../../../../src/manager/groups/groupScanner.js";
-import { Outbox } from "../../../../src/manager/results/pendingResults.js";
-import { Pauses } from "../../../../src/manager/groups/deferredPauses.js";
+import { Claimer } from "../../../../src/manager/claim/claimer.js";
+import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
+import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
+import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
+import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
+import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { Recalls } from "../../../../src/manager/sessions/recalls.js";
 import { RemotePids } from "../../../../src/manager/results/remotePids.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
-import { Sessions } from "../../../../src/manager/sessions/sessionPool.js";
+import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import type { ManagerSettings } from "../../../../src/manager/settings.js";
 import { Starts } from "../../../../src/manager/results/starts.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { Turn } from "../../../../src/manager/loop/workCycle.js";
+import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { openSession } from "../../../support/openSession.js";
 
@@ -43,21 +43,21 @@ const settings: ManagerSettings = {
 const nothing = (): void => {};
 
 /** A turn that has nothing but results to write. */
-function writingTurn(outbox: Outbox): Turn {
-  return turnOf(noSessions(), new Groups(), outbox);
+function writingTurn(outbox: PendingResults): WorkCycle {
+  return turnOf(noSessions(), new ActiveGroups(), outbox);
 }
 
-function noSessions(): Sessions {
-  const executors = new Executors({
+function noSessions(): SessionPool {
+  const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 0,
     events: { message: nothing, room: nothing, ended: nothing },
     log,
     threadLog: log,
   });
-  return new Sessions({
+  return new SessionPool({
     executors,
-    groups: new Groups(),
+    groups: new ActiveGroups(),
     runTimes: new RunTimes(),
     maxThreads: () => 1,
     mayUseMore: () => false,
@@ -80,21 +80,21 @@ function noSessions(): Sessions {
   });
 }
 
-function turnOf(sessions: Sessions, groups: Groups, outbox: Outbox): Turn {
+function turnOf(sessions: SessionPool, groups: ActiveGroups, outbox: PendingResults): WorkCycle {
   const runTimes = new RunTimes();
   const table = taskTable("public", "task");
-  const ledgers = new Ledgers({ table, log });
+  const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
-  return new Turn({
+  return new WorkCycle({
     table,
     sessions,
     groups,
     outbox,
     remotePids: new RemotePids(),
     recalls: new Recalls(sessions),
-    pauses: new Pauses(table, log),
-    lookout: new Lookout({ table, groups, log }),
-    claiming: new Claiming({
+    pauses: new DeferredPauses(table, log),
+    lookout: new GroupScanner({ table, groups, log }),
+    claiming: new Claimer({
       table,
       sessions,
       groups,
@@ -155,7 +155,7 @@ test("whatever the server says, each result is either written once or kept", asy
   );
   await fc.assert(
     fc.asyncProperty(fc.array(answer, { maxLength: 12 }), fc.boolean(), async (answers, plain) => {
-      const outbox = new Outbox();
+      const outbox = new PendingResults();
       const ids = answers.map((_, index) => String(index + 1));
       for (const id of ids) {
         const result = {
@@ -191,7 +191,7 @@ test("whatever the server says, each result is either written once or kept", asy
 test("a task that is stopped while it is being called back is looked at once that is settled", async () => {
   const { sessions, groups, assign, receive } = openSession();
   assign("1", "2");
-  const turn = turnOf(sessions, groups, new Outbox());
+  const turn = turnOf(sessions, groups, new PendingResults());
   const looks: unknown[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name, values }: { name?: string; values: unknown[] }) => {
@@ -211,7 +211,7 @@ test("a task that is stopped while it is being called back is looked at once tha
 test("a task that was changed while it was being called back, and stays, is compared once that is settled", async () => {
   const { sessions, groups, assign, receive } = openSession();
   assign("1", "2", "3");
-  const turn = turnOf(sessions, groups, new Outbox());
+  const turn = turnOf(sessions, groups, new PendingResults());
   const compared: unknown[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name, values }: { name?: string; values: unknown[] }) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Abroad } from "../../../../src/manager/recovery/lostRemoteRuns.js";
+import { LostRemoteRuns } from "../../../../src/manager/recovery/lostRemoteRuns.js";
 import type { RemoteRun } from "../../../../src/manager/recovery/remoteRuns.sql.js";
 import { createLog } from "../../../../src/shared/log.js";
 
@@ -16,7 +16,7 @@ function some(resetMs: number) {
   const lines: Record<string, unknown>[] = [];
   const clock = { now: 0 };
   const told = { changed: 0 };
-  const abroad = new Abroad({
+  const abroad = new LostRemoteRuns({
     seek: (asked) => new Promise((answer) => questions.push({ id: asked.id, answer })),
     changed: () => (told.changed += 1),
     resetMs: () => resetMs,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { Outbox } from "../../../../src/manager/results/pendingResults.js";
+import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import type { RunResult } from "../../../../src/shared/ipc/messages.js";
 
 const mebi = 1024 * 1024;
@@ -19,7 +19,7 @@ test("what is taken out fails, is held or put back, and nothing is lost or doubl
   const step = fc.constantFrom("result", "return", "write", "fail", "hold", "release");
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-      const outbox = new Outbox();
+      const outbox = new PendingResults();
       const inside = new Set<number>();
       let last = 0;
       for (const each of steps) {
@@ -47,7 +47,7 @@ test("what is taken out fails, is held or put back, and nothing is lost or doubl
 });
 
 test("results leave in the order in which they came, put back ones first", () => {
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   for (const id of [1, 2, 3]) outbox.add(ended(id), "owner");
   const results = outbox.takeResults();
   outbox.add(ended(4), "owner");
@@ -56,7 +56,7 @@ test("results leave in the order in which they came, put back ones first", () =>
 });
 
 test("what was refused or there was no time for comes last, what was only locked first", () => {
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   for (const id of [1, 2, 3, 4]) outbox.add(ended(id), "owner");
   const [refused, passing, locked, late] = outbox.takeResults();
   assert.ok(refused && passing && locked && late);
@@ -71,7 +71,7 @@ test("what was refused or there was no time for comes last, what was only locked
 });
 
 test("it tells whose results are not written, wherever they wait, but not of refused ones", () => {
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   for (const id of [1, 2, 3, 4]) outbox.add(ended(id), `owner ${id}`);
   outbox.add(returned(5), "owner 5");
   const [refused, locked, late] = outbox.takeResults();
@@ -87,7 +87,7 @@ test("it tells whose results are not written, wherever they wait, but not of ref
 });
 
 test("one statement carries no more text than is good, but a single result of any size", () => {
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   const big = "x".repeat(5 * mebi);
   for (const [id, output] of [
     [1, big],
@@ -104,7 +104,7 @@ test("one statement carries no more text than is good, but a single result of an
 });
 
 test("one statement carries no more than a thousand results", () => {
-  const outbox = new Outbox();
+  const outbox = new PendingResults();
   for (let id = 1; id <= 1500; id += 1) outbox.add(ended(id), "owner");
   for (let id = 2001; id <= 3500; id += 1) outbox.add(returned(id), "owner");
   assert.deepEqual([outbox.takeResults().length, outbox.takeResults().length], [1000, 500]);

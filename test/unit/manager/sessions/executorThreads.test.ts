@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  Executors,
+  ExecutorThreads,
   type ExecutorThread,
 } from "../../../../src/manager/sessions/executorThreads.js";
 import { HandshakeReceiver } from "../../../../src/shared/ipc/handshake/receiver.js";
@@ -12,7 +12,7 @@ import { silentLog as log } from "../../../support/taskTables.js";
 const nothing = (): void => {};
 
 test("what a thread is told of a run never comes before the run, however many wait for it to take them", async () => {
-  const executors = new Executors({
+  const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 60_000,
     events: { message: nothing, room: nothing, ended: nothing },

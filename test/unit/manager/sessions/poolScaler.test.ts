@@ -1,22 +1,22 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import {
-  Executors,
+  ExecutorThreads,
   type ExecutorThread,
 } from "../../../../src/manager/sessions/executorThreads.js";
-import { Groups } from "../../../../src/manager/groups/groups.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
-import { Sessions } from "../../../../src/manager/sessions/sessionPool.js";
-import { Workforce } from "../../../../src/manager/sessions/poolScaler.js";
+import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
+import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { FromManager, ToExecutor } from "../../../../src/shared/ipc/messages.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
 
 /** The pause of one whose sessions are never opened, right after so many refusals, in ms. */
 function refused(times: number, longestPauseMs: number): number {
-  const executors = Object.create(Executors.prototype);
-  const sessions = Object.create(Sessions.prototype);
-  const workforce = new Workforce({
+  const executors = Object.create(ExecutorThreads.prototype);
+  const sessions = Object.create(SessionPool.prototype);
+  const workforce = new PoolScaler({
     sessions,
     executors,
     runTimes: new RunTimes(),
@@ -43,9 +43,12 @@ it("waits longer and longer before sessions are opened again, but no longer than
 
 /** How many more sessions are looked ahead for when all of so many are held up. */
 function lookAhead(size: number, runTimes: RunTimes): number {
-  const workforce = new Workforce({
-    sessions: Object.create(Sessions.prototype, { size: { value: size }, slow: { value: size } }),
-    executors: Object.create(Executors.prototype),
+  const workforce = new PoolScaler({
+    sessions: Object.create(SessionPool.prototype, {
+      size: { value: size },
+      slow: { value: size },
+    }),
+    executors: Object.create(ExecutorThreads.prototype),
     runTimes,
     send: () => {},
     longestPauseMs: () => 60_000,
@@ -72,14 +75,14 @@ function staffed(count: number) {
   const thread: ExecutorThread = Object.create(null);
   const told: ToExecutor[] = [];
   const sent: FromManager[] = [];
-  const executors: Executors = Object.create(Executors.prototype, {
+  const executors: ExecutorThreads = Object.create(ExecutorThreads.prototype, {
     threads: { value: new Set([thread]) },
     tell: { value: (_: ExecutorThread, message: ToExecutor) => told.push(message) },
   });
   const runTimes = new RunTimes();
-  const sessions = new Sessions({
+  const sessions = new SessionPool({
     executors,
-    groups: new Groups(),
+    groups: new ActiveGroups(),
     runTimes,
     maxThreads: () => 1,
     mayUseMore: () => false,
@@ -100,7 +103,7 @@ function staffed(count: number) {
     },
     log: silentLog,
   });
-  const workforce = new Workforce({
+  const workforce = new PoolScaler({
     sessions,
     executors,
     runTimes,

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Places } from "../../../../src/manager/claim/queueCapacity.js";
+import { QueueCapacity } from "../../../../src/manager/claim/queueCapacity.js";
 import { elapsedMs, RunTimes } from "../../../../src/manager/sessions/runTimes.js";
-import type { RoomySession } from "../../../../src/manager/sessions/session.js";
+import type { QueueableSession } from "../../../../src/manager/sessions/session.js";
 
 test("the time between two of the database's is exact to the microsecond", () => {
   const elapsed = elapsedMs("2026-01-02T03:04:59.999750Z", "2026-01-02T03:05:00.001000Z");
@@ -34,7 +34,7 @@ test("a few long runs among many short ones leave the middle short", () => {
   assert.ok(times.middle < 10, `${times.middle}`);
 });
 
-function session(number: number, aheadMs: number, groups: readonly number[]): RoomySession {
+function session(number: number, aheadMs: number, groups: readonly number[]): QueueableSession {
   return { number, owner: `owner ${number}`, pid: number, aheadMs, groups };
 }
 
@@ -45,7 +45,10 @@ for (let each = 0; each < 100; each += 1) {
 }
 
 test("places behind a group's own tasks are shared evenly, up to what a session may have", () => {
-  const places = new Places([session(1, 0, [1]), session(2, 10, [1]), session(3, 0, [2])], known);
+  const places = new QueueCapacity(
+    [session(1, 0, [1]), session(2, 10, [1]), session(3, 0, [2])],
+    known,
+  );
   const owners = places.behindOwn(1, 100).map(({ owner }) => owner);
   assert.deepEqual(owners.toSorted(), [
     ...Array.from({ length: 5 }, () => "owner 1"),
@@ -55,18 +58,18 @@ test("places behind a group's own tasks are shared evenly, up to what a session 
 });
 
 test("the number of places behind a group's own tasks is bounded by what is asked, and by how much is known", () => {
-  const places = new Places([session(1, 0, [1, 9])], known);
+  const places = new QueueCapacity([session(1, 0, [1, 9])], known);
   assert.equal(places.behindOwn(1, 2).length, 2);
   const barely = new RunTimes();
   barely.add(9, 0.1);
-  assert.equal(new Places([session(1, 0, [9])], barely).behindOwn(9, 100).length, 2);
+  assert.equal(new QueueCapacity([session(1, 0, [9])], barely).behindOwn(9, 100).length, 2);
 });
 
 test("only tasks that are expected to be short suit any place", () => {
-  const places = new Places([session(1, 0, [7])], known);
+  const places = new QueueCapacity([session(1, 0, [7])], known);
   const suits = (hash: number, running = 0): boolean => places.suits({ hash, running });
   assert.deepEqual([suits(1), suits(1, 1), suits(2)], [true, true, false]);
-  assert.equal(new Places([], new RunTimes()).suits({ hash: 1, running: 0 }), false);
+  assert.equal(new QueueCapacity([], new RunTimes()).suits({ hash: 1, running: 0 }), false);
   let count = 0;
   while (places.behindAny(1) !== null) count += 1;
   assert.equal(count, 3);
@@ -75,7 +78,7 @@ test("only tasks that are expected to be short suit any place", () => {
 test("others' runs speak for a new group until it runs itself", () => {
   const short = new RunTimes();
   short.add(1, 1);
-  const places = new Places([session(1, 0, [1])], short);
+  const places = new QueueCapacity([session(1, 0, [1])], short);
   assert.deepEqual(
     [0, 1].map((running) => places.suits({ hash: 9, running })),
     [true, false],
@@ -83,7 +86,7 @@ test("others' runs speak for a new group until it runs itself", () => {
 });
 
 test("sessions that are left to run dry have no places", () => {
-  const places = new Places([session(1, 1, [1]), session(2, 4, [1])], known);
+  const places = new QueueCapacity([session(1, 1, [1]), session(2, 4, [1])], known);
   places.reserve(1);
   assert.equal(places.behindAny(1)?.owner, "owner 2");
   assert.deepEqual(new Set(places.behindOwn(1, 9).map(({ owner }) => owner)), new Set(["owner 2"]));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DatabaseError } from "pg";
-import type { Sessions } from "../../../../src/manager/sessions/sessionPool.js";
+import type { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog as log } from "../../../support/taskTables.js";
@@ -16,7 +16,10 @@ function looking(...answers: readonly (string | Error)[]) {
   });
   const counted = { renewals: 0 };
   const renew = (): void => void (counted.renewals += 1);
-  const sessions: Sessions = Object.create(null, { size: { value: 1 }, renew: { value: renew } });
+  const sessions: SessionPool = Object.create(null, {
+    size: { value: 1 },
+    renew: { value: renew },
+  });
   const age = new SettingsAge({ sessions, log });
   const look = async (always = true): Promise<void> => await age.look(client, always);
   return { age, client, counted, left, look };

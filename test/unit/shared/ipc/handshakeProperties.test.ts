@@ -9,7 +9,7 @@ import {
   Slots,
   SlotState,
   wordIndex,
-  type Claim,
+  type SlotClaim,
 } from "../../../../src/shared/ipc/handshake/slots.js";
 import type { SlotReference } from "../../../../src/shared/ipc/messages.js";
 
@@ -24,7 +24,7 @@ type Step =
     }
   | { readonly by: "receiver"; readonly act: "look" | "copy" | "acknowledge" };
 
-interface Written extends Claim {
+interface Written extends SlotClaim {
   readonly text: string;
   end: "open" | "taken" | "reclaimed";
 }

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { describe, it, type TestContext } from "node:test";
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../../../../src/shared/ipc/handshake/sender.js";
-import { Slots, type Claim } from "../../../../src/shared/ipc/handshake/slots.js";
+import { Slots, type SlotClaim } from "../../../../src/shared/ipc/handshake/slots.js";
 import type { SlotReference } from "../../../../src/shared/ipc/messages.js";
 import type { Answer, ChildData, Order } from "../../../support/handshakeChild.js";
 import type { ReaderData, Seen } from "../../../support/slotReader.js";
@@ -137,7 +137,7 @@ describe("a slot taken back while a thread copies it", () => {
   });
 });
 
-function publishLetters(slots: Slots, claim: Claim, control: Int32Array): void {
+function publishLetters(slots: Slots, claim: SlotClaim, control: Int32Array): void {
   const letter = String.fromCodePoint(97 + (claim.generation % 26));
   const bytes = 60_000 + (claim.generation % 5000);
   slots.write(claim.slot, letter.repeat(bytes), bytes);

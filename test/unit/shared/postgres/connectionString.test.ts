@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import { keywords } from "../../../../src/shared/postgres/connectionString/keywords.js";
 import { quoteValue } from "../../../../src/shared/postgres/connectionString/parseKeyValues.js";
 import { parseConnectionString } from "../../../../src/shared/postgres/connectionString/parse.js";
-import { ConnectionStringProblem } from "../../../../src/shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../../../src/shared/postgres/connectionString/error.js";
 
 const words = (text: string) => Object.fromEntries(parseConnectionString(text));
 
@@ -12,7 +12,7 @@ const refusal = (text: string): string => {
   try {
     parseConnectionString(text);
   } catch (error) {
-    assert.ok(error instanceof ConnectionStringProblem, String(error));
+    assert.ok(error instanceof ConnectionStringError, String(error));
     return error.message;
   }
   return assert.fail(`${text} was taken`);
@@ -167,7 +167,7 @@ test("whatever a string is, it is read or refused in a sentence", () => {
       try {
         parseConnectionString(pieces.join(""));
       } catch (error) {
-        assert.ok(error instanceof ConnectionStringProblem, String(error));
+        assert.ok(error instanceof ConnectionStringError, String(error));
       }
     }),
     { numRuns: 2000 },

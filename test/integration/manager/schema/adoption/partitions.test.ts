@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { claim } from "../../../../../src/manager/claim/claimFull.sql.js";
-import { complete } from "../../../../../src/manager/results/completeFull.sql.js";
-import { giveBack } from "../../../../../src/manager/results/releaseTasks.sql.js";
-import { promote } from "../../../../../src/manager/groups/markDue.sql.js";
+import { claimFull } from "../../../../../src/manager/claim/claimFull.sql.js";
+import { completeFull } from "../../../../../src/manager/results/completeFull.sql.js";
+import { releaseTasks } from "../../../../../src/manager/results/releaseTasks.sql.js";
+import { markDue } from "../../../../../src/manager/groups/markDue.sql.js";
 import { rescue } from "../../../../../src/manager/recovery/rescue.sql.js";
-import { readShape } from "../../../../../src/manager/schema/columnSet.js";
+import { readColumnSet } from "../../../../../src/manager/schema/columnSet.js";
 import type { Client } from "../../../../../src/shared/postgres/client.js";
 import { literal } from "../../../../../src/shared/postgres/quoting.js";
 import { claimOf } from "../../../../support/claims.js";
@@ -163,7 +163,7 @@ describe("statements on a partitioned table", () => {
         `INSERT INTO ${table.qualified} (input, plan, state)
          SELECT '', now() - n * interval '1 second', 'DONE' FROM generate_series(1, 5000) AS n; ANALYZE ${table.qualified}`,
       );
-      const shape = await readShape(manager, table);
+      const shape = await readColumnSet(manager, table);
       const result = {
         type: "result",
         outcome: "ended",
@@ -176,10 +176,10 @@ describe("statements on a partitioned table", () => {
         committed: false,
       } as const;
       const works: Record<string, (stub: Client) => Promise<unknown>> = {
-        claim: (stub) => claim(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1 })),
-        complete: (stub) => complete(stub, table, shape, [{ ...result, session: 1 }]),
-        giveBack: (stub) => giveBack(stub, table, [{ id: "5", owner }]),
-        promote: (stub) => promote(stub, table),
+        claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1 })),
+        complete: (stub) => completeFull(stub, table, shape, [{ ...result, session: 1 }]),
+        giveBack: (stub) => releaseTasks(stub, table, [{ id: "5", owner }]),
+        promote: (stub) => markDue(stub, table),
         rescue: (stub) =>
           rescue(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
       };

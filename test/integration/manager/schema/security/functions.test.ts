@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
-import { connect, disconnect, type Client } from "../../../../../src/shared/postgres/client.js";
+import {
+  connectClient,
+  disconnect,
+  type Client,
+} from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { startProcess } from "../../../../support/process.js";
 import { ensure } from "../../../../support/taskTables.js";
@@ -16,7 +20,7 @@ const [owner, producer, reader] = [`owner_${name}`, `producer_${name}`, `reader_
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
-  const client = await connect({ ...database.target, user }, { applicationName: "test" });
+  const client = await connectClient({ ...database.target, user }, { applicationName: "test" });
   clients.push(client);
   return client;
 };

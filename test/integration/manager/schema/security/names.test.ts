@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
-import { connect, type Client } from "../../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../../src/shared/postgres/client.js";
 import { identifier } from "../../../../../src/shared/postgres/quoting.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { startProcess } from "../../../../support/process.js";
@@ -40,7 +40,7 @@ const program = await startProcess({
 });
 
 async function connectTo(name: string): Promise<Client> {
-  return await connect({ ...database.target, database: name }, { applicationName: "test" });
+  return await connectClient({ ...database.target, database: name }, { applicationName: "test" });
 }
 
 it("makes roles, databases, schemas and tables of any name, and works on them", async () => {

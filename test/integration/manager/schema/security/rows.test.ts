@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, it } from "node:test";
 import {
-  connect,
+  connectClient,
   disconnect,
   sqlState,
   type Client,
@@ -25,7 +25,7 @@ const [alice, bob] = [named("alice"), named("bob")];
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
-  const client = await connect({ ...database.target, user }, { applicationName: "test" });
+  const client = await connectClient({ ...database.target, user }, { applicationName: "test" });
   clients.push(client);
   return client;
 };
