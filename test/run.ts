@@ -10,10 +10,9 @@ import { otherPackage, serverPackage } from "./support/serverPackage.js";
 import { createTemplate } from "./support/template.js";
 
 /**
- * Runs the suite on a PostgreSQL of its own: the test files whose path contains one of the
- * arguments, all of them without arguments. With TEST_DATABASE_URL set, on that server. With
- * TEST_POSTGRES set, on the PostgreSQL of the npm package in that folder, and only what needs a
- * server.
+ * Runs the test files whose path contains one of the arguments, by default all, on a new PostgreSQL server; with
+ * TEST_DATABASE_URL on that server. With TEST_POSTGRES the server comes from the npm package in that folder, and only
+ * test files that need a server run.
  */
 const folder = fileURLToPath(new URL(".", import.meta.url));
 const wanted = process.argv.slice(2);
@@ -27,7 +26,7 @@ if (files.length === 0) throw new Error(`no test file's path contains ${wanted.j
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));
-// A server before 16 has to be able to walk the whole path of its data.
+// A server before 16 needs search permission on the whole path of its data.
 await chmod(scratch, 0o711);
 const log = createLog({
   level: "error",
@@ -50,7 +49,7 @@ try {
   const url = given ?? server?.url ?? "";
   await createTemplate(url);
   process.exitCode = await new Promise<number>((resolve) => {
-    // A file that hangs is ended, so that a run always tells what came of the others.
+    // A file that hangs is killed, so that the others are still reported.
     const options = ["--test", "--test-concurrency=2", "--test-timeout=900000"];
     const tests = spawn(process.execPath, [...options, ...files], {
       stdio: "inherit",

@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 
 const patienceMs = 60_000;
 
-/** Resolves with the first message that `wanted` takes; fails when the child ends before. */
+/** Resolves with the first message that `wanted` accepts; rejects if the child ends first. */
 export function message<Message>(
   child: ChildProcess,
   wanted: (message: unknown) => message is Message,
@@ -28,7 +28,7 @@ export function message<Message>(
   });
 }
 
-/** Asks it to end and waits until it has; kills it when it does not. */
+/** Terminates the child and waits for its end; kills it if it does not end. */
 export async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, "exit");
@@ -39,9 +39,9 @@ export async function end(child: ChildProcess): Promise<void> {
 }
 
 /**
- * Whatever ends this process ends the other as well: nobody else would.
+ * Ends the child when this process ends, for any reason: nothing else would.
  *
- * @param folder is removed then.
+ * @param folder removed at the same time
  */
 export function endWithUs(child: ChildProcess, folder?: string): void {
   const kill = (): void => {

@@ -3,12 +3,12 @@ import { one } from "./database.js";
 
 const pings = 50;
 
-/** Ms since 1970 by this process's clock, to the microsecond. */
+/** Milliseconds since 1970 by this process's clock, with microsecond precision. */
 export function now(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** How far the server's clock is ahead of `now()`, in ms: read at the quickest of some pings. */
+/** How far the server's clock is ahead of `now()`, in ms; measured by the fastest of several round trips. */
 export async function serverAhead(client: Client): Promise<number> {
   let quickest = Infinity;
   let ahead = 0;

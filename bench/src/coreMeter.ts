@@ -3,15 +3,15 @@ import type { Database } from "./database.js";
 import { coreMsOfThread, coreMsOfThreads } from "./processUsage.js";
 import type { Meter } from "./subjects/subject.js";
 
-/** What time on cores went to, in ms, by whom it was spent. */
+/** CPU time by component, in ms. */
 export type Spent = Readonly<Record<string, number>>;
 
 type Readings = ReadonlyMap<string, { readonly part: string; readonly coreMs: number }>;
 
-/** Threads of Node's own: garbage collection, compilation, the pool of libuv. */
+/** Node's internal threads: garbage collection, compilation, libuv's pool. */
 const nodesOwn = new Set(["V8Worker", "DelayedTaskSche", "SignalInspector", "libuv-worker"]);
 
-/** Reads what the system says of each thread and each server process: costs nothing in between. */
+/** Measures CPU time of each thread and backend from /proc, at the start and the end only. */
 export class CoreMeter implements Meter {
   #pid = 0;
   #client: Client | null = null;
@@ -51,7 +51,7 @@ export class CoreMeter implements Meter {
 function partOfThread(pid: number, thread: number, name: string): string {
   if (thread === pid) return "main thread";
   if (nodesOwn.has(name)) return "Node's own threads";
-  // Node before 24 gives all threads one name.
+  // Node before 24 gives all threads the same name.
   if (name === "node") return "other threads";
   return name === "WorkerThread" ? "executor threads" : "manager thread";
 }

@@ -1,16 +1,16 @@
 import { Client, type QueryResultRow } from "pg";
 
-/** A database of one run's own, on the server that all runs share. */
+/** A database for one run, on the server shared by all runs. */
 export interface Database {
   readonly name: string;
   readonly url: string;
-  /** A connection to it, for the harness. */
+  /** The harness's connection to it. */
   readonly client: Client;
   /** Ends the connection and drops the database. */
   drop(): Promise<void>;
 }
 
-/** Makes databases, each with a name of its own. */
+/** Creates databases with unique names. */
 export class Databases {
   readonly #serverUrl: string;
   #made = 0;
@@ -23,7 +23,7 @@ export class Databases {
     this.#made += 1;
     const name = `bench_${this.#made}`;
     await this.#onServer(`CREATE DATABASE ${name}`);
-    // What the run before left to be written must not be written in the next one's time.
+    // Dirty pages of the previous run must not be written during this one.
     await this.#onServer("CHECKPOINT");
     const url = new URL(this.#serverUrl);
     url.pathname = `/${name}`;
@@ -51,13 +51,13 @@ export class Databases {
 
 export async function connect(url: string): Promise<Client> {
   const client = new Client({ connectionString: url, application_name: "bench" });
-  // Its queries fail as well when it is lost.
+  // When the connection is lost, its queries fail too.
   client.on("error", () => {});
   await client.connect();
   return client;
 }
 
-/** The first row of a statement that has one. */
+/** The first row of a statement that returns one. */
 export async function one<Row extends QueryResultRow>(
   client: Client,
   statement: string,

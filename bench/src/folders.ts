@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 
-/** Absolute paths; this file lies in `bench/dist` when it runs. */
+/** Absolute paths; the compiled file is in `bench/dist`. */
 const within = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
 export const folders = {

@@ -5,17 +5,17 @@ import { promisify } from "node:util";
 import { folders } from "./folders.js";
 
 const run = promisify(execFile);
-/** The peers ask for it. */
-const leastNode = [22, 18] as const;
+/** The minimum version for the peers. */
+const minNode = [22, 18] as const;
 const ownNode = `${folders.bench}node_modules/node-24/bin/node`;
 
-/** Installs the peers, in `bench`, when they are missing. */
+/** Installs the peers in `bench` if they are missing. */
 export async function installPeers(say: (line: string) => void): Promise<void> {
-  const there = await access(`${folders.bench}node_modules/graphile-worker`).then(
+  const isInstalled = await access(`${folders.bench}node_modules/graphile-worker`).then(
     () => true,
     () => false,
   );
-  if (there) return;
+  if (isInstalled) return;
   say("installing the peers into bench/node_modules");
   const install = spawn("npm", ["ci", "--no-audit", "--no-fund"], {
     cwd: folders.bench,
@@ -27,21 +27,21 @@ export async function installPeers(say: (line: string) => void): Promise<void> {
 }
 
 /**
- * The Node that runs all that is measured, so that nobody has a newer one than the others.
+ * Path of the Node that runs everything that is measured, so that all use the same version.
  *
- * @throws Error when this one is too old for the peers and theirs does not run here.
+ * @throws Error if this Node is too old for the peers and the installed one does not run here
  */
 export async function commonNode(withPeers: boolean): Promise<string> {
   const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
-  const [leastMajor, leastMinor] = leastNode;
-  const recent = major > leastMajor || (major === leastMajor && minor >= leastMinor);
+  const [minMajor, minMinor] = minNode;
+  const recent = major > minMajor || (major === minMajor && minor >= minMinor);
   if (!withPeers || recent) return process.execPath;
   try {
     await run(ownNode, ["--version"]);
     return ownNode;
   } catch (error) {
     throw new Error(
-      `the peers need Node ${leastNode.join(".")} or later: run the bench with one (this is ${process.version}, and ${ownNode} does not run here)`,
+      `the peers need Node ${minNode.join(".")} or later: run the bench with one (this is ${process.version}, and ${ownNode} does not run here)`,
       { cause: error },
     );
   }

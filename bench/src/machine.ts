@@ -8,12 +8,12 @@ import { serverSettings } from "./server.js";
 
 const run = promisify(execFile);
 
-/** What figures mean nothing without. */
+/** The circumstances of a measurement. */
 export interface Recorded {
   readonly at: string;
   readonly commit: string;
   readonly machine: { cpu: string; cores: number; memoryGb: number; system: string };
-  /** How many wanted a core in the minute before. */
+  /** The load average of the minute before. */
   readonly load: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly server: Readonly<Record<string, unknown>>;
@@ -43,7 +43,7 @@ export async function record(options: Options, node: string): Promise<Recorded> 
   };
 }
 
-/** With a plus when the tree differs from it. */
+/** The commit, with a plus if the working tree differs from it. */
 async function commit(): Promise<string> {
   try {
     const changed = await git("status", "--porcelain", "--", "src", "package-lock.json");

@@ -36,19 +36,13 @@ function chosen(options: Options): { wanted: readonly Measure[]; subjects: reado
     throw new RangeError(`--work: expected one of ${names}, got ${unknownWork}`);
   }
   const wanted = measures.filter(
-    ({ name, optional }) =>
-      options.measures.includes(name) || (options.measures.length === 0 && optional !== true),
+    ({ name, optional }) => options.measures.includes(name) || (options.measures.length === 0 && optional !== true),
   );
   return { wanted, subjects };
 }
 
-async function prepare(
-  wanted: readonly Measure[],
-  subjects: readonly Subject[],
-): Promise<{ node: string }> {
-  const needs = new Set(
-    subjects.filter((one) => wanted.some((it) => it.concerns(one))).map((one) => one.needs),
-  );
+async function prepare(wanted: readonly Measure[], subjects: readonly Subject[]): Promise<{ node: string }> {
+  const needs = new Set(subjects.filter((one) => wanted.some((it) => it.concerns(one))).map((one) => one.needs));
   if (needs.has("peers")) await installPeers(say);
   if (needs.has("pgbench")) await pgbenchProgram();
   return { node: await commonNode(needs.has("peers")) };

@@ -1,27 +1,27 @@
 import { parseArgs } from "node:util";
 
-/** What to measure, and how much of it. */
+/** What to measure, and the sizes. */
 export interface Options {
-  /** Names of measures, all of them when empty. */
+  /** Names of measures; all if empty. */
   readonly measures: readonly string[];
-  /** Only subjects whose name begins with one of these; all of them when empty. */
+  /** Prefixes of the subjects' names; all subjects if empty. */
   readonly only: readonly string[];
-  /** Only these kinds of work; all of them when empty. */
+  /** Kinds of work; all if empty. */
   readonly work: readonly string[];
-  /** Small numbers, for seeing that all of it works: the figures mean nothing. */
+  /** Small sizes, to check that everything works; the figures are meaningless. */
   readonly quick: boolean;
   /** Tasks of one throughput run. */
   readonly tasks: number;
   readonly rounds: number;
-  /** Rows where the question is what a large table costs. */
+  /** Rows of a large table. */
   readonly rows: number;
-  /** How long idleness is watched, in s. */
+  /** How long idle processes are measured, in s. */
   readonly idle: number;
-  /** Single tasks of the latency measure. */
+  /** Number of tasks of the latency measure. */
   readonly samples: number;
-  /** How long one round of the producers lasts, in s. */
+  /** Duration of one round of the producers, in s. */
   readonly seconds: number;
-  /** Writes the page from the results that are there, and measures nothing. */
+  /** Only writes the page from the stored results. */
   readonly page: boolean;
 }
 
@@ -31,7 +31,7 @@ const small = { tasks: 2000, rounds: 1, rows: 5000, idle: 3, samples: 20, second
 export const usage = `npm run bench -- [MEASURE…] [--only SUBJECT,…] [--work WORK,…] [--quick] [--tasks N] [--rounds N]
                   [--rows N] [--idle SECONDS] [--samples N] [--seconds N] [--page]`;
 
-/** @throws TypeError of node:util for what it does not know, RangeError for what is no number. */
+/** @throws TypeError of node:util for an unknown option, RangeError for an invalid number */
 export function readOptions(args: readonly string[]): Options {
   const { values, positionals } = parseArgs({
     args: [...args],

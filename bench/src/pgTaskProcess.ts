@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { end, endWithUs, message } from "./childProcess.js";
 import { files } from "./folders.js";
 
-/** pg-task as it is started by its users: the built program with a configuration file. */
+/** pg-task as users start it: the built program with a configuration file. */
 export interface PgTaskProcess {
   readonly pid: number;
   stop(): Promise<void>;
@@ -13,13 +13,13 @@ export interface PgTaskProcess {
 
 export type Configuration = Readonly<Record<string, unknown>>;
 
-/** Folder for CPU profiles of each thread, written when it ends. */
+/** Folder for the CPU profile of each thread, written at its end. */
 const profileInto = process.env["BENCH_PROFILE"];
 
-/** What pg-task says last is shown when it ends by itself. */
-const lastWords = 2000;
+/** How many of its last output characters are shown if it ends unexpectedly. */
+const shownOutput = 2000;
 
-/** Resolves when it says that it is ready. */
+/** Resolves when it logs `ready`. */
 export async function startPgTask(options: {
   /** The Node that runs it. */
   readonly node: string;
@@ -40,7 +40,7 @@ export async function startPgTask(options: {
   let said = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {
-      said = (said + chunk.toString()).slice(-lastWords);
+      said = (said + chunk.toString()).slice(-shownOutput);
     });
   }
   let stopping = false;

@@ -8,19 +8,19 @@ export async function residentKb(pid: number): Promise<number> {
   return Number(found);
 }
 
-/** Time that a process with one thread has spent on a core, in ms. Linux only. */
+/** CPU time of a process with one thread, in ms. Linux only. */
 export async function coreMsOfThread(pid: number): Promise<number> {
   const spent = (await readFile(`/proc/${pid}/schedstat`, "utf8")).split(" ")[0];
   return Number(spent) / 1e6;
 }
 
 export interface ThreadUsage {
-  /** As the system has it: Node 24 and later name their threads, to 15 bytes. */
+  /** The system's name of the thread: Node 24 and later set it, up to 15 bytes. */
   readonly name: string;
   readonly coreMs: number;
 }
 
-/** The same of each thread of a process, by thread id; the main one's is the process's. */
+/** CPU time of each thread of a process, by thread id; the main thread's id is the process's. */
 export async function coreMsOfThreads(pid: number): Promise<Map<number, ThreadUsage>> {
   const threads = (await readdir(`/proc/${pid}/task`)).map(Number);
   const used = await Promise.all(
@@ -29,15 +29,13 @@ export async function coreMsOfThreads(pid: number): Promise<Map<number, ThreadUs
       coreMs: await coreMsOfThread(thread),
     })),
   );
-  return new Map(
-    threads.flatMap((thread, i) => (used[i] === undefined ? [] : [[thread, used[i]]])),
-  );
+  return new Map(threads.flatMap((thread, i) => (used[i] === undefined ? [] : [[thread, used[i]]])));
 }
 
-/** Time that all threads of a process have spent on cores, in ms, by ticks of 10 ms. Linux only. */
+/** CPU time of all threads of a process, in ms, in ticks of 10 ms. Linux only. */
 export async function coreMs(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, "utf8");
-  // What comes before may hold spaces; user and system time are the 14th and 15th field.
+  // The fields before `)` may contain spaces; user and system time are the 14th and 15th field.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }

@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { folders } from "./folders.js";
 import type { Recorded } from "./machine.js";
 
-/** What is kept of one measurement: all figures as they came. */
+/** The stored result of one measurement, with all raw figures. */
 export interface Result {
   readonly measure: string;
   readonly recorded: Recorded;
@@ -10,9 +10,9 @@ export interface Result {
 }
 
 /**
- * Quick and partial results are kept apart: they are not what the page shows.
+ * Stores quick and partial results separately: the page does not show them.
  *
- * @returns the file.
+ * @returns the file
  */
 export async function keep(result: Result, { whole }: { whole: boolean }): Promise<string> {
   const folder = whole ? folders.results : folders.quickResults;
@@ -22,11 +22,9 @@ export async function keep(result: Result, { whole }: { whole: boolean }): Promi
   return file;
 }
 
-/** Those that the page is made of, by measure. */
+/** The results that the page shows, by measure. */
 export async function kept(): Promise<Map<string, Result>> {
-  const files = (await readdir(folders.results).catch(() => []))
-    .filter((file) => file.endsWith(".json"))
-    .toSorted();
+  const files = (await readdir(folders.results).catch(() => [])).filter((file) => file.endsWith(".json")).toSorted();
   const results = await Promise.all(
     files.map(async (file) => {
       const result: Result = JSON.parse(await readFile(`${folders.results}${file}`, "utf8"));

@@ -1,22 +1,22 @@
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startEmbedded } from "../../dist/src/embedded/server.js";
+import { startEmbedded } from "../../dist/src/embedded/embeddedServer.js";
 import { createLog } from "../../dist/src/shared/log.js";
 
-/** A PostgreSQL with an empty data folder, which goes with it. */
+/** A PostgreSQL with a new data folder, which is removed with it. */
 export interface Server {
-  /** Works as it stands, for superuser and database `postgres`. */
+  /** URL for the superuser and database `postgres`. */
   readonly url: string;
   stop(): Promise<void>;
 }
 
-/** As it comes, durability included, but for room for 200 sessions. */
+/** Default settings, durability included, except for 200 connections. */
 export const serverSettings = { max_connections: 300 } as const;
 
 export async function startServer(): Promise<Server> {
   const scratch = await mkdtemp(join(tmpdir(), "pg-task-bench-"));
-  // As root, the server runs as somebody else and has to be able to walk there.
+  // As root, the server runs as another user and needs search permission on the path.
   await chmod(scratch, 0o711);
   const server = await startEmbedded({
     dataDirectory: join(scratch, "data"),

@@ -1,9 +1,9 @@
-/** The middle one, or the mean of the middle two. @throws RangeError without values. */
+/** @throws RangeError without values */
 export function median(values: readonly number[]): number {
   return percentile(values, 0.5);
 }
 
-/** By linear interpolation; `part` is from 0 to 1. @throws RangeError without values. */
+/** With linear interpolation; `part` is from 0 to 1. @throws RangeError without values */
 export function percentile(values: readonly number[], part: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   const place = (sorted.length - 1) * part;

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 
-/** Asks again and again until it is so. @throws Error when `limitMs` have passed. */
+/** Polls until the condition holds. @throws Error after `limitMs` */
 export async function until(
   isSo: () => Promise<boolean>,
   { everyMs, limitMs, what }: { everyMs: number; limitMs: number; what: string },
@@ -8,7 +8,7 @@ export async function until(
   const start = performance.now();
   while (!(await isSo())) {
     if (performance.now() - start > limitMs) {
-      throw new Error(`waited ${Math.round(limitMs / 1000)} s until ${what}, in vain`);
+      throw new Error(`still not after ${Math.round(limitMs / 1000)} s: ${what}`);
     }
     await pause(everyMs);
   }

@@ -1,16 +1,16 @@
-/** A kind of task, and what keeps those tasks apart. */
+/** A kind of task and how the tasks are grouped. */
 export interface Work {
   readonly name: string;
   readonly title: string;
-  /** SQL expression of the task's SQL, of the task's number `n`. */
+  /** SQL expression for the task's SQL; the task's number is `n`. */
   readonly input: string;
-  /** One: all may run at once, unless `serial`. More: a group's tasks run one after another. */
+  /** 1: all tasks may run at once, unless `serial`. More: the tasks of a group run one after another. */
   readonly groups: number;
   /** One group whose tasks run strictly one after another. */
   readonly serial: boolean;
   /** Whether each task writes its number into the table `sink`. */
   readonly writes: boolean;
-  /** Part of the usual number of tasks that is enough. */
+  /** The fraction of the usual number of tasks to run. */
   readonly share: number;
 }
 
@@ -48,7 +48,7 @@ export const works: readonly Work[] = [
   },
 ];
 
-/** SQL expression of the group's name, of the task's number `n`; null when nothing binds tasks. */
+/** SQL expression for the group's name, with the task's number `n`; null if all tasks may run at once. */
 export function groupExpression(work: Work): string | null {
   if (work.serial) return "'serial'";
   return work.groups === 1 ? null : `'group ' || n % ${work.groups}`;

@@ -1,29 +1,29 @@
 import { Command, InvalidArgumentError } from "commander";
-import { errorKinds, exitCodes, toReport } from "../shared/errors.js";
+import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
+import { toReport } from "../shared/errors.js";
 import type { CheckOptions } from "./commands/check.js";
-import { configOption } from "./support/options.js";
+import { configOption, type RunCommand } from "./support/options.js";
 import { processTerminal } from "./terminal/terminal.js";
 import { printableText } from "./terminal/escape.js";
-import { version } from "./support/version.js";
+import { packageVersion } from "./support/version.js";
 import type { StartOptions } from "./commands/start.js";
-import type { CommandRun } from "./support/run.js";
 
-/** Exit code for a command line that makes no sense. */
+/** Exit code for an invalid command line. */
 const usageError = exitCodes.CONFIG;
 
 /**
  * Runs the command line.
  *
- * @returns the exit code.
+ * @returns the exit code
  */
 export async function main(argv: readonly string[]): Promise<number> {
   let code = 0;
   const program = new Command("pg-task")
     .description("SQL that runs later, in any PostgreSQL")
-    .version(version())
+    .version(packageVersion())
     .addHelpText(
       "after",
-      "\nEach command tells more with --help. Those about tasks find their server as start does: by pg_task.json,\nDATABASE_URL or the PG* variables, else the embedded server of this folder. Exit codes: 0 done, 1 not all of\nit, 2 usage or configuration, 3 no connection, 4 the table or a right is missing.",
+      "\nEvery command has --help. The commands find their server as start does: in pg_task.json, DATABASE_URL or the\nPG* variables, else the embedded server of this folder. Exit codes: 0 done, 1 not everything done, 2 usage or\nconfiguration, 3 no connection, 4 table or privilege missing.",
     )
     .configureOutput({
       writeErr: (text) => void process.stderr.write(printableText(text)),
@@ -32,66 +32,64 @@ export async function main(argv: readonly string[]): Promise<number> {
     .exitOverride();
   program
     .command("start")
-    .description("run tasks until told to stop")
+    .description("run tasks until stopped")
     .addOption(configOption())
-    .option("--embedded", "start an embedded PostgreSQL and work on it")
-    .option("--data <dir>", "data folder of the embedded PostgreSQL (default: .pg-task/data)")
-    .option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", port)
+    .option("--embedded", "start an embedded PostgreSQL and use it")
+    .option("--data <dir>", "data directory of the embedded PostgreSQL (default: .pg-task/data)")
+    .option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", parsePort)
     .action(async (options: StartOptions) => {
       const { start } = await import("./commands/start.js");
       code = await start(options);
     });
   program
     .command("check")
-    .description("validate the configuration and show what it means; changes nothing")
+    .description("validate and explain the configuration; changes nothing")
     .addOption(configOption())
     .option("--json", "print JSON")
     .action(async (options: CheckOptions) => {
       const { check } = await import("./commands/check.js");
       code = await check(options);
     });
-  const run: CommandRun = async (work) => {
-    endWithReader();
-    code = await work(processTerminal());
+  const run: RunCommand = async (action) => {
+    exitOnClosedOutput();
+    code = await action(processTerminal());
   };
-  // A start after a death is not to wait until the code of all the others is loaded.
+  // `start` does not load the other commands, because loading them would delay a restart after a crash.
   if (argv[2] !== "start") {
-    const { declarations } = await import("./commands/index.js");
-    for (const declare of declarations) declare(program, run);
+    const { registrations } = await import("./commands/index.js");
+    for (const register of registrations) register(program, run);
   }
   try {
     await program.parseAsync(argv);
     return code;
   } catch (error) {
-    return report(error);
+    return reportError(error);
   }
 }
 
-/** Who reads the output may stop, as head does: there is nobody left to tell anything. */
-function endWithReader(): void {
+/** Exits quietly when the reader closes the output, as `head` does, because nobody is left to report to. */
+function exitOnClosedOutput(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;
     process.exit(0);
   });
 }
 
-function port(text: string): number {
+function parsePort(text: string): number {
   const value = Number(text);
   if (Number.isInteger(value) && value >= 1 && value <= 65_535) return value;
   throw new InvalidArgumentError("expected a port from 1 to 65535");
 }
 
-function report(error: unknown): number {
-  // Commander has said it already; asking for help or version is no error.
+function reportError(error: unknown): number {
+  // Commander has already printed this error. Commander also throws for --help and --version, which are not errors.
   if (isCommanderError(error)) return error.exitCode === 0 ? 0 : usageError;
   const { code, message } = toReport(error);
   if (code !== "INTERNAL") {
     process.stderr.write(`pg-task: ${printableText(message)}\n`);
-    return exitCodes[errorKinds[code].family];
+    return exitCodes[errorDefinitions[code].family];
   }
-  process.stderr.write(
-    `pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`,
-  );
+  process.stderr.write(`pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`);
   return exitCodes.INTERNAL;
 }
 

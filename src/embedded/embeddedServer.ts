@@ -5,85 +5,83 @@ import { serverAccount } from "./serverAccount.js";
 import { usableBinaries } from "./binaries/usableBinaries.js";
 import { inspect, requireMajor, requireUsable, type DataDirectory } from "./data/dataDirectory.js";
 import { awaitRelease } from "./data/awaitRelease.js";
-import { initialise } from "./data/initdb.js";
+import { runInitdbInto } from "./data/initdb.js";
 import { installedPackage, type InstalledPackage } from "./binaries/installedPackage.js";
 import { freePort, loopback, portTaken, requireFree } from "./port.js";
-import {
-  startPostmaster,
-  type Obstacle,
-  type Postmaster,
-  type PostmasterOptions,
-} from "./postmaster.js";
+import { startPostmaster, type Obstacle, type Postmaster, type PostmasterOptions } from "./postmaster.js";
 import { requireFreeSettings, type ServerSettings } from "./serverSettings.js";
 
-/** A PostgreSQL server that ends with this process, however that ends. */
+/** A PostgreSQL server that ends together with this process, even if this process is killed. */
 export interface EmbeddedServer {
-  /** `postgresql://postgres@127.0.0.1:PORT/postgres`, works as it stands. */
+  /** URL of the server: `postgresql://postgres@127.0.0.1:PORT/postgres`. */
   readonly url: string;
   readonly port: number;
   /** Absolute path. */
   readonly dataDirectory: string;
   /** Process id of the server. */
   readonly pid: number;
-  /** Resolves when the server has ended, with how and with its last words. */
+  /** Resolves with the exit status and the last log lines when the server has ended. */
   readonly ended: Promise<string>;
-  /** Fast shutdown; resolves when the server is gone. May be called again. */
+  /** Shuts down the server in PostgreSQL's fast mode. Resolves when the server has ended. Can be called repeatedly. */
   stop(): Promise<void>;
 }
 
 export interface EmbeddedOptions {
-  /** Made when it is not there; its data is kept. */
+  /** The data folder. It is created if it is missing, and existing data in it is kept. */
   readonly dataDirectory: string;
-  /** A free one when it is not given. */
+  /** The port of the server. By default, any free port is used. */
   readonly port?: number;
-  /** More settings for the server, as in postgresql.conf. */
+  /** Additional settings for the server, with the names and values of postgresql.conf. */
   readonly settings?: ServerSettings;
   readonly log: Log;
 }
 
-/** What stands for the machine: tests give others. */
+/** Properties of the machine. Tests replace them. */
 export interface EmbeddedEnvironment {
   readonly installed: InstalledPackage;
-  /** Where copies of the programs may be kept. */
-  readonly cachePlaces?: readonly string[];
-  /** How long a starting server may be silent, in ms. */
+  /** Folders in which copies of PostgreSQL's programs can be made. */
+  readonly cacheFolders?: readonly string[];
+  /** How long a starting server can go without logging anything, in ms. */
   readonly silenceLimitMs?: number;
 }
 
 /**
- * Starts the embedded server and waits until it takes connections.
+ * Starts the embedded server and waits until it accepts connections.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE, EMBEDDED_PORT_TAKEN, EMBEDDED_DATA_IN_USE,
- * EMBEDDED_DATA_VERSION, EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN, EMBEDDED_FAILED; and
- * CONFIG_CONFLICT for a setting that is the launcher's own.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE, EMBEDDED_PORT_TAKEN, EMBEDDED_DATA_IN_USE, EMBEDDED_DATA_VERSION,
+ * EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN or EMBEDDED_FAILED.
+ * @throws PgTaskError CONFIG_CONFLICT if `settings` contains a setting that pg-task sets itself.
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedServer> {
   return await startEmbeddedWith({ installed: await installedPackage() }, options);
 }
 
 const silenceLimitMs = 60_000;
-/** What is left of a server that was killed goes by itself, as does whoever came first to a port. */
+/**
+ * How long to retry a start that something prevents, in ms. Remains of a killed server disappear by themselves, and a
+ * program that uses a port only briefly frees the port again.
+ */
 const obstacleLimitMs = 30_000;
-const nextAttemptMs = 50;
+const retryMs = 50;
 
-/** Like `startEmbedded`, with the surroundings given. */
+/** Does the same as `startEmbedded`, in the given environment. */
 export async function startEmbeddedWith(
-  surroundings: EmbeddedEnvironment,
+  environment: EmbeddedEnvironment,
   options: EmbeddedOptions,
 ): Promise<EmbeddedServer> {
   const { log, settings = {} } = options;
   requireFreeSettings(settings);
   const found = await inspect(options.dataDirectory);
   const account = await serverAccount(found.cluster?.owner ?? null);
-  const binaries = await usableBinaries(surroundings.installed, account, surroundings.cachePlaces);
+  const binaries = await usableBinaries(environment.installed, account, environment.cacheFolders);
   requireMajor(found, binaries.major);
   await requireUsable(found);
   await awaitRelease(found.path, log);
   if (options.port !== undefined) await requireFree(options.port);
   const data = await withCluster(found, async () => {
-    log.info(`making the data folder ${found.path} of the embedded server`);
+    log.info(`creating the data folder ${found.path} of the embedded server`);
     const durable = settings["fsync"] !== "off";
-    await initialise(found.path, { binaries, account, durable, log });
+    await runInitdbInto(found.path, { binaries, account, durable, log });
   });
   requireMajor(data, binaries.major);
   const { port, postmaster } = await attempt(options.port, {
@@ -91,11 +89,11 @@ export async function startEmbeddedWith(
     account,
     dataDirectory: data.path,
     settings,
-    silenceLimitMs: surroundings.silenceLimitMs ?? silenceLimitMs,
+    silenceLimitMs: environment.silenceLimitMs ?? silenceLimitMs,
     log,
   });
   log.warn(
-    `any local user may enter the embedded server on ${loopback}:${port} as its superuser, without a password (trust), and run programs as ${account?.name ?? "the user who started it"}`,
+    `any local user may connect to the embedded server on ${loopback}:${port} as superuser without a password (trust), and run programs as ${account?.name ?? "the user who started it"}`,
   );
   return {
     url: `postgresql://postgres@${loopback}:${port}/postgres`,
@@ -105,10 +103,7 @@ export async function startEmbeddedWith(
   };
 }
 
-async function withCluster(
-  found: DataDirectory,
-  make: () => Promise<void>,
-): Promise<DataDirectory> {
+async function withCluster(found: DataDirectory, make: () => Promise<void>): Promise<DataDirectory> {
   if (found.cluster !== null) return found;
   await make();
   return await inspect(found.path);
@@ -126,19 +121,16 @@ async function attempt(
     if (typeof postmaster !== "string") return { port, postmaster };
     if (postmaster === "port taken" && givenPort !== undefined) throw portTaken(port);
     if (performance.now() - start > obstacleLimitMs) throw stuck(options.dataDirectory, postmaster);
-    await sleep(nextAttemptMs);
+    await sleep(retryMs);
   }
 }
 
 function stuck(dataDirectory: string, obstacle: Obstacle): PgTaskError {
   if (obstacle === "port taken") {
-    return new PgTaskError(
-      "EMBEDDED_PORT_TAKEN",
-      "each port found free was taken at once: try again",
-    );
+    return new PgTaskError("EMBEDDED_PORT_TAKEN", "every free port was taken before it could be used: try again");
   }
   return new PgTaskError(
     "EMBEDDED_DATA_IN_USE",
-    `the data folder ${dataDirectory} is in use: processes of an earlier server, which was killed, still work on it; end them, or give another data folder`,
+    `the data folder ${dataDirectory} is in use: processes of an earlier, killed server still use it; end them, or give another data folder`,
   );
 }

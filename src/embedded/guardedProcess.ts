@@ -5,9 +5,10 @@ import { PgTaskError } from "../shared/errors.js";
 import { identity, serverEnvironment, type Account } from "./runCommand.js";
 
 /**
- * A small shell stands beside the program and reads a pipe whose other end only we hold. When that
- * ends without a word, we are gone, however we went, and it asks the program to shut down. It is no
- * child of the program (hence the inner subshell), which looks after its own children.
+ * Shell script that makes the program end when this process dies. A small shell, the guard, runs beside the program and
+ * reads a pipe whose other end is held only by this process. If the pipe is closed without a line, this process has
+ * died, and the guard tells the program to shut down. Because of the inner subshell, the guard is not a child of the
+ * program. That matters because the program waits for its own children.
  */
 const guard = `
 (
@@ -18,7 +19,10 @@ const guard = `
 )
 exec "$@" 3<&-`;
 
-/** Output may still be in the pipe when the program has ended, and strays may hold it open. */
+/**
+ * How long to wait for the rest of the output after the program has ended, in ms. Output may still be in the pipe, and
+ * stray children of the program may hold the pipe open.
+ */
 const outputAfterEndMs = 500;
 
 export interface Ending {
@@ -26,19 +30,19 @@ export interface Ending {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A program that does not outlive this process. */
+/** A program that ends when this process ends or dies. */
 export interface GuardedProcess {
   readonly pid: number;
-  /** Resolves when it has ended and its output has been read. */
+  /** Resolves when the program has ended and its output has been read. */
   readonly ended: Promise<Ending>;
   signal(name: NodeJS.Signals): void;
 }
 
 /**
- * Starts a program in a session of its own, out of the terminal's reach, so that Ctrl-C comes to us
- * alone. `onLine` gets each line of its output.
+ * Starts a program in its own process session, so that Ctrl-C in the terminal reaches only this process.
  *
- * @throws PgTaskError EMBEDDED_FAILED when it cannot be started.
+ * @param options.onLine called with each line of the program's output
+ * @throws PgTaskError EMBEDDED_FAILED if the program cannot be started.
  */
 export async function startGuarded(
   program: string,
@@ -51,13 +55,11 @@ export async function startGuarded(
   },
 ): Promise<GuardedProcess> {
   const windows = process.platform === "win32";
-  const [file, argv] = windows
-    ? [program, args]
-    : ["/bin/sh", ["-c", guard, "sh", program, ...args]];
+  const [file, argv] = windows ? [program, args] : ["/bin/sh", ["-c", guard, "sh", program, ...args]];
   const child = spawn(file, argv, {
     cwd: options.directory,
     env: serverEnvironment(options.environment),
-    // Windows ends children with their parent unless they are detached.
+    // On Windows, a child process ends together with its parent unless the child is detached.
     detached: !windows,
     windowsHide: true,
     stdio: ["ignore", "pipe", "pipe", "pipe"],
@@ -67,7 +69,7 @@ export async function startGuarded(
   for (const output of [child.stdout, child.stderr]) {
     if (output !== null) createInterface({ input: output }).on("line", options.onLine);
   }
-  // It breaks when somebody ends the guard, which changes nothing for the program.
+  // If the guard is killed, the pipe breaks. This does not affect the program.
   child.stdio[3]?.on("error", () => {});
   return {
     pid,
@@ -92,14 +94,12 @@ async function started(child: ChildProcess, program: string): Promise<number> {
 async function end(child: ChildProcess): Promise<Ending> {
   return await new Promise((resolve) => {
     child.once("exit", (code, signal) => {
-      // Its id may be another's soon: the guard must not signal it any more.
+      // The program's process id may be reused, so the guard must no longer send a signal to it.
       const guardPipe = child.stdio[3];
       if (guardPipe instanceof Writable) guardPipe.end("ended\n", () => guardPipe.destroy());
-      // After a stall the timer may come before output that has long been there: that is read first.
-      const timer = setTimeout(
-        () => setImmediate(() => resolve({ code, signal })),
-        outputAfterEndMs,
-      );
+      // If this process was stalled, the timer may fire before output is read that has already arrived. Let that output
+      // be read first.
+      const timer = setTimeout(() => setImmediate(() => resolve({ code, signal })), outputAfterEndMs);
       child.once("close", () => {
         clearTimeout(timer);
         resolve({ code, signal });

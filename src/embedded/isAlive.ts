@@ -1,16 +1,16 @@
 import { readFile } from "node:fs/promises";
-import { errorCode } from "./systemError.js";
+import { systemErrorCode } from "../shared/errors.js";
 
-/** Whether a process of this id runs; one that has ended and only waits to be collected does not. */
+/** Whether a process with this id is running. Zombies (ended processes that still have an id) do not count. */
 export async function isAlive(pid: number): Promise<boolean> {
   try {
     process.kill(pid, 0);
   } catch (error) {
-    if (errorCode(error) === "ESRCH") return false;
+    if (systemErrorCode(error) === "ESRCH") return false;
   }
   if (process.platform !== "linux") return true;
   try {
-    // The name before the state may itself contain blanks and parentheses.
+    // In this file, the process name precedes the state and may contain blanks and parentheses.
     const state = (await readFile(`/proc/${pid}/stat`, "utf8")).replace(/^.*\) /s, "")[0];
     return state !== "Z" && state !== "X";
   } catch {

@@ -1,21 +1,24 @@
 import { createServer } from "node:net";
-import { PgTaskError } from "../shared/errors.js";
-import { errorCode, errorMessage } from "./systemError.js";
+import { PgTaskError, systemErrorCode, errorMessage } from "../shared/errors.js";
 
-/** The one address the server listens on. */
+/** The only address that the embedded server listens on. */
 export const loopback = "127.0.0.1";
 
-/** A port that is free at the moment. */
+/** Returns a port that is free now. */
 export async function freePort(): Promise<number> {
   return await listenBriefly(0);
 }
 
-/** @throws PgTaskError EMBEDDED_PORT_TAKEN when something listens there. */
+/**
+ * Checks that a port is free.
+ *
+ * @throws PgTaskError EMBEDDED_PORT_TAKEN if a program already listens on the port.
+ */
 export async function requireFree(port: number): Promise<void> {
   try {
     await listenBriefly(port);
   } catch (error) {
-    if (errorCode(error) === "EADDRINUSE") throw portTaken(port);
+    if (systemErrorCode(error) === "EADDRINUSE") throw portTaken(port);
     throw new PgTaskError(
       "EMBEDDED_FAILED",
       `the embedded server cannot listen on port ${port}: ${errorMessage(error)}`,

@@ -3,21 +3,21 @@ import type { Log } from "../shared/log.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Binaries } from "./binaries/usableBinaries.js";
 import { run, type Account } from "./runCommand.js";
-import { nameFor } from "./data/dataDirectory.js";
+import { pathFor } from "./data/dataDirectory.js";
 import { describeEnding, startGuarded, type GuardedProcess } from "./guardedProcess.js";
 import { readLockFile } from "./data/lockFile.js";
 import { createServerLog, type ServerLog } from "./serverLog.js";
 import { settingArguments, type ServerSettings } from "./serverSettings.js";
 
-/** A server that takes connections. */
+/** A server that accepts connections. */
 export interface Postmaster {
   readonly pid: number;
-  /** How it ended, with its last words. */
+  /** Resolves with the exit status and the last log lines when the server has ended. */
   readonly ended: Promise<string>;
   stop(): Promise<void>;
 }
 
-/** Why a server did not start where another attempt may do better. */
+/** The reason why a server did not start, if another attempt may succeed. */
 export type Obstacle = "data held" | "port taken" | "memory held";
 
 export interface PostmasterOptions {
@@ -26,9 +26,15 @@ export interface PostmasterOptions {
   readonly dataDirectory: string;
   readonly port: number;
   readonly settings: ServerSettings;
-  /** Process id in a stale lock file, which belongs to something else by now. */
+  /**
+   * Process id in a stale lock file (one whose server is gone), or null if there is none. Another process may have this
+   * id by now.
+   */
   readonly stalePid: number | null;
-  /** How long it may be silent while it starts, in ms; a server that recovers reports every 10 s. */
+  /**
+   * How long the server can go without logging anything during startup, in ms. A server in recovery logs something
+   * every 10 s.
+   */
   readonly silenceLimitMs: number;
   readonly log: Log;
 }
@@ -39,91 +45,88 @@ const obstacles: readonly (readonly [RegExp, Obstacle])[] = [
   [/pre-existing shared memory block/, "memory held"],
 ];
 
-const lookEveryMs = 20;
-/** A fast shutdown that takes longer is made an immediate one: the next start recovers. */
+const pollMs = 20;
+/**
+ * Limit on a fast shutdown, in ms. After that, the server is shut down immediately, and the next start has to recover.
+ */
 const fastShutdownLimitMs = 60_000;
 
-/** @throws PgTaskError EMBEDDED_FAILED with the server's last words. */
+/**
+ * Starts the server and waits until it accepts connections.
+ *
+ * @returns the server, or the reason why it did not start if another attempt may succeed.
+ * @throws PgTaskError EMBEDDED_FAILED with the server's last log lines.
+ */
 export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | Obstacle> {
-  const words = createServerLog(options.log);
+  const serverLog = createServerLog(options.log);
   const { account, dataDirectory, stalePid } = options;
   const server = await startGuarded(
     options.binaries.postgres,
-    [
-      "-D",
-      await nameFor(account, dataDirectory),
-      ...settingArguments(options.port, options.settings),
-    ],
+    ["-D", await pathFor(account, dataDirectory), ...settingArguments(options.port, options.settings)],
     {
       directory: dataDirectory,
       account,
-      // A lock file of its grandparent's is one that PostgreSQL itself takes for stale.
+      // PostgreSQL considers a lock file stale if the file contains the process id of the server's grandparent.
       environment: stalePid === null ? {} : { PG_GRANDPARENT_PID: String(stalePid) },
-      onLine: words.take,
+      onLine: serverLog.take,
     },
   );
   const ended = server.ended.then(
-    (ending) => `${describeEnding(ending)}; its last words: ${words.lastWords()}`,
+    (ending) => `${describeEnding(ending)}; its last log lines: ${serverLog.lastLines()}`,
   );
-  const outcome = await Promise.race([ended, isReady(server, words, options)]);
-  if (outcome === "ready") return { pid: server.pid, ended, stop: stopper(server, words, options) };
+  const outcome = await Promise.race([ended, isReady(server, serverLog, options)]);
+  if (outcome === "ready") return { pid: server.pid, ended, stop: stopper(server, serverLog, options) };
   if (outcome === "silent") {
     server.signal("SIGQUIT");
     await server.ended;
-    throw failure(`it was not ready, and silent for ${options.silenceLimitMs} ms`, words);
+    throw failure(`it was not ready, and logged nothing for ${options.silenceLimitMs} ms`, serverLog);
   }
-  const obstacle = obstacles.find(([pattern]) => words.says(pattern));
+  const obstacle = obstacles.find(([pattern]) => serverLog.matches(pattern));
   if (obstacle !== undefined) return obstacle[1];
   throw new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${outcome}`);
 }
 
-function failure(why: string, words: ServerLog): PgTaskError {
+function failure(why: string, serverLog: ServerLog): PgTaskError {
   return new PgTaskError(
     "EMBEDDED_FAILED",
-    `the embedded server did not start: ${why}; its last words: ${words.lastWords()}`,
+    `the embedded server did not start: ${why}; its last log lines: ${serverLog.lastLines()}`,
   );
 }
 
 async function isReady(
   server: GuardedProcess,
-  words: ServerLog,
+  serverLog: ServerLog,
   { dataDirectory, silenceLimitMs }: PostmasterOptions,
 ): Promise<"ready" | "silent"> {
-  const watch = { over: false };
-  void server.ended.then(() => (watch.over = true));
-  while (!watch.over) {
+  const state = { hasEnded: false };
+  void server.ended.then(() => (state.hasEnded = true));
+  while (!state.hasEnded) {
     const lockFile = await readLockFile(dataDirectory);
     if (lockFile?.pid === server.pid && lockFile.status === "ready") return "ready";
-    if (words.silenceMs() > silenceLimitMs) return "silent";
-    await sleep(lookEveryMs);
+    if (serverLog.silenceMs() > silenceLimitMs) return "silent";
+    await sleep(pollMs);
   }
   return await new Promise<never>(() => {});
 }
 
-function stopper(
-  server: GuardedProcess,
-  words: ServerLog,
-  options: PostmasterOptions,
-): () => Promise<void> {
+function stopper(server: GuardedProcess, serverLog: ServerLog, options: PostmasterOptions): () => Promise<void> {
   let stopped: Promise<void> | undefined;
-  return () => (stopped ??= stop(server, words, options));
+  return () => (stopped ??= stop(server, serverLog, options));
 }
 
 async function stop(
   server: GuardedProcess,
-  words: ServerLog,
+  serverLog: ServerLog,
   { binaries, dataDirectory, log }: PostmasterOptions,
 ): Promise<void> {
-  words.calm();
+  serverLog.expectShutdown();
   if (process.platform === "win32") {
     await run(binaries.pgCtl, ["stop", "--mode=fast", "-D", dataDirectory], null);
   } else {
     server.signal("SIGINT");
   }
   const timer = setTimeout(() => {
-    log.warn(
-      `the embedded server is still there after ${fastShutdownLimitMs} ms: ending it at once`,
-    );
+    log.warn(`the embedded server has not shut down after ${fastShutdownLimitMs} ms: ending it immediately`);
     server.signal("SIGQUIT");
   }, fastShutdownLimitMs);
   await server.ended;

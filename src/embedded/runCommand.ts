@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
-import { errorMessage } from "./systemError.js";
+import { errorMessage } from "../shared/errors.js";
 
-/** Whom the server's processes run as when that is not ourselves. */
+/** The account under which the server's processes run, if it is not the account of the current user. */
 export interface Account {
   readonly name: string;
   readonly uid: number;
@@ -9,18 +9,14 @@ export interface Account {
 }
 
 export interface CommandResult {
-  /** Exit code, -1 when it could not be started or was ended by a signal. */
+  /** Exit code, or -1 if the command could not be started or was ended by a signal. */
   readonly code: number;
-  /** What it wrote, or why it could not be started. */
+  /** The command's output, or the reason why the command could not be started. */
   readonly output: string;
 }
 
-/** Runs a short command to its end; never throws. */
-export async function run(
-  file: string,
-  args: readonly string[],
-  account: Account | null,
-): Promise<CommandResult> {
+/** Runs a short command to completion. Never throws. */
+export async function run(file: string, args: readonly string[], account: Account | null): Promise<CommandResult> {
   const options = { cwd: "/", env: serverEnvironment(), ...identity(account) };
   return await new Promise((resolve) => {
     try {
@@ -30,7 +26,7 @@ export async function run(
         resolve({ code, output: stderr.trim() === "" ? error.message : stderr.trim() });
       });
     } catch (error) {
-      // Thrown at once when we may not change to the account.
+      // The error is thrown synchronously if the current user cannot switch to the account.
       resolve({ code: -1, output: errorMessage(error) });
     }
   });
@@ -41,8 +37,8 @@ export function identity(account: Account | null): { uid?: number; gid?: number 
 }
 
 /**
- * What server processes get of our environment: PGPORT, PGOPTIONS and the like would change them,
- * and secrets are none of their business.
+ * Returns the environment for server processes. PGPORT, PGOPTIONS and other variables are left out because they would
+ * affect the processes. Secrets are left out because they must not be passed on.
  */
 export function serverEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const kept = ["PATH", "TZ", "SystemRoot", "TEMP", "TMP"];

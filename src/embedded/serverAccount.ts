@@ -3,23 +3,23 @@ import { PgTaskError } from "../shared/errors.js";
 import { run, type Account } from "./runCommand.js";
 
 /**
- * `nobody` comes first: whoever enters the server as superuser can run programs as its account, and
- * `postgres` may own another, more precious server on the same machine.
+ * Accounts for the server, in order of preference. `nobody` comes first, because whoever connects as superuser can run
+ * programs under the server's account. The account `postgres` may own another, more valuable server on the same
+ * machine.
  */
 const accountNames = ["nobody", "postgres", "_postgres"];
 
 /**
- * The account for the server's processes, null when they can run as ourselves. PostgreSQL refuses
- * root, so root gets the owner of the data there is, or else an unprivileged account.
+ * Returns the account for the server's processes, or null if they can run as the current user. PostgreSQL refuses to
+ * run as root. For root, the account is therefore the owner of existing data, or else an unprivileged account.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE when root finds no such account.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE if there is no unprivileged account.
  */
 export async function serverAccount(
   dataOwner: { readonly uid: number; readonly gid: number } | null,
 ): Promise<Account | null> {
   if (process.getuid?.() !== 0) return null;
-  if (dataOwner !== null && dataOwner.uid !== 0)
-    return { name: await nameOf(dataOwner.uid), ...dataOwner };
+  if (dataOwner !== null && dataOwner.uid !== 0) return { name: await nameOf(dataOwner.uid), ...dataOwner };
   for (const name of accountNames) {
     const account = await lookUp(name);
     if (account !== null) return account;
@@ -43,16 +43,15 @@ async function lookUp(name: string): Promise<Account | null> {
 async function numberOf(flag: "-u" | "-g", name: string): Promise<number | null> {
   const { code, output } = await run("id", [flag, name], null);
   const number = Number(output.trim());
-  // Node takes ids as signed 32 bits: macOS numbers its nobody beyond that.
+  // Node accepts ids only as signed 32-bit integers, and the id of `nobody` on macOS is larger.
   const usable = code === 0 && Number.isInteger(number) && number > 0 && number < 2 ** 31;
   return usable ? number : null;
 }
 
-/** Whether the account can read all these files and folders, by the paths given. */
+/** Whether the account can read all these files and folders by the given paths. */
 export async function canRead(paths: readonly string[], account: Account | null): Promise<boolean> {
   if (account === null) return await allAccessible(paths);
-  const script =
-    'for path; do test -r "$path" || exit 1; test ! -d "$path" || test -x "$path" || exit 1; done';
+  const script = 'for path; do test -r "$path" || exit 1; test ! -d "$path" || test -x "$path" || exit 1; done';
   return (await run("/bin/sh", ["-c", script, "sh", ...paths], account)).code === 0;
 }
 

@@ -1,52 +1,60 @@
 import type { Log } from "../shared/log.js";
 
-/** What a server's lines become: log entries, and its last words for whoever has to explain its end. */
+/**
+ * Turns the server's output into log entries, and keeps the last lines of the output to explain how the server ended.
+ */
 export interface ServerLog {
   readonly take: (line: string) => void;
-  lastWords(): string;
-  /** Whether one of its last lines is like this. */
-  says(pattern: RegExp): boolean;
-  /** Milliseconds since it last said something. */
+  lastLines(): string;
+  /** Whether one of the last lines matches the pattern. */
+  matches(pattern: RegExp): boolean;
+  /** Returns the time since the server's last line, in ms. */
   silenceMs(): number;
-  /** From here on nothing is a warning: ending sessions at a stop is what we asked for. */
-  calm(): void;
+  /**
+   * Announces a requested shutdown. From then on nothing is logged as a warning, because it is normal that the shutdown
+   * terminates sessions.
+   */
+  expectShutdown(): void;
 }
 
-const keptLines = 20;
-/** How many of them explain an end that came without a warning. */
-const toldLines = 3;
-const keptCharacters = 1000;
+const maxLines = 20;
+/** How many of the last lines explain the server's end if none of the kept lines is a warning or an error. */
+const explainingLines = 3;
+const maxCharacters = 1000;
 const startOfMessage = /^(?:\[\d+\] )?([A-Z]+\d?):  /;
-const continued = new Set(["DETAIL", "HINT", "QUERY", "CONTEXT", "STATEMENT", "LOCATION"]);
-/** What may explain the server's end. */
-const telling = new Set(["WARNING", "ERROR", "FATAL", "PANIC"]);
-/** What concerns the server, not one statement: a task's error stands in its row. */
-const warned = new Set(["FATAL", "PANIC"]);
+const continuations = new Set(["DETAIL", "HINT", "QUERY", "CONTEXT", "STATEMENT", "LOCATION"]);
+/** Severities that may explain the server's end. */
+const explaining = new Set(["WARNING", "ERROR", "FATAL", "PANIC"]);
+/**
+ * Severities of messages that concern the whole server and not just one statement. The error of a task need not be
+ * logged, because it is in the task's row.
+ */
+const serverWide = new Set(["FATAL", "PANIC"]);
 
 export function createServerLog(log: Log): ServerLog {
-  const kept: { readonly text: string; readonly isTelling: boolean }[] = [];
+  const kept: { readonly text: string; readonly mayExplain: boolean }[] = [];
   let lastLineAt = performance.now();
   let message = "";
-  let isCalm = false;
+  let isShutdownExpected = false;
   return {
     take: (line) => {
       lastLineAt = performance.now();
       const severity = startOfMessage.exec(line)?.[1];
-      if (severity !== undefined && !continued.has(severity)) message = severity;
-      const text = line.replace(/^\[\d+\] /, "").slice(0, keptCharacters);
-      kept.push({ text: text.trim(), isTelling: telling.has(message) });
-      if (kept.length > keptLines) kept.shift();
-      log[warned.has(message) && !isCalm ? "warn" : "debug"](`embedded server: ${line}`);
+      if (severity !== undefined && !continuations.has(severity)) message = severity;
+      const text = line.replace(/^\[\d+\] /, "").slice(0, maxCharacters);
+      kept.push({ text: text.trim(), mayExplain: explaining.has(message) });
+      if (kept.length > maxLines) kept.shift();
+      log[serverWide.has(message) && !isShutdownExpected ? "warn" : "debug"](`embedded server: ${line}`);
     },
-    lastWords: () => {
-      const explaining = kept.filter((line) => line.isTelling);
-      const told = explaining.length > 0 ? explaining : kept.slice(-toldLines);
-      return told.map((line) => line.text).join(" | ");
+    lastLines: () => {
+      const severe = kept.filter((line) => line.mayExplain);
+      const lines = severe.length > 0 ? severe : kept.slice(-explainingLines);
+      return lines.map((line) => line.text).join(" | ");
     },
-    says: (pattern) => kept.some((line) => pattern.test(line.text)),
+    matches: (pattern) => kept.some((line) => pattern.test(line.text)),
     silenceMs: () => performance.now() - lastLineAt,
-    calm() {
-      isCalm = true;
+    expectShutdown() {
+      isShutdownExpected = true;
     },
   };
 }

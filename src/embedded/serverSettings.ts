@@ -4,12 +4,12 @@ import { loopback } from "./port.js";
 
 export type ServerSettings = Readonly<Record<string, string | number>>;
 
-/** What the launcher itself depends on. */
+/** Returns the settings that pg-task relies on and sets itself. */
 function ownSettings(port: number): ServerSettings {
   return {
     port,
     listen_addresses: loopback,
-    // A socket's path may have no more than 107 bytes, so it could not be in every data folder.
+    // No Unix socket is used. Its path is limited to 107 bytes, and the path of the data folder may be longer.
     unix_socket_directories: "",
     log_destination: "stderr",
     logging_collector: "off",
@@ -18,21 +18,28 @@ function ownSettings(port: number): ServerSettings {
   };
 }
 
-/** @throws PgTaskError CONFIG_CONFLICT for a setting that is the launcher's own. */
+/**
+ * Checks that `settings` contains none of the settings that pg-task sets itself.
+ *
+ * @throws PgTaskError CONFIG_CONFLICT if it contains one of them.
+ */
 export function requireFreeSettings(settings: ServerSettings): void {
   const own = ownSettings(0);
   const taken = Object.keys(settings).find((name) => name.toLowerCase() in own);
   if (taken === undefined) return;
   throw new PgTaskError(
     "CONFIG_CONFLICT",
-    `${taken} of the embedded server is not to be set: pg-task itself sets ${Object.keys(own).join(", ")}`,
+    `${taken} of the embedded server cannot be set: pg-task itself sets ${Object.keys(own).join(", ")}`,
   );
 }
 
-/** Its log goes into that of pg-task, which is to have no task's SQL in it; an error of a task is in its row. */
-const unlessSet: ServerSettings = { log_min_error_statement: "panic" };
+/**
+ * Default settings. The server's log becomes part of pg-task's log, and pg-task's log must not contain the SQL of
+ * tasks. The error of a task is in the task's row instead.
+ */
+const defaults: ServerSettings = { log_min_error_statement: "panic" };
 
 export function settingArguments(port: number, settings: ServerSettings): string[] {
-  const all = { ...unlessSet, ...settings, ...ownSettings(port) };
+  const all = { ...defaults, ...settings, ...ownSettings(port) };
   return Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 }

@@ -1,40 +1,34 @@
 import { PgTaskError, toReport } from "../shared/errors.js";
-import type {
-  ExecutorParameters,
-  FromExecutor,
-  Run,
-  RunResult,
-  SessionRuns,
-  ToExecutor,
-} from "../shared/ipc/messages.js";
+import type { ExecutorParameters, FromExecutor, RecalledRuns, ToExecutor } from "../shared/ipc/executorMessages.js";
+import type { Run, RunResult } from "../shared/ipc/run.js";
 import { Connector } from "./session/connector.js";
 import { ResultSender } from "./output/resultSender.js";
 import type { ForwardingLog } from "./forwardingLog.js";
-import { ConnectionPermits } from "./remote/managerServerLimit.js";
+import { ConnectionPermits } from "./remote/connectionPermits.js";
 import type { OutgoingResult } from "./run/execution.js";
 import { ExecutorSession, type ExecutorSessionEvents } from "./session/session.js";
+import { resultBatchMs } from "./tuning.js";
 
 /**
- * Holds sessions and runs on them what the manager dispatches. Every order is harmless at any time:
- * a run for a session that cannot take it comes back as `returned`, others about sessions that are
- * not there have no effect.
+ * Holds sessions and executes the runs that the manager dispatches to these sessions. Every method can be called at any
+ * time. A run for a session that does not accept it is released. All other calls for unknown sessions have no effect.
  */
 export class Executor {
-  /** Sessions and connector look at this one object, which changes with reconfigure. */
+  /** The sessions and the connector share this object. `reconfigure` changes the object in place. */
   readonly #parameters: { -readonly [K in keyof ExecutorParameters]: ExecutorParameters[K] };
   readonly #connector: Connector;
   readonly #send: (message: FromExecutor) => void;
   readonly #log: ForwardingLog;
-  readonly #handover: ResultSender;
-  readonly #desk: ConnectionPermits;
+  readonly #resultSender: ResultSender;
+  readonly #connectionPermits: ConnectionPermits;
   readonly #sessions = new Map<number, ExecutorSession>();
-  /** Came out and have not been told. */
+  /** Results that wait to be sent together in one message. */
   #results: RunResult[] = [];
-  #flushing = false;
-  #timer: NodeJS.Timeout | undefined;
+  #isFlushScheduled = false;
+  #flushTimer: NodeJS.Timeout | undefined;
   #stopped: Promise<void> | null = null;
 
-  /** @param send gets what the manager is to know */
+  /** @param options.send posts a message to the manager */
   constructor(
     parameters: ExecutorParameters,
     options: { readonly send: (message: FromExecutor) => void; readonly log: ForwardingLog },
@@ -42,97 +36,111 @@ export class Executor {
     this.#parameters = { ...parameters };
     this.#connector = new Connector(this.#parameters);
     this.#send = options.send;
-    this.#handover = new ResultSender(options.send);
+    this.#resultSender = new ResultSender(options.send);
     this.#log = options.log;
-    this.#desk = new ConnectionPermits((message) => this.#tell(message));
+    this.#connectionPermits = new ConnectionPermits((message) => this.#sendInOrder(message));
   }
 
-  /** Every run that starts from now on goes by these; place and names stay. */
-  reconfigure({ outputLimit, superuser, resetMs }: ExecutorParameters): void {
-    Object.assign(this.#parameters, { outputLimit, superuser, resetMs });
+  /** Changes the parameters of every run that starts from now on. The target, schema and names stay the same. */
+  reconfigure({ outputLimit, isSuperuser, lostRunTimeoutMs }: ExecutorParameters): void {
+    this.#parameters.outputLimit = outputLimit;
+    this.#parameters.isSuperuser = isSuperuser;
+    this.#parameters.lostRunTimeoutMs = lostRunTimeoutMs;
   }
 
-  /** Opens sessions, most likely for tasks of this group; each answers `opened` or `unopened`. */
+  /**
+   * Opens sessions, whose tasks will most likely belong to this group. Each session answers `opened` or `openFailed`.
+   */
   open(sessions: readonly number[], group: string): void {
     for (const session of sessions) this.#open(session, group);
   }
 
-  /** Gives runs to their sessions, which run them one after another in this order. */
+  /** Queues runs in their sessions. Each session executes its runs in the given order. */
   dispatch(runs: readonly Run[]): void {
     for (const run of runs) {
       if (this.#sessions.get(run.session)?.dispatch(run) === true) continue;
-      this.#log.warn({ session: run.session, id: run.id }, "run for a session that is not open");
-      this.#result({ outcome: "returned", session: run.session, id: run.id });
+      this.#log.warn({ session: run.session, id: run.id }, "session not open, run released");
+      this.#addResult({ outcome: "released", session: run.session, id: run.id });
     }
   }
 
-  /** Cancels a run that is not wanted any more. */
+  /** Cancels a run because its task was deleted or set to another state. */
   cancel(session: number, id: string): void {
     this.#sessions.get(session)?.cancel(id);
   }
 
-  /** The manager's answer to `cancel`. */
-  cancelled(session: number, id: string): void {
-    this.#sessions.get(session)?.cancelled(id);
+  /** Passes on the manager's answer to `requestCancel`. */
+  cancelAnswered(session: number, id: string): void {
+    this.#sessions.get(session)?.cancelAnswered(id);
   }
 
-  /** A session sends runs behind others under this permit from now on, with null not at all. */
-  permit(session: number, permit: number | null): void {
-    this.#sessions.get(session)?.permit(permit);
+  /**
+   * Sets the pipeline permit, the advisory lock under which a session sends queued runs. Null means that no queued runs
+   * may be sent.
+   */
+  setPipelinePermit(session: number, permit: number | null): void {
+    this.#sessions.get(session)?.setPermit(permit);
   }
 
-  /** Returns those of these runs that have not been sent; each session answers `recalled` with what has been. */
-  recall(recalled: readonly SessionRuns[]): void {
-    for (const each of recalled) {
-      const sent = this.#sessions.get(each.session)?.recall(each) ?? null;
-      this.#tell({ type: "recalled", ...each, sent });
+  /**
+   * Takes runs back from sessions. Runs that have not been sent to the server are released. Each session answers
+   * `recalled` with the runs that it has sent.
+   */
+  recall(recalls: readonly RecalledRuns[]): void {
+    for (const runs of recalls) {
+      const sent = this.#sessions.get(runs.session)?.recall(runs) ?? null;
+      this.#sendInOrder({ type: "recalled", ...runs, sent });
     }
   }
 
-  /** What was handed over of large outputs is written. */
-  written(): void {
-    this.#handover.written();
+  /** Allows the next large output to be sent, because the manager has written the last one. */
+  largeOutputWritten(): void {
+    this.#resultSender.largeOutputWritten();
   }
 
-  /** Ends sessions, each once the runs dispatched to it have come out; each answers `closed`. */
+  /** Ends sessions. Each session ends once the runs dispatched to it have finished, and then answers `closed`. */
   close(sessions: readonly number[]): void {
     for (const session of sessions) this.#sessions.get(session)?.close();
   }
 
-  /** Ends sessions at once; each answers `lost` or `closed`. */
+  /** Ends sessions at once. Each session answers `lost` or `closed`, or `openFailed` if it was still opening. */
   drop(sessions: readonly number[]): void {
     for (const session of sessions) void this.#sessions.get(session)?.stop();
   }
 
-  /** Tells of each of these sessions that awaits an answer for how long nothing has come. */
-  listen(sessions: readonly number[]): void {
-    for (const session of sessions) void this.#sessions.get(session)?.listen();
+  /**
+   * Asks the given sessions how long nothing has arrived from the server. Only a session that is waiting for an answer
+   * reports, with `silence`.
+   */
+  reportSilence(sessions: readonly number[]): void {
+    for (const session of sessions) void this.#sessions.get(session)?.reportSilence();
   }
 
-  /** Asks a remote run's own server whether its process is gone; answers `sought`. */
-  async seek({ number, remote, place }: Extract<ToExecutor, { type: "seek" }>): Promise<void> {
-    const { target: own, superuser } = this.#parameters;
+  /** Asks the server of a remote run whether the run's backend is gone, and answers `remoteProcessFound`. */
+  async findRemoteProcess({
+    number,
+    remote,
+    process: remoteProcess,
+  }: Extract<ToExecutor, { type: "findRemoteProcess" }>): Promise<void> {
+    const { target: managerTarget, isSuperuser } = this.#parameters;
     const warn = (message: string): void => this.#log.warn({}, message);
     const { findRemoteProcess } = await import("./remote/remoteProcess.js");
-    const context = { own, superuser, env: process.env, warn };
-    const gone = await findRemoteProcess(remote, place, context, this.#desk);
-    this.#tell({ type: "sought", number, gone });
+    const context = { managerTarget, isSuperuser, env: process.env, warn };
+    const gone = await findRemoteProcess(remote, remoteProcess, context, this.#connectionPermits);
+    this.#sendInOrder({ type: "remoteProcessFound", number, gone });
   }
 
-  /** Whether there is room for a connection of a remote task that was asked for. */
-  room({ number, room }: Extract<ToExecutor, { type: "room" }>): void {
-    this.#desk.answered(number, room);
+  /** Passes on the manager's answer to `requestConnectionPermit`. */
+  answerConnectionRequest({ number, granted }: Extract<ToExecutor, { type: "connectionPermit" }>): void {
+    this.#connectionPermits.answer(number, granted);
   }
 
-  /** Makes every run that has not ended come out, by a cancel where it is under way. */
+  /** Releases every unfinished run. Runs in progress are cancelled first. */
   abort(): void {
     for (const session of this.#sessions.values()) session.abort();
   }
 
-  /**
-   * Ends all sessions at once. Resolves when their connections are closed and everything about them
-   * has been sent.
-   */
+  /** Ends all sessions at once. Resolves when their connections are closed and all their messages have been sent. */
   async stop(): Promise<void> {
     this.#stopped ??= this.#stopSessions();
     await this.#stopped;
@@ -141,78 +149,75 @@ export class Executor {
   async #stopSessions(): Promise<void> {
     await Promise.all([...this.#sessions.values()].map((session) => session.stop()));
     this.#flush();
-    this.#handover.end();
+    this.#resultSender.sendAll();
   }
 
   #open(id: number, group: string): void {
     if (this.#sessions.has(id)) {
-      this.#log.warn({ session: id }, "session to be opened is there already");
+      this.#log.warn({ session: id }, "session is already open");
       return;
     }
     if (this.#stopped !== null) {
-      const reason = new PgTaskError("CONNECTION_FAILED", "the executor has been stopped");
-      this.#tell({ type: "unopened", session: id, reason: toReport(reason) });
+      const reason = new PgTaskError("CONNECTION_FAILED", "the executor is stopped");
+      this.#sendInOrder({ type: "openFailed", session: id, reason: toReport(reason) });
       return;
     }
     const connect = () => this.#connector.open(group);
-    const shared = { log: this.#log, desk: this.#desk };
+    const shared = { log: this.#log, connectionPermits: this.#connectionPermits };
     const session = new ExecutorSession(id, this.#parameters, connect, this.#events(id), shared);
     this.#sessions.set(id, session);
   }
 
   #events(session: number): ExecutorSessionEvents {
     return {
-      opened: (backend) => this.#tell({ type: "opened", session, backend }),
-      unopened: (reason) => this.#forget({ type: "unopened", session, reason }),
-      result: (result) => this.#result(result),
-      cancel: (id) => this.#tell({ type: "cancel", session, id }),
-      started: (id, start) => this.#tell({ type: "started", session, id, start }),
-      remote: (id, pid) => this.#tell({ type: "remote", session, id, pid }),
-      silent: (ms) => this.#tell({ type: "silent", session, ms }),
-      lost: (reason) => this.#forget({ type: "lost", session, reason }),
-      closed: () => this.#forget({ type: "closed", session }),
+      opened: (backend) => this.#sendInOrder({ type: "opened", session, backend }),
+      openFailed: (reason) => this.#removeSession({ type: "openFailed", session, reason }),
+      result: (result) => this.#addResult(result),
+      requestCancel: (id) => this.#sendInOrder({ type: "requestCancel", session, id }),
+      started: (id, start) => this.#sendInOrder({ type: "started", session, id, start }),
+      remoteStarted: (id, pid) => this.#sendInOrder({ type: "remoteStarted", session, id, pid }),
+      silence: (ms) => this.#sendInOrder({ type: "silence", session, ms }),
+      lost: (reason) => this.#removeSession({ type: "lost", session, reason }),
+      closed: () => this.#removeSession({ type: "closed", session }),
     };
   }
 
-  #forget(message: FromExecutor & { readonly session: number }): void {
+  #removeSession(message: FromExecutor & { readonly session: number }): void {
     this.#sessions.delete(message.session);
-    this.#tell(message);
+    this.#sendInOrder(message);
   }
 
-  #result(result: OutgoingResult): void {
-    if (result.stored !== undefined || this.#handover.holds(result.session)) {
+  #addResult(result: OutgoingResult): void {
+    if (result.spilledOutput !== undefined || this.#resultSender.hasQueued(result.session)) {
       this.#flush();
-      this.#handover.result(result);
+      this.#resultSender.sendResult(result);
       return;
     }
     this.#results.push(result);
-    if (this.#sessions.get(result.session)?.idle !== false) this.#flushSoon();
-    else this.#timer ??= setTimeout(() => this.#flush(), gatherMs);
+    if (this.#sessions.get(result.session)?.isIdle !== false) this.#flushSoon();
+    else this.#flushTimer ??= setTimeout(() => this.#flush(), resultBatchMs);
   }
 
-  /** At the end of this turn of the event loop. */
+  /** Sends the collected results at the end of this event loop iteration. */
   #flushSoon(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
+    if (this.#isFlushScheduled) return;
+    this.#isFlushScheduled = true;
     setImmediate(() => this.#flush());
   }
 
   #flush(): void {
-    this.#flushing = false;
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#isFlushScheduled = false;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
     if (this.#results.length === 0) return;
     const results = this.#results;
     this.#results = [];
     this.#send({ type: "results", results });
   }
 
-  /** What comes after a result is never heard of before it. */
-  #tell(message: FromExecutor): void {
+  /** Sends a message to the manager, after all earlier results. */
+  #sendInOrder(message: FromExecutor): void {
     this.#flush();
-    this.#handover.tell(message);
+    this.#resultSender.sendMessage(message);
   }
 }
-
-/** How long results are gathered while their sessions have more to do, in ms. */
-const gatherMs = 2;

@@ -1,6 +1,6 @@
-import type { FromExecutor, LogEntry } from "../shared/ipc/messages.js";
+import type { FromExecutor, LogEntry } from "../shared/ipc/executorMessages.js";
 
-/** What an executor says goes to the manager, which writes it: so no thread has to load what logs are written with. */
+/** Sends log lines to the manager, which writes them. Therefore executor threads need not load the logger. */
 export class ForwardingLog {
   readonly #send: (message: FromExecutor) => void;
 

@@ -7,25 +7,27 @@ import type {
   ExecutorThreadData,
   FromExecutor,
   ToExecutor,
-} from "../shared/ipc/messages.js";
+} from "../shared/ipc/executorMessages.js";
 import { Executor } from "./executor.js";
 import { ForwardingLog } from "./forwardingLog.js";
 
-/** Runs one executor for the manager at the other end of the port; resolves when it was stopped. */
-export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
+/**
+ * Runs one executor for the manager at the other end of the port. This is the only task that the thread pool gives to
+ * this thread.
+ *
+ * @returns a promise that resolves when the executor is stopped
+ */
+export default function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
   const slots = new HandshakeReceiver(buffer);
-  const send = (message: FromExecutor): void => port.postMessage(message, largeOf(message));
+  const send = (message: FromExecutor): void => port.postMessage(message, transferList(message));
   return new Promise((resolve) => {
     let executor: Executor | null = null;
 
-    // Null is what was taken back: the manager has given this thread up and ends it.
+    // The parameters are null if the manager took them back because this thread did not answer in time. In that case
+    // the manager ends the thread.
     const start = (parameters: ExecutorParameters | null): Executor | null => {
       if (parameters === null) return null;
       return new Executor(parameters, { send, log: new ForwardingLog(send) });
-    };
-
-    const reconfigure = (parameters: ExecutorParameters | null): void => {
-      if (parameters !== null) executor?.reconfigure(parameters);
     };
 
     const end = async (): Promise<void> => {
@@ -35,72 +37,78 @@ export function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void
     };
 
     port.on("message", (message: ToExecutor) => {
-      switch (message.type) {
-        case "start":
-          executor = start(slots.take<ExecutorParameters>(message));
-          break;
-        case "reconfigure":
-          reconfigure(slots.take<ExecutorParameters>(message));
-          break;
-        case "open":
-          executor?.open(message.sessions, message.group);
-          break;
-        case "dispatch":
-          executor?.dispatch(slots.take<Dispatch>(message)?.runs ?? []);
-          break;
-        case "cancel":
-          executor?.cancel(message.session, message.id);
-          break;
-        case "cancelled":
-          executor?.cancelled(message.session, message.id);
-          break;
-        case "close":
-          executor?.close(message.sessions);
-          break;
-        case "permit":
-          executor?.permit(message.session, message.permit);
-          break;
-        case "recall":
-          executor?.recall(message.runs);
-          break;
-        case "written":
-          executor?.written();
-          break;
-        case "drop":
-          executor?.drop(message.sessions);
-          break;
-        case "listen":
-          executor?.listen(message.sessions);
-          break;
-        case "seek":
-          void executor?.seek(message);
-          break;
-        case "room":
-          executor?.room(message);
-          break;
-        case "abort":
-          executor?.abort();
-          break;
-        case "stop":
-          void end();
-          break;
-        default: {
-          const unknown: never = message;
-          throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(unknown)}`);
-        }
-      }
+      if (message.type === "start") executor = start(slots.take<ExecutorParameters>(message));
+      else if (message.type === "stop") void end();
+      else if (executor !== null) handle(executor, slots, message);
     });
     send({ type: "hello", threadId });
   });
 }
 
-const nothing: ArrayBuffer[] = [];
+function handle(
+  executor: Executor,
+  slots: HandshakeReceiver,
+  message: Exclude<ToExecutor, { type: "start" | "stop" }>,
+): void {
+  switch (message.type) {
+    case "reconfigure": {
+      const parameters = slots.take<ExecutorParameters>(message);
+      if (parameters !== null) executor.reconfigure(parameters);
+      break;
+    }
+    case "open":
+      executor.open(message.sessions, message.group);
+      break;
+    case "dispatch":
+      executor.dispatch(slots.take<Dispatch>(message)?.runs ?? []);
+      break;
+    case "cancel":
+      executor.cancel(message.session, message.id);
+      break;
+    case "cancelAnswered":
+      executor.cancelAnswered(message.session, message.id);
+      break;
+    case "close":
+      executor.close(message.sessions);
+      break;
+    case "pipelinePermit":
+      executor.setPipelinePermit(message.session, message.permit);
+      break;
+    case "recall":
+      executor.recall(message.runs);
+      break;
+    case "largeOutputWritten":
+      executor.largeOutputWritten();
+      break;
+    case "drop":
+      executor.drop(message.sessions);
+      break;
+    case "reportSilence":
+      executor.reportSilence(message.sessions);
+      break;
+    case "findRemoteProcess":
+      void executor.findRemoteProcess(message);
+      break;
+    case "connectionPermit":
+      executor.answerConnectionRequest(message);
+      break;
+    case "abort":
+      executor.abort();
+      break;
+    default: {
+      const unknown: never = message;
+      throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(unknown)}`);
+    }
+  }
+}
 
-/** What is moved to the manager, not copied. */
-function largeOf(message: FromExecutor): ArrayBuffer[] {
-  if (message.type !== "results") return nothing;
+const emptyTransferList: ArrayBuffer[] = [];
+
+/** Returns the buffer of a large output, which is transferred to the manager's thread instead of being copied. */
+function transferList(message: FromExecutor): ArrayBuffer[] {
+  if (message.type !== "results") return emptyTransferList;
   const [result] = message.results;
-  return result?.outcome === "ended" && result.large !== undefined
-    ? [result.large.buffer]
-    : nothing;
+  return result?.outcome === "ended" && result.largeOutput !== undefined
+    ? [result.largeOutput.buffer]
+    : emptyTransferList;
 }

@@ -1,14 +1,15 @@
 import type { Entry } from "../shared/config/types.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import type { Log } from "../shared/log.js";
-import type { ExecutorParameters, FromManager } from "../shared/ipc/messages.js";
+import type { ExecutorParameters } from "../shared/ipc/executorMessages.js";
+import type { FromManager } from "../shared/ipc/managerMessages.js";
 import { LostRemoteRuns } from "./recovery/lostRemoteRuns.js";
 import { WakeSignal } from "../shared/wakeSignal.js";
 import { BackendCancellations } from "./sessions/backendCancellations.js";
 import { Claimer } from "./claim/claimer.js";
 import { connectManager } from "./connection.js";
 import { SessionWatchdog } from "./sessions/sessionWatchdog.js";
-import { ExecutorThreads } from "./sessions/executorThreads.js";
+import { ExecutorThreads, type ExecutorEvents } from "./sessions/executorThreads.js";
 import { ActiveGroups } from "./groups/groups.js";
 import { LargeResultWriter } from "./results/largeResultWriter.js";
 import { LedgerRotation } from "./upkeep/ledgerRotation.js";
@@ -17,242 +18,223 @@ import { OrphanRescuer } from "./recovery/orphanRescuer.js";
 import { PendingResults } from "./results/pendingResults.js";
 import { DeferredPauses } from "./groups/deferredPauses.js";
 import { Pruner } from "./upkeep/pruner.js";
-import { Recalls } from "./sessions/recalls.js";
-import { RemotePids } from "./results/remotePids.js";
+import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
+import type { RemotePid, StartedTask } from "./model.js";
+import { RetryQueue } from "./results/retryQueue.js";
 import { RunTimes } from "./sessions/runTimes.js";
 import { ServerConnectionLimit } from "./sessions/serverConnectionLimit.js";
 import type { SessionPoolEvents } from "./sessions/session.js";
 import { SessionPool } from "./sessions/sessionPool.js";
 import type { ManagerSettings } from "./settings.js";
 import { SettingsAge } from "./sessions/settingsAge.js";
-import { StallMonitor } from "./telemetry/stallMonitor.js";
-import { Starts } from "./results/starts.js";
 import { Statistics } from "./telemetry/statistics.js";
 import type { TaskTable } from "./schema/taskTable.js";
 import { Tracing } from "./telemetry/tracing.js";
-import { WorkCycle } from "./loop/workCycle.js";
 import { PoolScaler } from "./sessions/poolScaler.js";
 
-/** What a manager consists of, for as long as it lives, whatever becomes of its connection. */
+/** The components of one manager. They stay when the manager's connection is replaced. */
 export interface ManagerComponents {
-  readonly bell: WakeSignal;
+  readonly table: TaskTable;
+  readonly log: Log;
+  readonly wakeSignal: WakeSignal;
   readonly groups: ActiveGroups;
-  readonly outbox: PendingResults;
-  readonly runTimes: RunTimes;
-  readonly cancellations: BackendCancellations;
-  readonly executors: ExecutorThreads;
+  readonly groupScanner: GroupScanner;
+  readonly deferredPauses: DeferredPauses;
+  readonly claimer: Claimer;
   readonly sessions: SessionPool;
-  readonly ledgers: LedgerRotation;
-  readonly orphans: OrphanRescuer;
-  readonly workforce: PoolScaler;
-  readonly serverRoom: ServerConnectionLimit;
-  readonly statistics: Statistics;
-  readonly pruning: Pruner;
-  readonly large: LargeResultWriter;
-  readonly recalls: Recalls;
-  readonly turn: WorkCycle;
+  readonly executors: ExecutorThreads;
+  readonly poolScaler: PoolScaler;
+  readonly runTimes: RunTimes;
+  readonly recalls: PipelineRecalls;
+  readonly cancellations: BackendCancellations;
   readonly settingsAge: SettingsAge;
-  readonly stalls: StallMonitor;
-  readonly cutOff: SessionWatchdog;
-  /** Null unless an OpenTelemetry SDK is loaded. */
+  readonly sessionWatchdog: SessionWatchdog;
+  readonly connectionLimit: ServerConnectionLimit;
+  readonly starts: RetryQueue<StartedTask>;
+  readonly remotePids: RetryQueue<RemotePid>;
+  readonly pendingResults: PendingResults;
+  readonly largeResultWriter: LargeResultWriter;
+  readonly orphans: OrphanRescuer;
+  readonly lostRemoteRuns: LostRemoteRuns;
+  readonly ledgers: LedgerRotation;
+  readonly pruner: Pruner;
+  readonly statistics: Statistics;
+  /** Null if no OpenTelemetry SDK is loaded. */
   readonly tracing: Tracing | null;
 }
 
-/** What parts ask their manager at any time, and tell it. */
+/** The values that components read from their manager, and the callbacks by which they report to it. */
 export interface ManagerComponentsOptions {
   readonly table: TaskTable;
-  /** With the parameters it was given last. */
+  /** Returns the current entry (the task table's configuration). */
   readonly entry: () => Entry;
-  /** Null before they were first read. */
+  /** Returns the server's settings, or null before they have been read for the first time. */
   readonly settings: () => ManagerSettings | null;
-  /** Whether the connection's user is one. */
-  readonly superuser: () => boolean;
+  /** Whether the manager's role is a superuser. */
+  readonly isSuperuser: () => boolean;
   readonly send: (message: FromManager) => void;
-  /** Something became of a session, or of what it runs; urgent where a turn should not wait. */
-  readonly changed: (urgent: boolean) => void;
-  /** Something that pg-task made beside the table is missing. */
-  readonly lacking: () => void;
+  /** Called when a session or its runs have changed. `urgent` means that the next cycle should not wait. */
+  readonly sessionChanged: (urgent: boolean) => void;
+  /** Called when a function or table that pg-task created is missing. */
+  readonly objectMissing: () => void;
   readonly log: Log;
-  /** The executor threads'. */
+  /** Log for the lines of the executor threads. */
   readonly threadLog: Log;
 }
 
+const undefinedFunction = "42883";
+const undefinedTable = "42P01";
+
 export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
-  const bell = new WakeSignal();
+  const components = (): ManagerComponents => created;
+  const tracing = Tracing.create(table, entry().target, log);
+  const wakeSignal = new WakeSignal();
   const groups = new ActiveGroups();
-  const outbox = new PendingResults();
+  const pendingResults = new PendingResults();
   const runTimes = new RunTimes();
   const cancellations = new BackendCancellations();
-  const remotePids = new RemotePids();
-  const starts = new Starts();
+  const remotePids = new RetryQueue<RemotePid>();
+  const starts = new RetryQueue<StartedTask>();
+  const maxRuns = (): number => settings()?.run ?? Infinity;
   const executors = new ExecutorThreads({
     parameters: () => executorParameters(options),
     closeMs: () => settings()?.closeMs ?? entry().parameters["pg_work.close"],
-    events: {
-      message: (thread, message) => {
-        if (message.type === "results") large.received(message.results);
-        sessions.receive(thread, message);
-      },
-      room: (thread, message) => {
-        if (message.type === "entered") serverRoom.entered(thread, message.number, message.open);
-        else {
-          serverRoom.ask(thread, message.number);
-          bell.notify();
-        }
-      },
-      ended: (thread, reason) => {
-        serverRoom.threadEnded(thread);
-        sessions.threadEnded(thread, reason);
-      },
-    },
+    events: executorEvents(components),
     log,
     threadLog: options.threadLog,
   });
-  const events: SessionPoolEvents = {
-    changed: options.changed,
-    result: (result, owner, task) => {
-      if (result.outcome === "returned" && result.crowded === true) serverRoom.crowded(task.hash);
-      outbox.add(result, owner, task);
-      statistics.ended(result);
-    },
-    started: (task) => starts.add(task),
-    remote: (place) => remotePids.add(place),
-    lost: (task, owner, front) => {
-      groups.begin(task.hash);
-      tracing?.lost(task.id, front);
-      orphans.lost({ ...task, owner }, front);
-    },
-    silent: (owner, ms) => cutOff.hear(owner, ms),
-    opened: () => workforce.succeeded(),
-    unopened: (reason) => {
-      workforce.refused(reason.message);
-      if (reason.sqlState === "42883" || reason.sqlState === "42P01") options.lacking();
-    },
-    lacking: () => options.lacking(),
-    cancel: (cancellation) => cancellations.add(cancellation),
-    recall: (recall) => recalls.add(recall),
-    permit: (session) => recalls.wantPermit(session),
-    revoke: (permit) => recalls.revoke(permit),
-  };
-  const maxThreads = (): number => entry().parameters["pg_conf.threads"];
-  const mayUseMore = (): boolean =>
-    workforce.mayUseMore && groups.total < (settings()?.run ?? Infinity);
+  const base = { table, log, groups, pendingResults, runTimes, executors, tracing };
   const sessions = new SessionPool({
-    executors,
-    groups,
-    runTimes,
-    maxThreads,
-    mayUseMore,
-    events,
-    log,
+    ...base,
+    maxThreads: () => entry().parameters["pg_conf.threads"],
+    mayUseMore: () => poolScaler.canUseMore && groups.totalRunning < maxRuns(),
+    events: sessionEvents(options, components),
   });
-  const recalls = new Recalls(sessions);
-  const serverRoom = new ServerConnectionLimit({ executors, sessions, groups, log });
-  const pauses = new DeferredPauses(table, log);
-  const ledgers = new LedgerRotation({ table, log });
-  const abroad = new LostRemoteRuns({
-    seek: (run) => executors.seek(run),
-    changed: () => bell.notify(),
+  const recalls = new PipelineRecalls(sessions.recalls);
+  const connectionLimit = new ServerConnectionLimit({ ...base, sessions });
+  const deferredPauses = new DeferredPauses(table, log);
+  const ledgers = new LedgerRotation(base);
+  const groupScanner = new GroupScanner(base);
+  const settingsAge = new SettingsAge({ sessions, log });
+  const lostRemoteRuns = new LostRemoteRuns({
+    isProcessGone: (run) => executors.findRemoteProcess(run),
+    onGone: () => wakeSignal.notify(),
     resetMs: () => settings()?.resetMs ?? Infinity,
     log,
   });
-  const orphans = new OrphanRescuer({ table, groups, pauses, abroad, log });
-  const workforce = new PoolScaler({
+  const orphans = new OrphanRescuer({ ...base, deferredPauses, lostRemoteRuns });
+  const poolScaler = new PoolScaler({
+    ...base,
     sessions,
-    executors,
-    runTimes,
     send,
-    longestPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
-    share: (room) => serverRoom.forSessions(room),
-    log,
+    maxPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
+    sessionShare: (room) => connectionLimit.sessionShare(room),
   });
   const statistics = new Statistics({
     send,
-    now: () => ({ running: sessions.busy, sessions: sessions.size }),
+    load: () => ({ running: sessions.busy, sessions: sessions.size }),
   });
-  const large = new LargeResultWriter({
-    outbox,
+  const largeResultWriter = new LargeResultWriter({
+    pendingResults,
     connect: (signal) => connectManager(entry(), signal, "pg_work output"),
-    watch: (client, quietMs) =>
-      new ConnectionWatchdog(client, entry().target, { name: "pg_work watch", quietMs }),
-    written: () => {
-      large.ask();
-      bell.notify();
+    watch: (client, quietMs) => new ConnectionWatchdog(client, entry().target, { name: "pg_work watch", quietMs }),
+    onWritten: () => {
+      largeResultWriter.acknowledge();
+      wakeSignal.notify();
     },
-    more: () => {
-      for (const thread of executors.threads) executors.tell(thread, { type: "written" });
+    onAllWritten: () => {
+      for (const thread of executors.threads) executors.send(thread, { type: "largeOutputWritten" });
     },
     log,
   });
-  const tracing = Tracing.begin(table, entry().target, log);
-  const lookout = new GroupScanner({ table, groups, log });
-  const settingsAge = new SettingsAge({ sessions, log });
-  const claiming = new Claimer({
+  const sessionWatchdog = new SessionWatchdog({
     table,
     sessions,
-    groups,
-    outbox,
-    ledgers,
-    runTimes,
-    settingsAge,
-    tracing,
+    clearBlame: (owner) => orphans.excuse(owner),
     log,
   });
-  const turn = new WorkCycle({
-    table,
+  const claimer = new Claimer({ ...base, sessions, ledgers, settingsAge });
+  const created: ManagerComponents = {
+    ...base,
+    wakeSignal,
+    groupScanner,
+    deferredPauses,
+    claimer,
     sessions,
-    groups,
-    outbox,
-    remotePids,
+    poolScaler,
     recalls,
-    pauses,
-    lookout,
-    claiming,
-    starts,
-    large,
-    tracing,
-    log,
-  });
-  const cutOff = new SessionWatchdog({
-    table,
-    sessions,
-    excuse: (owner) => orphans.excuse(owner),
-    log,
-  });
-  return {
-    bell,
-    groups,
-    outbox,
-    runTimes,
     cancellations,
-    executors,
-    sessions,
-    ledgers,
-    orphans,
-    workforce,
-    serverRoom,
-    statistics,
-    pruning: new Pruner({ table, log }),
-    large,
-    recalls,
-    turn,
     settingsAge,
-    stalls: new StallMonitor({
-      table,
-      sessions,
-      groups,
-      orphans,
-      outbox,
-      claiming,
-      workforce,
-      lookout,
-      mostRuns: () => settings()?.run ?? Infinity,
-      send,
-      log,
-    }),
-    cutOff,
-    tracing,
+    sessionWatchdog,
+    connectionLimit,
+    starts,
+    remotePids,
+    largeResultWriter,
+    orphans,
+    lostRemoteRuns,
+    ledgers,
+    pruner: new Pruner(base),
+    statistics,
+  };
+  return created;
+}
+
+function executorEvents(components: () => ManagerComponents): ExecutorEvents {
+  return {
+    message: (thread, message) => {
+      const { largeResultWriter, sessions } = components();
+      if (message.type === "results") largeResultWriter.receive(message.results);
+      sessions.receive(thread, message);
+    },
+    connectionRequest: (thread, message) => {
+      const { connectionLimit, wakeSignal } = components();
+      if (message.type === "connectionPermitUsed")
+        connectionLimit.endReservation(thread, message.number, message.opened);
+      else {
+        connectionLimit.request(thread, message.number);
+        wakeSignal.notify();
+      }
+    },
+    ended: (thread, reason) => {
+      const { connectionLimit, sessions } = components();
+      connectionLimit.threadEnded(thread);
+      sessions.threadEnded(thread, reason);
+    },
+  };
+}
+
+function sessionEvents(
+  { sessionChanged, objectMissing }: ManagerComponentsOptions,
+  components: () => ManagerComponents,
+): SessionPoolEvents {
+  return {
+    changed: sessionChanged,
+    result: (result, owner, queued) => {
+      const { connectionLimit, pendingResults, statistics } = components();
+      if (result.outcome === "released" && result.serverFull === true) connectionLimit.deferGroup(queued.task.hash);
+      pendingResults.add(result, owner, queued);
+      statistics.runEnded(result);
+    },
+    started: (task) => components().starts.add(task),
+    remote: (process) => components().remotePids.add(process),
+    lost: (task, owner, isCurrent) => {
+      const { groups, orphans, tracing } = components();
+      groups.addOrphan(task.hash);
+      tracing?.lost(task.id, isCurrent);
+      orphans.add({ ...task, owner }, isCurrent);
+    },
+    silent: (owner, ms) => components().sessionWatchdog.addSilence(owner, ms),
+    opened: () => components().poolScaler.sessionOpened(),
+    openFailed: (reason) => {
+      components().poolScaler.sessionFailed(reason.message);
+      if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();
+    },
+    objectMissing,
+    cancel: (cancellation) => components().cancellations.add(cancellation),
+    recall: (recall) => components().recalls.add(recall),
+    permitWanted: (session) => components().recalls.requestPermit(session),
+    permitUnused: (permit) => components().recalls.revoke(permit),
   };
 }
 
@@ -264,11 +246,11 @@ function executorParameters(options: ManagerComponentsOptions): ExecutorParamete
     target: entry.target,
     schema: entry.schema,
     table: entry.table,
-    finish: table.qualifiedFinish,
-    reset: table.qualifiedReset,
+    finishFunction: table.qualifiedFinish,
+    resetFunction: table.qualifiedReset,
     ledgers: [table.qualifiedLedger1, table.qualifiedLedger2],
     outputLimit: settings?.outputLimit ?? entry.parameters["pg_task.output"],
-    superuser: options.superuser(),
-    resetMs: settings?.resetMs ?? 0,
+    isSuperuser: options.isSuperuser(),
+    lostRunTimeoutMs: settings?.resetMs ?? 0,
   };
 }

@@ -4,92 +4,94 @@ import { sqlState, type Client } from "../shared/postgres/client.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { isTransient } from "../shared/postgres/transientErrors.js";
-import { waitedInVain, waitingApart } from "./sql/lockWait.js";
-
-/** What data, constraints, routines and limits (say, of an index) are refused for, and what C triggers raise: of one row. */
-const ofARow = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
-/** What is the server's own state, wherever it comes up. */
-export const serverErrorClasses = /^(?:08|40|53|57|58)/;
-/** Pauses before a row is tried again, in ms. */
-const pauseMs = { first: 1_000, longest: 60_000 };
-/** Most released ones that are remembered: they may have been deleted. */
-const mostReleased = 10_000;
-/** Longest pause before what may pass by itself, such as a lock, is tried again, in ms. */
-const longestPassingMs = 5_000;
-/** For how long nothing is said of what may pass by itself, in ms. */
-const quietMs = 10_000;
-/** For how long the rows of one call are told apart, in ms: all others wait meanwhile. */
-const singleOutMs = 50;
-/** Into how many parts rows are cut that were refused together. */
-const parts = 32;
+import { recordLockTimeout, withShortLockTimeout } from "./sql/lockTimeout.js";
+import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "./tuning.js";
 
 /**
- * Whether the server refused a statement for one of the rows that it was to change: by a constraint, or
- * by a trigger, in which anything may be raised. What may pass by itself is of a row where the server
- * says in what it came about: in a trigger, most likely one that waits for a lock, or at a row.
+ * SQLSTATE classes of errors that one row can cause: invalid data, constraints, routines, limits (of an index, for
+ * example), and triggers in C.
+ */
+const rowErrorClasses = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
+/** SQLSTATE classes that describe the state of the server itself, wherever the error occurs. */
+export const serverErrorClasses = /^(?:08|40|53|57|58)/;
+/** How many allowed rows are remembered. Some of these rows may have been deleted since. */
+const maxAllowed = 10_000;
+/** How long transient errors of a row are not logged, in ms. */
+const transientQuietMs = 10_000;
+/** When rows were rejected together, they are split into this many parts. */
+const partCount = 32;
+
+/**
+ * Returns whether the server rejected a statement because of one of its rows. The cause can be a constraint or a
+ * trigger, and a trigger can raise any error. A transient error counts if the server reports a context for it. The
+ * context shows that the error occurred at a row or in a trigger, most likely in a trigger that waits for a lock.
  */
 export function isRowError(error: unknown): error is DatabaseError {
   if (!(error instanceof DatabaseError)) return false;
   const state = error.code ?? "";
-  if (ofARow.test(state)) return true;
+  if (rowErrorClasses.test(state)) return true;
   return error.where !== undefined && (isTransient(error) || !serverErrorClasses.test(state));
 }
 
-/** Whether a statement has waited for a lock for as long as it may. */
-export const isLocked = (error: unknown): boolean => sqlState(error) === "55P03";
+/** Returns whether a statement failed because of its lock timeout. */
+export const isLockTimeout = (error: unknown): boolean => sqlState(error) === "55P03";
 
 /**
- * Has rows changed; where the server refuses that, they are tried in ever smaller parts, so that one row
- * holds up no other. The parts are sent together, so that a server far away is not waited for each time. At
- * least one row is settled each time, however long that takes.
+ * Changes rows in one statement. If the server rejects the statement, the rows are split into smaller and smaller
+ * parts, so that one row does not block all others. All parts are sent together to save round trips. Each call settles
+ * at least one row, however long that takes.
  *
- * @param change may be called again before it has come back; rejects when none of the rows was changed.
- * @param refused what to do with a row that is refused alone.
- * @returns the rows that there was no time for.
- * @throws what is not refused for a row, once all that was sent has been answered.
+ * @param change changes all of the given rows, or rejects and changes none of them; called concurrently
+ * @param onRejected called for each row that is rejected even on its own
+ * @returns the rows that were not tried for lack of time
+ * @throws any error that is not caused by a row, once all statements have been answered
  */
-export async function singleOut<Row>(
+export async function changeRows<Row>(
   client: Client,
   rows: readonly Row[],
   change: (rows: readonly Row[]) => Promise<void>,
-  refused: (row: Row, error: DatabaseError) => Promise<void> | void,
+  onRejected: (row: Row, error: DatabaseError) => Promise<void> | void,
 ): Promise<Row[]> {
-  const until = performance.now() + singleOutMs;
-  let settled = false;
-  const left: Row[] = [];
+  const until = performance.now() + isolationMs;
+  let isAnySettled = false;
+  const remaining: Row[] = [];
 
-  /** False when they have to be tried in parts. */
-  const attempt = async (some: readonly Row[]): Promise<boolean> => {
-    const [first] = some;
+  /** @returns false if the rows have to be split */
+  const attempt = async (part: readonly Row[]): Promise<boolean> => {
+    const [first] = part;
     if (first === undefined) return true;
     try {
-      await change(some);
+      await change(part);
     } catch (error) {
       if (!isRowError(error)) throw error;
-      if (some === rows && isLocked(error)) await waitedInVain(client);
-      if (some.length > 1) return false;
-      await refused(first, error);
+      if (part === rows && isLockTimeout(error)) await recordLockTimeout(client);
+      if (part.length > 1) return false;
+      await onRejected(first, error);
     }
-    settled = true;
+    isAnySettled = true;
     return true;
   };
 
-  const divide = async (some: readonly Row[]): Promise<void> => {
-    const pieces = cut(some);
-    const done = await allAnswered(pieces.map(attempt));
-    for (const [index, piece] of pieces.entries()) {
-      if (done[index] === true) continue;
-      if (settled && performance.now() >= until) left.push(...piece);
-      else await divide(piece);
+  const isolate = async (part: readonly Row[]): Promise<void> => {
+    const parts = split(part);
+    const settled = await allAnswered(parts.map(attempt));
+    for (const [index, each] of parts.entries()) {
+      if (settled[index] === true) continue;
+      if (isAnySettled && performance.now() >= until) remaining.push(...each);
+      else await isolate(each);
     }
   };
 
-  if (await attempt(rows)) return left;
-  await waitingApart(client, () => divide(rows));
-  return left;
+  if (await attempt(rows)) return remaining;
+  await withShortLockTimeout(client, () => isolate(rows));
+  return remaining;
 }
 
-/** @throws the first reason of a rejection, once all have settled. */
+/**
+ * Waits until all promises have settled.
+ *
+ * @throws the first rejection
+ */
 async function allAnswered(sent: readonly Promise<unknown>[]): Promise<unknown[]> {
   const outcomes = await Promise.allSettled(sent);
   return outcomes.map((outcome) => {
@@ -98,24 +100,24 @@ async function allAnswered(sent: readonly Promise<unknown>[]): Promise<unknown[]
   });
 }
 
-function cut<Row>(rows: readonly Row[]): Row[][] {
-  const size = Math.ceil(rows.length / parts);
+function split<Row>(rows: readonly Row[]): Row[][] {
+  const size = Math.ceil(rows.length / partCount);
   return Array.from({ length: Math.ceil(rows.length / size) }, (_, index) =>
     rows.slice(index * size, (index + 1) * size),
   );
 }
 
 /**
- * Makes one attempt after the other at a row that was refused, until the server takes one.
+ * Makes fallback attempts at a rejected row, one after another, until the server accepts an attempt.
  *
- * @param attempts each gets what the one before it was refused for.
- * @returns what the last one was refused for; null when one was taken.
+ * @param attempts fallback attempts; each receives the error of the previous attempt
+ * @returns the error of the last attempt, or null if an attempt was accepted
  */
-export async function attemptEach(
-  refusal: DatabaseError,
-  attempts: readonly ((refusal: DatabaseError) => Promise<void>)[],
+export async function tryInOrder(
+  rejection: DatabaseError,
+  attempts: readonly ((rejection: DatabaseError) => Promise<void>)[],
 ): Promise<DatabaseError | null> {
-  let last = refusal;
+  let last = rejection;
   for (const attempt of attempts) {
     try {
       await attempt(last);
@@ -128,107 +130,111 @@ export async function attemptEach(
   return last;
 }
 
-interface Refused {
+interface RejectedRow {
   readonly backoff: Backoff;
-  /** When it is to be tried again, on the process's clock. */
-  until: number;
-  /** Since when it has been refused, on the process's clock. */
-  readonly since: number;
-  /** Whether the log names it. */
-  said: boolean;
+  /** When the pause before the next retry is over, on the process's clock. */
+  pausedUntil: number;
+  /** When the row was first rejected, on the process's clock. */
+  readonly rejectedSince: number;
+  isLogged: boolean;
 }
 
 /**
- * Rows that the server refuses to change: each is named in the log once, and tried again after growing
- * pauses. What may pass by itself is tried again sooner, and said only when it has not passed in ten seconds.
+ * Rows that the server refuses to change. Each row is logged once, and retried after pauses of growing length. After a
+ * transient error, a row is retried sooner, and is logged only if the error persists for ten seconds.
  */
 export class RejectedRows {
   readonly #log: Log;
-  /** Those that were tried last come last: where there is no time for all, each has its turn. */
-  readonly #rows = new Map<string, Refused>();
-  /** Those that may be taken again: should they be refused again, their pauses go on growing. */
-  readonly #released = new Map<string, Refused>();
+  /** Rows in the order of their last retry, so that each row gets its turn when there is no time for all of them. */
+  readonly #rows = new Map<string, RejectedRow>();
+  /**
+   * Rows that `allow` has removed from the rejected ones. If such a row is rejected again, its pauses continue to grow.
+   */
+  readonly #allowed = new Map<string, RejectedRow>();
 
   constructor(log: Log) {
     this.#log = log;
   }
 
-  /** All of them, whether their pause is over or not. */
+  /** All rejected rows, both during and after their retry pause. */
   get ids(): string[] {
     return [...this.#rows.keys()];
   }
 
-  /** Those that are to be left alone now. */
-  get waiting(): string[] {
+  /** Rows whose retry pause is not over yet. */
+  get pausedIds(): string[] {
     const now = performance.now();
-    return [...this.#rows].flatMap(([id, { until }]) => (until > now ? id : []));
+    return [...this.#rows].flatMap(([id, row]) => (row.pausedUntil > now ? id : []));
   }
 
-  /** Those whose pause is over. */
-  get due(): string[] {
+  /** Rows whose retry pause is over. */
+  get retryableIds(): string[] {
     const now = performance.now();
-    return [...this.#rows].flatMap(([id, { until }]) => (until > now ? [] : id));
+    return [...this.#rows].flatMap(([id, row]) => (row.pausedUntil > now ? [] : id));
   }
 
-  /** Until the next one's pause is over, in ms; Infinity when there is none. */
-  get pauseMs(): number {
+  /** Time until the next row can be retried, in ms. Infinity if no row is rejected. */
+  get nextRetryMs(): number {
     let until = Infinity;
-    for (const row of this.#rows.values()) until = Math.min(until, row.until);
+    for (const row of this.#rows.values()) until = Math.min(until, row.pausedUntil);
     return Math.max(0, until - performance.now());
   }
 
   /**
-   * A row was refused.
+   * Records that a row was rejected.
    *
-   * @param message what the log says of it the first time.
-   * @returns until when it is to be left alone, on the process's clock.
+   * @param message the message to log
+   * @returns when the row's retry pause ends, on the process's clock
    */
   add(id: string, error: unknown, message: string): number {
-    let row = this.#rows.get(id) ?? this.#released.get(id);
+    let row = this.#rows.get(id) ?? this.#allowed.get(id);
     if (row === undefined) {
-      const backoff = new Backoff({ firstMs: pauseMs.first, maxMs: pauseMs.longest });
-      row = { backoff, until: 0, since: performance.now(), said: false };
+      const backoff = new Backoff({
+        firstMs: rejectedRowRetryMs.first,
+        maxMs: rejectedRowRetryMs.max,
+      });
+      row = { backoff, pausedUntil: 0, rejectedSince: performance.now(), isLogged: false };
     }
-    const passing = isTransient(error);
-    const tells = !passing || performance.now() - row.since >= quietMs;
-    if (tells && !row.said) this.#log.error({ id, reason: toReport(error).message }, message);
-    row.said ||= tells;
-    this.#moveBack(id, row);
-    this.#released.delete(id);
+    const transient = isTransient(error);
+    const shouldLog = !transient || performance.now() - row.rejectedSince >= transientQuietMs;
+    if (shouldLog && !row.isLogged) this.#log.error({ id, reason: toReport(error).message }, message);
+    row.isLogged ||= shouldLog;
+    this.#moveToEnd(id, row);
+    this.#allowed.delete(id);
     const ms = row.backoff.next();
-    row.until = performance.now() + (passing ? Math.min(ms, longestPassingMs) : ms);
-    return row.until;
+    row.pausedUntil = performance.now() + (transient ? Math.min(ms, maxTransientRetryMs) : ms);
+    return row.pausedUntil;
   }
 
-  /** It could not be tried now, since somebody has it locked. */
-  putOff(id: string): void {
+  /** Restarts the retry pause of a row that could not be tried because it is locked. */
+  postpone(id: string): void {
     const row = this.#rows.get(id);
     if (row === undefined) return;
-    row.until = performance.now() + pauseMs.first;
-    this.#moveBack(id, row);
+    row.pausedUntil = performance.now() + rejectedRowRetryMs.first;
+    this.#moveToEnd(id, row);
   }
 
-  /** It was not refused any more, or is not there. */
+  /** Forgets a row because it was changed or no longer exists. */
   delete(id: string): void {
     this.#rows.delete(id);
-    this.#released.delete(id);
+    this.#allowed.delete(id);
   }
 
-  /** It is one of them no more, as far as one can tell. */
-  release(id: string): void {
+  /** Treats a row as no longer rejected after a trial succeeded, but remembers the length of its pauses. */
+  allow(id: string): void {
     const row = this.#rows.get(id);
     if (row === undefined) return;
     this.#rows.delete(id);
-    if (this.#released.size >= mostReleased) this.#released.clear();
-    this.#released.set(id, row);
+    if (this.#allowed.size >= maxAllowed) this.#allowed.clear();
+    this.#allowed.set(id, row);
   }
 
-  /** All whose pause is over were tried, and are not refused any more or not there. */
-  deleteDue(): void {
-    for (const id of this.due) this.delete(id);
+  /** Forgets all rows whose retry pause is over, because a statement that included these rows succeeded. */
+  deleteRetryable(): void {
+    for (const id of this.retryableIds) this.delete(id);
   }
 
-  #moveBack(id: string, row: Refused): void {
+  #moveToEnd(id: string, row: RejectedRow): void {
     this.#rows.delete(id);
     this.#rows.set(id, row);
   }

@@ -1,34 +1,37 @@
 import type { Entry } from "../shared/config/types.js";
-import { refuseTo, settingNumber, settingsMade } from "../shared/config/serverSettings.js";
+import { logInvalidSettings, parseSettingNumber, readServerSettings } from "../shared/config/serverSettings.js";
 import { sqlState, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
-/** What a manager goes by, as its role, its database, the server and the file have it. */
+/**
+ * Settings of a manager. A value set for its role, its database or the server takes precedence over the value in the
+ * configuration file.
+ */
 export interface ManagerSettings {
-  /** How often the table is checked while awake, in ms. */
+  /** How often the table is checked while the manager is awake, in ms. */
   readonly sleepMs: number;
-  /** How often orphaned tasks are looked for, in ms. */
+  /** How often the table is scanned for orphans (claimed tasks whose owner is dead), in ms. */
   readonly resetMs: number;
-  /** Empty checks before deep sleep. */
+  /** How many checks in a row must find nothing before deep sleep begins. */
   readonly idle: number;
-  /** Most tasks claimed in one check, and of one claim statement. */
+  /** Maximum number of tasks claimed in one cycle (`limit`) and by one statement (`fetch`). */
   readonly limit: number;
   readonly fetch: number;
-  /** Most tasks running at once. */
+  /** Maximum number of running tasks. */
   readonly run: number;
-  /** Most output kept of one task, in bytes. */
+  /** Maximum size of a task's output, in bytes. */
   readonly outputLimit: number;
-  /** Deaths of its own session after which a task is FAIL. */
+  /** Crash limit: how many times a task can take its session down before the task fails. */
   readonly crash: number;
-  /** How long an executor may take to take a payload, in ms. */
+  /** How long an executor thread can take to acknowledge a payload, in ms. */
   readonly closeMs: number;
-  /** Most rows of one statement that expires or rescues. */
+  /** Maximum number of rows that one statement expires, rescues or prunes. */
   readonly batch: number;
-  /** Longest pause before a failed executor is started again, in ms. */
+  /** Maximum pause before another session is opened after opening one has failed, in ms. */
   readonly restartMs: number;
 }
 
-const numeric = [
+const numericSettings = [
   "pg_task.sleep",
   "pg_task.idle",
   "pg_task.limit",
@@ -41,50 +44,40 @@ const numeric = [
   "pg_work.restart",
 ] as const;
 
-/** Another name of pg_task.idle, below it. */
+/** An alias of `pg_task.idle`, used only if `pg_task.idle` itself is not set. */
 const idleAlias = "pg_work.idle";
 
-/** The settings that are others now, each with its new value. */
-export function changedSettings(
-  before: ManagerSettings,
-  now: ManagerSettings,
-): Partial<ManagerSettings> {
+/** @returns the settings that have changed, with their new values */
+export function changedSettings(before: ManagerSettings, now: ManagerSettings): Partial<ManagerSettings> {
   const known = new Map<string, number>(Object.entries(before));
-  return Object.fromEntries(
-    Object.entries(now).filter(([name, value]) => known.get(name) !== value),
-  );
+  return Object.fromEntries(Object.entries(now).filter(([name, value]) => known.get(name) !== value));
 }
 
-/** Reads the settings; one that makes no sense is left for the file's value, and said. */
-export async function readSettings(
-  client: Client,
-  entry: Entry,
-  log: Log,
-): Promise<ManagerSettings> {
-  const made = await settingsMade(client, [...numeric, idleAlias, "pg_task.reset"]);
+/** Reads the settings from the server. If a value is invalid, it is logged and the value of the file is used. */
+export async function readSettings(client: Client, entry: Entry, log: Log): Promise<ManagerSettings> {
+  const onServer = await readServerSettings(client, [...numericSettings, idleAlias, "pg_task.reset"]);
   const file = entry.parameters;
-  const refuse = refuseTo(log);
-  const number = (name: (typeof numeric)[number], alias?: string): number => {
-    const asNamed = alias === undefined || made.has(name) ? name : alias;
-    const text = made.get(asNamed);
+  const reportInvalid = logInvalidSettings(log);
+  const number = (name: (typeof numericSettings)[number], alias?: string): number => {
+    const source = alias === undefined || onServer.has(name) ? name : alias;
+    const text = onServer.get(source);
     if (text === undefined) return file[name];
-    const value = settingNumber(name, text);
+    const value = parseSettingNumber(name, text);
     if (value !== null) return value;
-    refuse(asNamed, text, file[name]);
+    reportInvalid(source, text, file[name]);
     return file[name];
   };
   const interval = async (name: "pg_task.reset"): Promise<number> => {
-    const text = made.get(name);
-    const asMade = text === undefined ? null : await millisecondsIfAny(client, text);
-    if (asMade !== null && asMade > 0) return asMade;
-    if (text !== undefined) refuse(name, text, file[name]);
+    const text = onServer.get(name);
+    const ms = text === undefined ? null : await parseInterval(client, text);
+    if (ms !== null && ms > 0) return ms;
+    if (text !== undefined) reportInvalid(name, text, file[name]);
     return await milliseconds(client, file[name]);
   };
   const { sleep, reset, run } = entry.fixed;
   return {
     sleepMs: sleep ?? number("pg_task.sleep"),
-    resetMs:
-      reset === undefined ? await interval("pg_task.reset") : await milliseconds(client, reset),
+    resetMs: reset === undefined ? await interval("pg_task.reset") : await milliseconds(client, reset),
     idle: number("pg_task.idle", idleAlias),
     limit: number("pg_task.limit"),
     fetch: number("pg_task.fetch"),
@@ -97,8 +90,8 @@ export async function readSettings(
   };
 }
 
-/** Null when the server does not take the text for an interval. */
-async function millisecondsIfAny(client: Client, text: string): Promise<number | null> {
+/** @returns the interval in milliseconds, or null if the text is not an interval */
+async function parseInterval(client: Client, text: string): Promise<number | null> {
   try {
     return await milliseconds(client, text);
   } catch (error) {

@@ -1,4 +1,4 @@
-/** Growing pauses between attempts, spread so that those who failed together don't return together. */
+/** Exponential backoff with jitter, which keeps clients that failed together from retrying together. */
 export class Backoff {
   readonly #firstMs: number;
   #maxMs: number;
@@ -8,19 +8,19 @@ export class Backoff {
   readonly #calmMs: number;
   readonly #now: () => number;
   #pauseMs: number;
-  /** Whether the next attempt need not wait. */
+  /** Whether the next pause is 0 ms. */
   #atOnce: boolean;
   #failedAt = -Infinity;
 
   /**
    * @param options.firstMs the first pause
-   * @param options.maxMs no pause is longer
-   * @param options.factor how much longer each pause is than the one before, at least 1
-   * @param options.jitter part of a pause, 0 to 1, that chance may take away
-   * @param options.random 0 to 1, 1 excluded
-   * @param options.calmMs after so long without a failure, and a success, the first attempt comes at
-   * once; never unless given
-   * @param options.now the time in ms
+   * @param options.maxMs the longest pause
+   * @param options.factor how many times as long as the previous pause each pause is, at least 1; default 2
+   * @param options.jitter fraction of a pause, 0 to 1, that is random; default 0.25
+   * @param options.random returns a number from 0 (inclusive) to 1 (exclusive)
+   * @param options.calmMs if an attempt succeeds this long after the last failure, the pause after the next failure is
+   * 0; default never
+   * @param options.now returns the time in ms
    */
   constructor(options: {
     readonly firstMs: number;
@@ -42,7 +42,11 @@ export class Backoff {
     this.#pauseMs = this.#firstMs;
   }
 
-  /** How long to wait before the next attempt, in whole ms. */
+  /**
+   * Records that an attempt failed.
+   *
+   * @returns the pause before the next attempt, in whole ms
+   */
   next(): number {
     this.#failedAt = this.#now();
     if (this.#atOnce) {
@@ -54,13 +58,13 @@ export class Backoff {
     return Math.round(pauseMs * (1 - this.#jitter * this.#random()));
   }
 
-  /** No later pause is longer than this, in ms. */
+  /** Changes the longest pause, in ms. */
   limit(maxMs: number): void {
     this.#maxMs = maxMs;
     this.#pauseMs = Math.min(this.#pauseMs, maxMs);
   }
 
-  /** An attempt succeeded: the next pause is the first again. */
+  /** Records that an attempt succeeded, so that pauses start again with the first pause. */
   reset(): void {
     this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
     this.#atOnce = this.#now() - this.#failedAt >= this.#calmMs;
@@ -68,8 +72,7 @@ export class Backoff {
 }
 
 /**
- * Waits `ms` (0 to 2147483647), or until `signal` is aborted. Never rejects, so that a loop of
- * attempts needs no catch for being told to end.
+ * Waits `ms` (0 to 2147483647), or until `signal` is aborted. Never rejects.
  *
  * @returns whether the whole time has passed
  */
@@ -79,10 +82,10 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
       resolve(false);
       return;
     }
-    const end = (whole: boolean): void => {
+    const end = (isWhole: boolean): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", aborted);
-      resolve(whole);
+      resolve(isWhole);
     };
     const aborted = (): void => end(false);
     const timer = setTimeout(end, ms, true);

@@ -1,38 +1,41 @@
-import type { Stall } from "./stall.js";
-import type { Durations, TaskCounts } from "./statistics.js";
+import type { Stall, Durations, TaskCounts } from "./statistics.js";
 
 /**
- * What this process is in its cluster: `seeking` while it has no connection to find out,
- * `stopping` from the moment it was told to.
+ * Role of this process in its cluster. The role is `seeking` while the process has no control connection, and
+ * `stopping` once a stop was requested.
  */
 export type ClusterRole = "seeking" | "leader" | "standby" | "stopping";
 
-/** A manager of this process. */
+/** A manager that runs in this process. */
 export interface ManagerView {
   readonly state: "starting" | "working" | "waiting";
-  /** When it came to be in this state. */
+  /** When the manager entered its current state. */
   readonly since: Date;
-  /** Why it waits. */
+  /** Why the manager is `waiting`; null in any other state. */
   readonly reason: string | null;
-  /** What is due and not taken though nothing keeps it from starting; null when there is nothing like that. */
+  /** Due tasks that nothing prevents from starting but that do not start; null if there are none. */
   readonly stalled: Stall | null;
-  /** Tasks that run now, and sessions that are open. */
+  /** Number of running tasks. */
   readonly running: number;
+  /** Number of open sessions. */
   readonly sessions: number;
-  /** Since this process leads. */
+  /** Counters since this process became leader. */
   readonly counts: TaskCounts;
   readonly claims: Durations;
   readonly runs: Durations;
 }
 
-/** What is known in this process of the cluster and its own managers. */
+/** This process's view of the cluster and of its own managers. */
 export interface ClusterView {
   readonly role: ClusterRole;
-  /** It stands by, or leads and every manager has served or said why it waits. */
+  /**
+   * Whether this process is ready. A standby is always ready. A leader is ready once every manager has served its table
+   * or has reported why the table cannot be served.
+   */
   readonly ready: boolean;
-  /** When it came to have this role. */
+  /** When this process took its current role. */
   readonly since: Date;
-  /** The manager of an entry by its key; null when none works here. */
+  /** Returns the manager of the entry with this key, or null if this process runs no such manager. */
   manager(key: string): ManagerView | null;
   on(event: "changed", listener: () => void): unknown;
   on(event: "worked", listener: (key: string) => void): unknown;

@@ -1,18 +1,18 @@
-/** Tells those who wait for something to be so that it may be by now. */
+/** Condition variable: `notify()` makes every waiting caller check its predicate again. */
 export class Condition {
   #waiting: (() => void)[] = [];
 
-  tell(): void {
-    for (const each of this.#waiting.splice(0)) each();
+  notify(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
   }
 
-  /** Resolves when `condition` holds, which is looked at whenever something is told, or on abort. */
-  async until(condition: () => boolean, signal: AbortSignal): Promise<void> {
-    const told = (): void => this.tell();
-    signal.addEventListener("abort", told, { once: true });
-    while (!condition() && !signal.aborted) {
+  /** Resolves when `predicate` returns true or `signal` is aborted. */
+  async until(predicate: () => boolean, signal: AbortSignal): Promise<void> {
+    const notify = (): void => this.notify();
+    signal.addEventListener("abort", notify, { once: true });
+    while (!predicate() && !signal.aborted) {
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
-    signal.removeEventListener("abort", told);
+    signal.removeEventListener("abort", notify);
   }
 }

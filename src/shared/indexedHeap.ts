@@ -1,86 +1,86 @@
-/** What stands in a ranking: it keeps its own place, so that it can be moved or taken out. */
-export interface Ranked {
-  /** Where it stands, -1 when it does not; the ranking's own. */
-  rank: number;
+/** An item of a heap. The item stores its own position, so that it can be moved or removed. */
+export interface HeapItem {
+  /** Position of the item in the heap, -1 while it is in no heap. Only the heap writes this field. */
+  heapIndex: number;
 }
 
-/** Gives the best first: a binary heap, in which each step costs the logarithm of how many there are. */
-export class IndexedHeap<T extends Ranked> {
-  readonly #heap: T[] = [];
-  readonly #before: (a: T, b: T) => boolean;
+/** Binary heap with the best item on top. `put`, `remove` and `take` run in O(log n). */
+export class IndexedHeap<T extends HeapItem> {
+  readonly #items: T[] = [];
+  readonly #precedes: (a: T, b: T) => boolean;
 
-  /** @param before whether `a` comes first. */
-  constructor(before: (a: T, b: T) => boolean) {
-    this.#before = before;
+  /** @param precedes whether `a` comes before `b` */
+  constructor(precedes: (a: T, b: T) => boolean) {
+    this.#precedes = precedes;
   }
 
   get size(): number {
-    return this.#heap.length;
+    return this.#items.length;
   }
 
   get best(): T | null {
-    return this.#heap[0] ?? null;
+    return this.#items[0] ?? null;
   }
 
-  /** Puts it where it belongs by now, whether it stood here before or not. */
+  /** Adds the item. If the item is already in the heap, moves it to the position that its new order requires. */
   put(item: T): void {
-    if (item.rank < 0) {
-      item.rank = this.#heap.length;
-      this.#heap.push(item);
+    if (item.heapIndex < 0) {
+      item.heapIndex = this.#items.length;
+      this.#items.push(item);
     }
-    this.#settle(item);
+    this.#restore(item);
   }
 
   remove(item: T): void {
-    if (item.rank < 0) return;
-    const last = this.#heap.pop();
+    if (item.heapIndex < 0) return;
+    const last = this.#items.pop();
     if (last !== undefined && last !== item) {
-      this.#place(last, item.rank);
-      item.rank = -1;
-      this.#settle(last);
-    } else item.rank = -1;
+      this.#place(last, item.heapIndex);
+      item.heapIndex = -1;
+      this.#restore(last);
+    } else item.heapIndex = -1;
   }
 
-  /** Takes out the best. */
+  /** Removes and returns the best item; null if the heap is empty. */
   take(): T | null {
-    const best = this.#heap[0];
+    const best = this.#items[0];
     if (best === undefined) return null;
     this.remove(best);
     return best;
   }
 
-  #settle(item: T): void {
-    this.#rise(item);
-    this.#sink(item);
+  #restore(item: T): void {
+    this.#siftUp(item);
+    this.#siftDown(item);
   }
 
-  #rise(item: T): void {
-    while (item.rank > 0) {
-      const above = this.#heap[(item.rank - 1) >> 1]!;
-      if (!this.#before(item, above)) return;
-      this.#swap(item, above);
+  #siftUp(item: T): void {
+    while (item.heapIndex > 0) {
+      const parent = this.#items[(item.heapIndex - 1) >> 1]!;
+      if (!this.#precedes(item, parent)) return;
+      this.#swap(item, parent);
     }
   }
 
-  #sink(item: T): void {
+  #siftDown(item: T): void {
     for (;;) {
-      const left = this.#heap[2 * item.rank + 1];
-      const right = this.#heap[2 * item.rank + 2];
+      const left = this.#items[2 * item.heapIndex + 1];
+      const right = this.#items[2 * item.heapIndex + 2];
       if (left === undefined) return;
-      const below = right !== undefined && this.#before(right, left) ? right : left;
-      if (!this.#before(below, item)) return;
-      this.#swap(below, item);
+      const child = right !== undefined && this.#precedes(right, left) ? right : left;
+      if (!this.#precedes(child, item)) return;
+      this.#swap(child, item);
     }
   }
 
   #swap(a: T, b: T): void {
-    const rank = a.rank;
-    this.#place(a, b.rank);
-    this.#place(b, rank);
+    const index = a.heapIndex;
+    this.#place(a, b.heapIndex);
+    this.#place(b, index);
   }
 
-  #place(item: T, rank: number): void {
-    this.#heap[rank] = item;
-    item.rank = rank;
+  #place(item: T, index: number): void {
+    this.#items[index] = item;
+    item.heapIndex = index;
   }
 }

@@ -10,7 +10,7 @@ import type { Log } from "./log.js";
  *    │                 └─────────────────────────────────────────────────────────────┘        │
  *    └──stop, drain───────────────────────────────────────────────────────────────────────────┘
  *
- * Failure is no state, but the reason of a stop. Each state but idle is entered once at most.
+ * A failure is not a state. It is the reason for a stop. Each state is entered at most once.
  */
 export type LifecycleState = "idle" | "starting" | "running" | "draining" | "stopping" | "stopped";
 
@@ -23,29 +23,37 @@ const transitions: Readonly<Record<LifecycleState, readonly LifecycleState[]>> =
   stopped: [],
 };
 
-/** What a component does in its states; each is called once at most, in this order. */
+/** What a component does in each state. Each hook is called at most once, in this order. */
 export interface LifecycleHooks {
-  /** `signal`: a stop was asked for, so end soon, with or without an error. */
+  /**
+   * Starts the component.
+   *
+   * @param signal aborted when a stop was requested; the hook should then return or throw soon
+   */
   start(signal: AbortSignal): Promise<void>;
   /**
-   * Takes nothing new and waits until running work has ended.
+   * Accepts no new work and waits until running work has ended.
    *
-   * @param signal the grace is over: `stop` follows at once, whether this has ended or not
-   * @param graceMs what is left of the grace, for children; Infinity while no stop was asked for
+   * @param signal aborted when the grace period is over; `stop` is then called at once, even if `drain` has not
+   * returned
+   * @param graceMs rest of the grace period, for child components; Infinity while no stop was requested
    */
   drain(signal: AbortSignal, graceMs: number): Promise<void>;
-  /** Ends what still runs and gives everything back, also after a start that got halfway. */
+  /** Ends work that is still running and frees all resources. Also called after an incomplete start. */
   stop(): Promise<void>;
 }
 
 interface LifecycleEvents {
-  /** The state now, and the one before. */
+  /** The current state and the previous one. */
   state: [state: LifecycleState, previous: LifecycleState];
 }
 
-/** Starting and stopping of one component, whoever asks for it, when and how often. */
+/** Starts and stops one component. All methods can be called at any time and repeatedly. */
 export class Lifecycle extends EventEmitter<LifecycleEvents> {
-  /** Resolves in the end, with the failure that was the reason, or null. Never rejects. */
+  /**
+   * Resolves when the component has stopped, with the failure that caused the stop, or null if there was none. Never
+   * rejects.
+   */
   readonly stopped: Promise<Error | null>;
 
   readonly #hooks: LifecycleHooks;
@@ -54,17 +62,17 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
   #state: LifecycleState = "idle";
   #reason: Error | null = null;
 
-  readonly #started = new Outcome<void>();
-  readonly #drained = new Outcome<void>();
-  readonly #ended = new Outcome<Error | null>();
-  /** Asked to drain or to stop. */
+  readonly #started = new Deferred<void>();
+  readonly #drained = new Deferred<void>();
+  readonly #ended = new Deferred<Error | null>();
+  /** Aborted when a drain or a stop was requested. */
   readonly #leave = new AbortController();
   readonly #stop = new AbortController();
   readonly #graceOver = new AbortController();
   #deadlineMs = Infinity;
   #graceTimer: NodeJS.Timeout | undefined;
 
-  /** `name` is the component's in messages. */
+  /** @param options.name name of the component in messages */
   constructor(hooks: LifecycleHooks, options: { readonly name: string; readonly log?: Log }) {
     super();
     this.#hooks = hooks;
@@ -77,25 +85,25 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     return this.#state;
   }
 
-  /** The failure that is the reason of the stop, as soon as it is known. */
+  /** The failure that caused the stop; null if there was none. */
   get reason(): Error | null {
     return this.#reason;
   }
 
   /**
-   * Resolves when it runs.
+   * Starts the component. Resolves when it runs.
    *
-   * @throws the failure that kept it from running, PgTaskError START_ABORTED when a stop did
+   * @throws the failure of the start; START_ABORTED if the component was stopped before it ran
    */
   start(): Promise<void> {
-    if (this.#state === "idle") void this.#live();
+    if (this.#state === "idle") void this.#run();
     return this.#started.promise;
   }
 
   /**
-   * Resolves when the work that ran has ended (or was cut short by a stop); then it waits for its
-   * stop. During start it takes effect after it; before start it is a stop. Never rejects: what the
-   * drain hook throws is the reason of a stop.
+   * Drains the component. Resolves when running work has ended or was interrupted by a stop; the component then waits
+   * for a stop. During a start, the drain begins after the start. Before any start, `drain` acts as a stop. Never
+   * rejects, because an error of the drain hook stops the component.
    */
   drain(): Promise<void> {
     if (this.#state === "idle") this.#neverStart();
@@ -104,8 +112,8 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
   }
 
   /**
-   * Drains for `graceMs` (0 to 2147483647, or Infinity) at most, then stops. A start under way is
-   * told to end and is waited for. Asked again, the earliest deadline holds. Never rejects.
+   * Drains for at most `graceMs` (0 to 2147483647, or Infinity), then stops. A start in progress is aborted, and `stop`
+   * waits for it to end. If `stop` is called several times, the earliest deadline applies. Never rejects.
    */
   stop(graceMs = 0): Promise<Error | null> {
     if (this.#state === "idle") this.#neverStart();
@@ -115,14 +123,14 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     return this.stopped;
   }
 
-  /** Stops on account of a failure; the first one is the reason. */
+  /** Stops the component because of a failure. Only the first failure becomes the reason. */
   fail(error: Error, graceMs = 0): Promise<Error | null> {
-    this.#blame(error);
+    this.#recordFailure(error);
     return this.stop(graceMs);
   }
 
-  /** One pass through the states: their order is the order of these lines. */
-  async #live(): Promise<void> {
+  /** Goes through the states in order. */
+  async #run(): Promise<void> {
     this.#enter("starting");
     await this.#runStart();
     if (!this.#stop.signal.aborted) {
@@ -149,7 +157,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     try {
       await this.#hooks.start(signal);
     } catch (error) {
-      // Told to end, it may end with an error, which is none.
+      // An aborted start can throw, which does not count as a failure.
       if (signal.aborted) this.#log?.debug({ err: error }, `${this.#name}: start was aborted`);
       else void this.fail(asError(error));
     }
@@ -163,7 +171,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     this.#drained.resolve();
   }
 
-  /** Never rejects: what a hook throws stops the component, late as it may come. */
+  /** Calls a hook. Never rejects, because an error of the hook stops the component, however late the error occurs. */
   async #attempt(hook: () => Promise<void>): Promise<void> {
     try {
       await hook();
@@ -190,7 +198,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     }
   }
 
-  #blame(error: Error): void {
+  #recordFailure(error: Error): void {
     this.#log?.error({ err: error }, `${this.#name} failed while it was ${this.#state}`);
     if (this.#state !== "stopped") this.#reason ??= error;
   }
@@ -209,14 +217,14 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     try {
       this.emit("state", state, previous);
     } catch (error) {
-      // Whoever listens must not break the order of the states.
+      // An error in a listener must not interrupt the sequence of states.
       void this.fail(asError(error));
     }
   }
 }
 
-/** A promise that is settled from outside; what comes first holds, and nobody need listen. */
-class Outcome<T> {
+/** A promise that other code settles, once. */
+class Deferred<T> {
   readonly promise: Promise<T>;
   resolve!: (value: T) => void;
   reject!: (reason: Error) => void;
@@ -226,7 +234,7 @@ class Outcome<T> {
       this.resolve = resolve;
       this.reject = reject;
     });
-    // A failure is told by `stopped` too: it is not lost where nobody awaits this one.
+    // Nobody has to await this promise, because `stopped` also reports a failure.
     this.promise.catch(() => {});
   }
 }

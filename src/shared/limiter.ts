@@ -1,4 +1,4 @@
-/** Lets no more than `limit` jobs run at once; the others wait their turn in the order they came. */
+/** Runs at most `limit` jobs at once. Further jobs wait in order of arrival. */
 export class Limiter {
   readonly #waiting: (() => void)[] = [];
   #limit: number;
@@ -11,28 +11,28 @@ export class Limiter {
 
   set limit(limit: number) {
     this.#limit = limit;
-    this.#next();
+    this.#startNext();
   }
 
   async run(job: () => Promise<void>): Promise<void> {
     await new Promise<void>((resolve) => {
       this.#waiting.push(resolve);
-      this.#next();
+      this.#startNext();
     });
     try {
       await job();
     } finally {
       this.#running -= 1;
-      this.#next();
+      this.#startNext();
     }
   }
 
-  #next(): void {
+  #startNext(): void {
     while (this.#running < this.#limit) {
-      const begin = this.#waiting.shift();
-      if (begin === undefined) return;
+      const start = this.#waiting.shift();
+      if (start === undefined) return;
       this.#running += 1;
-      begin();
+      start();
     }
   }
 }

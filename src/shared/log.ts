@@ -2,19 +2,11 @@ import { pino, type DestinationStream, type Logger } from "pino";
 
 export type Log = Logger;
 
-const secrets = [
-  "password",
-  "target.password",
-  "*.password",
-  "connectionString",
-  "remote",
-  "*.remote",
-  "token",
-];
+const secrets = ["password", "target.password", "*.password", "connectionString", "remote", "*.remote", "token"];
 
 /**
- * A log of JSON lines. `write` gets one whole line each time: standard output in the main thread,
- * a message to the parent in any other, so that lines of several threads never mix.
+ * Creates a log of JSON lines. `write` receives whole lines: the main thread writes each line to standard output, and
+ * other threads send each line to the parent thread. Lines of several threads therefore never mix.
  */
 export function createLog(options: {
   readonly level: string;

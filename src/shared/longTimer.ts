@@ -1,18 +1,18 @@
-/** Longer ones make setTimeout fire at once. */
+/** The longest timeout that setTimeout supports, in ms. With a longer timeout, setTimeout fires at once. */
 const maxTimeoutMs = 2 ** 31 - 1;
 
 /**
- * A timer of any length.
+ * Starts a timer of any length.
  *
- * @returns what stops it
+ * @returns a function that stops the timer
  */
 export function startTimer(delayMs: number, fire: () => void): () => void {
-  let left = delayMs;
+  let remainingMs = delayMs;
   let timer: NodeJS.Timeout;
   const next = () => {
-    const step = Math.min(left, maxTimeoutMs);
-    left -= step;
-    timer = setTimeout(left > 0 ? next : fire, step);
+    const step = Math.min(remainingMs, maxTimeoutMs);
+    remainingMs -= step;
+    timer = setTimeout(remainingMs > 0 ? next : fire, step);
   };
   next();
   return () => clearTimeout(timer);

@@ -2,22 +2,22 @@ import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** What all stores of a thread keep in memory together, in bytes; what is beyond goes to files. */
-export const memoryShare = 32 << 20;
+/** Memory that all spill buffers of a thread can use together, in bytes. Anything beyond this limit goes to files. */
+export const maxMemoryBytes = 32 << 20;
 
-/** Of this thread's stores: what they have in memory, and the most of it that there was, in bytes. */
-const memory = { held: 0, peak: 0, complained: false };
+/** Memory that this thread's spill buffers use now, and the most they have used so far, in bytes. */
+const memory = { used: 0, peak: 0, hasWarned: false };
 
-/** What the stores of this thread have in memory now, and the most of it that there was, in bytes. */
-export function storedInMemory(): { readonly held: number; readonly peak: number } {
-  return { held: memory.held, peak: memory.peak };
+export function spillBufferMemory(): { readonly used: number; readonly peak: number } {
+  return { used: memory.used, peak: memory.peak };
 }
 
 /**
- * Bytes that come piece by piece. They are in memory for as long as the thread's share lasts, and from
- * then on in a file that has no name any more: nobody else can open it, and it goes with the process.
+ * Collects bytes. The bytes stay in memory as long as the thread's limit allows. Further bytes go to an unlinked file,
+ * which no other process can open and which disappears when this process ends.
  *
- * Whoever has a store takes or drops what is in it, else its part of the share is lost.
+ * The owner of a buffer must call `take` or `discard`. Otherwise, the buffer's memory is still counted towards the
+ * limit.
  */
 export class SpillBuffer {
   #pieces: Buffer[] = [];
@@ -29,37 +29,40 @@ export class SpillBuffer {
     return this.#inMemory + this.#inFile;
   }
 
-  /** @param bytes the store's own from now on */
-  add(bytes: Buffer): void {
-    if (this.#file === null && memory.held + bytes.length > memoryShare)
-      this.#file = openNameless();
+  /**
+   * Appends the bytes.
+   *
+   * @param bytes must not be changed by the caller afterwards
+   */
+  append(bytes: Buffer): void {
+    if (this.#file === null && memory.used + bytes.length > maxMemoryBytes) this.#file = openUnlinkedFile();
     if (this.#file === null || !this.#write(this.#file, bytes)) this.#keep(bytes);
   }
 
-  /** A copy of all that is in it, in memory of its own. */
+  /** Returns a copy of the content. */
   read(): Buffer<ArrayBuffer> {
     const all = Buffer.allocUnsafeSlow(this.length);
     let end = 0;
     for (const piece of this.#pieces) end += piece.copy(all, end);
     for (let at = 0; at < this.#inFile && this.#file !== null;) {
       const count = readSync(this.#file, all, end + at, this.#inFile - at, at);
-      if (count === 0) throw new Error("a file that nobody else can open was cut off");
+      if (count === 0) throw new Error("temporary file was truncated");
       at += count;
     }
     return all;
   }
 
-  /** As `read`; nothing is left in it. */
+  /** Returns the content and empties the buffer. */
   take(): Buffer<ArrayBuffer> {
     try {
       return this.read();
     } finally {
-      this.drop();
+      this.discard();
     }
   }
 
-  drop(): void {
-    memory.held -= this.#inMemory;
+  discard(): void {
+    memory.used -= this.#inMemory;
     this.#pieces = [];
     this.#inMemory = 0;
     this.#inFile = 0;
@@ -70,20 +73,24 @@ export class SpillBuffer {
   #keep(bytes: Buffer): void {
     this.#pieces.push(bytes);
     this.#inMemory += bytes.length;
-    memory.held += bytes.length;
-    memory.peak = Math.max(memory.peak, memory.held);
+    memory.used += bytes.length;
+    memory.peak = Math.max(memory.peak, memory.used);
   }
 
-  /** False when there is no room: what is in the file by then is put back into memory. */
+  /**
+   * Writes to the file.
+   *
+   * @returns false if the disk is full; the content of the file has then been moved back into memory
+   */
   #write(file: number, bytes: Buffer): boolean {
     try {
       for (let at = 0; at < bytes.length;) {
         at += writeSync(file, bytes, at, bytes.length - at, this.#inFile + at);
       }
     } catch (error) {
-      complain(error);
+      warnOnce(error);
       const all = this.read();
-      this.drop();
+      this.discard();
       this.#keep(all);
       return false;
     }
@@ -92,23 +99,27 @@ export class SpillBuffer {
   }
 }
 
-/** Null where none can be made. */
-function openNameless(): number | null {
+/**
+ * Opens a file that has no name.
+ *
+ * @returns null if no such file can be created
+ */
+function openUnlinkedFile(): number | null {
   const path = join(tmpdir(), `pg-task-${crypto.randomUUID()}`);
   try {
     const file = openSync(path, "wx+", 0o600);
     unlinkSync(path);
     return file;
   } catch (error) {
-    complain(error);
+    warnOnce(error);
     return null;
   }
 }
 
-/** Once: a task is not to fail for it, but more memory is used than there should be. */
-function complain(error: unknown): void {
-  if (memory.complained) return;
-  memory.complained = true;
+/** Warns once per thread. No task fails if a file cannot be used, but memory exceeds its limit. */
+function warnOnce(error: unknown): void {
+  if (memory.hasWarned) return;
+  memory.hasWarned = true;
   const reason = error instanceof Error ? error.message : String(error);
-  process.emitWarning(`large outputs stay in memory, since no file can hold them: ${reason}`);
+  process.emitWarning(`large outputs stay in memory, temporary file failed: ${reason}`);
 }

@@ -1,42 +1,46 @@
-/** Upper bounds of the buckets in which durations are counted, in seconds; beyond them is one more. */
+/** Upper bounds of the histogram buckets for durations, in seconds. One further bucket has no upper bound. */
 export const durationBounds = [
   0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800,
 ] as const;
 
-/** How long something took, many times over. */
+/** A histogram of durations. */
 export interface Durations {
-  /** How many fell into each bucket of `durationBounds`, and into the one beyond. */
+  /**
+   * Number of durations in each bucket of `durationBounds`, followed by the number in the bucket without an upper
+   * bound.
+   */
   readonly counts: readonly number[];
-  /** Of all of them, in seconds. */
+  /** Sum of all durations, in seconds. */
   readonly sum: number;
 }
 
-/** What a manager counts. */
+/** Counters of a manager. */
 export interface TaskCounts {
-  /** Claimed and given to a session. */
+  /** Number of claimed tasks. */
   readonly started: number;
   readonly done: number;
   readonly failed: number;
-  /** Not run since they were not active any more. */
+  /** Number of expired tasks. */
   readonly gone: number;
-  /** Orphans that went back to PLAN, or ended as FAIL since they took their session down. */
+  /** Number of rescued orphans (claimed tasks that were completed or released because their session had died). */
   readonly rescued: number;
-  /** How often some were. */
+  /** How many times at least one orphan was rescued. */
   readonly rescues: number;
-  /** How often the manager's connection was opened again. */
+  /** How many times the manager's connection was reopened. */
   readonly reconnects: number;
 }
 
-/** What a manager tells of itself from time to time while something happens. */
+/** A manager's periodic report. No report is sent while nothing happens. */
 export interface ManagerStatistics {
-  /** Since the last report. */
+  /** Counters since the last report. */
   readonly counts: TaskCounts;
-  /** Round trips in which tasks were claimed. */
+  /** Durations of the cycles in which tasks were claimed. */
   readonly claims: Durations;
-  /** Runs, from start to stop. */
+  /** Durations of runs. */
   readonly runs: Durations;
-  /** Tasks that run now, and sessions that are open. */
+  /** Number of running tasks. */
   readonly running: number;
+  /** Number of open sessions. */
   readonly sessions: number;
 }
 
@@ -52,7 +56,7 @@ export const noCounts: TaskCounts = {
 
 export const noDurations: Durations = { counts: durationBounds.map(() => 0).concat(0), sum: 0 };
 
-/** The bucket a duration in seconds falls into. */
+/** Returns the index of the bucket for a duration in seconds. */
 export function bucketOf(seconds: number): number {
   const bucket = durationBounds.findIndex((bound) => seconds <= bound);
   return bucket === -1 ? durationBounds.length : bucket;
@@ -78,20 +82,30 @@ export function addDurations(a: Durations, b: Durations): Durations {
 }
 
 /**
- * The duration in seconds that a part (0 to 1) of them did not exceed, read between the bounds of its
- * bucket; null when there are none.
+ * Estimates a quantile in seconds by linear interpolation within its bucket.
+ *
+ * @param fraction the quantile, 0 to 1
+ * @returns null if there are no durations
  */
-export function quantile({ counts }: Durations, part: number): number | null {
+export function quantile({ counts }: Durations, fraction: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);
   if (total === 0) return null;
   let before = 0;
   for (const [bucket, count] of counts.entries()) {
-    if (count > 0 && before + count >= part * total) {
+    if (count > 0 && before + count >= fraction * total) {
       const low = durationBounds[bucket - 1] ?? 0;
       const high = durationBounds[bucket] ?? low;
-      return low + (high - low) * ((part * total - before) / count);
+      return low + (high - low) * ((fraction * total - before) / count);
     }
     before += count;
   }
   return null;
+}
+
+/** Due tasks that nothing prevents from starting but that are not claimed. */
+export interface Stall {
+  /** When the first of these tasks was found waiting, by the manager's clock, in ISO 8601. */
+  readonly since: string;
+  /** Ids of some of these tasks: the first task of each group. */
+  readonly tasks: readonly string[];
 }

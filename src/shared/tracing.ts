@@ -9,29 +9,34 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 
-const instrumentation = "pg-task";
+const instrumentationName = "pg-task";
 
-/** The tracer of the SDK that was loaded into this thread, null without one. */
+/** Returns the tracer of the SDK that was loaded into this thread, or null if no SDK was loaded. */
 export function loadedTracer(): Tracer | null {
   const provider = trace.getTracerProvider();
   if (provider instanceof ProxyTracerProvider) {
-    return provider.getDelegateTracer(instrumentation) ?? null;
+    return provider.getDelegateTracer(instrumentationName) ?? null;
   }
-  return provider.getTracer(instrumentation);
+  return provider.getTracer(instrumentationName);
 }
 
 /**
- * Version of the API that an SDK was loaded with which this thread's own API cannot use, null when
- * there is none: the API is compatible with copies of its own or a later minor version only.
+ * Returns the API version of a loaded SDK that this thread's copy of the OpenTelemetry API cannot use. A copy of the
+ * API works only with copies of the same or a later minor version.
+ *
+ * @returns null if no such SDK is loaded
  */
-export function foreignApiVersion(): string | null {
+export function incompatibleApiVersion(): string | null {
   const shared: unknown = Reflect.get(globalThis, Symbol.for("opentelemetry.js.api.1"));
-  const registered =
-    typeof shared === "object" && shared !== null && "trace" in shared && "version" in shared;
+  const registered = typeof shared === "object" && shared !== null && "trace" in shared && "version" in shared;
   return registered && loadedTracer() === null ? String(shared.version) : null;
 }
 
-/** Has the SDK send what it has gathered, if it is one that can be told so; rejects when it cannot send. */
+/**
+ * Sends the collected spans if the SDK supports that.
+ *
+ * @throws any error that occurs while the spans are sent
+ */
 export async function flushSpans(): Promise<void> {
   const provider = trace.getTracerProvider();
   const loaded = provider instanceof ProxyTracerProvider ? provider.getDelegate() : provider;
@@ -39,15 +44,15 @@ export async function flushSpans(): Promise<void> {
   await loaded.forceFlush();
 }
 
-/** `version-traceid-spanid-flags`; later versions may have more behind it. */
+/** Matches `version-traceid-spanid-flags`. Later versions of the format can append further fields. */
 const traceparent = /^(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 
 /**
- * The context that a task's `data` names: W3C trace context in the keys `traceparent` and `tracestate`
- * of a JSON object. A root context when there is none, or a wrong one.
+ * Parses a task's `data` column: a JSON object with a W3C trace context in `traceparent` and `tracestate`. Returns the
+ * root context if `data` holds no valid trace context.
  */
-export function contextOf(data: string | null): Context {
-  const { traceparent: parent, tracestate } = fieldsOf(data);
+export function parseTraceContext(data: string | null): Context {
+  const { traceparent: parent, tracestate } = parseFields(data);
   const [, version, traceId = "", spanId = "", flags = "", more] =
     typeof parent === "string" ? (traceparent.exec(parent.trim()) ?? []) : [];
   const context = {
@@ -61,7 +66,7 @@ export function contextOf(data: string | null): Context {
   return trace.setSpanContext(ROOT_CONTEXT, context);
 }
 
-function fieldsOf(data: string | null): {
+function parseFields(data: string | null): {
   readonly traceparent?: unknown;
   readonly tracestate?: unknown;
 } {
@@ -70,13 +75,13 @@ function fieldsOf(data: string | null): {
     const parsed: unknown = JSON.parse(data);
     return typeof parsed === "object" && parsed !== null ? parsed : {};
   } catch {
-    // Whatever else users keep there.
+    // Users can store any other text in `data`.
     return {};
   }
 }
 
-/** Time of an ISO 8601 text in UTC with microseconds, as the database writes it. */
-export function spanTime(iso: string): HrTime {
+/** Parses an ISO 8601 time in UTC with microseconds, the format in which the server writes times. */
+export function toSpanTime(iso: string): HrTime {
   const [, whole = "", fraction = ""] = /^(.*?)(?:\.(\d+))?Z$/.exec(iso) ?? [];
   return [Date.parse(`${whole}Z`) / 1000, Number(fraction.padEnd(9, "0").slice(0, 9))];
 }

@@ -1,16 +1,19 @@
-/** Wakes one waiter: by ringing or by time, whichever is first. A ring while nobody waits is kept. */
+/**
+ * Wakes one waiter when `notify()` is called or a timeout has passed. If nobody is waiting, the notification is kept
+ * for the next wait.
+ */
 export class WakeSignal {
-  #rung = false;
-  #answer: (() => void) | null = null;
+  #isNotified = false;
+  #wake: (() => void) | null = null;
   #timer: NodeJS.Timeout | undefined;
 
   notify(): void {
-    this.#rung = true;
-    this.#answer?.();
+    this.#isNotified = true;
+    this.#wake?.();
   }
 
-  /** Rings when `ms` have passed; while that is so already, nothing more. */
-  ringIn(ms: number): void {
+  /** Notifies after `ms`, unless the timer of an earlier call is still running. */
+  notifyIn(ms: number): void {
     if (this.#timer !== undefined) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
@@ -18,20 +21,24 @@ export class WakeSignal {
     }, ms);
   }
 
-  /** @returns true when it was rung, false when `ms` passed before that. */
+  /**
+   * Waits for a notification.
+   *
+   * @returns true if notified, false if `ms` passed first
+   */
   async wait(ms: number): Promise<boolean> {
-    if (!this.#rung) {
+    if (!this.#isNotified) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, ms);
-        this.#answer = () => {
+        this.#wake = () => {
           clearTimeout(timer);
           resolve();
         };
       });
-      this.#answer = null;
+      this.#wake = null;
     }
-    const rung = this.#rung;
-    this.#rung = false;
-    return rung;
+    const isNotified = this.#isNotified;
+    this.#isNotified = false;
+    return isNotified;
   }
 }

@@ -4,18 +4,20 @@ import type { Entry } from "../shared/config/types.js";
 import { addCounts, addDurations, noCounts, noDurations } from "../shared/statistics.js";
 import type { ManagerThread } from "./managerThread.js";
 
-interface ManagerBoardEvents {
-  /** The role, or a manager's state, is another one. */
+interface ClusterStatusEvents {
+  /** The role of this process has changed, or the state of one of its managers. */
   changed: [];
-  /** The manager with this key did something. */
+  /** The manager of the entry with this key has reported statistics. */
   worked: [key: string];
 }
 
-/** What is known here of the cluster and the managers, for those who ask or want to be told. */
-export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> implements ClusterView {
-  /** By their entries' keys; one that has to leave may still be there when the next one is. */
+/** Holds the state of this process and of its managers for the web page, the API and the metrics. */
+export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implements ClusterView {
+  /**
+   * The managers' states by entry key. While a manager is being replaced, the old and the new manager share one key.
+   */
   readonly #managers = new Map<string, ManagerView>();
-  readonly #followed = new Map<ManagerThread, string>();
+  readonly #keys = new Map<ManagerThread, string>();
   #role: ClusterRole = "seeking";
   #ready = false;
   #since = new Date();
@@ -32,12 +34,11 @@ export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> impleme
     return this.#since;
   }
 
-  /** The manager of an entry; null when none works here. */
   manager(key: string): ManagerView | null {
     return this.#managers.get(key) ?? null;
   }
 
-  play(role: ClusterRole, { ready } = { ready: false }): void {
+  setRole(role: ClusterRole, { ready } = { ready: false }): void {
     if (role !== this.#role) this.#since = new Date();
     this.#role = role;
     this.#ready = ready;
@@ -45,8 +46,8 @@ export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> impleme
   }
 
   follow({ key }: Entry, manager: ManagerThread): void {
-    this.#followed.set(manager, key);
-    this.#put(key, {
+    this.#keys.set(manager, key);
+    this.#add(key, {
       state: "starting",
       since: new Date(),
       reason: null,
@@ -57,10 +58,10 @@ export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> impleme
       claims: noDurations,
       runs: noDurations,
     });
-    manager.on("ready", () => this.#enter(manager, "working", null));
-    manager.on("waiting", ({ message }) => this.#enter(manager, "waiting", message));
+    manager.on("ready", () => this.#setState(manager, "working", null));
+    manager.on("unavailable", ({ message }) => this.#setState(manager, "waiting", message));
     manager.on("statistics", ({ counts, claims, runs, running, sessions }) => {
-      this.#change(manager, (view) => ({
+      this.#update(manager, (view) => ({
         ...view,
         counts: addCounts(view.counts, counts),
         claims: addDurations(view.claims, claims),
@@ -71,24 +72,22 @@ export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> impleme
       this.emit("worked", key);
     });
     manager.on("stalled", (stalled) => {
-      this.#change(manager, (view) => ({ ...view, stalled }));
+      this.#update(manager, (view) => ({ ...view, stalled }));
       this.emit("changed");
     });
-    manager.on("died", () =>
-      this.#change(manager, (view) => ({ ...view, stalled: null, running: 0, sessions: 0 })),
-    );
+    manager.on("died", () => this.#update(manager, (view) => ({ ...view, stalled: null, running: 0, sessions: 0 })));
   }
 
   forget(manager: ManagerThread): void {
-    const key = this.#followed.get(manager);
-    this.#followed.delete(manager);
-    if (key === undefined || [...this.#followed.values()].includes(key)) return;
+    const key = this.#keys.get(manager);
+    this.#keys.delete(manager);
+    if (key === undefined || [...this.#keys.values()].includes(key)) return;
     this.#managers.delete(key);
     this.emit("changed");
   }
 
-  #enter(manager: ManagerThread, state: ManagerView["state"], reason: string | null): void {
-    this.#change(manager, (view) => ({
+  #setState(manager: ManagerThread, state: ManagerView["state"], reason: string | null): void {
+    this.#update(manager, (view) => ({
       ...view,
       state,
       reason,
@@ -97,16 +96,16 @@ export class ClusterStatusBoard extends EventEmitter<ManagerBoardEvents> impleme
     this.emit("changed");
   }
 
-  #change(manager: ManagerThread, change: (view: ManagerView) => ManagerView): void {
-    const key = this.#followed.get(manager);
+  #update(manager: ManagerThread, change: (view: ManagerView) => ManagerView): void {
+    const key = this.#keys.get(manager);
     const view = key === undefined ? undefined : this.#managers.get(key);
     if (key !== undefined && view !== undefined) this.#managers.set(key, change(view));
   }
 
-  #put(key: string, fresh: ManagerView): void {
-    // Counters go on when an entry's manager is replaced by another one.
-    const { counts, claims, runs } = this.#managers.get(key) ?? fresh;
-    this.#managers.set(key, { ...fresh, counts, claims, runs });
+  #add(key: string, initial: ManagerView): void {
+    // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
+    const { counts, claims, runs } = this.#managers.get(key) ?? initial;
+    this.#managers.set(key, { ...initial, counts, claims, runs });
     this.emit("changed");
   }
 }

@@ -1,23 +1,26 @@
-import type { Configuration, ConnectionTarget, FileParameters } from "../shared/config/types.js";
+import type { Configuration } from "../shared/config/types.js";
+import type { FileParameters } from "../shared/config/parameterTable.js";
+import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import {
-  refuseTo,
-  settingNumber,
-  settingsMade,
-  type RefuseSetting,
+  logInvalidSettings,
+  parseSettingNumber,
+  readServerSettings,
+  type OnInvalidSetting,
 } from "../shared/config/serverSettings.js";
 import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
 
-/** What the control connection's role, database or server says of the supervisor's parameters. */
+/** Supervisor parameters that are set for the role, database or server of the control connection. */
 export type ControlSettings = Partial<Pick<FileParameters, (typeof names)[number]>>;
 
 /**
- * Reads them in a session of its own: what ALTER DATABASE has set shows only in a new one.
+ * Reads the control settings in a new session, because only a new session sees the effect of ALTER DATABASE.
  *
- * @throws what `connect` throws, and an error where the connection is lost, the signal is aborted or the
- * server does not answer within the target's connect timeout.
+ * @throws the errors of `connectClient`.
+ * @throws an error if the connection is lost, the signal is aborted, or the server does not answer within the target's
+ * connect timeout.
  */
 export async function fetchControlSettings(
   control: ConnectionTarget,
@@ -25,47 +28,50 @@ export async function fetchControlSettings(
   { log, signal }: { readonly log: Log; readonly signal: AbortSignal },
 ): Promise<ControlSettings> {
   const client = await connectClient(control, { applicationName: "pg_conf", signal });
-  // A network that has swallowed the connection would have it wait for ever.
-  const giveUp = (): void => void client.connection.stream.destroy();
-  const timer =
-    control.connectTimeoutMs > 0 ? setTimeout(giveUp, control.connectTimeoutMs) : undefined;
-  signal.addEventListener("abort", giveUp);
-  if (signal.aborted) giveUp();
+  // On a half-open connection (one whose other end disappeared without notice) the query would never end.
+  const abort = (): void => void client.connection.stream.destroy();
+  const timer = control.connectTimeoutMs > 0 ? setTimeout(abort, control.connectTimeoutMs) : undefined;
+  signal.addEventListener("abort", abort);
+  if (signal.aborted) abort();
   try {
-    return await readControlSettings(client, file, refuseTo(log));
+    return await readControlSettings(client, file, logInvalidSettings(log));
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener("abort", giveUp);
+    signal.removeEventListener("abort", abort);
     await disconnect(client);
   }
 }
 
-/** @param file what is used instead of a setting that makes no sense, which is said */
+/**
+ * Reads the control settings in the session of `client`.
+ *
+ * @param file parameters of the configuration file, which replace invalid settings
+ */
 export async function readControlSettings(
   client: Pick<Client, "query">,
   file: FileParameters,
-  refuse: RefuseSetting,
+  onInvalid: OnInvalidSetting,
 ): Promise<ControlSettings> {
-  const made = await settingsMade(client, names);
+  const texts = await readServerSettings(client, names);
   const settings: { -readonly [name in keyof ControlSettings]: ControlSettings[name] } = {};
   for (const name of names) {
-    const text = made.get(name);
+    const text = texts.get(name);
     if (text === undefined) continue;
-    const value = settingNumber(name, text);
-    if (value === null) refuse(name, text, file[name]);
+    const value = parseSettingNumber(name, text);
+    if (value === null) onInvalid(name, text, file[name]);
     else settings[name] = value;
   }
   return settings;
 }
 
-/** The configuration with these in place of the file's. */
-export function withSettings(configuration: Configuration, made: ControlSettings): Configuration {
+/** Returns the configuration with the control settings in place of the file's values. */
+export function applyControlSettings(configuration: Configuration, settings: ControlSettings): Configuration {
   return {
     ...configuration,
-    parameters: { ...configuration.parameters, ...made },
+    parameters: { ...configuration.parameters, ...settings },
     entries: configuration.entries.map((entry) => ({
       ...entry,
-      parameters: { ...entry.parameters, ...made },
+      parameters: { ...entry.parameters, ...settings },
     })),
   };
 }

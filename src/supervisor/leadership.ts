@@ -1,6 +1,6 @@
 import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
-import type { ConnectionTarget } from "../shared/config/types.js";
+import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
@@ -8,107 +8,110 @@ import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/postgres/quoting.js";
 
-/** How often a standby tries the lock when it hears nothing, in ms. */
-const lockTryMs = 200;
-/** How long the server may take to answer, in ms. */
-const answerMs = 10_000;
-/** How long it may take to pass the lock on, in ms. */
-const handOverMs = 1_000;
-/** The managers of its server wait for it as well, and a try costs next to nothing. */
-const longestPauseMs = 1_000;
-/** After so long without a word its connection is looked after, in ms. */
+/** Interval at which a standby retries to take the lock if no notification arrives, in ms. */
+const lockRetryMs = 200;
+/** How long to wait for an answer from the server, in ms. */
+const answerTimeoutMs = 10_000;
+/** How long releasing the lock at a stop can take, in ms. */
+const handOverTimeoutMs = 1_000;
+/**
+ * Longest pause between connection attempts, in ms. It is short because managers wait for the connection as well, and
+ * because an attempt is cheap.
+ */
+const maxRetryMs = 1_000;
+/** Time without traffic after which the connection is probed, in ms. */
 const quietMs = 200;
 
 interface LeadershipEvents {
-  /** The server has let it in. */
+  /** The control connection has been opened. */
   connected: [];
   leader: [];
   standby: [];
-  /** The connection is gone: who leads is open. */
+  /** The control connection was lost, so another process may lead now. */
   lost: [];
 }
 
 /**
- * Who leads the cluster: whoever's connection holds the lock.
+ * Competes for leadership. The process whose control connection holds the advisory lock is the leader.
  *
- *   connecting ──lock free──▶ leader ──stop──▶ (frees the lock and tells the standbys)
- *    ▲   │                     │
- *    │   └──lock held──▶ standby (tries again when it is told, and now and then)
- *    └────────connection lost───┘
+ *   connecting ──▶ standby ──lock acquired──▶ leader ──yield──▶ (lock released, standbys notified)
+ *       ▲             │                         │
+ *       └──────connection lost──────────────────┘
  *
- * A leader that was killed can tell nobody: its lock is found free at the next try.
+ * A standby retries to take the lock when a notification arrives, and also periodically. If the lock is free from the
+ * start, the process leads without having been a standby. A leader that is killed notifies nobody. A standby then finds
+ * the lock free at its next periodic retry.
  */
 export class Leadership extends EventEmitter<LeadershipEvents> {
-  /** Where the next connection goes. */
+  /** Target of the next connection. */
   target: ConnectionTarget;
   readonly #name: string;
   readonly #log: Log;
-  readonly #rests: () => boolean;
+  readonly #isIdle: () => boolean;
   readonly #ending = new AbortController();
-  /** Aborted when there is no reason to wait any longer. */
-  #waiting = new AbortController();
+  /** Aborted to make a waiting standby retry the lock at once. */
+  #retryNow = new AbortController();
   #client: Client | null = null;
-  #leads = false;
-  #yielded = false;
+  #isLeader = false;
+  #hasYielded = false;
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: {
     readonly target: ConnectionTarget;
-    /** Of the cluster. */
+    /** Name of the cluster. */
     readonly name: string;
     readonly log: Log;
-    /** Whether it need not be known soon that a leader's connection is gone. */
-    readonly rests: () => boolean;
+    /** Returns true if it does not matter whether the loss of the leader's connection is noticed soon. */
+    readonly isIdle: () => boolean;
   }) {
     super();
     this.target = options.target;
     this.#name = options.name;
     this.#log = options.log;
-    this.#rests = options.rests;
+    this.#isIdle = options.isIdle;
   }
 
   start(): void {
-    this.#work = this.#seekForEver();
+    this.#work = this.#run();
   }
 
-  /** Gives the lock up, if it is held, tells the standbys so, and seeks it no more. */
+  /** Releases the lock if this process holds it, notifies the standbys, and stops competing. */
   async yield(): Promise<void> {
-    this.#yielded = true;
-    if (this.#client !== null && this.#leads) await this.#handOver(this.#client);
-    this.#leads = false;
+    this.#hasYielded = true;
+    if (this.#client !== null && this.#isLeader) await this.#handOver(this.#client);
+    this.#isLeader = false;
   }
 
-  /** Gives the lock up, if it is held, and ends the connection. */
+  /** Releases the lock if this process holds it, and ends the connection. */
   async stop(): Promise<void> {
-    // Before anything ends the connection.
+    // Release the lock first, while the connection is still open.
     await this.yield();
     this.#ending.abort();
-    this.#waiting.abort();
+    this.#retryNow.abort();
     if (this.#client !== null) await disconnect(this.#client);
     await this.#work;
   }
 
-  async #seekForEver(): Promise<void> {
-    const backoff = new Backoff({ firstMs: 100, maxMs: longestPauseMs, calmMs: 1_000 });
-    let said: string | null = null;
-    while (!this.#ending.signal.aborted && !this.#yielded) {
+  async #run(): Promise<void> {
+    const backoff = new Backoff({ firstMs: 100, maxMs: maxRetryMs, calmMs: 1_000 });
+    let lastLogged: string | null = null;
+    while (!this.#ending.signal.aborted && !this.#hasYielded) {
       try {
-        await this.#seek(() => {
+        await this.#connectAndCompete(() => {
           backoff.reset();
-          said = null;
+          lastLogged = null;
         });
       } catch (error) {
         if (this.#ending.signal.aborted) return;
         const { code, message } = toReport(error);
-        if (said !== message)
-          this.#log.warn({ code, reason: message }, "supervisor waits for the server");
-        said = message;
+        if (message !== lastLogged) this.#log.warn({ code, reason: message }, "control connection failed, retrying");
+        lastLogged = message;
         await sleep(backoff.next(), this.#ending.signal);
       }
     }
   }
 
-  async #seek(connected: () => void): Promise<void> {
+  async #connectAndCompete(onConnected: () => void): Promise<void> {
     const client = await connectClient(this.target, {
       applicationName: "pg_conf",
       settings: {
@@ -122,49 +125,53 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
     for (const event of ["end", "notification"] as const) {
-      client.on(event, () => this.#waiting.abort());
+      client.on(event, () => this.#retryNow.abort());
     }
-    const watch = new ConnectionWatchdog(client, this.target, {
+    const watchdog = new ConnectionWatchdog(client, this.target, {
       name: "pg_conf watch",
       quietMs,
-      rests: () => this.#leads && this.#rests(),
+      isAtRest: () => this.#isLeader && this.#isIdle(),
     });
     try {
-      // Told to stop while it connected: nobody else would end this connection.
+      // If stop() was called while connecting, it could not end this connection.
       if (this.#ending.signal.aborted) return;
-      connected();
+      onConnected();
       this.emit("connected");
-      if (!(await this.#standBy(client))) return;
-      this.#leads = true;
+      if (!(await this.#acquireLock(client))) return;
+      this.#isLeader = true;
       this.emit("leader");
       await lost;
-      if (!this.#ending.signal.aborted) this.#log.warn("the supervisor's connection ended");
+      if (!this.#ending.signal.aborted) this.#log.warn("control connection lost");
     } finally {
       this.#client = null;
-      this.#leads = false;
+      this.#isLeader = false;
       if (!this.#ending.signal.aborted) this.emit("lost");
-      watch.stop();
+      watchdog.stop();
       await disconnect(client);
     }
   }
 
-  /** Resolves when it has the lock; false when it was told to stop before. */
-  async #standBy(client: Client): Promise<boolean> {
-    // Heard from before the first try, so that no word of the lock being free goes unheard.
-    const channel = await answered(this.#channel(client), answerMs);
-    await answered(client.query(`LISTEN ${identifier(channel)}`), answerMs);
-    for (let tries = 0; !(await answered(this.#tryLock(client), answerMs)); tries += 1) {
-      if (tries === 0) this.emit("standby");
-      await this.#wait(lockTryMs);
+  /**
+   * Waits until this process holds the lock.
+   *
+   * @returns false if the process was stopped before it got the lock.
+   */
+  async #acquireLock(client: Client): Promise<boolean> {
+    // Listen for notifications before the first attempt to take the lock, so that no release of the lock is missed.
+    const channel = await withTimeout(this.#channel(client), answerTimeoutMs);
+    await withTimeout(client.query(`LISTEN ${identifier(channel)}`), answerTimeoutMs);
+    for (let attempts = 0; !(await withTimeout(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
+      if (attempts === 0) this.emit("standby");
+      await this.#wait(lockRetryMs);
       if (this.#ending.signal.aborted) return false;
     }
     return true;
   }
 
-  /** Until that time has passed, or it is told something, or the connection ends. */
+  /** Waits for `ms` milliseconds, or until a notification arrives or the connection ends. */
   async #wait(ms: number): Promise<void> {
-    if (!this.#ending.signal.aborted) await sleep(ms, this.#waiting.signal);
-    this.#waiting = new AbortController();
+    if (!this.#ending.signal.aborted) await sleep(ms, this.#retryNow.signal);
+    this.#retryNow = new AbortController();
   }
 
   async #tryLock(client: Client): Promise<boolean> {
@@ -175,37 +182,43 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     return rows[0]?.locked === true;
   }
 
-  /** What standbys of this cluster listen to. */
+  /** Returns the notification channel of this cluster's standbys. */
   async #channel(client: Client): Promise<string> {
-    const { rows } = await client.query<{ channel: string }>(
-      "SELECT concat('pg_conf_', hashtext($1)) AS channel",
-      [this.#name],
-    );
+    const { rows } = await client.query<{ channel: string }>("SELECT concat('pg_conf_', hashtext($1)) AS channel", [
+      this.#name,
+    ]);
     return rows[0]?.channel ?? "";
   }
 
-  /** The word goes out when the statement has ended, so the lock is free by then. */
+  /**
+   * Releases the lock and notifies the standbys. The server sends the notification only when the statement has ended,
+   * and by then the lock is free.
+   */
   async #handOver(client: Client): Promise<void> {
     const statement = client.query(
       `SELECT pg_advisory_unlock($1, hashtext($2)), pg_notify(concat('pg_conf_', hashtext($2)), '')`,
       [lockClasses.supervisor, this.#name],
     );
-    // Where that fails, the end of the connection frees the lock.
-    await answered(statement, handOverMs).catch(() => {});
+    // If the statement fails, the end of the connection releases the lock.
+    await withTimeout(statement, handOverTimeoutMs).catch(() => {});
   }
 }
 
-/** @throws PgTaskError CONNECTION_LOST when the server has not answered within `ms`. */
-async function answered<T>(query: Promise<T>, ms: number): Promise<T> {
-  const over = new AbortController();
-  const late = sleep(ms, over.signal).then((whole) => {
-    if (!whole) return query;
+/**
+ * Waits for the result of a query.
+ *
+ * @throws PgTaskError CONNECTION_LOST if the server does not answer within `ms` milliseconds.
+ */
+async function withTimeout<T>(query: Promise<T>, ms: number): Promise<T> {
+  const done = new AbortController();
+  const timeout = sleep(ms, done.signal).then((elapsed) => {
+    if (!elapsed) return query;
     query.catch(() => {});
-    throw new PgTaskError("CONNECTION_LOST", `expected an answer of the server within ${ms} ms`);
+    throw new PgTaskError("CONNECTION_LOST", `the server did not answer within ${ms} ms`);
   });
   try {
-    return await Promise.race([query, late]);
+    return await Promise.race([query, timeout]);
   } finally {
-    over.abort();
+    done.abort();
   }
 }

@@ -1,163 +1,163 @@
 import type { ConfigurationChanges } from "../shared/config/diffConfiguration.js";
-import type { Configuration, ConnectionTarget, Entry } from "../shared/config/types.js";
+import type { Configuration, Entry } from "../shared/config/types.js";
+import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { SessionGrants } from "./sessionGrants.js";
 import { Limiter } from "../shared/limiter.js";
 import type { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
 import { SpareWorkers } from "./spareWorkers.js";
 
-type RegistryOptions = Omit<ManagerThreadOptions, "spare" | "takesOver"> & {
+type RegistryOptions = Omit<ManagerThreadOptions, "spareWorkers" | "takesOver"> & {
   readonly board: ClusterStatusBoard;
 };
 
-/** The managers of the leader: one for each entry, and the sessions they share. */
+/** Runs the leader's managers, one for each entry, and shares the sessions among them. */
 export class ManagerRegistry {
   readonly #options: RegistryOptions;
-  readonly #spare = new SpareWorkers();
-  readonly #shares: SessionGrants<ManagerThread>;
-  /** Of those that connect at the same moment. */
-  readonly #atOnce: Limiter;
-  /** By their entries' keys. */
+  readonly #spareWorkers = new SpareWorkers();
+  readonly #grants: SessionGrants<ManagerThread>;
+  /** Limits how many managers connect at once. */
+  readonly #startLimiter: Limiter;
+  /** The managers that are not stopping, by entry key. */
   readonly #managers = new Map<string, ManagerThread>();
-  readonly #leaving = new Set<ManagerThread>();
-  /** When the last manager of a key that had to leave is gone. */
-  readonly #gone = new Map<string, Promise<void>>();
+  readonly #stopping = new Set<ManagerThread>();
+  /** For each entry key, a promise that resolves when the last stopping manager with this key has ended. */
+  readonly #ended = new Map<string, Promise<void>>();
   #configuration: Configuration;
-  #short = false;
+  #isShort = false;
 
   constructor(configuration: Configuration, options: RegistryOptions) {
     this.#configuration = configuration;
     this.#options = options;
-    this.#shares = new SessionGrants(
-      configuration.parameters["pg_conf.max"],
-      (manager, sessions, number) => manager.grant(sessions, number),
+    this.#grants = new SessionGrants(configuration.parameters["pg_conf.max"], (manager, sessions, number) =>
+      manager.grant(sessions, number),
     );
-    this.#atOnce = new Limiter(configuration.parameters["pg_conf.fetch"]);
+    this.#startLimiter = new Limiter(configuration.parameters["pg_conf.fetch"]);
   }
 
-  get running(): boolean {
+  get isRunning(): boolean {
     return this.#managers.size > 0;
   }
 
-  /** Whether no manager wants a session. */
-  get idle(): boolean {
-    return this.#shares.wanted === 0;
+  /** Whether no manager demands a session. */
+  get isIdle(): boolean {
+    return this.#grants.wanted === 0;
   }
 
-  /** Has threads wait, so that `start` is quick; no more of them than start at once. */
-  prepare(): void {
+  /** Starts spare threads, so that `start` is fast. As many threads are started as managers can start at once. */
+  preloadWorkers(): void {
     const { entries, parameters } = this.#configuration;
-    this.#spare.keep(Math.min(entries.length, parameters["pg_conf.fetch"]));
+    this.#spareWorkers.fillUp(Math.min(entries.length, parameters["pg_conf.fetch"]));
   }
 
   /**
-   * Starts a manager for each entry, a few at once; resolves when each has served or waited once.
+   * Starts a manager for each entry, a few at a time. Resolves when each manager either serves its table or has
+   * reported why it cannot serve the table.
    *
-   * @param how.takesOver whether there was another leader, who may have left tasks.
+   * @param options.takesOver whether an earlier leader may have left claimed tasks
    */
-  async start(how: { readonly takesOver: boolean }): Promise<void> {
+  async start(options: { readonly takesOver: boolean }): Promise<void> {
     const { entries } = this.#configuration;
-    await Promise.all(entries.map((entry) => this.#add(entry, how.takesOver)));
-    await this.#spare.end();
+    await Promise.all(entries.map((entry) => this.#add(entry, options.takesOver)));
+    await this.#spareWorkers.terminate();
   }
 
   /**
-   * Goes by another configuration from now on: what is new starts, what is not there any more ends
-   * within the grace, the rest is told its parameters. Tasks that run go on.
+   * Applies a changed configuration. Starts the managers of new entries, stops the managers of removed entries, and
+   * passes new parameters to the other managers. Running tasks continue.
    */
   apply(configuration: Configuration, changes: ConfigurationChanges): void {
-    const { running } = this;
+    const { isRunning } = this;
     this.#configuration = configuration;
-    this.#atOnce.limit = configuration.parameters["pg_conf.fetch"];
-    this.#shares.total = configuration.parameters["pg_conf.max"];
-    this.#sayShortage();
-    if (!running) return;
+    this.#startLimiter.limit = configuration.parameters["pg_conf.fetch"];
+    this.#grants.total = configuration.parameters["pg_conf.max"];
+    this.#logShortage();
+    if (!isRunning) return;
     for (const { key } of [...changes.removed, ...changes.restarted]) this.#remove(key);
     for (const entry of changes.kept) {
       const manager = this.#managers.get(entry.key);
-      void this.#atOnce.run(async () => await manager?.reconfigure(entry));
+      void this.#startLimiter.run(async () => await manager?.reconfigure(entry));
     }
     for (const entry of [...changes.restarted, ...changes.added]) void this.#add(entry);
   }
 
-  /** This server has just let somebody in: those that wait for it try again at once. */
-  retry({ host, port }: Pick<ConnectionTarget, "host" | "port">): void {
+  /** Makes the managers that wait for this server retry at once. Called when the server accepts connections. */
+  retryOnServer({ host, port }: Pick<ConnectionTarget, "host" | "port">): void {
     for (const manager of this.#managers.values()) {
       const { target } = manager;
-      if (target.host === host && target.port === port) manager.retry();
+      if (target.host === host && target.port === port) manager.retryNow();
     }
   }
 
-  /** Ends all managers; asked again, the shorter grace holds. */
+  /** Stops all managers. If `stop` is called again, the shorter grace period applies. */
   async stop(graceMs: number): Promise<void> {
-    for (const [key, manager] of this.#managers) this.#leave(key, manager, graceMs);
+    for (const [key, manager] of this.#managers) this.#startStopping(key, manager, graceMs);
     this.#managers.clear();
-    await Promise.all([
-      this.#spare.end(),
-      ...[...this.#leaving].map((manager) => manager.stop(graceMs)),
-    ]);
+    await Promise.all([this.#spareWorkers.terminate(), ...[...this.#stopping].map((manager) => manager.stop(graceMs))]);
   }
 
-  /** Resolves when no manager that was told to stop claims anything any more. */
-  async released(): Promise<void> {
-    await Promise.all([...this.#leaving].map((manager) => manager.released));
+  /** Resolves when none of the stopping managers claims tasks any more. */
+  async claimingStopped(): Promise<void> {
+    await Promise.all([...this.#stopping].map((manager) => manager.claimingStopped));
   }
 
   #remove(key: string): void {
     const manager = this.#managers.get(key);
     if (manager === undefined) return;
     this.#managers.delete(key);
-    this.#leave(key, manager, this.#configuration.parameters["pg_conf.grace"]);
+    this.#startStopping(key, manager, this.#configuration.parameters["pg_conf.grace"]);
   }
 
-  #leave(key: string, manager: ManagerThread, graceMs: number): void {
-    this.#leaving.add(manager);
-    const gone = this.#end(manager, graceMs, this.#gone.get(key));
-    this.#gone.set(key, gone);
-    // It hears of the stop first: then it keeps sessions until what came out of them is written.
-    this.#shares.retire(manager);
+  #startStopping(key: string, manager: ManagerThread, graceMs: number): void {
+    this.#stopping.add(manager);
+    const gone = this.#stopManager(manager, graceMs, this.#ended.get(key));
+    this.#ended.set(key, gone);
+    // The stop message is sent before the grant is withdrawn, because a manager that is stopping keeps its sessions
+    // until their results are written.
+    this.#grants.retire(manager);
   }
 
-  async #end(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
+  async #stopManager(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
     await manager.stop(graceMs);
-    this.#leaving.delete(manager);
-    manager.emit("released");
-    this.#shares.leave(manager);
+    this.#stopping.delete(manager);
+    manager.emit("claimingStopped");
+    this.#grants.leave(manager);
     this.#options.board.forget(manager);
     await before;
   }
 
   async #add(entry: Entry, takesOver = false): Promise<void> {
-    const manager = new ManagerThread(entry, { ...this.#options, spare: this.#spare, takesOver });
+    const manager = new ManagerThread(entry, {
+      ...this.#options,
+      spareWorkers: this.#spareWorkers,
+      takesOver,
+    });
     this.#managers.set(entry.key, manager);
-    this.#shares.join(manager, `${entry.target.host} ${entry.target.port}`);
+    this.#grants.join(manager, `${entry.target.host} ${entry.target.port}`);
     this.#options.board.follow(entry, manager);
     manager.on("demand", (sessions) => {
-      this.#shares.demand(manager, sessions);
-      this.#sayShortage();
+      this.#grants.setDemand(manager, sessions);
+      this.#logShortage();
     });
     manager.on("statistics", ({ sessions, running }) =>
-      this.#shares.count(manager, { open: sessions, busy: running }),
+      this.#grants.setUsage(manager, { open: sessions, busy: running }),
     );
-    manager.on("full", (room) => this.#shares.full(manager, room));
-    manager.on("held", (sessions, number) => this.#shares.answer(manager, sessions, number));
-    manager.on("ready", () => this.retry(manager.target));
-    manager.on("died", () => this.#shares.clear(manager));
-    await this.#gone.get(entry.key);
-    await this.#atOnce.run(async () => {
+    manager.on("serverFull", (room) => this.#grants.reportFull(manager, room));
+    manager.on("grantAnswered", (sessions, number) => this.#grants.acknowledge(manager, sessions, number));
+    manager.on("ready", () => this.retryOnServer(manager.target));
+    manager.on("died", () => this.#grants.clear(manager));
+    await this.#ended.get(entry.key);
+    await this.#startLimiter.run(async () => {
       manager.start();
-      await manager.answered;
+      await manager.settled;
     });
   }
 
-  #sayShortage(): void {
-    const { wanted, total } = this.#shares;
-    if (wanted > total && !this.#short) {
-      this.#options.log.warn(
-        { wanted, "pg_conf.max": total },
-        "more sessions wanted than granted, tasks wait",
-      );
+  #logShortage(): void {
+    const { wanted, total } = this.#grants;
+    if (wanted > total && !this.#isShort) {
+      this.#options.log.warn({ wanted, "pg_conf.max": total }, "more sessions wanted than granted, tasks wait");
     }
-    this.#short = wanted > total;
+    this.#isShort = wanted > total;
   }
 }

@@ -1,94 +1,105 @@
 import type { Worker } from "node:worker_threads";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
-import type { ConnectionTarget, Entry, TableLocation } from "../shared/config/types.js";
-import {
-  errorKinds,
-  fromReport,
-  PgTaskError,
-  toReport,
-  type ErrorReport,
-} from "../shared/errors.js";
+import type { Entry, TableLocation } from "../shared/config/types.js";
+import type { ConnectionTarget } from "../shared/postgres/target/target.js";
+import { errorDefinitions } from "../shared/errorCodes.js";
+import { errorMessage, fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import type { HandshakeSender } from "../shared/ipc/handshake/sender.js";
 import { watchHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { Log } from "../shared/log.js";
-import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/messages.js";
-import type { Stall } from "../shared/stall.js";
-import type { ManagerStatistics } from "../shared/statistics.js";
+import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
+import type { Stall, ManagerStatistics } from "../shared/statistics.js";
 import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 import type { SpareWorkers } from "./spareWorkers.js";
 
-/** No such database; no such role, which the server says less clearly where it asks for a password. */
-const accountMissing = new Set(["3D000", "28000", "28P01"]);
+/**
+ * SQLSTATEs that indicate a missing database or role. If the server asks for a password, it reports a missing role as a
+ * failed authentication.
+ */
+const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
 
-/** How long a manager that was told to stop may take beyond its grace, in ms. */
-const beyondGraceMs = 4_000;
+/** How much longer than its grace period a stopping manager can take, in ms. */
+const stopMarginMs = 4_000;
 
 interface ManagerThreadEvents {
-  /** It serves its table. */
+  /** The manager serves its table. */
   ready: [];
-  /** It does not, for this reason, and tries again by itself. */
-  waiting: [reason: ErrorReport];
+  /** The manager cannot serve its table for this reason, and keeps trying. */
+  unavailable: [reason: ErrorReport];
   demand: [sessions: number];
-  full: [room: number];
-  /** Its answer to the grant of that number. */
-  held: [sessions: number, number: number];
-  /** It was told to stop and claims nothing more. */
-  released: [];
-  /** What it did since the last time. */
+  /** The server has capacity for only this many more sessions of the manager. */
+  serverFull: [capacity: number];
+  /** The manager's answer to the session grant with this number. */
+  grantAnswered: [sessions: number, number: number];
+  /** The manager is stopping and claims no more tasks. */
+  claimingStopped: [];
+  /** The manager's counts since its last report. */
   statistics: [statistics: ManagerStatistics];
-  /** Due tasks are not taken, or are again. */
+  /** Due tasks do not start although nothing prevents it. Null means that they start again. */
   stalled: [stall: Stall | null];
-  /** Its thread ended, and all its sessions with it. */
+  /** The thread has ended, and with it all its sessions. */
   died: [];
 }
 
 export interface ManagerThreadOptions {
-  /** Makes its role and database. */
-  readonly accounts: Pick<RolesAndDatabases, "ensure">;
-  readonly spare: Pick<SpareWorkers, "take">;
-  /** Whether somebody before it may have left tasks. */
+  /** Creates the entry's role and database if they are missing. */
+  readonly rolesAndDatabases: Pick<RolesAndDatabases, "ensure">;
+  readonly spareWorkers: Pick<SpareWorkers, "take">;
+  /** Whether an earlier manager may have left claimed tasks. */
   readonly takesOver: boolean;
   readonly log: Log;
-  /** Gets the thread's own log lines. */
+  /** Receives the thread's log lines. */
   readonly writeLine: (line: string) => void;
 }
 
 interface Child {
   readonly worker: Worker;
   readonly sender: HandshakeSender;
-  /** Says why it is ended; the first reason counts. */
-  readonly blame: (reason: unknown) => void;
+  /** Records why the thread is terminated. Only the first recorded reason counts. */
+  readonly setReason: (reason: unknown) => void;
 }
 
-/** One manager in a thread of its own, started again whenever it dies. */
+/**
+ * Runs one manager in a thread, and restarts the manager when the thread dies.
+ *
+ *   ensuring role and database ──▶ thread running ──stop──▶ ended
+ *     ▲                              │
+ *     └── died: after a pause ───────┤
+ *     └── table moved: at once ──────┘
+ */
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
-  /** Resolves when it has said for the first time whether it serves or waits, or was told to end. */
-  readonly answered: Promise<void>;
-  /** Resolves when it claims nothing more, after it was told to stop. */
-  readonly released: Promise<void>;
+  /**
+   * Resolves when the manager first serves its table or first reports that it cannot, or when the manager is stopped.
+   */
+  readonly settled: Promise<void>;
+  /** Resolves when the manager is stopping and claims no more tasks. */
+  readonly claimingStopped: Promise<void>;
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
   readonly #ending = new AbortController();
-  /** Pauses after deaths of the thread, and while its role or database cannot be made. */
-  readonly #deaths: Backoff;
-  readonly #refusals: Backoff;
+  /** The pauses after the thread has died, and the pauses while the role or database cannot be created. */
+  readonly #restartBackoff: Backoff;
+  readonly #createBackoff: Backoff;
   #entry: Entry;
-  /** Where the server says that its tasks are, once a manager has asked. */
-  #place: TableLocation | null = null;
-  /** Its thread is told to end since the tasks are elsewhere. */
-  #moving = false;
+  /**
+   * The table's schema and name according to the server's settings, as last reported by a manager. Null if no manager
+   * has reported another location than the entry's.
+   */
+  #location: TableLocation | null = null;
+  /** Whether the thread is stopping because the table's location changed. */
+  #isMoving = false;
   #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
-  /** Aborted when the next try need not wait, also while the one before it is still under way. */
-  #retry = new AbortController();
-  #mending = false;
-  /** Whether it waits for its server to let it in. */
-  #outside = false;
-  /** Whether a manager before it may have left tasks. */
+  /** Aborted to skip the next pause. This also works while an attempt is still under way. */
+  #retryNow = new AbortController();
+  #isRecreating = false;
+  /** Whether the manager is waiting for a connection to its server. */
+  #isDisconnected = false;
+  /** Whether an earlier manager may have left claimed tasks. */
   #takesOver: boolean;
-  #said: string | null = null;
-  #whenReconfigured: (() => void)[] = [];
+  #lastLogged: string | null = null;
+  #reconfigureWaiters: (() => void)[] = [];
 
   constructor(entry: Entry, options: ManagerThreadOptions) {
     super();
@@ -96,21 +107,21 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#options = options;
     this.#takesOver = options.takesOver;
     this.#log = options.log;
-    this.#deaths = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry), calmMs: 1_000 });
-    this.#refusals = new Backoff({ firstMs: 100, maxMs: longestPauseMs(entry) });
-    this.released = new Promise((resolve) => void this.once("released", resolve));
-    this.answered = new Promise((resolve) => {
+    this.#restartBackoff = new Backoff({ firstMs: 100, maxMs: maxRestartMs(entry), calmMs: 1_000 });
+    this.#createBackoff = new Backoff({ firstMs: 100, maxMs: maxRestartMs(entry) });
+    this.claimingStopped = new Promise((resolve) => void this.once("claimingStopped", resolve));
+    this.settled = new Promise((resolve) => {
       this.once("ready", resolve);
-      this.once("waiting", () => resolve());
+      this.once("unavailable", () => resolve());
       this.#ending.signal.addEventListener("abort", () => resolve(), { once: true });
     });
   }
 
-  /** Its server has just let somebody in: if it waits for that, it tries again at once. */
-  retry(): void {
-    if (!this.#outside) return;
-    this.#retry.abort();
-    this.#tell({ type: "retry" });
+  /** Makes the manager retry at once if it waits for its server. Called when the server accepts connections. */
+  retryNow(): void {
+    if (!this.#isDisconnected) return;
+    this.#retryNow.abort();
+    this.#post({ type: "retryNow" });
   }
 
   get target(): ConnectionTarget {
@@ -118,133 +129,140 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   start(): void {
-    this.#running = this.#keepRunning().finally(() => this.emit("released"));
+    this.#running = this.#keepRunning().finally(() => this.emit("claimingStopped"));
   }
 
   grant(sessions: number, number: number): void {
-    this.#tell({ type: "grant", sessions, number });
+    this.#post({ type: "grant", sessions, number });
   }
 
   /**
-   * Gives it the parameters of `entry`, whose target is the same, and has it read the server's
-   * settings anew. Resolves when it goes by them as far as it can now, or has died.
+   * Passes the parameters of `entry` to the manager, and makes the manager read the server's settings again. The target
+   * of `entry` must be unchanged. Resolves when the parameters are in effect as far as is possible now, or when the
+   * thread has died.
    */
   async reconfigure(entry: Entry): Promise<void> {
     this.#entry = entry;
-    for (const backoff of [this.#deaths, this.#refusals]) {
-      backoff.limit(longestPauseMs(entry));
+    for (const backoff of [this.#restartBackoff, this.#createBackoff]) {
+      backoff.limit(maxRestartMs(entry));
       backoff.reset();
     }
-    this.#retry.abort();
+    this.#retryNow.abort();
     const child = this.#child;
     if (child === null) return;
-    const answer = new Promise<void>((resolve) => this.#whenReconfigured.push(resolve));
-    this.#hand(child, "reconfigure");
+    const answer = new Promise<void>((resolve) => this.#reconfigureWaiters.push(resolve));
+    this.#sendParameters(child, "reconfigure");
     await answer;
   }
 
-  /** Ends the manager within its grace and a little more, else its thread. Asked again, the shorter grace holds. */
+  /**
+   * Stops the manager. Terminates its thread if stopping takes longer than the grace period plus a margin. If `stop` is
+   * called again, the shorter grace period applies.
+   */
   async stop(graceMs: number): Promise<void> {
     this.#ending.abort();
-    this.#tell({ type: "stop", graceMs });
-    const late = new AbortController();
-    const ended = this.#running.finally(() => late.abort());
-    if (await sleep(graceMs + beyondGraceMs, late.signal)) {
-      await this.#giveUp();
-    }
+    this.#post({ type: "stop", graceMs });
+    const done = new AbortController();
+    const ended = this.#running.finally(() => done.abort());
+    if (await sleep(graceMs + stopMarginMs, done.signal)) await this.#terminate();
     await ended;
   }
 
-  async #giveUp(): Promise<void> {
+  async #terminate(): Promise<void> {
     const child = this.#child;
     if (child === null) return;
     this.#child = null;
-    this.#log.error({ entry: this.#entry.key }, "manager does not stop, its thread is ended");
+    this.#log.error({ entry: this.#entry.key }, "manager did not stop in time, thread terminated");
     await child.worker.terminate();
   }
 
   async #keepRunning(): Promise<void> {
-    while (await this.#prepare()) {
+    while (await this.#ensureRoleAndDatabase()) {
       const start = performance.now();
-      const reason = await this.#live();
+      const reason = await this.#runThread();
       if (this.#ending.signal.aborted) return;
       this.#takesOver = true;
-      if (this.#moving) {
-        this.#moving = false;
+      if (this.#isMoving) {
+        this.#isMoving = false;
         this.emit("died");
         continue;
       }
-      // One that works and soon dies again has not recovered.
-      if (performance.now() - start > longestPauseMs(this.#entry)) this.#deaths.reset();
-      const pauseMs = this.#deaths.next();
-      this.#log.error(
-        { entry: this.#entry.key, reason: reason.message, pauseMs },
-        "manager died, it is started again",
-      );
-      this.#wait(toReport(reason));
+      // The pauses become short again only after a long run, because a manager that dies again soon has not recovered.
+      if (performance.now() - start > maxRestartMs(this.#entry)) this.#restartBackoff.reset();
+      const pauseMs = this.#restartBackoff.next();
+      this.#log.error({ entry: this.#entry.key, reason: reason.message, pauseMs }, "manager died, restarting");
+      this.#setUnavailable(toReport(reason));
       this.emit("died");
-      this.#retry = new AbortController();
+      this.#retryNow = new AbortController();
       await this.#pause(pauseMs);
     }
   }
 
-  /** Makes the role and the database it needs, as often as that takes; false when told to end before. */
-  async #prepare(): Promise<boolean> {
+  /**
+   * Retries until the role and the database exist.
+   *
+   * @returns false if the manager was stopped before that.
+   */
+  async #ensureRoleAndDatabase(): Promise<boolean> {
     while (!this.#ending.signal.aborted) {
-      this.#retry = new AbortController();
+      this.#retryNow = new AbortController();
       try {
-        await this.#options.accounts.ensure(this.#entry);
-        this.#refusals.reset();
-        this.#said = null;
+        await this.#options.rolesAndDatabases.ensure(this.#entry);
+        this.#createBackoff.reset();
+        this.#lastLogged = null;
         return !this.#ending.signal.aborted;
       } catch (error) {
-        this.#sayWaiting(error);
-        this.#wait(toReport(error));
-        await this.#pause(this.#refusals.next());
+        this.#logUnavailable(error);
+        this.#setUnavailable(toReport(error));
+        await this.#pause(this.#createBackoff.next());
       }
     }
     return false;
   }
 
-  /** Its role or its database may be gone: the manager itself tries again all the time. */
-  async #mend(): Promise<void> {
-    if (this.#mending) return;
-    this.#mending = true;
+  /** Creates a role or database that was dropped. Meanwhile the manager itself keeps trying to connect. */
+  async #recreateRoleAndDatabase(): Promise<void> {
+    if (this.#isRecreating) return;
+    this.#isRecreating = true;
     try {
-      await this.#options.accounts.ensure(this.#entry);
-      this.#said = null;
+      await this.#options.rolesAndDatabases.ensure(this.#entry);
+      this.#lastLogged = null;
     } catch (error) {
-      this.#sayWaiting(error);
+      this.#logUnavailable(error);
     }
-    this.#mending = false;
+    this.#isRecreating = false;
   }
 
-  /** One line for each change of state, not for each try. */
-  #sayWaiting(error: unknown): void {
+  /** Logs each reason only once instead of at every attempt. */
+  #logUnavailable(error: unknown): void {
     const { code, message } = toReport(error);
-    if (this.#said === message || this.#ending.signal.aborted) return;
-    this.#said = message;
-    this.#log.warn({ entry: this.#entry.key, code, reason: message }, "entry waits");
+    if (this.#lastLogged === message || this.#ending.signal.aborted) return;
+    this.#lastLogged = message;
+    this.#log.warn({ entry: this.#entry.key, code, reason: message }, "role or database unavailable, retrying");
   }
 
-  #wait(reason: ErrorReport): void {
-    this.#outside = errorKinds[reason.code].family === "CONNECTION";
-    this.emit("waiting", reason);
+  #setUnavailable(reason: ErrorReport): void {
+    this.#isDisconnected = errorDefinitions[reason.code].family === "CONNECTION";
+    this.emit("unavailable", reason);
   }
 
   async #pause(ms: number): Promise<void> {
-    await sleep(ms, AbortSignal.any([this.#ending.signal, this.#retry.signal]));
+    await sleep(ms, AbortSignal.any([this.#ending.signal, this.#retryNow.signal]));
   }
 
-  /** From the thread's start to its end, for whatever reason. */
-  async #live(): Promise<PgTaskError> {
-    const { worker, sender, heart } = this.#options.spare.take();
+  /**
+   * Runs a thread until it ends.
+   *
+   * @returns why the thread ended.
+   */
+  async #runThread(): Promise<PgTaskError> {
+    const { worker, sender, heartbeat } = this.#options.spareWorkers.take();
     let reason: PgTaskError | null = null;
-    const blame = (error: unknown): void => {
+    const setReason = (error: unknown): void => {
       reason ??=
         error instanceof PgTaskError
           ? error
-          : new PgTaskError("THREAD_DIED", error instanceof Error ? error.message : String(error), {
+          : new PgTaskError("THREAD_DIED", errorMessage(error), {
               cause: error,
             });
     };
@@ -252,26 +270,26 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     worker.on("message", (message: FromManager) => {
       this.#receive(message);
       if (message.type !== "stopped") return;
-      if (message.reason !== null) blame(fromReport(message.reason));
+      if (message.reason !== null) setReason(fromReport(message.reason));
       void worker.terminate();
     });
-    worker.on("error", blame);
-    const child: Child = { worker, sender, blame };
+    worker.on("error", setReason);
+    const child: Child = { worker, sender, setReason };
     this.#child = child;
-    this.#hand(child, "start");
-    const forget = this.#watch(child, heart);
+    this.#sendParameters(child, "start");
+    const stopWatching = this.#watchHeartbeat(child, heartbeat);
     const code = await exited;
-    forget();
+    stopWatching();
     this.#child = null;
     sender.fail(new PgTaskError("THREAD_DIED", "the thread ended"));
-    this.#reconfigured();
+    this.#resolveReconfigure();
     return reason ?? new PgTaskError("THREAD_DIED", `the thread ended with code ${code}`);
   }
 
-  /** Hands the parameters over; a thread that does not take them in time is ended. */
-  #hand({ worker, sender, blame }: Child, type: "start" | "reconfigure"): void {
+  /** Sends the parameters to a thread. Terminates the thread if it does not accept them in time. */
+  #sendParameters({ worker, sender, setReason }: Child, type: "start" | "reconfigure"): void {
     const parameters: ManagerParameters = {
-      entry: { ...this.#entry, ...this.#place },
+      entry: { ...this.#entry, ...this.#location },
       takesOver: this.#takesOver,
     };
     sender
@@ -281,61 +299,68 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         this.#entry.parameters["pg_conf.close"],
       )
       .catch(async (error: unknown) => {
-        blame(error);
+        setReason(error);
         await worker.terminate();
       });
   }
 
-  /** Another thread takes over there as soon as this one's tasks have ended, or its grace. */
-  #move(place: TableLocation): void {
-    this.#place = place;
-    if (this.#moving) return;
-    this.#moving = true;
+  /**
+   * Replaces the thread because its table has a new location. The thread stops now. When its tasks have ended or its
+   * grace period is over, a new thread serves the new location.
+   */
+  #moveTo(location: TableLocation): void {
+    this.#location = location;
+    if (this.#isMoving) return;
+    this.#isMoving = true;
     const { key, parameters } = this.#entry;
-    this.#log.info({ entry: key, ...place }, "manager moves to where the server says");
-    this.#tell({ type: "stop", graceMs: parameters["pg_conf.grace"] });
+    this.#log.info({ entry: key, ...location }, "table location changed, replacing the manager");
+    this.#post({ type: "stop", graceMs: parameters["pg_conf.grace"] });
   }
 
-  /** Ends a thread whose event loop stands still; returns what ends the watch. */
-  #watch({ worker, blame }: Child, heart: SharedArrayBuffer): () => void {
+  /**
+   * Terminates a thread if its event loop is blocked.
+   *
+   * @returns a function that stops watching the thread.
+   */
+  #watchHeartbeat({ worker, setReason }: Child, heartbeat: SharedArrayBuffer): () => void {
     const limitMs = this.#entry.parameters["pg_conf.close"];
-    return watchHeartbeat(heart, limitMs, () => {
-      blame(new PgTaskError("THREAD_DIED", `the thread gave no sign of life for ${limitMs} ms`));
+    return watchHeartbeat(heartbeat, limitMs, () => {
+      setReason(new PgTaskError("THREAD_DIED", `no heartbeat for ${limitMs} ms`));
       void worker.terminate();
     });
   }
 
-  #reconfigured(): void {
-    for (const resolve of this.#whenReconfigured.splice(0)) resolve();
+  #resolveReconfigure(): void {
+    for (const resolve of this.#reconfigureWaiters.splice(0)) resolve();
   }
 
   #receive(message: FromManager): void {
     switch (message.type) {
       case "ready":
-        this.#outside = false;
+        this.#isDisconnected = false;
         this.emit("ready");
         break;
-      case "waiting":
-        this.#wait(message.reason);
-        if (accountMissing.has(message.reason.sqlState ?? "")) void this.#mend();
+      case "unavailable":
+        this.#setUnavailable(message.reason);
+        if (missingRoleOrDatabase.has(message.reason.sqlState ?? "")) void this.#recreateRoleAndDatabase();
         break;
       case "demand":
         this.emit("demand", message.sessions);
         return;
-      case "full":
-        this.emit("full", message.room);
+      case "serverFull":
+        this.emit("serverFull", message.capacity);
         break;
-      case "held":
-        this.emit("held", message.sessions, message.number);
+      case "grantAnswered":
+        this.emit("grantAnswered", message.sessions, message.number);
         break;
-      case "moved":
-        this.#move(message.place);
+      case "tableMoved":
+        this.#moveTo(message.location);
         break;
-      case "released":
-        this.emit("released");
+      case "claimingStopped":
+        this.emit("claimingStopped");
         break;
       case "reconfigured":
-        this.#reconfigured();
+        this.#resolveReconfigure();
         break;
       case "statistics":
         this.emit("statistics", message);
@@ -351,9 +376,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     }
   }
 
-  #tell(message: ToManager): void {
+  #post(message: ToManager): void {
     this.#child?.worker.postMessage(message);
   }
 }
 
-const longestPauseMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;
+const maxRestartMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;

@@ -1,28 +1,28 @@
-import type { ConnectionTarget, Entry } from "../shared/config/types.js";
+import { promisify } from "node:util";
+import { createHash, createHmac, pbkdf2, randomBytes } from "node:crypto";
+import type { Entry } from "../shared/config/types.js";
+import { type ConnectionTarget, describeTarget } from "../shared/postgres/target/target.js";
 import { connectClient, sqlState, type Client } from "../shared/postgres/client.js";
-import { describeTarget } from "../shared/postgres/target/describeTarget.js";
-import { PgTaskError } from "../shared/errors.js";
+import { errorMessage, PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { identifier, literal } from "../shared/postgres/quoting.js";
-import { scramVerifier } from "./scramVerifier.js";
 
-/** Another process made the same at the same moment. */
-const madeMeanwhile = new Set(["42710", "42P04", "23505"]);
-const membershipHasOptions = 160_000;
+/** SQLSTATEs that the server reports if another process created the same object at the same time. */
+const alreadyExists = new Set(["42710", "42P04", "23505"]);
+const membershipOptionsSince = 160_000;
 
-/** What there is of an entry's role and database. */
-interface Found {
+/** Tells whether an entry's role and database exist. */
+interface Existing {
   readonly role: boolean;
   readonly database: boolean;
 }
 
 /**
- * Makes the roles and databases of entries where they are missing, each time on a short-lived
- * connection of its own: CREATE DATABASE may take long, and the connection with the leader's lock is
- * never kept waiting.
+ * Creates missing roles and databases of entries. Uses a separate, short-lived connection, because CREATE DATABASE can
+ * take long and must not block the connection that holds the leader's lock.
  */
 export class RolesAndDatabases {
-  /** The control connection, on whose server they are. */
+  /** Target of the control connection. Roles and databases are created on this server. */
   target: ConnectionTarget;
   readonly #log: Log;
 
@@ -32,16 +32,16 @@ export class RolesAndDatabases {
   }
 
   /**
-   * Resolves when role and database exist, as far as that is for us to see: an entry elsewhere has
-   * them or not.
+   * Creates the entry's role and database if they are missing. An entry on another server is not checked.
    *
-   * @throws PgTaskError SCHEMA_MISSING when the entry says not to create them, SCHEMA_NOT_ALLOWED or
-   * SCHEMA_NOT_CREATED with the statement that failed, and what `connect` throws.
+   * @throws PgTaskError SCHEMA_MISSING if the role or the database is missing and the entry says `"create": false`.
+   * @throws PgTaskError SCHEMA_NOT_ALLOWED or SCHEMA_NOT_CREATED with the failed statement.
+   * @throws the errors of `connectClient`.
    */
   async ensure(entry: Entry): Promise<void> {
     const { user, database } = entry.target;
     if (entry.elsewhere) return;
-    // We are connected as this one to this one.
+    // The control connection itself uses this role and this database, so both exist.
     if (user === this.target.user && database === this.target.database) return;
     const client = await connectClient(this.target, {
       applicationName: "pg_conf",
@@ -52,13 +52,12 @@ export class RolesAndDatabases {
       },
     });
     try {
-      await this.#make(client, entry);
+      await this.#create(client, entry);
     } catch (error) {
       if (error instanceof PgTaskError) throw error;
-      const words = error instanceof Error ? error.message : String(error);
       throw new PgTaskError(
         sqlState(error) === null ? "CONNECTION_LOST" : "SCHEMA_NOT_CREATED",
-        `the server ${describeTarget(this.target)} could not be asked for role and database: ${words}`,
+        `the server ${describeTarget(this.target)} could not be queried for role and database: ${errorMessage(error)}`,
         { cause: error },
       );
     } finally {
@@ -66,12 +65,12 @@ export class RolesAndDatabases {
     }
   }
 
-  async #make(client: Client, entry: Entry): Promise<void> {
+  async #create(client: Client, entry: Entry): Promise<void> {
     const { user, database } = entry.target;
-    const found = await look(client, entry.target);
+    const found = await readExisting(client, entry.target);
     if (found.role && found.database) return;
-    if (!entry.create) throw missing(entry.target, found);
-    // Entries that start together may lack the same: it is said by the one that made it.
+    if (!entry.create) throw missingError(entry.target, found);
+    // Several entries may lack the same role or database. The creation is logged only for the entry that caused it.
     if (!found.role && (await this.#createRole(client, entry))) {
       this.#log.info({ entry: entry.key, role: user }, "role created");
     }
@@ -80,20 +79,26 @@ export class RolesAndDatabases {
     }
   }
 
-  /** Whether it was made here, and not by somebody else meanwhile. */
+  /**
+   * Creates the entry's role.
+   *
+   * @returns false if another process has created the role meanwhile.
+   */
   async #createRole(client: Client, { target, ownPassword }: Entry): Promise<boolean> {
     const statement = `CREATE ROLE ${identifier(target.user)} LOGIN`;
     if (!ownPassword || target.password === undefined) {
       return await execute(client, statement);
     }
     const verifier = await scramVerifier(target.password);
-    const shown = `${statement} PASSWORD '***'`;
-    return await execute(client, `${statement} PASSWORD ${literal(verifier)}`, shown);
+    const masked = `${statement} PASSWORD '***'`;
+    return await execute(client, `${statement} PASSWORD ${literal(verifier)}`, masked);
   }
 
   /**
-   * To make a database another's, who is no superuser has to be that one's member. Whether it was made
-   * here.
+   * Creates a database for the entry's role. Only a superuser or a member of the owner role can do this, so pg-task's
+   * own role becomes a member temporarily.
+   *
+   * @returns false if another process has created the database meanwhile.
    */
   async #createDatabase(client: Client, { user, database }: ConnectionTarget): Promise<boolean> {
     const { rows } = await client.query<{ version: number; member: boolean }>(
@@ -101,10 +106,10 @@ export class RolesAndDatabases {
        FROM (SELECT s.version, CASE WHEN s.version >= $2 THEN 'SET' ELSE 'MEMBER' END AS need
              FROM (SELECT current_setting('server_version_num')::integer AS version) AS s) AS v,
             pg_roles AS r WHERE r.rolname = current_user`,
-      [user, membershipHasOptions],
+      [user, membershipOptionsSince],
     );
     const { version = 0, member = false } = rows[0] ?? {};
-    const options = version >= membershipHasOptions ? " WITH INHERIT FALSE, SET TRUE" : "";
+    const options = version >= membershipOptionsSince ? " WITH INHERIT FALSE, SET TRUE" : "";
     const role = identifier(user);
     if (!member) await execute(client, `GRANT ${role} TO CURRENT_USER${options}`);
     try {
@@ -115,8 +120,8 @@ export class RolesAndDatabases {
   }
 }
 
-async function look(client: Client, { user, database }: ConnectionTarget): Promise<Found> {
-  const { rows } = await client.query<Found>(
+async function readExisting(client: Client, { user, database }: ConnectionTarget): Promise<Existing> {
+  const { rows } = await client.query<Existing>(
     `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1) AS role,
             EXISTS (SELECT FROM pg_database WHERE datname = $2) AS database`,
     [user, database],
@@ -125,28 +130,28 @@ async function look(client: Client, { user, database }: ConnectionTarget): Promi
 }
 
 /**
- * False when somebody made the same meanwhile.
+ * Executes a statement.
  *
- * @param shown the statement as messages show it, without a password
+ * @param masked the statement without the password, for error messages
+ * @returns false if another process has created the same object meanwhile.
  */
-async function execute(client: Client, statement: string, shown = statement): Promise<boolean> {
+async function execute(client: Client, statement: string, masked = statement): Promise<boolean> {
   try {
     await client.query(statement);
     return true;
   } catch (error) {
     const state = sqlState(error);
     if (state === null) throw error;
-    if (madeMeanwhile.has(state)) return false;
-    const words = error instanceof Error ? error.message : String(error);
+    if (alreadyExists.has(state)) return false;
     throw new PgTaskError(
       state === "42501" ? "SCHEMA_NOT_ALLOWED" : "SCHEMA_NOT_CREATED",
-      `${shown} failed: ${words} (SQLSTATE ${state})`,
+      `${masked} failed: ${errorMessage(error)} (SQLSTATE ${state})`,
       { cause: error, sqlState: state },
     );
   }
 }
 
-function missing({ user, database }: ConnectionTarget, found: Found): PgTaskError {
+function missingError({ user, database }: ConnectionTarget, found: Existing): PgTaskError {
   const names = [
     ...(found.role ? [] : [`the role ${identifier(user)}`]),
     ...(found.database ? [] : [`the database ${identifier(database)}`]),
@@ -156,4 +161,18 @@ function missing({ user, database }: ConnectionTarget, found: Found): PgTaskErro
     "SCHEMA_MISSING",
     `${names.join(" and ")} ${verb} missing, and the entry says "create": false`,
   );
+}
+
+const iterations = 4096;
+
+/**
+ * Returns the SCRAM-SHA-256 verifier that PostgreSQL stores for a password, computed like libpq's
+ * PQencryptPasswordConn. Sending the verifier instead of the password keeps the password out of the server's log.
+ */
+async function scramVerifier(password: string, salt = randomBytes(16)): Promise<string> {
+  const salted = await promisify(pbkdf2)(password.normalize("NFKC"), salt, iterations, 32, "sha256");
+  const hmac = (text: string): Buffer => createHmac("sha256", salted).update(text).digest();
+  const stored = createHash("sha256").update(hmac("Client Key")).digest("base64");
+  const server = hmac("Server Key").toString("base64");
+  return `SCRAM-SHA-256$${iterations}:${salt.toString("base64")}$${stored}:${server}`;
 }

@@ -1,33 +1,32 @@
 /**
- * Shares `total` sessions out: nobody gets more than it asks for, and what one does not ask for is
- * the others'. Where there is too little, those that ask for the least are served first, the rest
- * alike.
+ * Divides `total` sessions by max-min fairness. Nobody gets more sessions than demanded. The smallest demands are met
+ * first, and the remaining sessions are divided equally.
  */
 export function shareOut(total: number, demands: readonly number[]): number[] {
   const shares = demands.map(() => 0);
-  let left = total;
+  let remaining = total;
   const order = demands.map((demand, index) => ({ demand, index }));
   order.sort((a, b) => a.demand - b.demand || a.index - b.index);
-  for (const [place, { demand, index }] of order.entries()) {
-    const share = Math.min(demand, Math.ceil(left / (order.length - place)));
+  for (const [rank, { demand, index }] of order.entries()) {
+    const share = Math.min(demand, Math.ceil(remaining / (order.length - rank)));
     shares[index] = share;
-    left -= share;
+    remaining -= share;
   }
   return shares;
 }
 
-/** How long a server counts as full after one of its holders was told that it is, in ms. */
-const fullForMs = 3_000;
+/** How long a server counts as full after one of the holders of its sessions has reported it as full, in ms. */
+const serverFullMs = 3_000;
 
 interface Demand {
   readonly demand: number;
-  /** How much of it is for what runs or waits: the rest is kept open for later. */
+  /** The part of the demand that running and waiting tasks need. The rest is for sessions that are merely kept open. */
   readonly need: number;
 }
 
-const none: Demand = { demand: 0, need: 0 };
+const noDemand: Demand = { demand: 0, need: 0 };
 
-/** Shares sessions out to what is needed first, and what is left to the rest. */
+/** Divides the sessions among the holders' needs first, and the rest of the sessions among the remaining demands. */
 function shareByNeed(total: number, demands: readonly Demand[]): number[] {
   const needed = shareOut(
     total,
@@ -43,36 +42,44 @@ function shareByNeed(total: number, demands: readonly Demand[]): number[] {
 const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, each) => sum + each, 0);
 
 interface Share {
-  /** Those with the same one are on the same server. */
+  /** Identifies the server on which the holder opens its sessions. */
   readonly server: string;
   demand: number;
-  /** How many sessions it has open, and how many of them run something, as it told last. */
+  /** Number of open sessions, and number of sessions that run a task, both as last reported by the holder. */
   open: number;
   busy: number;
-  /** What the holder was told last, and the number of that grant. */
+  /** The number of sessions granted last, and the sequence number of this grant. */
   granted: number;
-  number: number;
-  /** What it may still have: less only once it has answered its last grant. */
-  held: number;
-  retired: boolean;
+  grantNumber: number;
+  /**
+   * Upper bound of the number of sessions that the holder may still have open. It is lowered only when the holder
+   * acknowledges its last grant.
+   */
+  maxHeld: number;
+  isRetired: boolean;
 }
 
 /**
- * The sessions that several holders share: what they may hold together is never more than the total,
- * and after the total was lowered nobody gets more until it isn't. Sessions that are kept open without
- * anything to do are shared out last, and those of a full server among its holders alone.
+ * Shares sessions among several holders, such as managers. Grants never raise the sum of the sessions that all holders
+ * can have above the total. After the total has been lowered, no holder gets more sessions until the sum is below the
+ * new total. Sessions that are merely kept open are granted last. The capacity of a full server is shared only among
+ * the holders on this server.
  */
 export class SessionGrants<Holder> {
-  readonly #tell: (holder: Holder, sessions: number, number: number) => void;
+  readonly #sendGrant: (holder: Holder, sessions: number, number: number) => void;
   readonly #shares = new Map<Holder, Share>();
-  /** How many sessions full servers have room for, and the timers after which that is forgotten. */
-  readonly #full = new Map<string, { readonly sessions: number; readonly timer: NodeJS.Timeout }>();
+  /** The session capacity of each full server, and the timer after which the server no longer counts as full. */
+  readonly #fullServers = new Map<string, { readonly sessions: number; readonly timer: NodeJS.Timeout }>();
   #total: number;
 
-  /** @param tell hands a grant with its number to its holder */
-  constructor(total: number, tell: (holder: Holder, sessions: number, number: number) => void) {
+  /**
+   * Creates a distribution of `total` sessions, without holders at first.
+   *
+   * @param sendGrant sends a numbered grant to its holder
+   */
+  constructor(total: number, sendGrant: (holder: Holder, sessions: number, number: number) => void) {
     this.#total = total;
-    this.#tell = tell;
+    this.#sendGrant = sendGrant;
   }
 
   get total(): number {
@@ -81,20 +88,24 @@ export class SessionGrants<Holder> {
 
   set total(total: number) {
     this.#total = total;
-    this.#share();
+    this.#redistribute();
   }
 
-  /** How many sessions all holders could use together. */
+  /** Number of sessions that all holders together demand. */
   get wanted(): number {
     return this.#sum("demand");
   }
 
-  /** How many they may have now. */
-  get held(): number {
-    return this.#sum("held");
+  /** Number of sessions that all holders together can have now. */
+  get maxHeld(): number {
+    return this.#sum("maxHeld");
   }
 
-  /** @param server the same for all that are on the same server */
+  /**
+   * Adds a holder.
+   *
+   * @param server a name that is the same for all holders on the same server
+   */
   join(holder: Holder, server: string): void {
     this.#shares.set(holder, {
       server,
@@ -102,119 +113,119 @@ export class SessionGrants<Holder> {
       open: 0,
       busy: 0,
       granted: 0,
-      number: 0,
-      held: 0,
-      retired: false,
+      grantNumber: 0,
+      maxHeld: 0,
+      isRetired: false,
     });
   }
 
-  demand(holder: Holder, sessions: number): void {
-    this.#change(holder, (share) => {
-      if (!share.retired) share.demand = sessions;
+  setDemand(holder: Holder, sessions: number): void {
+    this.#update(holder, (share) => {
+      if (!share.isRetired) share.demand = sessions;
     });
   }
 
-  /** How many sessions the holder has open, and how many of them run something. */
-  count(holder: Holder, { open, busy }: { readonly open: number; readonly busy: number }): void {
-    this.#change(holder, (share) => {
+  /** Reports how many sessions the holder has open, and how many of them run a task. */
+  setUsage(holder: Holder, { open, busy }: { readonly open: number; readonly busy: number }): void {
+    this.#update(holder, (share) => {
       share.open = open;
       share.busy = busy;
     });
   }
 
   /**
-   * The holder could not open what it was granted: its server has room for so many more only. For a while
-   * its holders share what they have open there, lest those that came first keep all of it.
+   * Reports that the holder could not open all granted sessions, because its server has capacity for only `capacity`
+   * more sessions. For a while, the holders on this server share this capacity and the sessions that they have open
+   * there, so that the first holders do not keep all of them.
    */
-  full(holder: Holder, room: number): void {
-    this.#change(holder, ({ server }) => {
-      let sessions = room;
-      for (const share of this.#shares.values())
-        if (share.server === server) sessions += share.open;
-      clearTimeout(this.#full.get(server)?.timer);
+  reportFull(holder: Holder, capacity: number): void {
+    this.#update(holder, ({ server }) => {
+      let sessions = capacity;
+      for (const share of this.#shares.values()) if (share.server === server) sessions += share.open;
+      clearTimeout(this.#fullServers.get(server)?.timer);
       const timer = setTimeout(() => {
-        this.#full.delete(server);
-        this.#share();
-      }, fullForMs);
+        this.#fullServers.delete(server);
+        this.#redistribute();
+      }, serverFullMs);
       timer.unref();
-      this.#full.set(server, { sessions, timer });
+      this.#fullServers.set(server, { sessions, timer });
     });
   }
 
-  /** The holder's answer to a grant; to one that is not the last it says nothing of what came since. */
-  answer(holder: Holder, sessions: number, number: number): void {
-    this.#change(holder, (share) => {
-      if (number === share.number) share.held = Math.max(sessions, share.granted);
+  /** Records the holder's answer to a grant. An answer to an earlier grant than the last one is ignored. */
+  acknowledge(holder: Holder, sessions: number, number: number): void {
+    this.#update(holder, (share) => {
+      if (number === share.grantNumber) share.maxHeld = Math.max(sessions, share.granted);
     });
   }
 
-  /** The holder died, and all its sessions with it; another one takes its place. */
+  /** Records that the holder has died together with all its sessions, and will be restarted. */
   clear(holder: Holder): void {
-    this.#change(holder, (share) => {
-      share.demand = share.open = share.busy = share.granted = share.held = 0;
+    this.#update(holder, (share) => {
+      share.demand = share.open = share.busy = share.granted = share.maxHeld = 0;
     });
   }
 
-  /** The holder gets nothing more, and gives back what it has as that becomes free. */
+  /**
+   * Records that the holder is stopping. The holder gets no more sessions, and its sessions are granted to other
+   * holders as they close.
+   */
   retire(holder: Holder): void {
-    this.#change(holder, (share) => {
-      share.retired = true;
+    this.#update(holder, (share) => {
+      share.isRetired = true;
       share.demand = 0;
     });
   }
 
   leave(holder: Holder): void {
-    if (this.#shares.delete(holder)) this.#share();
+    if (this.#shares.delete(holder)) this.#redistribute();
   }
 
-  #change(holder: Holder, change: (share: Share) => void): void {
+  #update(holder: Holder, change: (share: Share) => void): void {
     const share = this.#shares.get(holder);
     if (share === undefined) return;
     change(share);
-    this.#share();
+    this.#redistribute();
   }
 
-  #share(): void {
+  #redistribute(): void {
     const holders = [...this.#shares];
-    const shares = shareByNeed(this.#total, this.#possible());
-    let free = Math.max(0, this.#total - this.held);
+    const shares = shareByNeed(this.#total, this.#usableDemands());
+    let free = Math.max(0, this.#total - this.maxHeld);
     for (const [index, [holder, share]] of holders.entries()) {
-      const sessions = Math.min(shares[index] ?? 0, share.held + free);
-      free -= Math.max(0, sessions - share.held);
-      share.held = Math.max(share.held, sessions);
+      const sessions = Math.min(shares[index] ?? 0, share.maxHeld + free);
+      free -= Math.max(0, sessions - share.maxHeld);
+      share.maxHeld = Math.max(share.maxHeld, sessions);
       if (sessions === share.granted) continue;
       share.granted = sessions;
-      share.number += 1;
-      this.#tell(holder, sessions, share.number);
+      share.grantNumber += 1;
+      this.#sendGrant(holder, sessions, share.grantNumber);
     }
   }
 
-  /** What each could use if the total did not matter. */
-  #possible(): Demand[] {
+  /** Returns the demands, limited by the capacity of full servers. */
+  #usableDemands(): Demand[] {
     const shares = [...this.#shares.values()];
-    const possible = shares.map(demandOf);
-    for (const [server, { sessions }] of this.#full) {
-      const those = shares.flatMap((share, index) =>
-        share.server === server && share.demand > 0 ? index : [],
+    const demands = shares.map(demandOf);
+    for (const [server, { sessions }] of this.#fullServers) {
+      const indexes = shares.flatMap((share, index) => (share.server === server && share.demand > 0 ? index : []));
+      // A single holder has nobody to share with, and it notices by itself how many sessions it can open.
+      if (indexes.length < 2) continue;
+      // Each holder gets at least one session, so that all of them keep trying.
+      const limits = shareByNeed(
+        Math.max(sessions, indexes.length),
+        indexes.map((index) => demands[index] ?? noDemand),
       );
-      // Who is alone has nobody to share with, and finds out by itself when there is room.
-      if (those.length < 2) continue;
-      // At least one each, so that all of them go on trying.
-      const room = Math.max(sessions, those.length);
-      const parts = shareByNeed(
-        room,
-        those.map((index) => possible[index] ?? none),
-      );
-      for (const [place, index] of those.entries()) {
-        const most = parts[place] ?? 0;
-        const { need } = possible[index] ?? none;
-        possible[index] = { demand: most, need: Math.min(need, most) };
+      for (const [rank, index] of indexes.entries()) {
+        const limit = limits[rank] ?? 0;
+        const { need } = demands[index] ?? noDemand;
+        demands[index] = { demand: limit, need: Math.min(need, limit) };
       }
     }
-    return possible;
+    return demands;
   }
 
-  #sum(what: "demand" | "held"): number {
+  #sum(what: "demand" | "maxHeld"): number {
     let sum = 0;
     for (const share of this.#shares.values()) sum += share[what];
     return sum;

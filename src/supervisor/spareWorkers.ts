@@ -1,61 +1,68 @@
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../shared/ipc/handshake/sender.js";
 import { createHeartbeat } from "../shared/ipc/heartbeat.js";
-import type { ManagerThreadData } from "../shared/ipc/messages.js";
+import type { ManagerThreadData } from "../shared/ipc/managerMessages.js";
 
 const entryFile = new URL("../manager/thread.js", import.meta.url);
 
-/** A thread that has loaded the manager's code, or is about to, and waits for its parameters. */
+/** A thread that loads the manager's code and then waits for parameters. */
 export interface ManagerWorker {
   readonly worker: Worker;
   readonly sender: HandshakeSender;
-  readonly heart: SharedArrayBuffer;
+  readonly heartbeat: SharedArrayBuffer;
 }
 
-export function startWorker(): ManagerWorker {
+function startWorker(): ManagerWorker {
   const sender = new HandshakeSender();
-  const heart = createHeartbeat();
-  const data: ManagerThreadData = { buffer: sender.buffer, heart };
-  return { worker: new Worker(entryFile, { workerData: data, name: "pg_work" }), sender, heart };
+  const heartbeat = createHeartbeat();
+  const data: ManagerThreadData = { buffer: sender.buffer, heartbeat };
+  return {
+    worker: new Worker(entryFile, { workerData: data, name: "pg_work" }),
+    sender,
+    heartbeat,
+  };
 }
 
 /**
- * Threads that wait for a manager: most of a manager's start is loading its code, which who waits for
- * leadership, or for the server, can do before. They have no connection and nothing to do.
+ * Keeps idle threads ready for managers. Most of a manager's start is loading code, and this can be done while waiting
+ * for leadership or for the server. Idle threads have no connection.
  */
 export class SpareWorkers {
-  readonly #spare = new Set<ManagerWorker>();
+  readonly #workers = new Set<ManagerWorker>();
 
-  get waiting(): readonly ManagerWorker[] {
-    return [...this.#spare];
+  get idle(): readonly ManagerWorker[] {
+    return [...this.#workers];
   }
 
-  /** Sees to it that so many wait. */
-  keep(count: number): void {
-    for (let missing = count - this.#spare.size; missing > 0; missing -= 1) this.#add();
+  /** Starts idle threads until there are `count`. */
+  fillUp(count: number): void {
+    for (let missing = count - this.#workers.size; missing > 0; missing -= 1) this.#add();
   }
 
-  /** One that waits, else a new one; from now on it is the caller's. */
+  /** Returns an idle thread, or a new thread if there is no idle one. From then on the thread belongs to the caller. */
   take(): ManagerWorker {
-    const [spare] = this.#spare;
+    const [spare] = this.#workers;
     if (spare === undefined) return startWorker();
-    this.#spare.delete(spare);
+    this.#workers.delete(spare);
     spare.worker.removeAllListeners();
     return spare;
   }
 
-  /** Resolves when none is left. */
-  async end(): Promise<void> {
-    const spare = [...this.#spare];
-    this.#spare.clear();
+  /** Terminates all idle threads. */
+  async terminate(): Promise<void> {
+    const spare = [...this.#workers];
+    this.#workers.clear();
     await Promise.all(spare.map(({ worker }) => worker.terminate()));
   }
 
-  /** One that dies while it waits is told of by the next that is started in its place. */
+  /**
+   * Starts an idle thread. If an idle thread dies, it is dropped. The cause of its death then shows when a new thread
+   * is started in its place.
+   */
   #add(): void {
     const spare = startWorker();
-    this.#spare.add(spare);
-    spare.worker.on("error", () => this.#spare.delete(spare));
-    spare.worker.on("exit", () => this.#spare.delete(spare));
+    this.#workers.add(spare);
+    spare.worker.on("error", () => this.#workers.delete(spare));
+    spare.worker.on("exit", () => this.#workers.delete(spare));
   }
 }

@@ -1,160 +1,169 @@
 import { isDeepStrictEqual } from "node:util";
 import { EventEmitter } from "eventemitter3";
-import {
-  compareConfigurations,
-  type ConfigurationChanges,
-} from "../shared/config/diffConfiguration.js";
+import { diffConfigurations, type ConfigurationChanges } from "../shared/config/diffConfiguration.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
-import { describeTarget } from "../shared/postgres/target/describeTarget.js";
+import { describeTarget } from "../shared/postgres/target/target.js";
 import { toReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { RolesAndDatabases } from "./rolesAndDatabases.js";
-import { fetchControlSettings, withSettings, type ControlSettings } from "./controlSettings.js";
+import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
 
-/** How much longer the supervisor waits than it lets its managers' tasks run, in ms. */
-const beyondGraceMs = 10_000;
+/** How much longer than the grace period of its managers the supervisor waits at a stop, in ms. */
+const stopMarginMs = 10_000;
 
 interface SupervisorEvents {
-  /** It leads with its managers at work, or stands by. */
+  /** The supervisor leads and its managers have started, or the supervisor stands by. */
   ready: [];
 }
 
-/** One per process: leads the cluster or stands by; as leader it runs a manager for each entry. */
+/**
+ * Leads the cluster or stands by. As leader, runs a manager for each entry. There is one supervisor in each process.
+ */
 export class Supervisor extends EventEmitter<SupervisorEvents> implements LifecycleHooks {
-  /** As it stands in the file. */
-  #file: Configuration;
-  /** What the control database says beside it, and both together. */
+  /** The configuration as it is in the file. */
+  #fileConfiguration: Configuration;
+  /** The settings of the control database, and the file's configuration with these settings applied. */
   #settings: ControlSettings = {};
   #configuration: Configuration;
   readonly #log: Log;
   readonly #leadership: Leadership;
-  readonly #accounts: RolesAndDatabases;
+  readonly #rolesAndDatabases: RolesAndDatabases;
   readonly #registry: ManagerRegistry;
   readonly #lifecycle: Lifecycle;
-  /** What is known of the managers, and of our role. */
   readonly board = new ClusterStatusBoard();
-  /** What leading and standing by ask of the managers, one after the other. */
+  /** Serializes the starting and stopping of the managers when the role changes. */
   #changes: Promise<void> = Promise.resolve();
-  #reading: Promise<void> = Promise.resolve();
+  #settingsRead: Promise<void> = Promise.resolve();
   #draining = false;
-  /** Aborted when nothing need be read any more. */
+  /** Aborted when the supervisor begins to stop. */
   readonly #ending = new AbortController();
-  #saidReady = false;
-  /** Whether somebody else led since we did. */
-  #stoodBy = false;
+  #wasReady = false;
+  /** Whether this process has stood by because another process was leading. */
+  #hasStoodBy = false;
 
   constructor(
     configuration: Configuration,
     options: {
       readonly log: Log;
-      /** Gets the log lines of all threads. */
+      /** Receives the log lines of all threads. */
       readonly writeLine: (line: string) => void;
     },
   ) {
     super();
-    this.#file = configuration;
+    this.#fileConfiguration = configuration;
     this.#configuration = configuration;
     this.#log = options.log;
-    this.#accounts = new RolesAndDatabases(configuration.control, options.log);
+    this.#rolesAndDatabases = new RolesAndDatabases(configuration.control, options.log);
     this.#registry = new ManagerRegistry(configuration, {
       ...options,
-      accounts: this.#accounts,
+      rolesAndDatabases: this.#rolesAndDatabases,
       board: this.board,
     });
     this.#leadership = new Leadership({
       target: configuration.control,
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
-      rests: () => this.#registry.idle,
+      isIdle: () => this.#registry.isIdle,
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
-    this.#leadership.on("connected", () => this.#registry.retry(this.#leadership.target));
-    this.#leadership.on("lost", () => this.board.play("seeking"));
-    this.#leadership.on("leader", () => this.#change(() => this.#lead()));
-    this.#leadership.on("standby", () => this.#change(() => this.#standBy()));
+    this.#leadership.on("connected", () => this.#registry.retryOnServer(this.#leadership.target));
+    this.#leadership.on("lost", () => this.board.setRole("seeking"));
+    this.#leadership.on("leader", () => this.#enqueueChange(() => this.#lead()));
+    this.#leadership.on("standby", () => this.#enqueueChange(() => this.#standBy()));
   }
 
   /**
-   * Takes another configuration up: as leader at once, as standby for when it leads. The cluster's
-   * name stays, and so does the place of the control connection, which `configuration` has to have.
+   * Applies a changed configuration. A leader applies it at once, a standby when it becomes leader. The cluster's name
+   * stays as it is. In `configuration`, the location of the control connection must be the same as before.
    */
   reload(configuration: Configuration): void {
     if (this.#draining) return;
     const name = this.#configuration.parameters["pg_conf.name"];
     const parameters = { ...configuration.parameters, "pg_conf.name": name };
-    const changes = compareConfigurations(this.#file, { ...configuration, parameters });
-    this.#file = { ...configuration, parameters };
+    const changes = diffConfigurations(this.#fileConfiguration, { ...configuration, parameters });
+    this.#fileConfiguration = { ...configuration, parameters };
     this.#leadership.target = configuration.control;
-    this.#accounts.target = configuration.control;
+    this.#rolesAndDatabases.target = configuration.control;
     this.#apply();
-    this.#sayReloaded(changes);
-    if (this.#registry.running) void this.#readSettings();
+    this.#logReloaded(changes);
+    if (this.#registry.isRunning) void this.#readSettings();
   }
 
   #apply(): void {
     const before = this.#configuration;
-    this.#configuration = withSettings(this.#file, this.#settings);
-    this.#registry.apply(this.#configuration, compareConfigurations(before, this.#configuration));
+    this.#configuration = applyControlSettings(this.#fileConfiguration, this.#settings);
+    this.#registry.apply(this.#configuration, diffConfigurations(before, this.#configuration));
   }
 
-  /** Those that cannot be read stay as they were. One look after the other, so that the last one counts. */
+  /**
+   * Reads the settings of the control database. If reading fails, the previous settings stay in effect. Reads run one
+   * after another, so that the last one counts.
+   */
   #readSettings(): Promise<void> {
-    this.#reading = this.#reading.then(() => this.#readOnce());
-    return this.#reading;
+    this.#settingsRead = this.#settingsRead.then(() => this.#readSettingsOnce());
+    return this.#settingsRead;
   }
 
-  async #readOnce(): Promise<void> {
+  async #readSettingsOnce(): Promise<void> {
     if (this.#draining) return;
-    const { control, parameters } = this.#file;
+    const { control, parameters } = this.#fileConfiguration;
     try {
-      const made = await fetchControlSettings(control, parameters, {
+      const settings = await fetchControlSettings(control, parameters, {
         log: this.#log,
         signal: this.#ending.signal,
       });
-      if (this.#draining || isDeepStrictEqual(made, this.#settings)) return;
-      this.#settings = made;
-      this.#log.info({ made }, "settings of the control database changed");
+      if (this.#draining || isDeepStrictEqual(settings, this.#settings)) return;
+      this.#settings = settings;
+      this.#log.info({ settings }, "control database settings changed");
       this.#apply();
     } catch (error) {
       if (this.#draining) return;
       const { code, message } = toReport(error);
-      this.#log.warn({ code, reason: message }, "settings of the control database not read");
+      this.#log.warn({ code, reason: message }, "control database settings not read");
     }
   }
 
-  /** Resolves when it seeks leadership; it does so until it is stopped. */
+  /**
+   * Starts the supervisor. Resolves when the supervisor has begun to compete for leadership. It competes until it is
+   * stopped.
+   */
   run(): Promise<void> {
     return this.#lifecycle.start();
   }
 
-  /** Resolves with the failure that ended it, null after a stop. */
+  /** Resolves with the error that ended the supervisor, or with null after a stop. */
   get stopped(): Promise<Error | null> {
     return this.#lifecycle.stopped;
   }
 
-  /** Lets running tasks finish within `graceMs`, the configured grace unless given; asked again, the shorter one holds. */
+  /**
+   * Stops the supervisor, and lets running tasks finish within `graceMs`. If `end` is called again, the shorter grace
+   * period applies.
+   *
+   * @param graceMs grace period in ms; `pg_conf.grace` by default
+   */
   end(graceMs = this.#configuration.parameters["pg_conf.grace"]): Promise<Error | null> {
     void this.#registry.stop(graceMs);
-    return this.#lifecycle.stop(graceMs + beyondGraceMs);
+    return this.#lifecycle.stop(graceMs + stopMarginMs);
   }
 
   async start(): Promise<void> {
-    this.#registry.prepare();
+    this.#registry.preloadWorkers();
     this.#leadership.start();
   }
 
   async drain(): Promise<void> {
     this.#draining = true;
     this.#ending.abort();
-    this.board.play("stopping");
+    this.board.setRole("stopping");
     await this.#changes;
     const stopped = this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
-    // A standby takes over as soon as nothing more is claimed, however long what runs may take.
-    await this.#registry.released();
+    // A standby takes over as soon as no manager here claims tasks any more, even while tasks still run here.
+    await this.#registry.claimingStopped();
     await this.#leadership.yield();
     await stopped;
   }
@@ -164,19 +173,19 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#leadership.stop();
   }
 
-  /** With the more talkative one of both levels, so that no change of it goes by in silence. */
-  #sayReloaded({ added, removed, changed, parameters }: ConfigurationChanges): void {
+  /**
+   * Logs the reload. Uses the more verbose of the old and the new log level, so that a change of the level itself is
+   * logged.
+   */
+  #logReloaded({ added, removed, changed, parameters }: ConfigurationChanges): void {
     const level = this.#configuration.parameters["pg_conf.log"];
     const { values } = this.#log.levels;
     if ((values[level] ?? Infinity) < this.#log.levelVal) this.#log.level = level;
-    this.#log.info(
-      { added: keys(added), removed: keys(removed), changed, parameters },
-      "configuration reloaded",
-    );
+    this.#log.info({ added: keysOf(added), removed: keysOf(removed), changed, parameters }, "configuration reloaded");
     this.#log.level = level;
   }
 
-  #change(work: () => Promise<void>): void {
+  #enqueueChange(work: () => Promise<void>): void {
     this.#changes = this.#changes.then(work).catch((error: unknown) => {
       void this.#lifecycle.fail(error instanceof Error ? error : new Error(String(error)));
     });
@@ -184,34 +193,37 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
 
   async #lead(): Promise<void> {
     if (this.#draining) return;
-    this.board.play("leader", { ready: this.#registry.running });
-    if (this.#registry.running) {
-      this.#log.info("leads again");
+    this.board.setRole("leader", { ready: this.#registry.isRunning });
+    if (this.#registry.isRunning) {
+      this.#log.info("leadership regained");
       return;
     }
-    this.#log.info({ entries: this.#configuration.entries.length }, "leads");
+    this.#log.info({ entries: this.#configuration.entries.length }, "became leader");
     await this.#readSettings();
-    await this.#registry.start({ takesOver: this.#stoodBy });
+    await this.#registry.start({ takesOver: this.#hasStoodBy });
     if (this.#draining) return;
-    this.board.play("leader", { ready: true });
-    if (!this.#saidReady) {
+    this.board.setRole("leader", { ready: true });
+    if (!this.#wasReady) {
       this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
     }
-    this.#saidReady = true;
+    this.#wasReady = true;
     this.emit("ready");
   }
 
-  /** Another process leads, perhaps since our connection was lost for a while. */
+  /**
+   * Stands by because another process leads. If managers are running here, this process led before and lost leadership
+   * together with its connection.
+   */
   async #standBy(): Promise<void> {
     if (this.#draining) return;
-    this.#stoodBy = true;
-    this.board.play("standby", { ready: true });
+    this.#hasStoodBy = true;
+    this.board.setRole("standby", { ready: true });
     this.#log.info("standby");
     this.emit("ready");
-    if (!this.#registry.running) return;
+    if (!this.#registry.isRunning) return;
     await this.#registry.stop(this.#configuration.parameters["pg_conf.grace"]);
-    if (!this.#draining) this.#registry.prepare();
+    if (!this.#draining) this.#registry.preloadWorkers();
   }
 }
 
-const keys = (entries: readonly Entry[]): string[] => entries.map(({ key }) => key);
+const keysOf = (entries: readonly Entry[]): string[] => entries.map(({ key }) => key);

@@ -1,10 +1,10 @@
 import type { StartupSettings } from "../shared/postgres/startupOptions.js";
 
 /**
- * For connections that ask about a table: few rows of many are wanted, which are found by index. The
- * server's own default takes a page that is read by itself for four times as dear, as on a turning disk,
- * and goes through the whole table instead.
+ * Settings for connections that read a few rows of a large table by index. With the server's default, a random page
+ * read costs four times as much as a sequential one, as on a spinning disk. The planner would then scan the whole
+ * table.
  */
-export const readingSettings: StartupSettings = {
+export const indexScanSettings: StartupSettings = {
   random_page_cost: 1.1,
 };

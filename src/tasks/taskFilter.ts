@@ -1,34 +1,63 @@
-/** The states a task can be in. */
-export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
+import type { Client } from "../shared/postgres/client.js";
+import type { TaskTable } from "../manager/schema/taskTable.js";
+import type { TaskState } from "../manager/schema/stateType.js";
 
-export type TaskState = (typeof states)[number];
-
-/** Which tasks are meant; what is left out does not matter. */
+/** Conditions on tasks. A condition that is omitted matches all tasks. */
 export interface TaskFilter {
   readonly states?: readonly TaskState[];
   readonly group?: string;
-  /** Stands in input, data or error, in whatever case. */
+  /** A text that input, data or error contains, regardless of case. */
   readonly text?: string;
-  /** Bounds of plan, as PostgreSQL takes a time: from the first on, before the second. */
+  /**
+   * Bounds of the task's planned time, in PostgreSQL's timestamp syntax. `since` is inclusive, `until` is exclusive.
+   */
   readonly since?: string;
   readonly until?: string;
 }
 
-/** SQL of the filter's conditions on the table `t`; their values are added to `values`. */
+/** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */
 export function filterSql(filter: TaskFilter, values: unknown[]): string {
-  const value = (given: unknown): string => `$${values.push(given)}`;
+  const parameter = (value: unknown): string => `$${values.push(value)}`;
   const conditions: string[] = [];
-  const { states: wanted, group, text, since, until } = filter;
-  if (wanted !== undefined) conditions.push(`t.state::text = ANY (${value(wanted)}::text[])`);
-  if (group !== undefined) conditions.push(`t."group"::text = ${value(group)}::text`);
+  const { states, group, text, since, until } = filter;
+  if (states !== undefined) conditions.push(`t.state::text = ANY (${parameter(states)}::text[])`);
+  if (group !== undefined) conditions.push(`t."group"::text = ${parameter(group)}::text`);
   if (text !== undefined) {
-    const place = `lower(${value(text)}::text)`;
-    const columns = ["input", "data", "error"].map(
-      (name) => `strpos(lower(t.${name}::text), ${place}) > 0`,
-    );
+    const pattern = `lower(${parameter(text)}::text)`;
+    const columns = ["input", "data", "error"].map((name) => `strpos(lower(t.${name}::text), ${pattern}) > 0`);
     conditions.push(`(${columns.join(" OR ")})`);
   }
-  if (since !== undefined) conditions.push(`t.plan >= ${value(since)}::timestamptz`);
-  if (until !== undefined) conditions.push(`t.plan < ${value(until)}::timestamptz`);
+  if (since !== undefined) conditions.push(`t.plan >= ${parameter(since)}::timestamptz`);
+  if (until !== undefined) conditions.push(`t.plan < ${parameter(until)}::timestamptz`);
   return conditions.length === 0 ? "true" : conditions.join(" AND ");
+}
+
+/**
+ * Returns the ids of up to `limit` matching tasks, in ascending order. All of them are above `after`, unless `after` is
+ * null.
+ */
+export async function readMatchingIds(
+  client: Client,
+  { qualified }: TaskTable,
+  request: { readonly filter: TaskFilter; readonly limit: number; readonly after: string | null },
+): Promise<string[]> {
+  const values: unknown[] = [request.limit];
+  const matches = filterSql(request.filter, values);
+  const after = request.after === null ? "" : `AND t.id > $${values.push(request.after)}::bigint`;
+  const { rows } = await client.query<{ id: string }>(
+    `SELECT t.id::text AS id FROM ${qualified} AS t WHERE ${matches} ${after} ORDER BY t.id LIMIT $1`,
+    values,
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Returns the number of matching tasks. */
+export async function countMatching(client: Client, { qualified }: TaskTable, filter: TaskFilter): Promise<number> {
+  const values: unknown[] = [];
+  const matches = filterSql(filter, values);
+  const { rows } = await client.query<{ count: string }>(
+    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${matches}`,
+    values,
+  );
+  return Number(rows[0]?.count ?? 0);
 }

@@ -7,73 +7,69 @@ import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
 import { eventStream } from "./api/events.js";
 import { sameOriginOnly, securityHeaders, tokenRequired } from "./http/middleware.js";
 import type { Metrics } from "./metrics/metrics.js";
-import { openApi } from "./api/openApi.js";
-import { problemStatus, WebProblem, type ProblemCode } from "./errors.js";
+import { createOpenApi } from "./api/openApi.js";
+import { statusByCode, ApiError, type ApiErrorCode } from "./errors.js";
 import type { WebTables } from "./data/webTables.js";
-import { healthView } from "./api/views.js";
+import { healthOf } from "./api/status.js";
 
-export interface AppParts {
+export interface AppContext {
   readonly cluster: ClusterView;
   readonly tables: WebTables;
   readonly metrics: Metrics;
   readonly version: string;
   readonly token: () => string;
-  /** The host that is listened on. */
+  /** Returns the host that the server listens on; empty for all addresses. */
   readonly host: () => string;
-  readonly mostSessions: () => number;
+  readonly maxSessions: () => number;
   readonly log: Log;
 }
 
-/** Everything that is answered over HTTP. */
-export function createApp(parts: AppParts): Hono {
+/** Creates all routes: page, API, metrics and health checks. */
+export function createApp(context: AppContext): Hono {
   const app = new Hono();
   app.use(securityHeaders([importMapHash]));
-  app.use(sameOriginOnly(parts.host));
-  app.onError((error, context) => refuse(context, error, parts.log));
-  app.notFound((context) => problem(context, "NOT_FOUND", "there is nothing at this address"));
-  addProbes(app, parts);
-  app.route("/api", api(parts));
+  app.use(sameOriginOnly(context.host));
+  app.onError((error, request) => errorResponse(request, error, context.log));
+  app.notFound((request) => apiError(request, "NOT_FOUND", "there is no such address"));
+  addProbes(app, context);
+  app.route("/api", createApi(context));
   addPage(app);
   return app;
 }
 
-/** For machines, without a token: no task's text is in there. */
-function addProbes(app: Hono, { cluster, tables, metrics, version }: AppParts): void {
-  app.get("/health", (context) =>
-    context.json(healthView(cluster, tables.all, version), cluster.ready ? 200 : 503),
-  );
-  app.get("/ready", (context) =>
-    context.text(cluster.ready ? "ready\n" : "not ready\n", cluster.ready ? 200 : 503),
-  );
+/** Adds the routes for monitoring, which need no token. Their responses contain no text of any task. */
+function addProbes(app: Hono, { cluster, tables, metrics, version }: AppContext): void {
+  app.get("/health", (context) => context.json(healthOf(cluster, tables.all, version), cluster.ready ? 200 : 503));
+  app.get("/ready", (context) => context.text(cluster.ready ? "ready\n" : "not ready\n", cluster.ready ? 200 : 503));
   app.get("/metrics", async (context) =>
     context.body(await metrics.text(), 200, { "Content-Type": metrics.contentType }),
   );
 }
 
-function api(parts: AppParts): Hono {
-  const routes = apiRoutes(parts);
-  const document = openApi(routes, { base: "/api", version: parts.version });
-  const own = new Hono();
-  own.get("/openapi.json", (context) => context.json(document));
-  own.use(tokenRequired(parts.token));
+function createApi(context: AppContext): Hono {
+  const routes = apiRoutes(context);
+  const document = createOpenApi(routes, { base: "/api", version: context.version });
+  const api = new Hono();
+  api.get("/openapi.json", (request) => request.json(document));
+  api.use(tokenRequired(context.token));
   const events = new Hono<{ Bindings: HttpBindings }>();
-  events.get("/", (context) => eventStream(context, parts));
-  own.route("/events", events);
-  for (const route of routes) route.mount(own);
-  return own;
+  events.get("/", (request) => eventStream(request, context));
+  api.route("/events", events);
+  for (const route of routes) route.mount(api);
+  return api;
 }
 
-function page(context: Context): Response {
+function servePage(context: Context): Response {
   context.header("Cache-Control", "no-cache");
   return context.html(pageHtml);
 }
 
 function addPage(app: Hono): void {
   const assets = readAssets();
-  app.get("/", page);
-  app.get("/tables/:table", page);
-  app.get("/tables/:table/tasks", page);
-  app.get("/tables/:table/tasks/:id", page);
+  app.get("/", servePage);
+  app.get("/tables/:table", servePage);
+  app.get("/tables/:table/tasks", servePage);
+  app.get("/tables/:table/tasks/:id", servePage);
   for (const [path, { body, type, etag }] of assets) {
     app.get(path, (context) => {
       const headers = { "Content-Type": type, ETag: etag, "Cache-Control": "no-cache" };
@@ -83,12 +79,12 @@ function addPage(app: Hono): void {
   }
 }
 
-function refuse(context: Context, error: unknown, log: Log): Response {
-  if (error instanceof WebProblem) return problem(context, error.code, error.message);
+function errorResponse(context: Context, error: unknown, log: Log): Response {
+  if (error instanceof ApiError) return apiError(context, error.code, error.message);
   log.error({ err: error, path: context.req.path }, "request failed");
-  return problem(context, "INTERNAL", "something went wrong: see pg-task's log");
+  return apiError(context, "INTERNAL", "internal error: see the log of pg-task");
 }
 
-function problem(context: Context, code: ProblemCode, message: string): Response {
-  return context.json({ error: { code, message } }, problemStatus[code]);
+function apiError(context: Context, code: ApiErrorCode, message: string): Response {
+  return context.json({ error: { code, message } }, statusByCode[code]);
 }

@@ -1,5 +1,5 @@
-/** Why a request is not answered as asked, and the HTTP status that says so. */
-export const problemStatus = {
+/** The error codes of the API, each with its HTTP status. */
+export const statusByCode = {
   INVALID: 400,
   UNAUTHORIZED: 401,
   FORBIDDEN: 403,
@@ -11,15 +11,15 @@ export const problemStatus = {
   INTERNAL: 500,
 } as const;
 
-export type ProblemCode = keyof typeof problemStatus;
+export type ApiErrorCode = keyof typeof statusByCode;
 
-/** An answer that is a refusal; its message is for the one who asked. */
-export class WebProblem extends Error {
-  readonly code: ProblemCode;
+/** An error that makes a request fail. Code and message are sent to the client. */
+export class ApiError extends Error {
+  readonly code: ApiErrorCode;
 
-  constructor(code: ProblemCode, message: string, options?: { readonly cause?: unknown }) {
+  constructor(code: ApiErrorCode, message: string, options?: { readonly cause?: unknown }) {
     super(message, options);
-    this.name = "WebProblem";
+    this.name = "ApiError";
     this.code = code;
   }
 }

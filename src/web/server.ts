@@ -13,13 +13,13 @@ import { Metrics } from "./metrics/metrics.js";
 import { WebTables } from "./data/webTables.js";
 import { randomToken } from "./http/token.js";
 
-/** How often an address that cannot be had is tried again, in ms. */
-const againMs = 2_000;
+/** How long to wait before trying again to listen on an unavailable address, in ms. */
+const retryMs = 2_000;
 
 /**
- * The page, the metrics and the health checks of this process. An address that cannot be had, since
- * the leader of the same machine has it or for another reason, is said once and tried again: tasks
- * run without a page as well.
+ * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
+ * because the leader on the same machine uses it. The server then logs this once and keeps retrying. Tasks run even if
+ * the server cannot listen.
  */
 export class WebServer implements LifecycleHooks {
   readonly #log: Log;
@@ -27,16 +27,16 @@ export class WebServer implements LifecycleHooks {
   readonly #tables = new WebTables();
   readonly #metrics: Metrics;
   readonly #lifecycle: Lifecycle;
-  readonly #ending = new AbortController();
-  /** The one for when none is configured. */
+  readonly #stopping = new AbortController();
+  /** The token that is used if none is configured. */
   readonly #randomToken = randomToken();
   readonly #version: string;
   #configuration: Configuration;
   #app: Hono | null = null;
   #host = "";
-  /** Ends the listening there is. */
-  #attempt = new AbortController();
-  #work: Promise<void> = Promise.resolve();
+  /** Aborted when the server must listen on another address or must end. */
+  #listening = new AbortController();
+  #serving: Promise<void> = Promise.resolve();
 
   constructor(
     configuration: Configuration,
@@ -46,79 +46,72 @@ export class WebServer implements LifecycleHooks {
     this.#log = options.log;
     this.#cluster = options.cluster;
     this.#version = options.version;
-    const mostSessions = (): number => this.#configuration.parameters["pg_conf.max"];
-    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, mostSessions });
+    const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
+    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions });
     this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
-    options.cluster.on("worked", (key) => this.#worked(key));
+    options.cluster.on("worked", (key) => this.#recordStatistics(key));
   }
 
   run(): Promise<void> {
     return this.#lifecycle.start();
   }
 
-  /** Answers nobody any more; resolves when all its connections are gone. */
+  /** Stops listening. Resolves when all of the server's connections are closed. */
   end(): Promise<Error | null> {
     return this.#lifecycle.stop();
   }
 
-  /** Goes by another configuration; with another address or token, streams that are open end. */
+  /** Applies a new configuration. If the address or the token has changed, all HTTP connections are closed. */
   reload(configuration: Configuration): void {
     const before = this.#configuration.parameters;
-    const now = configuration.parameters;
+    const after = configuration.parameters;
     this.#configuration = configuration;
-    this.#tables.use(configuration.entries);
-    const same =
-      before["pg_http.listen"] === now["pg_http.listen"] &&
-      before["pg_http.token"] === now["pg_http.token"];
-    if (!same) this.#listenAnew();
+    this.#tables.setEntries(configuration.entries);
+    const isSame =
+      before["pg_http.listen"] === after["pg_http.listen"] && before["pg_http.token"] === after["pg_http.token"];
+    if (!isSame) this.#restartListening();
   }
 
   async start(): Promise<void> {
-    this.#tables.use(this.#configuration.entries);
-    this.#listenAnew();
+    this.#tables.setEntries(this.#configuration.entries);
+    this.#restartListening();
   }
 
   async drain(): Promise<void> {}
 
   async stop(): Promise<void> {
-    this.#ending.abort();
-    this.#attempt.abort();
-    await this.#work;
+    this.#stopping.abort();
+    this.#listening.abort();
+    await this.#serving;
     this.#metrics.close();
     await this.#tables.close();
   }
 
-  #worked(key: string): void {
+  #recordStatistics(key: string): void {
     const view = this.#cluster.manager(key);
     const table = this.#tables.byKey(key);
     if (view === null || table === null) return;
     table.history.add(view);
-    table.watch.touch();
+    table.changes.noteChange();
   }
 
-  #listenAnew(): void {
-    this.#attempt.abort();
-    this.#attempt = new AbortController();
-    const { signal } = this.#attempt;
+  #restartListening(): void {
+    this.#listening.abort();
+    this.#listening = new AbortController();
+    const { signal } = this.#listening;
     const addresses = listenAddresses(this.#configuration.parameters["pg_http.listen"]);
-    this.#work = this.#serve(addresses, signal, this.#work);
+    this.#serving = this.#serve(addresses, signal, this.#serving);
   }
 
-  async #serve(
-    addresses: readonly ListenAddress[],
-    signal: AbortSignal,
-    before: Promise<void>,
-  ): Promise<void> {
-    await before;
-    if (addresses.length === 0 || this.#ending.signal.aborted) return;
+  async #serve(addresses: readonly ListenAddress[], signal: AbortSignal, previous: Promise<void>): Promise<void> {
+    await previous;
+    if (addresses.length === 0 || this.#stopping.signal.aborted) return;
     this.#app ??= this.#createApp();
     const server = await this.#bind(this.#app, addresses, signal);
     if (server === null) return;
     if (!signal.aborted) {
-      this.#log.info({ url: this.#url(server) }, "page");
-      await new Promise<void>((resolve) =>
-        signal.addEventListener("abort", () => resolve(), { once: true }),
-      );
+      this.#log.info({ url: this.#pageUrl(server) }, "page");
+      await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
     }
     const closed = once(server, "close");
     server.close();
@@ -126,13 +119,9 @@ export class WebServer implements LifecycleHooks {
     await closed;
   }
 
-  /** A server that listens; null when it was told to end before. */
-  async #bind(
-    app: Hono,
-    addresses: readonly ListenAddress[],
-    signal: AbortSignal,
-  ): Promise<Server | null> {
-    let said = false;
+  /** Waits until the server listens. Returns the listening server, or null if `signal` is aborted first. */
+  async #bind(app: Hono, addresses: readonly ListenAddress[], signal: AbortSignal): Promise<Server | null> {
+    let isLogged = false;
     while (!signal.aborted) {
       let failure: unknown;
       for (const address of addresses) {
@@ -142,12 +131,12 @@ export class WebServer implements LifecycleHooks {
           failure = error;
         }
       }
-      if (!said) {
+      if (!isLogged) {
         const reason = failure instanceof Error ? failure.message : String(failure);
-        this.#log.warn({ reason }, "page waits for its address");
+        this.#log.warn({ reason }, "HTTP address in use, retrying");
       }
-      said = true;
-      await sleep(againMs, signal);
+      isLogged = true;
+      await sleep(retryMs, signal);
     }
     return null;
   }
@@ -161,12 +150,15 @@ export class WebServer implements LifecycleHooks {
     return server;
   }
 
-  /** With the token only where that is a random one, which nobody could know otherwise. */
-  #url(server: Server): string {
+  /**
+   * Returns the URL of the page. The URL contains the token only if the token is random, because there is then no other
+   * way to learn it.
+   */
+  #pageUrl(server: Server): string {
     const address = server.address();
     const port = typeof address === "object" ? address?.port : null;
-    const shown = ["", "0.0.0.0", "::"].includes(this.#host) ? "localhost" : this.#host;
-    const host = shown.includes(":") ? `[${shown}]` : shown;
+    const name = ["", "0.0.0.0", "::"].includes(this.#host) ? "localhost" : this.#host;
+    const host = name.includes(":") ? `[${name}]` : name;
     const token = this.#configuration.parameters["pg_http.token"];
     const fragment = token === "" && isLoopback(this.#host) ? `#token=${this.#randomToken}` : "";
     return `http://${host}:${port}/${fragment}`;
@@ -180,7 +172,7 @@ export class WebServer implements LifecycleHooks {
       version: this.#version,
       token: () => this.#configuration.parameters["pg_http.token"] || this.#randomToken,
       host: () => this.#host,
-      mostSessions: () => this.#configuration.parameters["pg_conf.max"],
+      maxSessions: () => this.#configuration.parameters["pg_conf.max"],
       log: this.#log,
     });
   }

@@ -2,40 +2,37 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { onServer } from "../support/embedded.js";
 import { Cluster } from "./cluster.js";
 import { pickFault } from "./faults.js";
-import { judge, prepare, produce, stopRefusing, unfinished } from "./flow.js";
+import { verify, prepare, produce, stopRefusing, countUnfinished } from "./flow.js";
 import { Random } from "./random.js";
+import { withConnectionTo } from "../support/connectTo.js";
 
-/** `npm run chaos` sets these; in the suite a short run does, with another seed each time. */
+/** Set by `npm run chaos`; by default a short run with a random seed. */
 const seconds = Number(process.env["CHAOS_SECONDS"] ?? 15);
 const seed = Number(process.env["CHAOS_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 
 const producers = 3;
-/** Longest pause between two faults, and between two inserts of a producer, in ms. */
-const faultPauseMs = 1500;
-const insertPauseMs = 30;
-/** What has not ended this long after the last fault is stuck, in ms. */
+/** Maximum pause between two faults, and between two inserts of a producer, in ms. */
+const maxFaultPauseMs = 1500;
+const maxInsertPauseMs = 30;
+/** A task that has not ended this long after the last fault is stuck, in ms. */
 const stuckMs = 120_000;
 
-test(`whatever dies, each task ends and has its effect once (seed ${seed}, ${seconds} s)`, async (t) => {
+test(`every task ends and has its effect once under random faults (seed ${seed}, ${seconds} s)`, async (t) => {
   const cluster = await Cluster.start();
   try {
-    await onServer(cluster.url, prepare);
+    await withConnectionTo(cluster.url, prepare);
     const until = performance.now() + seconds * 1000;
-    const struck = strikeUntil(cluster, until, (line) => t.diagnostic(line));
-    await Promise.all([
-      struck,
-      ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each)),
-    ]);
+    const faults = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
+    await Promise.all([faults, ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each))]);
     cluster.network.breakSilent();
-    await onServer(cluster.url, async (client) => {
+    await withConnectionTo(cluster.url, async (client) => {
       await stopRefusing(client);
-      await allEnded(client, cluster);
+      await waitForAllEnded(client, cluster);
     });
-    const { tasks, wrong } = await onServer(cluster.url, judge);
-    t.diagnostic(`${tasks} tasks, ${await struck} faults`);
+    const { tasks, wrong } = await withConnectionTo(cluster.url, verify);
+    t.diagnostic(`${tasks} tasks, ${await faults} faults`);
     assert.ok(tasks > 0);
     assert.deepEqual(wrong, [], cluster.logs());
   } finally {
@@ -43,20 +40,14 @@ test(`whatever dies, each task ends and has its effect once (seed ${seed}, ${sec
   }
 });
 
-async function strikeUntil(
-  cluster: Cluster,
-  until: number,
-  say: (line: string) => void,
-): Promise<number> {
+async function injectFaultsUntil(cluster: Cluster, until: number, report: (line: string) => void): Promise<number> {
   const random = new Random(seed);
   let count = 0;
   for (; performance.now() < until; count += 1) {
     const fault = pickFault(random);
-    if (seconds <= 60) say(fault.name);
-    await persist(until, () =>
-      onServer(cluster.url, (client) => fault.strike(cluster, random, client)),
-    );
-    await sleep(random.below(faultPauseMs));
+    if (seconds <= 60) report(fault.name);
+    await tolerateOutage(until, () => withConnectionTo(cluster.url, (client) => fault.inject(cluster, random, client)));
+    await sleep(random.below(maxFaultPauseMs));
   }
   return count;
 }
@@ -64,19 +55,19 @@ async function strikeUntil(
 async function produceUntil(cluster: Cluster, until: number, number: number): Promise<void> {
   const random = new Random(seed + 1 + number);
   while (performance.now() < until) {
-    await persist(until, () =>
-      onServer(cluster.url, async (client) => {
+    await tolerateOutage(until, () =>
+      withConnectionTo(cluster.url, async (client) => {
         while (performance.now() < until) {
           await produce(client, random);
-          await sleep(random.below(insertPauseMs));
+          await sleep(random.below(maxInsertPauseMs));
         }
       }),
     );
   }
 }
 
-/** The server may be away at any moment: that is what this is about. */
-async function persist(until: number, work: () => Promise<void>): Promise<void> {
+/** Tolerates errors: the server may be down at any moment. */
+async function tolerateOutage(until: number, work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (error) {
@@ -85,9 +76,9 @@ async function persist(until: number, work: () => Promise<void>): Promise<void> 
   }
 }
 
-async function allEnded(client: Client, cluster: Cluster): Promise<void> {
+async function waitForAllEnded(client: Client, cluster: Cluster): Promise<void> {
   const limit = performance.now() + stuckMs;
-  while ((await unfinished(client)) > 0) {
+  while ((await countUnfinished(client)) > 0) {
     if (performance.now() > limit) {
       const { rows } = await client.query(
         `SELECT id, state::text, data, owner, take, start, crash, "group" FROM task

@@ -10,11 +10,11 @@ import { Network } from "./network.js";
 const log = createLog({ level: "silent", name: "chaos", write: () => {} });
 
 /** How many pg-task processes there are: a leader and its standbys. */
-const members = 2;
+const processCount = 2;
 
 const settings = {
   "pg_task.sleep": 100,
-  // Every death here is of our making: none is to be blamed on a task.
+  // All deaths here are injected: no task may fail for them.
   "pg_task.crash": 1_000_000,
   "pg_conf.grace": 2000,
   "pg_conf.restart": 1,
@@ -22,7 +22,7 @@ const settings = {
   "pg_conf.max": 16,
 };
 
-/** A server, the network to it, and the pg-task processes at the other end. */
+/** A server, the network to it, and the pg-task processes that use it. */
 export class Cluster {
   readonly #folder: string;
   #server: EmbeddedServer;
@@ -31,11 +31,11 @@ export class Cluster {
 
   static async start(): Promise<Cluster> {
     const folder = await mkdtemp(join(tmpdir(), "pg-task-chaos-"));
-    // A server before 16 has to be able to walk the whole path of its data.
+    // A server before 16 needs search permission on the whole path of its data.
     await chmod(folder, 0o711);
     const server = await startServer(folder);
     const cluster = new Cluster(folder, server, await Network.to(server.port));
-    for (let each = 0; each < members; each += 1) await cluster.#startProcess(each);
+    for (let each = 0; each < processCount; each += 1) await cluster.#startProcess(each);
     await Promise.any(cluster.#processes.map((process) => process.line("ready")));
     return cluster;
   }
@@ -46,23 +46,23 @@ export class Cluster {
     this.network = network;
   }
 
-  /** The server itself, past the network. */
+  /** URL of the server itself, bypassing the network. */
   get url(): string {
     return this.#server.url;
   }
 
   get size(): number {
-    return members;
+    return processCount;
   }
 
-  /** Ends the server by a signal and starts it again. */
+  /** Ends the server with a signal and restarts it. */
   async restartServer(signal: NodeJS.Signals): Promise<void> {
     process.kill(this.#server.pid, signal);
     await this.#server.ended;
     this.#server = await startServer(this.#folder, this.#server.port);
   }
 
-  /** Ends a pg-task process by a signal and starts another in its place. */
+  /** Ends a pg-task process with a signal and starts another one in its place. */
   async restartProcess(nth: number, signal: NodeJS.Signals): Promise<void> {
     await this.#processes[nth]?.end(signal);
     await this.#startProcess(nth);
@@ -76,7 +76,7 @@ export class Cluster {
     await rm(this.#folder, { recursive: true, force: true, maxRetries: 10 });
   }
 
-  /** The last words of each process, for whoever has to find out what went wrong. */
+  /** The end of each process's log, for diagnosing a failure. */
   logs(): string {
     return this.#processes
       .map((each) => each.output.stdout.split("\n").slice(-40).join("\n") + each.output.stderr)

@@ -2,11 +2,11 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import type { Cluster } from "./cluster.js";
 import type { Random } from "./random.js";
 
-/** Something that goes wrong. Resolves when whatever it broke has been put back in its place. */
+/** A fault. `inject` resolves when what it broke is running again. */
 export interface Fault {
   readonly name: string;
   readonly weight: number;
-  strike(cluster: Cluster, random: Random, client: Client): Promise<void>;
+  inject(cluster: Cluster, random: Random, client: Client): Promise<void>;
 }
 
 const terminate =
@@ -26,50 +26,50 @@ const restart =
   async (cluster: Cluster, random: Random): Promise<void> =>
     await cluster.restartProcess(random.below(cluster.size), signal);
 
-export const faults: readonly Fault[] = [
-  { name: "a session's backend is terminated", weight: 6, strike: terminate("pg_task %", 1) },
+const faults: readonly Fault[] = [
+  { name: "a session's backend is terminated", weight: 6, inject: terminate("pg_task %", 1) },
   {
     name: "several sessions' backends are terminated",
     weight: 3,
-    strike: terminate("pg_task %", 4),
+    inject: terminate("pg_task %", 4),
   },
-  { name: "a manager's backend is terminated", weight: 3, strike: terminate("pg_work %", 1) },
-  { name: "a supervisor's backend is terminated", weight: 2, strike: terminate("pg_conf%", 1) },
-  { name: "a process is killed", weight: 4, strike: restart("SIGKILL") },
-  { name: "a process is stopped and started", weight: 3, strike: restart("SIGTERM") },
+  { name: "a manager's backend is terminated", weight: 3, inject: terminate("pg_work %", 1) },
+  { name: "a supervisor's backend is terminated", weight: 2, inject: terminate("pg_conf%", 1) },
+  { name: "a process is killed", weight: 4, inject: restart("SIGKILL") },
+  { name: "a process is stopped and started", weight: 3, inject: restart("SIGTERM") },
   {
     name: "a connection goes silent",
     weight: 3,
-    strike: async ({ network }, random) => network.silence(random.below(network.size)),
+    inject: async ({ network }, random) => network.silence(random.below(network.size)),
   },
   {
     name: "silent connections break",
     weight: 3,
-    strike: async ({ network }) => network.breakSilent(),
+    inject: async ({ network }) => network.breakSilent(),
   },
   {
     name: "the server is shut down fast",
     weight: 1,
-    strike: (cluster) => cluster.restartServer("SIGINT"),
+    inject: (cluster) => cluster.restartServer("SIGINT"),
   },
   {
     name: "the server is shut down at once",
     weight: 1,
-    strike: (cluster) => cluster.restartServer("SIGQUIT"),
+    inject: (cluster) => cluster.restartServer("SIGQUIT"),
   },
   {
     name: "the server is killed",
     weight: 1,
-    strike: (cluster) => cluster.restartServer("SIGKILL"),
+    inject: (cluster) => cluster.restartServer("SIGKILL"),
   },
 ];
 
-/** One of them, the heavier ones more often. */
+/** A random fault, chosen by weight. */
 export function pickFault(random: Random): Fault {
-  let left = random.below(faults.reduce((sum, { weight }) => sum + weight, 0));
+  let rest = random.below(faults.reduce((sum, { weight }) => sum + weight, 0));
   for (const fault of faults) {
-    left -= fault.weight;
-    if (left < 0) return fault;
+    rest -= fault.weight;
+    if (rest < 0) return fault;
   }
   throw new Error("faults without a weight");
 }

@@ -7,7 +7,7 @@ interface Link {
   silent: boolean;
 }
 
-/** The network between pg-task and its server: connections through it can be silenced or broken. */
+/** A proxy between pg-task and its server whose connections can be silenced or broken. */
 export class Network {
   readonly #server: Server;
   readonly #links = new Set<Link>();
@@ -27,7 +27,7 @@ export class Network {
       this.#links.add(link);
       join(link, near, far);
       join(link, far, near);
-      // A silent one stays: its other end does not know yet.
+      // A silent link stays: its other end does not know yet.
       near.once("close", () => {
         if (!link.silent) this.#links.delete(link);
       });
@@ -44,7 +44,7 @@ export class Network {
     return this.#links.size;
   }
 
-  /** Forwards nothing more on one connection, in either direction, without a word to its ends. */
+  /** Stops forwarding on one connection, in both directions, without closing it. */
   silence(nth: number): void {
     const link = [...this.#links][nth];
     if (link === undefined) return;
@@ -53,7 +53,7 @@ export class Network {
     link.far.pause();
   }
 
-  /** What a real network's dead connections come to: both ends are told. */
+  /** Resets the silent connections, as a real network does in the end: both ends are told. */
   breakSilent(): void {
     for (const link of this.#links) {
       if (!link.silent) continue;
@@ -71,7 +71,7 @@ export class Network {
 function join(link: Link, from: Socket, to: Socket): void {
   from.on("data", (chunk) => void to.write(chunk));
   from.on("error", () => {});
-  // An end that goes while the link is silent is not heard of at the other.
+  // When one end closes while the link is silent, the other is not told.
   from.on("close", () => {
     if (!link.silent) to.destroy();
   });

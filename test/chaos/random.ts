@@ -1,4 +1,4 @@
-/** Numbers that follow from a seed, so that a run can be repeated: a 32-bit mixing generator. */
+/** A seeded 32-bit pseudo-random generator, so that a run can be repeated. */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** From 0 up to, and without, 1. */
+  /** From 0 to 1, exclusive. */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let mixed = this.#state;
@@ -15,16 +15,17 @@ export class Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   }
 
-  /** A whole number from 0 up to, and without, `limit`. */
+  /** An integer from 0 to `limit`, exclusive. */
   below(limit: number): number {
     return Math.floor(this.next() * limit);
   }
 
-  between(least: number, most: number): number {
-    return least + this.below(most - least + 1);
+  /** An integer from `min` to `max`, inclusive. */
+  between(min: number, max: number): number {
+    return min + this.below(max - min + 1);
   }
 
-  /** One of `list`, which is not empty. */
+  /** A random element of a list that is not empty. */
   pick<T>(list: readonly T[]): T {
     const picked = list[this.below(list.length)];
     if (picked === undefined) throw new Error("nothing to pick from");

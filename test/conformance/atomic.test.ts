@@ -7,7 +7,7 @@ import { only, Tasks } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query("CREATE TABLE effect (what text)");
 await client.query("CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)");
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
@@ -22,36 +22,36 @@ const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 for (const [sentence, before, after] of [
   ["a plain input", "", ""],
   ["a role without rights", "", "; SET ROLE pg_monitor"],
-  ["a search_path without anything", "", "; SET search_path = ''"],
+  ["an empty search_path", "", "; SET search_path = ''"],
   ["a transaction left open", "BEGIN; ", ""],
   ["savepoints", "SAVEPOINT a; ", "; SAVEPOINT b"],
-  ["a lock of the task table", "LOCK TABLE task; ", ""],
-  ["all advisory locks given up", "SELECT pg_advisory_unlock_all(); ", ""],
+  ["a lock on the task table", "LOCK TABLE task; ", ""],
+  ["all advisory locks released", "SELECT pg_advisory_unlock_all(); ", ""],
   ["a COMMIT of its own", "", "; COMMIT"],
   ["a ROLLBACK at the beginning", "ROLLBACK; ", ""],
-  ["what becomes read-only", "", "; SET TRANSACTION READ ONLY"],
+  ["a transaction that becomes read-only", "", "; SET TRANSACTION READ ONLY"],
 ] as const) {
-  test(`${sentence}: DONE, and the effect once`, async () => {
+  test(`${sentence}: DONE, with exactly one effect`, async () => {
     const row = await tasks.run(`${before}${insert(sentence)}${after}`, { delete: false });
     assert.deepEqual([row.state, row.error, await effects(sentence)], ["DONE", null, 1]);
   });
 }
 
-test("what fails at COMMIT is FAIL, without effect", async () => {
+test("a task that fails at COMMIT is FAIL and has no effect", async () => {
   const row = await tasks.run(`${insert("late")}; INSERT INTO late VALUES (1), (1)`);
   assert.deepEqual([row.state, await effects("late")], ["FAIL", 0]);
   assert.match(row.error ?? "", /duplicate key value/);
 });
 
-test("a task stopped while it runs stays STOP, without effect", async () => {
+test("a task stopped while it runs stays STOP and has no effect", async () => {
   const [id = ""] = await tasks.insert({ input: `${insert("stopped")}; SELECT pg_sleep(60)` });
-  await tasks.underway(id);
+  await tasks.sleeping(id);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
   const row = only(await tasks.until([id], ({ stop }) => stop !== null));
   assert.deepEqual([row.state, await effects("stopped")], ["STOP", 0]);
 });
 
-test("a task that is not atomic has its effect as well", async () => {
+test("a task that is not atomic has its effect once", async () => {
   const row = await tasks.run(insert("bare"), { atomic: false, delete: false });
   assert.deepEqual([row.state, await effects("bare")], ["DONE", 1]);
 });

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { findParameter, parameters } from "../../src/shared/config/parameters.js";
+import { findParameter } from "../../src/shared/config/parameters.js";
+import { parameters } from "../../src/shared/config/parameterTable.js";
 import { test } from "../support/limitedTest.js";
 import { projectPath } from "../support/project.js";
 
@@ -9,66 +10,59 @@ const file = projectPath("docs/pg_task.md");
 const text = readFileSync(file, "utf8");
 const rows = text.split("\n").filter((line) => line.startsWith("| ") && !line.startsWith("| -"));
 
-const links = [...text.matchAll(/\]\((\.\.\/test\/[^) ]+)(?: "([^"]*)")?\)/g)].map(
-  ([, path = "", title = ""]) => ({ path, title }),
-);
+const links = [...text.matchAll(/\]\((\.\.\/test\/[^) ]+)(?: "([^"]*)")?\)/g)].map(([, path = "", title = ""]) => ({
+  path,
+  title,
+}));
 
-/** The names that a test file gives to its tests, with (.+) where it puts something in. */
-function namesIn(source: string): RegExp[] {
-  return [...source.matchAll(/\b(?:test|it)\(\s*(?:"((?:[^"\\]|\\.)*)"|`([^`]*)`)/g)].map(
-    ([, plain, template]) => {
-      const parts = plain === undefined ? (template ?? "").split(/\$\{[^}]*\}/) : [plain];
-      const escaped = parts.map((part) => part.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
-      return new RegExp(`^${escaped.join("(.+)")}$`);
-    },
-  );
-}
-
-/** What stands in a name's place has to be something the file has, or a parameter. */
-function isTest(source: string, title: string): boolean {
-  return namesIn(source).some((name) => {
-    const [found, ...parts] = name.exec(title) ?? [];
-    return (
-      found !== undefined &&
-      parts.every((part) => source.includes(part) || findParameter(part) !== undefined)
-    );
+/** Patterns of a test file's test names; `(.+)` stands for an interpolated value. */
+function testNamePatterns(source: string): RegExp[] {
+  return [...source.matchAll(/\b(?:test|it)\(\s*(?:"((?:[^"\\]|\\.)*)"|`([^`]*)`)/g)].map(([, plain, template]) => {
+    const parts = plain === undefined ? (template ?? "").split(/\$\{[^}]*\}/) : [plain];
+    const escaped = parts.map((part) => part.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+    return new RegExp(`^${escaped.join("(.+)")}$`);
   });
 }
 
-test("docs/pg_task.md names with each link a test that is there", () => {
+/** Whether the file has a test of this name; interpolated values must occur in the file or be parameters. */
+function hasTest(source: string, title: string): boolean {
+  return testNamePatterns(source).some((name) => {
+    const [found, ...parts] = name.exec(title) ?? [];
+    return found !== undefined && parts.every((part) => source.includes(part) || findParameter(part) !== undefined);
+  });
+}
+
+test("every test link in docs/pg_task.md names an existing test", () => {
   assert.ok(links.length > 50);
   const missing = links.filter(({ path, title }) => {
-    const place = join(dirname(file), path);
-    return !existsSync(place) || !isTest(readFileSync(place, "utf8"), title);
+    const target = join(dirname(file), path);
+    return !existsSync(target) || !hasTest(readFileSync(target, "utf8"), title);
   });
   assert.deepEqual(missing, []);
 });
 
-test("a link to a test that is not there would be seen", () => {
+test("a link to a missing test is found", () => {
   const source = 'test("one", f); it(`two ${of} three`, f); const of = ["kinds"];';
   assert.deepEqual(
-    ["one", "two", "two kinds three", "two others three", "onee"].filter((it) =>
-      isTest(source, it),
-    ),
+    ["one", "two", "two kinds three", "two others three", "onee"].filter((it) => hasTest(source, it)),
     ["one", "two kinds three"],
   );
 });
 
-test("docs/pg_task.md shows each same by a test", () => {
-  const unshown = rows.filter(
-    (row) => /\| same\b/.test(row) && !/\]\(\.\.\/test\/|see below/.test(row),
-  );
-  assert.deepEqual(unshown, []);
+test("docs/pg_task.md links a test in each row that says same", () => {
+  const withoutTest = rows.filter((row) => /\| same\b/.test(row) && !/\]\(\.\.\/test\/|see below/.test(row));
+  assert.deepEqual(withoutTest, []);
 });
 
-test("docs/pg_task.md leaves nothing open", () => {
+test("docs/pg_task.md leaves no row open", () => {
+  const withoutTitles = rows.map((row) => row.replaceAll(/ "[^"]*"\)/g, ")"));
   assert.deepEqual(
-    rows.filter((row) => /\b(?:open|not yet)\b/i.test(row.split("|")[2] ?? "")),
+    withoutTitles.filter((row) => /\b(?:open|not yet)\b/i.test(row.split("|")[2] ?? "")),
     [],
   );
 });
 
-test("docs/pg_task.md has every column, state and parameter", () => {
+test("docs/pg_task.md lists every column and state", () => {
   const firsts = new Set([...text.matchAll(/^\| `?(\w+)`? +\|/gm)].map(([, name = ""]) => name));
   const added = /pg-task adds (.*?)\./s.exec(text)?.[1] ?? "";
   const described = readFileSync(projectPath("docs/table.md"), "utf8");
@@ -82,8 +76,8 @@ test("docs/pg_task.md has every column, state and parameter", () => {
   }
 });
 
-test("docs/pg_task.md has every parameter that the extension has as well", () => {
-  const ours = new Set([
+test("docs/pg_task.md lists every parameter that the extension also has", () => {
+  const additions = new Set([
     "pg_task.atomic",
     "pg_task.keep",
     "pg_task.output",
@@ -99,27 +93,27 @@ test("docs/pg_task.md has every parameter that the extension has as well", () =>
   const named = new Set([...text.matchAll(/`(?:pg_task\.)?([a-z_.]+)`/g)].map(([, name]) => name));
   const missing = parameters
     .map(({ name }) => name)
-    .filter((name) => !ours.has(name))
+    .filter((name) => !additions.has(name))
     .filter((name) => !named.has(name) && !named.has(name.replace("pg_task.", "")));
   assert.deepEqual(missing, []);
 });
 
-test("docs/pg_task.md says what holds here of all that the first versions meant otherwise", () => {
-  const [, section = ""] = text.split("\n## What its first versions meant otherwise\n");
-  const there = [...section.matchAll(/^\| (.+?) +\| .{20,}\|$/gm)].map(([, first = ""]) => first);
-  for (const words of [
+test("docs/pg_task.md covers what the extension's first versions did differently", () => {
+  const [, section = ""] = text.split("\n## What its first versions did differently\n");
+  const firstCells = [...section.matchAll(/^\| (.+?) +\| .{20,}\|$/gm)].map(([, first = ""]) => first);
+  for (const topic of [
     "`drift` true",
     "`delete` false",
     "`max` 2: two at once",
-    "types beside the names in the header",
+    "types next to the names in the header",
     "`pg_task.database`",
     "a period for each database",
     "columns dt, queue, request, response",
     "9.4 and Greenplum",
   ]) {
     assert.ok(
-      there.some((first) => first.includes(words)),
-      words,
+      firstCells.some((first) => first.includes(topic)),
+      topic,
     );
   }
 });

@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { check } from "../../src/cli/commands/check.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { startProcess, temporaryFolder } from "../support/process.js";
+import { startProcess } from "../support/process.js";
+import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const root = new URL("../../../", import.meta.url);
 const database = await createDatabase("empty");
@@ -16,7 +17,7 @@ const files = [
     .map((file) => `docs/${file}`),
 ];
 
-/** The fenced blocks of a language, with the file they are from. */
+/** The fenced code blocks of a language, with their files. */
 function blocks(language: string): { file: string; text: string }[] {
   const fence = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms");
   return files.flatMap((file) =>
@@ -27,7 +28,7 @@ function blocks(language: string): { file: string; text: string }[] {
   );
 }
 
-/** A configuration as it is documented, but on the server of the tests. */
+/** A documented configuration, but with the tests' server. */
 function here(text: string): object {
   const parsed: object = JSON.parse(text);
   return Array.isArray(parsed) ? parsed : { ...parsed, url: database.url };
@@ -35,13 +36,13 @@ function here(text: string): object {
 
 const configurations = blocks("json");
 
-test("there are examples of configurations", () => {
+test("the docs contain example configurations", () => {
   assert.ok(configurations.some(({ file }) => file === "README.md"));
   assert.ok(configurations.length >= 4);
 });
 
 for (const [index, { file, text }] of configurations.entries()) {
-  test(`configuration ${index + 1}, of ${file}, is valid, and check says what it means`, async () => {
+  test(`configuration ${index + 1} in ${file} is valid, and check explains it`, async () => {
     const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(here(text)));
     let output = "";
@@ -69,15 +70,13 @@ const commands = blocks("sh").flatMap(({ file, text }) =>
 );
 
 for (const { file, command } of commands) {
-  test(`\`${command}\` of ${file} is a command that there is`, async () => {
-    const [program, what = "", ...rest] = command
-      .replace(/^(?:[A-Z_]+=(?:"[^"]*"|\S*)\s+)+/, "")
-      .split(/\s+/);
+  test(`\`${command}\` in ${file} is a valid command`, async () => {
+    const [program, what = "", ...rest] = command.replace(/^(?:[A-Z_]+=(?:"[^"]*"|\S*)\s+)+/, "").split(/\s+/);
     const { scripts, version }: { scripts: Record<string, string>; version: string } = JSON.parse(
       readFileSync(new URL("package.json", root), "utf8"),
     );
     if (program === "npx" && what === "pm2") {
-      // Run for real by its own test.
+      // Run by a test of its own.
       assert.ok(["start", "reload", "sendSignal", "stop"].includes(rest[0] ?? ""), command);
     } else if (program === "npx") {
       assert.equal(what, "pg-task");
@@ -85,7 +84,7 @@ for (const { file, command } of commands) {
       assert.deepEqual(await help.exit, { code: 0, signal: null });
       assert.match(help.output.stdout, new RegExp(`^Usage: pg-task ${rest[0]}`));
     } else if (program === "curl") {
-      // The server's own tests ask for what is there.
+      // The web server's tests request these paths.
       assert.match(command, /http:\/\/127\.0\.0\.1:8765\/(api\/|health|ready|metrics)/);
     } else if (program === "bash") {
       assert.ok(existsSync(new URL(what, root)));
@@ -93,14 +92,13 @@ for (const { file, command } of commands) {
       assert.equal(program, "npm");
       const script = what === "run" ? rest[0] : what;
       const own = command === `npm install ./pg-task-${version}.tgz` || script === "ci";
-      const sdk =
-        what === "install" && rest.every((name) => /^@opentelemetry\/[a-z-]+$/.test(name));
+      const sdk = what === "install" && rest.every((name) => /^@opentelemetry\/[a-z-]+$/.test(name));
       assert.ok(own || sdk || scripts[script ?? ""] !== undefined, command);
     }
   });
 }
 
-test("the README's configuration starts, where its databases are this one", async () => {
+test("the README's configuration starts", async () => {
   const { text = "" } = configurations.find(({ file }) => file === "README.md") ?? {};
   const shop = text.replaceAll(
     '"data": "shop"',
@@ -108,6 +106,6 @@ test("the README's configuration starts, where its databases are this one", asyn
   );
   const program = await startProcess({ config: here(shop), env: { SHOP_PASSWORD: "unasked" } });
   await program.line("ready");
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });

@@ -10,10 +10,10 @@ const root = new URL("../../../", import.meta.url);
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const { database: name } = database.target;
 
-// What the examples are about.
+// Objects that the examples use.
 const producer = `producer_${name}`;
 after(() => onServer((server) => server.query(`DROP ROLE ${producer}`)));
 await client.query(`
@@ -25,39 +25,37 @@ await client.query(`
   CREATE FUNCTION remind(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** The ```sql blocks of a file, each for a database and a role of this test's own. */
+/** The ```sql blocks of a file, with this test's database and role. */
 function examples(file: string): string[] {
   const text = readFileSync(new URL(file, root), "utf8");
   return [...text.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
-    sql
-      .replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`)
-      .replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`),
+    sql.replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`).replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`),
   );
 }
 
 const files = [
   "README.md",
   ...readdirSync(new URL("docs/", root))
-    // Those are about tables of the extension, and about several roles, and have tests of their own.
+    // These two have tests of their own: tables of the extension, and several roles.
     .filter((file) => file.endsWith(".md") && !["adoption.md", "security.md"].includes(file))
     .map((file) => `docs/${file}`),
 ];
 const documented = files.flatMap((file) => examples(file).map((sql) => ({ file, sql })));
 
-test("README.md has examples", () => {
+test("README.md contains SQL examples", () => {
   assert.ok(documented.some(({ file }) => file === "README.md"));
 });
 
 for (const [index, { file, sql }] of documented.entries()) {
-  test(`example ${index + 1}, of ${file}, is understood, and its tasks that are due run`, async () => {
+  test(`example ${index + 1} in ${file} is accepted, and its due tasks run`, async () => {
     await client.query("TRUNCATE task");
     await client.query(sql);
     const { rows } = await client.query<{ id: string; input: string; state: string }>(
       "SELECT id, input FROM task WHERE plan <= now() AND remote IS NULL ORDER BY id",
     );
     const ended = await tasks.ended(...rows.map(({ id }) => id));
-    for (const [place, row] of ended.entries()) {
-      const input = rows[place]?.input ?? "";
+    for (const [position, row] of ended.entries()) {
+      const input = rows[position]?.input ?? "";
       const wanted = input.includes("1/0") ? "FAIL" : "DONE";
       assert.equal(row.state, wanted, `${input}: ${row.error}`);
     }

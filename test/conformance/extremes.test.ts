@@ -8,25 +8,25 @@ import { only, Tasks } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 const { rows: version } = await client.query<{ number: number }>(
   "SELECT current_setting('server_version_num')::integer AS number",
 );
-/** Intervals without end came with PostgreSQL 17. */
+/** Infinite intervals came with PostgreSQL 17. */
 const hasInfinity = only(version).number >= 170_000;
 
-/** Whatever a row holds, it must not keep others from running. */
+/** Asserts that other tasks still run, without warnings or errors in the log. */
 async function othersRun(): Promise<void> {
   assert.equal((await tasks.run("SELECT 1", { group: "others" })).state, "DONE");
   const errors = pgTask.lines.filter((line) => ["warn", "error", "fatal"].includes(line.level));
   assert.deepEqual(errors, []);
 }
 
-const forEver = ["290000 years", "100000000 years", ...(hasInfinity ? ["infinity"] : [])];
+const endlessIntervals = ["290000 years", "100000000 years", ...(hasInfinity ? ["infinity"] : [])];
 
-for (const active of forEver) {
-  test(`a task that is active for ${active} runs`, async () => {
+for (const active of endlessIntervals) {
+  test(`a task with active ${active} runs`, async () => {
     const row = await tasks.run("SELECT 1", { active });
     assert.equal(row.state, "DONE");
     await othersRun();
@@ -38,7 +38,7 @@ test("a task planned for -infinity is GONE at once", async () => {
   await othersRun();
 });
 
-test("a task planned for infinity waits for ever", async () => {
+test("a task planned for infinity waits forever", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "infinity" });
   await othersRun();
   assert.equal((await tasks.row(id)).state, "PLAN");
@@ -46,8 +46,8 @@ test("a task planned for infinity waits for ever", async () => {
 });
 
 for (const drift of [true, false]) {
-  for (const repeat of forEver) {
-    test(`a task that repeats after ${repeat} ${drift ? "with" : "without"} drift ends, and its next is planned for no time`, async () => {
+  for (const repeat of endlessIntervals) {
+    test(`a task that repeats after ${repeat} ${drift ? "with" : "without"} drift ends, and its successor is planned for infinity`, async () => {
       const row = await tasks.run("SELECT 1", { repeat, drift, group: "repeating" });
       assert.equal(row.state, "DONE");
       const [next] = await until<{ plan: string }>(
@@ -60,7 +60,7 @@ for (const drift of [true, false]) {
     });
   }
 
-  test(`a repeated task that was planned for -infinity is planned from its stop, ${drift ? "with" : "without"} drift`, async () => {
+  test(`the successor of a task planned for -infinity is planned from its stop, ${drift ? "with" : "without"} drift`, async () => {
     const row = await tasks.run("SELECT 1", { plan: "-infinity", repeat: "1 year", drift });
     assert.equal(row.state, "GONE");
     const [next] = await until<{ holds: boolean }>(
@@ -87,15 +87,15 @@ test("tasks with a pause that are planned for -infinity run one after another", 
   await othersRun();
 });
 
-for (const timeout of forEver) {
-  test(`a timeout of ${timeout} limits nothing`, async () => {
+for (const timeout of endlessIntervals) {
+  test(`a timeout of ${timeout} is no limit`, async () => {
     assert.equal((await tasks.run("SELECT pg_sleep(0.05)", { timeout })).state, "DONE");
     await othersRun();
   });
 }
 
-for (const live of forEver) {
-  test(`a session lives for ${live} if it has to`, async () => {
+for (const live of endlessIntervals) {
+  test(`a session may live for ${live}`, async () => {
     assert.equal((await tasks.run("SELECT 1", { live, group: "living" })).state, "DONE");
     await othersRun();
   });

@@ -4,16 +4,16 @@ import { connectManager } from "../../src/manager/connection.js";
 import { locateTable } from "../../src/manager/schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { freePort } from "../../src/embedded/port.js";
-import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameters.js";
-import type { ConnectionTarget } from "../../src/shared/config/types.js";
+import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameterTable.js";
+import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { connectClient } from "../../src/shared/postgres/client.js";
 import { identifier, literal } from "../../src/shared/postgres/quoting.js";
 import { readControlSettings } from "../../src/supervisor/controlSettings.js";
 import { test } from "../support/limitedTest.js";
-import { OwnServer } from "../support/ownServer.js";
-import { connected, ensure, makeEntry, silentLog } from "../support/taskTables.js";
+import { RestartableServer } from "../support/restartableServer.js";
+import { withConnection, ensureTaskTable, makeEntry, silentLog } from "../support/taskTables.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 const target: ConnectionTarget = {
   host: "127.0.0.1",
@@ -28,7 +28,7 @@ const admin = await connectClient(target, { applicationName: "test" });
 after(() => admin.end());
 await admin.query("CREATE ROLE worker LOGIN; GRANT CREATE ON SCHEMA public TO worker");
 
-/** What the file says, and then the server, the database, the role, and the role in the database. */
+/** Values for the file, postgresql.conf, the database, the role, and the role in the database. */
 type Values = readonly [string | number | boolean, string, string, string, string];
 
 const numbers: Values = [101, "102", "103", "104", "105"];
@@ -46,7 +46,7 @@ const valuesOf: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
   name: characters,
 };
 
-/** The fields of a manager's settings, and what of them one of the parameter's is. */
+/** For parameters of a manager: the field of its settings, and the field's value per unit of the parameter. */
 const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, number]>> = {
   "pg_task.sleep": ["sleepMs", 1],
   "pg_task.reset": ["resetMs", 1000],
@@ -63,24 +63,22 @@ const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, n
 
 const refuse = (): never => assert.fail("a setting was refused");
 
-/** What a new session of the role's gets or goes by, as text. */
+/** The value in effect for a new session of the role, as text. */
 async function effective(name: ParameterName, file: string | number | boolean): Promise<string> {
   const entry = makeEntry(role, { parameters: { [name]: file } });
   const short = name.replace(/^pg_\w+\./, "");
   if (name === "pg_task.schema" || name === "pg_task.table") {
-    const place = await connected(role, (client) => locateTable(client, entry, refuse));
-    return name === "pg_task.schema" ? place.schema : place.table;
+    const location = await withConnection(role, (client) => locateTable(client, entry, refuse));
+    return name === "pg_task.schema" ? location.schema : location.table;
   }
   if (name.startsWith("pg_conf.")) {
-    const made = await connected(role, (client) =>
-      readControlSettings(client, entry.parameters, refuse),
-    );
+    const made = await withConnection(role, (client) => readControlSettings(client, entry.parameters, refuse));
     return String(new Map(Object.entries(made)).get(name) ?? file);
   }
   const setting = managers[name];
   if (setting === undefined) {
-    await ensure(role, { parameters: { [name]: file } });
-    return await connected(role, async (client) => {
+    await ensureTaskTable(role, { parameters: { [name]: file } });
+    return await withConnection(role, async (client) => {
       const { rows } = await client.query<{ value: string }>(
         `INSERT INTO task (input) VALUES ('') RETURNING ${identifier(short)}::text AS value`,
       );
@@ -96,19 +94,17 @@ async function effective(name: ParameterName, file: string | number | boolean): 
 
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");
 
-/** Older servers take only what the session knows. */
+/** Older servers accept only custom settings that the session has set. */
 async function alterSystem(name: string, value: string): Promise<void> {
   await admin.query(`SET ${quoted(name)} = ${literal(value)}`);
   await admin.query(`ALTER SYSTEM SET ${quoted(name)} = ${literal(value)}`);
 }
 
-const withServer = parameters.filter(({ levels }) =>
-  (levels as readonly Level[]).includes("database"),
-);
+const withServer = parameters.filter(({ levels }) => (levels as readonly Level[]).includes("database"));
 for (const { name, type } of withServer) {
   await alterSystem(name, String(valuesOf[type]?.[1]));
 }
-// Until then they are the file's.
+// Before the reload the file's values are in effect.
 const ofFile = new Map<string, string>();
 for (const { name, type } of withServer) {
   ofFile.set(name, await effective(name, valuesOf[type]?.[0] ?? ""));
@@ -120,7 +116,7 @@ for (const { name, type } of withServer) {
   const values = valuesOf[type];
   assert.ok(values !== undefined, `${name} has no values`);
   const [file, ofServer, ofDatabase, ofRole, ofBoth] = values;
-  test(`§2 ${name} is the role's in the database, else the role's, the database's, postgresql.conf's, the file's`, async () => {
+  test(`§2 ${name} is read from the role in the database, then the role, the database, postgresql.conf, the file`, async () => {
     assert.equal(ofFile.get(name), String(file));
     assert.equal(await effective(name, file), ofServer);
     for (const [whose, value] of [
@@ -131,7 +127,7 @@ for (const { name, type } of withServer) {
       await admin.query(`ALTER ${whose} SET ${quoted(name)} = ${literal(value)}`);
       assert.equal(await effective(name, file), value, whose);
     }
-    // An empty one counts as not made.
+    // An empty value counts as not set.
     await admin.query(`ALTER ROLE worker IN DATABASE postgres SET ${quoted(name)} = ''`);
     assert.equal(await effective(name, file), String(file));
     for (const whose of ["ROLE worker IN DATABASE postgres", "ROLE worker", "DATABASE postgres"]) {

@@ -11,8 +11,8 @@ const client = await database.connect();
 const { user } = database.target;
 const name = (each: typeof database): string => each.target.database;
 
-/** Starts it, waits for its managers, and ends it again after `work`. */
-async function working(
+/** Runs `work` while pg-task runs with this configuration. */
+async function whileServing(
   configuration: Readonly<Record<string, unknown>>,
   work: () => Promise<void>,
 ): Promise<void> {
@@ -32,45 +32,38 @@ async function managers(datname: string): Promise<string[]> {
   return names.rows.map((row) => row.application_name);
 }
 
-test("§2 without entries there is one, for the connection's own database and user", async () => {
-  await working({}, async () => {
+test("§2 without entries the connection's own database and user are served", async () => {
+  await whileServing({}, async () => {
     assert.deepEqual(await managers(name(database)), ["pg_work public task 1000"]);
   });
 });
 
-test("§2 pg_task.data and pg_task.user are those of an entry that names neither", async () => {
+test("§2 pg_task.data and pg_task.user apply to an entry that names neither", async () => {
   const entries = [{ sleep: 123 }];
   const configuration = { "pg_task.data": name(other), "pg_task.user": user };
-  await working({ ...configuration, "pg_task.json": entries }, async () => {
+  await whileServing({ ...configuration, "pg_task.json": entries }, async () => {
     assert.deepEqual(await managers(name(other)), ["pg_work public task 123"]);
     assert.deepEqual(await managers(name(database)), []);
   });
 });
 
-test("§2 pg_task.schema and pg_task.table say where the tasks are, unless the entry does", async () => {
-  const places = { "pg_task.schema": "plant", "pg_task.table": "job" };
+test("§2 pg_task.schema and pg_task.table name the task table unless the entry does", async () => {
+  const location = { "pg_task.schema": "plant", "pg_task.table": "job" };
   const entries = [
     { data: name(database), user },
     { data: name(database), user, schema: "own", table: "mine" },
   ];
-  await working({ ...places, "pg_task.json": entries }, async () => {
-    assert.deepEqual(await managers(name(database)), [
-      "pg_work own mine 1000",
-      "pg_work plant job 1000",
-    ]);
+  await whileServing({ ...location, "pg_task.json": entries }, async () => {
+    assert.deepEqual(await managers(name(database)), ["pg_work own mine 1000", "pg_work plant job 1000"]);
     await client.query("INSERT INTO plant.job (input) VALUES ('SELECT 1')");
-    await eventually(
-      client,
-      "SELECT FROM plant.job WHERE state = 'DONE'",
-      (rows) => rows.length === 1,
-    );
+    await eventually(client, "SELECT FROM plant.job WHERE state = 'DONE'", (rows) => rows.length === 1);
   });
 });
 
-test("§2 an entry's pg_task.reset finds what nobody else would look for", async () => {
+test("§2 an entry's pg_task.reset is how often orphans are looked for", async () => {
   const entries = [{ data: name(database), user, "pg_task.reset": "1 sec" }];
-  await working({ "pg_task.json": entries, "pg_task.sleep": 100 }, async () => {
-    // Its owner is no process of the server, and no manager has it.
+  await whileServing({ "pg_task.json": entries, "pg_task.sleep": 100 }, async () => {
+    // Its owner is not a backend, and no manager knows the task.
     await client.query(
       "INSERT INTO task (input, state, owner) VALUES ('SELECT 1', 'WORK', '1 2001-01-01T00:00:00.000000')",
     );
@@ -78,16 +71,14 @@ test("§2 an entry's pg_task.reset finds what nobody else would look for", async
   });
 });
 
-test("§2 pg_work.fetch is how many one statement expires", async () => {
-  await working({ "pg_work.fetch": 3 }, async () => {
+test("§2 pg_work.fetch limits how many tasks one statement expires", async () => {
+  await whileServing({ "pg_work.fetch": 3 }, async () => {
     await client.query("TRUNCATE task");
-    await client.query(
-      "INSERT INTO task (input, plan) SELECT 'SELECT 1', '2001-01-01' FROM generate_series(1, 10)",
-    );
+    await client.query("INSERT INTO task (input, plan) SELECT 'SELECT 1', '2001-01-01' FROM generate_series(1, 10)");
     await eventually(client, "SELECT FROM task WHERE state = 'GONE'", (rows) => rows.length === 10);
-    const { rows } = await client.query<{ most: number }>(
-      "SELECT max(n)::integer AS most FROM (SELECT count(*) AS n FROM task GROUP BY stop) AS statements",
+    const { rows } = await client.query<{ max: number }>(
+      "SELECT max(n)::integer AS max FROM (SELECT count(*) AS n FROM task GROUP BY stop) AS statements",
     );
-    assert.deepEqual(rows, [{ most: 3 }]);
+    assert.deepEqual(rows, [{ max: 3 }]);
   });
 });

@@ -8,14 +8,14 @@ import { only, Tasks } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query("CREATE TABLE effect (what text)");
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 const own = "WHERE id = current_setting('pg_task.id')::bigint";
 
-/** The one row that this was repeated into, compared with it by the condition on `t` and `n`. */
-async function repeated(id: string, condition: string): Promise<boolean> {
+/** Whether `condition` holds for a task `t` and its only successor `n`. */
+async function successorHolds(id: string, condition: string): Promise<boolean> {
   const rows = await until<{ holds: boolean }>(
     client,
     `SELECT ${condition} AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
@@ -29,7 +29,7 @@ async function effects(what: string): Promise<number> {
   return rowCount ?? 0;
 }
 
-test("§6 a task may read its own row, which shows it at work", async () => {
+test("§6 a task may read its own row, which is in WORK", async () => {
   const { output, pid } = await tasks.run(
     `SELECT state, pid = pg_backend_pid(), start <= clock_timestamp(), stop IS NULL FROM task ${own}`,
     { header: false, delimiter: "," },
@@ -38,34 +38,33 @@ test("§6 a task may read its own row, which shows it at work", async () => {
   assert.notEqual(pid, null);
 });
 
-test("§6 a repeat that the task gives itself counts", async () => {
+test("§6 a repeat that the task sets on its own row takes effect", async () => {
   const row = await tasks.run(`UPDATE task SET repeat = '10 years' ${own}`);
-  assert.ok(await repeated(row.id, "n.plan = t.plan + interval '10 years'"));
+  assert.ok(await successorHolds(row.id, "n.plan = t.plan + interval '10 years'"));
 });
 
-test("§6 a repeat that the task takes from itself is no more", async () => {
+test("§6 a task that clears its own repeat is not repeated", async () => {
   const row = await tasks.run(`UPDATE task SET repeat = '0' ${own}`, { repeat: "10 years" });
   const other = await tasks.run("SELECT 1", { repeat: "10 years" });
-  await repeated(other.id, "true");
+  await successorHolds(other.id, "true");
   const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [row.id]);
   assert.equal(rowCount, 0);
 });
 
-test("§6 a plan that the task gives itself is what its repetition counts from", async () => {
+test("§6 the successor's plan counts from a plan that the task sets on its own row", async () => {
   const row = await tasks.run(`UPDATE task SET plan = '2000-01-01' ${own}`, {
     repeat: "1000 years",
   });
-  assert.ok(await repeated(row.id, "n.plan = timestamptz '2000-01-01' + interval '1000 years'"));
+  assert.ok(await successorHolds(row.id, "n.plan = timestamptz '2000-01-01' + interval '1000 years'"));
 });
 
-test("§6 a drift that the task gives itself counts", async () => {
+test("§6 a drift that the task sets on its own row takes effect", async () => {
   const row = await tasks.run(`UPDATE task SET drift = true ${own}`, { repeat: "10 years" });
-  assert.ok(await repeated(row.id, "n.plan = t.stop + t.repeat AND n.drift"));
+  assert.ok(await successorHolds(row.id, "n.plan = t.stop + t.repeat AND n.drift"));
 });
 
-test("§6 a delete that the task gives itself counts", async () => {
-  const silent = (value: boolean): string =>
-    `DO $$ BEGIN UPDATE task SET delete = ${value} ${own}; END $$`;
+test("§6 a delete that the task sets on its own row takes effect", async () => {
+  const silent = (value: boolean): string => `DO $$ BEGIN UPDATE task SET delete = ${value} ${own}; END $$`;
   const kept = await tasks.run(silent(true), { delete: false });
   // The tag of DO is output.
   assert.equal(kept.output, "DO");
@@ -80,7 +79,7 @@ test("§6 a delete that the task gives itself counts", async () => {
   await until(client, `SELECT FROM task WHERE id = ${id}`, (rows) => rows.length === 0);
 });
 
-test("§6 a row that its task deleted is gone", async () => {
+test("§6 a row that its own task deletes stays deleted", async () => {
   const [id = ""] = await tasks.insert({
     input: `DELETE FROM task ${own}; INSERT INTO effect VALUES ('own delete')`,
     group: "own delete",
@@ -103,7 +102,7 @@ test("§6 a task that sets itself to STOP stays STOP, with its effect and output
   assert.equal(rowCount, 0);
 });
 
-test("§6 a task that sets itself to PLAN runs again, after its run and not beside it", async () => {
+test("§6 a task that sets itself to PLAN runs again once its run has ended", async () => {
   const [id = ""] = await tasks.insert({
     input: `INSERT INTO effect VALUES ('again');
       UPDATE task SET state = CASE WHEN (SELECT count(*) FROM effect WHERE what = 'again') < 3 THEN 'PLAN' ELSE state END ${own}`,
@@ -112,7 +111,7 @@ test("§6 a task that sets itself to PLAN runs again, after its run and not besi
   assert.equal(await effects("again"), 3);
 });
 
-test("§6 a task inserted by a task has that one as its parent", async () => {
+test("§6 a task inserted by a task has that task as its parent", async () => {
   const row = await tasks.run(
     "INSERT INTO task (input, data) VALUES ('INSERT INTO task (input, data) VALUES (''SELECT 1'', ''grandchild'')', 'child')",
   );
@@ -164,7 +163,7 @@ test("§8 a running task that is deleted is cancelled and has no effect", async 
   assert.equal(await effects("deleted"), 0);
 });
 
-test("§8 a stop cancels no other task, not even the next of its session", async () => {
+test("§8 stopping a task cancels no other, not even the next in its session", async () => {
   const stopped = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "next", count: 9 });
   const next = await tasks.insert({ input: "SELECT pg_sleep(0.1)", group: "next", count: 9 });
   const other = await tasks.insert({ input: "SELECT pg_sleep(0.1)", group: "beside" });

@@ -1,24 +1,20 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { parameters, type ParameterName } from "../../src/shared/config/parameters.js";
+import { parameters, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import { eventually, until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { mostAtOnce, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** Runs tasks that get their columns from what the session has set. */
-async function runWith(
-  settings: string,
-  count: number,
-  task: NewTask,
-): Promise<readonly TaskRow[]> {
+/** Runs tasks whose column defaults come from the session's settings. */
+async function runWith(settings: string, count: number, task: NewTask): Promise<readonly TaskRow[]> {
   await client.query(`BEGIN; ${settings}`);
   const ids = await tasks.insert(...Array.from({ length: count }, () => task));
   await client.query("COMMIT");
@@ -28,7 +24,7 @@ async function runWith(
 const outputOf = async (settings: string, input: string): Promise<string | null> =>
   only(await runWith(settings, 1, { input })).output;
 
-async function nextOf(settings: string, task: NewTask): Promise<boolean> {
+async function successorDrifts(settings: string, task: NewTask): Promise<boolean> {
   const { id } = only(await runWith(settings, 1, task));
   const rows = await until<{ drifts: boolean }>(
     client,
@@ -40,12 +36,11 @@ async function nextOf(settings: string, task: NewTask): Promise<boolean> {
 
 const columns = "SELECT 1 AS a, 'x\"y' AS b, NULL AS c";
 
-/** What of a task's run is different with the value that a session sets. */
+/** For each parameter, a check that a session's value changes a task's run. */
 const bySession = {
   "pg_task.delete": async () => {
     assert.equal(
-      only(await runWith("SET LOCAL pg_task.delete = off", 1, { input: "SELECT 1 WHERE false" }))
-        .state,
+      only(await runWith("SET LOCAL pg_task.delete = off", 1, { input: "SELECT 1 WHERE false" })).state,
       "DONE",
     );
     await client.query("BEGIN; SET LOCAL pg_task.delete = on");
@@ -55,8 +50,8 @@ const bySession = {
   },
   "pg_task.drift": async () => {
     const task = { input: "SELECT 1", repeat: "10 years" };
-    assert.equal(await nextOf("SET LOCAL pg_task.drift = on", task), true);
-    assert.equal(await nextOf("SET LOCAL pg_task.drift = off", task), false);
+    assert.equal(await successorDrifts("SET LOCAL pg_task.drift = on", task), true);
+    assert.equal(await successorDrifts("SET LOCAL pg_task.drift = off", task), false);
   },
   "pg_task.header": async () => {
     assert.equal(await outputOf("SET LOCAL pg_task.header = off", columns), '1\tx"y\t\\N');
@@ -71,8 +66,7 @@ const bySession = {
   "pg_task.save": async () => {
     for (const save of [true, false]) {
       const settings = `SET LOCAL pg_task.save = ${save}; SET LOCAL pg_task.count = 2`;
-      const input =
-        "SELECT coalesce(nullif(current_setting('my.own', true), ''), 'none'); SET my.own = 'x'";
+      const input = "SELECT coalesce(nullif(current_setting('my.own', true), ''), 'none'); SET my.own = 'x'";
       const [, second] = await runWith(settings, 2, { input, group: `save ${save}` });
       assert.equal(second?.output, save ? "x\nSET" : "none\nSET");
     }
@@ -87,29 +81,25 @@ const bySession = {
     const task = { input: "SELECT 1", group: "live" };
     const rows = await runWith("SET LOCAL pg_task.live = '1 hour'", 4, task);
     assert.equal(new Set(rows.map(({ pid }) => pid)).size, 1);
-    // It ends when it is seen that nothing of its group is due: what comes before that is its own.
-    await eventually(
-      client,
-      `SELECT FROM pg_stat_activity WHERE pid = ${rows[0]?.pid}`,
-      ({ length }) => length === 0,
-    );
+    // The session ends once no task of its group is due; until then it takes the tasks of its group.
+    await eventually(client, `SELECT FROM pg_stat_activity WHERE pid = ${rows[0]?.pid}`, ({ length }) => length === 0);
     const [again] = await runWith("SET LOCAL pg_task.live = '1 hour'", 1, task);
     assert.notEqual(again?.pid, rows[0]?.pid);
   },
   "pg_task.max": async () => {
-    // Nobody gets past the gate before as many are there as may be at once.
+    // The gate opens only when as many tasks wait at it as may run at once.
     const task = { input: "SELECT pg_advisory_lock_shared(1000)", group: "max" };
-    for (const [max, most] of [[2, 3] as const, [0, 1] as const]) {
+    for (const [max, atOnce] of [[2, 3] as const, [0, 1] as const]) {
       await client.query("SELECT pg_advisory_lock(1000)");
       const ended = runWith(`SET LOCAL pg_task.max = ${max}`, 6, task);
       await eventually(
         client,
         `SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 1000 AND NOT granted
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-        ({ length }) => length === most,
+        ({ length }) => length === atOnce,
       );
       await client.query("SELECT pg_advisory_unlock(1000)");
-      assert.equal(mostAtOnce(await ended), most);
+      assert.equal(maxConcurrent(await ended), atOnce);
     }
   },
   "pg_task.atomic": async () => {
@@ -140,7 +130,10 @@ const bySession = {
   },
   "pg_task.repeat": async () => {
     assert.equal(
-      await nextOf("SET LOCAL pg_task.repeat = '10 years'", { input: "SELECT 1", drift: true }),
+      await successorDrifts("SET LOCAL pg_task.repeat = '10 years'", {
+        input: "SELECT 1",
+        drift: true,
+      }),
       true,
     );
   },
@@ -161,9 +154,7 @@ const bySession = {
     assert.match((await outputOf(settings, columns)) ?? "", /\n1\t"x!"y"/);
   },
   "pg_task.group": async () => {
-    const row = only(
-      await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }),
-    );
+    const row = only(await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }));
     assert.deepEqual([row.group, row.output], ["mine", "mine"]);
   },
   "pg_task.null": async () => {
@@ -176,11 +167,11 @@ const bySession = {
 } satisfies Partial<Record<ParameterName, () => Promise<void>>>;
 
 for (const [name, check] of Object.entries(bySession)) {
-  test(`§2 ${name} makes the difference it is said to make`, check);
+  test(`§2 ${name} has its documented effect`, check);
 }
 
-/** The tests, by file, in which each of the others is given another value and makes a difference. */
-const elsewhere: Partial<Record<ParameterName, string>> = {
+/** The test file that covers each of the other parameters. */
+const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.plan": "integration/manager/schema/defaults",
   "pg_task.output": "integration/manager/tasks/limits",
   "pg_task.crash": "integration/manager/tasks/deaths",
@@ -190,19 +181,19 @@ const elsewhere: Partial<Record<ParameterName, string>> = {
   "pg_task.limit": "integration/manager/tasks/limits",
   "pg_task.sleep": "integration/manager/loop/deepSleep",
   "pg_task.reset": "conformance/managers",
-  "pg_task.idle": "conformance/ownParameters",
+  "pg_task.idle": "conformance/processParameters",
   "pg_task.schema": "conformance/managers",
   "pg_task.table": "conformance/managers",
   "pg_task.data": "conformance/managers",
   "pg_task.user": "conformance/managers",
   "pg_task.json": "conformance/managers",
   "pg_conf.max": "integration/supervisor/reloadParameters",
-  "pg_work.close": "conformance/ownParameters",
+  "pg_work.close": "conformance/processParameters",
   "pg_work.fetch": "conformance/managers",
-  "pg_conf.restart": "conformance/ownParameters",
+  "pg_conf.restart": "conformance/processParameters",
   "pg_work.restart": "integration/process/threads",
-  "pg_conf.grace": "conformance/ownParameters",
-  "pg_conf.close": "conformance/ownParameters",
+  "pg_conf.grace": "conformance/processParameters",
+  "pg_conf.close": "conformance/processParameters",
   "pg_conf.fetch": "integration/supervisor/entryLevels",
   "pg_conf.threads": "integration/supervisor/reloadParameters",
   "pg_conf.name": "integration/process/standby",
@@ -212,10 +203,10 @@ const elsewhere: Partial<Record<ParameterName, string>> = {
 };
 
 for (const { name } of parameters) {
-  test(`§2 a test changes ${name} and sees the difference`, () => {
-    const file = elsewhere[name];
-    const here = name in bySession;
-    assert.equal(Number(here) + Number(file !== undefined), 1);
+  test(`§2 a test covers the effect of ${name}`, () => {
+    const file = coveredBy[name];
+    const isHere = name in bySession;
+    assert.equal(Number(isHere) + Number(file !== undefined), 1);
     if (file === undefined) return;
     const text = readFileSync(new URL(`../${file}.test.js`, import.meta.url), "utf8");
     assert.ok(text.replaceAll(/(\w)\."(\w+)"/g, "$1.$2").includes(name), `${file} has no ${name}`);

@@ -3,12 +3,12 @@ import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { mostAtOnce, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 async function together(...list: readonly NewTask[]): Promise<string[]> {
@@ -34,7 +34,7 @@ function inOrderOfStart(rows: readonly TaskRow[]): TaskRow[] {
 
 test("§4 a task with max < 0 starts only while none of its group runs", async () => {
   const [wide = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "busy", max: 5 });
-  const { pid } = await tasks.underway(wide);
+  const { pid } = await tasks.sleeping(wide);
   const [pausing = ""] = await tasks.insert({ input: "SELECT 1", group: "busy", max: -100 });
   await tasks.run("SELECT 1", { group: "busy", max: 5 });
   assert.equal((await tasks.row(pausing)).state, "PLAN");
@@ -44,17 +44,17 @@ test("§4 a task with max < 0 starts only while none of its group runs", async (
   assert.ok((row?.start ?? "") >= (stopped?.stop ?? ""));
 });
 
-test("§4 while a task with max < 0 runs, those with max 0 of its group wait and those with more go beside it", async () => {
+test("§4 while a task with max < 0 runs, tasks of its group with max 0 wait and those with a larger max run beside it", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "beside", max: -10 });
-  const { pid } = await tasks.underway(id);
-  const [none = ""] = await tasks.insert({ input: "SELECT 0", group: "beside", max: 0 });
+  const { pid } = await tasks.sleeping(id);
+  const [waiting = ""] = await tasks.insert({ input: "SELECT 0", group: "beside", max: 0 });
   assert.equal((await tasks.run("SELECT 1", { group: "beside", max: 1 })).state, "DONE");
-  assert.equal((await tasks.row(none)).state, "PLAN");
+  assert.equal((await tasks.row(waiting)).state, "PLAN");
   await client.query("SELECT pg_cancel_backend($1)", [pid]);
-  await tasks.ended(id, none);
+  await tasks.ended(id, waiting);
 });
 
-test("§4 in the order max < 0 counts as 0: behind larger ones, among those with 0 by id", async () => {
+test("§4 max < 0 is ordered as 0: after larger values, and by id among those with 0", async () => {
   const maxima = [-5, 0, -1, 0, 2];
   const ids = await together(
     ...maxima.map((max) => ({
@@ -67,23 +67,23 @@ test("§4 in the order max < 0 counts as 0: behind larger ones, among those with
   );
   const rows = inOrderOfStart(await tasks.ended(...ids));
   const order = rows.map((row) => ids.indexOf(row.id));
-  // The one with more goes first; then by id, but after a pause the other pausing one is planned anew.
+  // The larger max goes first, then by id; the pause of the first moves the plan of the other pausing task.
   assert.deepEqual(order.slice(0, 2), [4, 0]);
   assert.ok(order.indexOf(1) < order.indexOf(3));
 });
 
-test("§4 a task with max < 0 runs however late", async () => {
+test("§4 a task with max < 0 runs however late it is", async () => {
   const row = await tasks.run("SELECT 1", { max: -1, plan: "2001-01-01", group: "late" });
   assert.equal(row.state, "DONE");
 });
 
-test("§4 a task with max 0 of the same age does not run", async () => {
+test("§4 an equally late task with max 0 does not run", async () => {
   const row = await tasks.run("SELECT 1", { max: 0, plan: "2001-01-01", group: "late" });
   assert.equal(row.state, "GONE");
   assert.equal(row.error, "ERROR:  task not active");
 });
 
-test("§4 after a run with max < 0 the others of its group are planned at stop + |max| ms with drift", async () => {
+test("§4 after a run with max < 0 and drift, the group's other tasks with max < 0 are planned at stop + |max| ms", async () => {
   const ids = await together(
     { input: "SELECT pg_sleep(0.05)", group: "drift", max: -300, drift: true },
     { input: "SELECT 1", group: "drift", max: -400, drift: true },
@@ -94,11 +94,11 @@ test("§4 after a run with max < 0 the others of its group are planned at stop +
   assert.ok((second?.start ?? "") >= (second?.plan ?? "?"));
   const third = await tasks.row(ids[2] ?? "");
   assert.equal(third.state, "PLAN");
-  // The second's run found it not due: it was planned anew after the first.
+  // It was not due when the second ran: the pause after the first had moved its plan.
   assert.equal(between(first?.stop ?? null, third.plan), 60_000_000);
 });
 
-test("§4 after a run with max < 0 the others are planned at the first plan + n·|max| ms after the stop without drift", async () => {
+test("§4 after a run with max < 0 without drift, the others are planned at the first plan + n·|max| ms after the stop", async () => {
   const ids = await together(
     { input: "SELECT pg_sleep(0.25)", group: "steady", max: -100, drift: false },
     { input: "SELECT 1", group: "steady", max: -100, drift: false },
@@ -119,10 +119,10 @@ test("§4 after a run with max < 0 the others are planned at the first plan + n�
   const [first] = rows;
   const firstAfter = rows.slice(1).map((row) => between(first?.stop ?? null, row.plan));
   assert.ok(firstAfter.some((distance) => distance > 0 && distance <= 100_000));
-  assert.equal(mostAtOnce(rows), 1);
+  assert.equal(maxConcurrent(rows), 1);
 });
 
-test("§4 those of the group with max ≥ 0 are not planned anew", async () => {
+test("§4 a pause does not move the plans of tasks with max ≥ 0", async () => {
   const ids = await together(
     { input: "SELECT pg_sleep(0.05)", group: "mixed", max: -60000 },
     { input: "SELECT 1", group: "mixed", max: 0 },
@@ -136,7 +136,7 @@ test("§4 those of the group with max ≥ 0 are not planned anew", async () => {
   assert.ok(moved.plan > (after?.stop ?? ""));
 });
 
-test("§4 another group is not planned anew", async () => {
+test("§4 a pause does not move the plans of another group", async () => {
   const ids = await together(
     { input: "SELECT 1", group: "this", max: -60000 },
     { input: "SELECT 1", group: "that", max: -60000 },
@@ -152,7 +152,7 @@ test("§4 a task that is not due when another's pause begins keeps its plan", as
     { input: "SELECT 1", group: "future", max: -60000, plan: "2100-01-01" },
   );
   await tasks.ended(...ids.slice(0, 1));
-  await tasks.run("SELECT 1", { group: "passes by" });
+  await tasks.run("SELECT 1", { group: "another" });
   assert.equal((await tasks.row(ids[1] ?? "")).plan, "2100-01-01T00:00:00.000000");
 });
 

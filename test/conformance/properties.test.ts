@@ -7,8 +7,8 @@ import { Tasks } from "../support/tasks.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
-// Of a run that is undone no row would tell, but this fails the one beside it.
+const tasks = await Tasks.create(client);
+// A run that is rolled back leaves no row, but this makes a simultaneous run of the same task fail.
 await client.query(`
   CREATE TABLE run (task bigint, pid integer, start timestamptz, stop timestamptz);
   CREATE FUNCTION alone(task bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
@@ -25,11 +25,11 @@ interface Ended {
 }
 
 const groups = 4;
-/** An advisory lock that every task waits for in the middle of its run. */
+/** An advisory lock that every task takes in the middle of its run. */
 const gate = 815;
 const count = 80;
 
-/** The next of a series of pseudo-random numbers below `below`, always the same for one seed. */
+/** A seeded generator of pseudo-random integers below `below`. */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -38,8 +38,8 @@ function numbers(seed: number): (below: number) => number {
   };
 }
 
-/** Tasks of random groups, max and durations, all due at one moment; each notes its runs. */
-async function plant(seed: number): Promise<string[]> {
+/** Inserts tasks with random group, max and duration, all due at once; each records its runs. */
+async function insertRandom(seed: number): Promise<string[]> {
   const random = numbers(seed);
   await client.query("BEGIN");
   const ids = await tasks.insert(
@@ -58,12 +58,12 @@ async function plant(seed: number): Promise<string[]> {
 }
 
 /**
- * When each began and ended: as the row says, or as the run itself has noted, which holds too where a
- * manager found only afterwards that a task had run.
+ * Start and stop of each task: from its row, or as recorded by the run itself, which is right even if a manager learned
+ * of the run only afterwards.
  */
-async function ended(ids: readonly string[], says: "row" | "run" = "row"): Promise<Ended[]> {
+async function ended(ids: readonly string[], source: "row" | "run" = "row"): Promise<Ended[]> {
   await tasks.ended(...ids);
-  const of = says === "row" ? "task" : "run";
+  const of = source === "row" ? "task" : "run";
   const { rows } = await client.query<Ended>(
     `SELECT id::integer, "group", max, state::text, error,
        coalesce((extract(epoch FROM ${of}.start) * 1e6)::float8, 'NaN') AS start,
@@ -80,8 +80,8 @@ async function ended(ids: readonly string[], says: "row" | "run" = "row"): Promi
   return rows;
 }
 
-/** Each task's own max at its start: so many others of its group may run then, none beside a pause. */
-function assertNeverTooMany(rows: readonly Ended[]): void {
+/** Asserts that at each task's start no more others of its group ran than its max allows. */
+function assertWithinLimits(rows: readonly Ended[]): void {
   for (const task of rows) {
     const beside = rows.filter(
       (other) =>
@@ -89,7 +89,7 @@ function assertNeverTooMany(rows: readonly Ended[]): void {
         other.group === task.group &&
         other.start <= task.start &&
         other.stop > task.start &&
-        // Of two that start at once the one with the smaller id was first.
+        // Of two with the same start, the smaller id counts as first.
         (other.start < task.start || other.id < task.id),
     );
     assert.ok(
@@ -99,7 +99,7 @@ function assertNeverTooMany(rows: readonly Ended[]): void {
   }
 }
 
-/** Of a group, those with the same max ≥ 0 start in the order of their ids. */
+/** Asserts that tasks of a group with max 0 start in the order of their ids. */
 function assertInOrder(rows: readonly Ended[]): void {
   const last = new Map<string, Ended>();
   for (const task of rows.filter(({ max }) => max === 0)) {
@@ -109,16 +109,16 @@ function assertInOrder(rows: readonly Ended[]): void {
   }
 }
 
-/** Resolves when so many of these are done. */
-async function done(ids: readonly string[], least: number): Promise<void> {
+/** Resolves when at least `min` of these are done. */
+async function done(ids: readonly string[], min: number): Promise<void> {
   await until(
     client,
     `SELECT FROM task WHERE id = ANY ('{${ids.join(",")}}') AND state = 'DONE'`,
-    (rows) => rows.length >= least,
+    (rows) => rows.length >= min,
   );
 }
 
-/** No two runs of a task were there at once, in sessions that the server has told apart. */
+/** Asserts that no task had two overlapping runs in different backends. */
 async function assertNoneTwice(): Promise<void> {
   const { rows } = await client.query(
     `SELECT a.task FROM run AS a JOIN run AS b ON a.task = b.task AND a.pid <> b.pid
@@ -129,33 +129,33 @@ async function assertNoneTwice(): Promise<void> {
 
 const config = { url: database.url, "pg_task.sleep": 50, "pg_conf.max": 6 };
 
-test("§4 whatever groups, max and durations: never more at once than allowed, and in order", async () => {
+test("§4 tasks of random groups, max and durations keep the limits and start in order", async () => {
   const running = await startProcess({ config });
   await running.line("ready");
   for (const seed of [1, 2, 3]) {
-    const rows = await ended(await plant(seed));
-    assertNeverTooMany(rows);
+    const rows = await ended(await insertRandom(seed));
+    assertWithinLimits(rows);
     assertInOrder(rows);
   }
   assert.equal((await running.end()).code, 0);
 });
 
-test("§4 and §8 never more at once than allowed, and no task twice at once, across a kill in the middle", async () => {
+test("§4 and §8 groups keep their limits and no task runs twice at once when the process is killed", async () => {
   for (const seed of [4, 5]) {
     const killed = await startProcess({ config });
     await killed.line("ready");
-    const ids = await plant(seed);
+    const ids = await insertRandom(seed);
     await done(ids, count / 3);
     await killed.end("SIGKILL");
     const next = await startProcess({ config });
     await next.line("ready");
-    assertNeverTooMany(await ended(ids, "run"));
+    assertWithinLimits(await ended(ids, "run"));
     await assertNoneTwice();
     assert.equal((await next.end()).code, 0);
   }
 });
 
-/** Ends the connections that make a process the leader and the manager, and none of its sessions. */
+/** Terminates the connections that hold the leader's and the manager's locks, but no session. */
 async function depose(): Promise<void> {
   await client.query(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -164,31 +164,31 @@ async function depose(): Promise<void> {
   );
 }
 
-/** Resolves when whatever may start has started: this comes last. */
+/** Resolves when every task that may start has started: runs one that comes last. */
 async function allStarted(): Promise<void> {
   const { id, state } = await tasks.run("SELECT 1", { group: "last", max: 0 });
   assert.equal(state, "DONE", id);
 }
 
-test("§4 and §8 never more at once than allowed, and no task twice at once, while processes hand over", async () => {
-  // Room for all that the groups allow, and the one that comes last.
+test("§4 and §8 groups keep their limits and no task runs twice at once when processes hand over", async () => {
+  // Enough sessions for all that the groups allow, and for the task that comes last.
   const roomy = { config: { ...config, "pg_conf.max": 30 } };
   for (const seed of [6, 7]) {
     const leader = await startProcess(roomy);
     await leader.line("ready");
     const others = [await startProcess(roomy), await startProcess(roomy)] as const;
     await Promise.all(others.map((each) => each.line("standby")));
-    const ids = await plant(seed);
+    const ids = await insertRandom(seed);
     await done(ids, count / 3);
-    // In order: the one finishes what it has while the other begins.
+    // An orderly handover: one process finishes its tasks while the next begins.
     const stopped = leader.end();
     await Promise.race(others.map((each) => each.line("ready")));
     assert.equal((await stopped).code, 0);
-    const [next, last] = others[0].said("ready").length > 0 ? others : others.toReversed();
+    const [next, last] = others[0].linesMatching("ready").length > 0 ? others : others.toReversed();
     assert.ok(next !== undefined && last !== undefined);
-    // Out of order: what the one has goes on in the server, and it knows of nothing.
+    // A forced handover: the old process is suspended and unaware, and its sessions go on.
     await client.query(`SELECT pg_advisory_lock(${gate})`);
-    ids.push(...(await plant(seed + 10)));
+    ids.push(...(await insertRandom(seed + 10)));
     await allStarted();
     next.child.kill("SIGSTOP");
     await depose();
@@ -197,9 +197,9 @@ test("§4 and §8 never more at once than allowed, and no task twice at once, wh
     await client.query(`SELECT pg_advisory_unlock(${gate})`);
     next.child.kill("SIGCONT");
     await next.line("standby", 2);
-    // Which of the two has it after that is theirs to say.
+    // Either of the two may lead after that.
     await depose();
-    assertNeverTooMany(await ended(ids, "run"));
+    assertWithinLimits(await ended(ids, "run"));
     await assertNoneTwice();
     for (const each of others) assert.equal((await each.end()).code, 0);
   }

@@ -5,22 +5,22 @@ import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
-import { forTraces, traces } from "../support/traces.js";
+import { tracesSetup, traces } from "../support/traces.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const role = `role_${database.target.database}`;
-await client.query(`${forTraces}; CREATE ROLE ${role}`);
+await client.query(`${tracesSetup}; CREATE ROLE ${role}`);
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** The task's own database, by a connection of its own. */
+/** Connection string to the test's own database. */
 const remote = `dbname=${database.target.database}`;
 const other = `${remote} connect_timeout=9`;
 
-/** Inserts them in one transaction, so that all are due at the same check. */
+/** Inserts remote tasks in one transaction, so that all become due at once. */
 async function together(...several: readonly NewTask[]): Promise<string[]> {
   await client.query("BEGIN");
   const ids = await tasks.insert(...several.map((task) => ({ remote, ...task })));
@@ -28,10 +28,9 @@ async function together(...several: readonly NewTask[]): Promise<string[]> {
   return ids;
 }
 
-const times = (count: number, task: NewTask): NewTask[] =>
-  Array.from({ length: count }, () => task);
+const times = (count: number, task: NewTask): NewTask[] => Array.from({ length: count }, () => task);
 
-/** How many ran in each server process, in the order of their first start. */
+/** Number of runs in each backend, in the order of their first start. */
 function runsByPid(rows: readonly TaskRow[]): number[] {
   const counts = new Map<number | null, number>();
   const started = rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
@@ -40,16 +39,11 @@ function runsByPid(rows: readonly TaskRow[]): number[] {
 }
 
 async function gone(pid: number | null): Promise<void> {
-  await eventually(
-    client,
-    `SELECT FROM pg_stat_activity WHERE pid = ${pid}`,
-    (rows) => rows.length === 0,
-  );
+  await eventually(client, `SELECT FROM pg_stat_activity WHERE pid = ${pid}`, (rows) => rows.length === 0);
 }
 
-test("§7 a remote task finds its own process in its row", async () => {
-  const own =
-    "SELECT pid = pg_backend_pid() FROM task WHERE id = current_setting('pg_task.id')::bigint";
+test("§7 a remote task's row holds the pid of its own backend", async () => {
+  const own = "SELECT pid = pg_backend_pid() FROM task WHERE id = current_setting('pg_task.id')::bigint";
   const ids = await together(
     ...times(10, { input: own, group: "once" }),
     ...times(10, { input: own, group: "kept", count: 4 }),
@@ -59,23 +53,21 @@ test("§7 a remote task finds its own process in its row", async () => {
   }
 });
 
-test("§6 with count 5 ten remote tasks of a group show two pids, five each", async () => {
-  const ids = await together(
-    ...times(10, { input: "SELECT pg_backend_pid()", group: "fives", count: 5 }),
-  );
+test("§6 with count 5, ten remote tasks of a group run in two sessions, five in each", async () => {
+  const ids = await together(...times(10, { input: "SELECT pg_backend_pid()", group: "fives", count: 5 }));
   const rows = await tasks.ended(...ids);
   assert.deepEqual(runsByPid(rows), [5, 5]);
   for (const { pid, output } of rows) assert.equal(output, String(pid));
 });
 
-test("§6 a remote session that has run its count goes", async () => {
+test("§6 a remote session closes once it has run its count", async () => {
   const ids = await together(...times(2, { input: "SELECT 1", group: "goes", count: 2 }));
   const rows = await tasks.ended(...ids);
   assert.deepEqual(runsByPid(rows), [2]);
   await gone(rows[0]?.pid ?? null);
 });
 
-test("§6 with live a remote session runs as many of its group as start within it", async () => {
+test("§6 with live, a remote session runs the tasks of its group that start within that time", async () => {
   const task = { input: "SELECT pg_sleep(0.01)", group: "long", live: "1 hour" };
   assert.deepEqual(runsByPid(await tasks.ended(...(await together(...times(6, task))))), [6]);
 });
@@ -85,7 +77,7 @@ test("§6 live counts from a remote session's first task", async () => {
   assert.deepEqual(runsByPid(await tasks.ended(...(await together(...times(3, task))))), [2, 1]);
 });
 
-test("§6 with both, a remote session goes when the first is reached", async () => {
+test("§6 with count and live, a remote session closes when the first of the two is reached", async () => {
   const byCount = { input: "SELECT 1", group: "c", count: 2, live: "1 hour" };
   assert.deepEqual(runsByPid(await tasks.ended(...(await together(...times(4, byCount))))), [2, 2]);
   const byLive = { input: "SELECT pg_sleep(0.1)", group: "l", count: 3, live: "50 ms" };
@@ -94,9 +86,7 @@ test("§6 with both, a remote session goes when the first is reached", async () 
 });
 
 test("§6 the next remote task's own values decide whether the session may take it", async () => {
-  const ids = await together(
-    ...[9, 9, 2, 9].map((count) => ({ input: "SELECT 1", group: "mixed", count })),
-  );
+  const ids = await together(...[9, 9, 2, 9].map((count) => ({ input: "SELECT 1", group: "mixed", count })));
   const [first, second, third, fourth] = (await tasks.ended(...ids)).map((row) => row.pid);
   assert.equal(second, first);
   assert.notEqual(third, first);
@@ -104,20 +94,18 @@ test("§6 the next remote task's own values decide whether the session may take 
 });
 
 test("§6 with count 0 and live 0 each remote task has a session of its own", async () => {
-  const rows = await tasks.ended(
-    ...(await together(...times(3, { input: "SELECT 1", group: "own" }))),
-  );
+  const rows = await tasks.ended(...(await together(...times(3, { input: "SELECT 1", group: "own" }))));
   assert.deepEqual(runsByPid(rows), [1, 1, 1]);
 });
 
-test("§6 with none of its group due a remote session ends", async () => {
+test("§6 a remote session closes when no task of its group is due", async () => {
   const task = { group: "alone", count: 100, live: "1 hour", remote };
   const { pid } = await tasks.run("SELECT 1", task);
   await gone(pid);
   assert.notEqual((await tasks.run("SELECT 1", task)).pid, pid);
 });
 
-test("§6 a remote session kept for one group and string takes no task of another", async () => {
+test("§6 a remote session dedicated to one group and connection string takes no task of another", async () => {
   const sleep = { input: "SELECT pg_sleep(0.05)", count: 9 };
   const ids = await together(
     ...times(3, { ...sleep, group: "k" }),
@@ -132,11 +120,8 @@ test("§6 a remote session kept for one group and string takes no task of anothe
 });
 
 for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
-  test(`§6 between the tasks of one remote session nothing is left of ${what}`, async () => {
-    const ids = await together(
-      { input: leave, group: what, count: 2 },
-      { input: look, group: what, count: 2 },
-    );
+  test(`§6 a remote session's next task finds nothing left of ${what}`, async () => {
+    const ids = await together({ input: leave, group: what, count: 2 }, { input: look, group: what, count: 2 });
     const [left, looked] = await tasks.ended(...ids);
     assert.equal(looked?.pid, left?.pid);
     assert.equal(left?.state, "DONE", left?.error ?? "");
@@ -144,7 +129,7 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
   });
 }
 
-test("§6 with save the next remote task of the session finds temporary tables, settings and prepared statements", async () => {
+test("§6 with save, a remote session's next task finds temporary tables, settings and prepared statements", async () => {
   const input =
     "SELECT value FROM kept; SELECT current_setting('my.kept'); EXECUTE kept; SELECT current_setting('work_mem')";
   const make =
@@ -153,7 +138,7 @@ test("§6 with save the next remote task of the session finds temporary tables, 
   const ids = await together({ input: make, ...saved }, { input, ...saved }, { input, ...saved });
   const [, second, third] = await tasks.ended(...ids);
   assert.equal(second?.output, "a\nb\nc\n12345kB", second?.error ?? "");
-  // The third runs in a session of its own.
+  // The third runs in another session.
   assert.equal(third?.state, "FAIL");
 });
 

@@ -8,14 +8,14 @@ import { only, Tasks, type NewTask } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** A repetition that never comes while the tests run. */
+/** A repeat that does not come while the tests run. */
 const aLongTime = "10 years";
 
-/** The row that the task was repeated into, all of it as text. */
-async function next(parent: string): Promise<Record<string, string | null>> {
+/** The task's successor, all columns as text. */
+async function successor(parent: string): Promise<Record<string, string | null>> {
   const rows = await until<{ row: Record<string, string | null> }>(
     client,
     `SELECT (SELECT jsonb_object_agg(key, value) FROM jsonb_each_text(to_jsonb(t))) AS row
@@ -25,7 +25,7 @@ async function next(parent: string): Promise<Record<string, string | null>> {
   return only(rows).row;
 }
 
-/** Whether this holds for a row `t` and the one, `n`, that it was repeated into. */
+/** Whether `condition` holds for a task `t` and its successor `n`. */
 async function holds(parent: string, condition: string): Promise<boolean> {
   const { rows } = await client.query<{ holds: boolean }>(
     `SELECT ${condition} AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = $1`,
@@ -39,50 +39,50 @@ async function children(parent: string): Promise<number> {
   return rowCount ?? 0;
 }
 
-/** One that is inserted, run and repeated: when that has happened, so has what came before it. */
-async function passByAnother(): Promise<void> {
-  const other = await tasks.run("SELECT 'passes by'", { repeat: aLongTime, group: "other" });
-  await next(other.id);
+/** Runs another repeating task: once it has its successor, everything before it is done too. */
+async function repeatAnother(): Promise<void> {
+  const other = await tasks.run("SELECT 'another'", { repeat: aLongTime, group: "other" });
+  await successor(other.id);
 }
 
-test("§5 a task that ends DONE is inserted anew, with the old id as parent", async () => {
+test("§5 a task that ends DONE gets a successor with its id as parent", async () => {
   const row = await tasks.run("SELECT 1", { repeat: aLongTime });
   assert.equal(row.state, "DONE");
-  const again = await next(row.id);
+  const again = await successor(row.id);
   assert.equal(again["state"], "PLAN");
   assert.equal(again["parent"], row.id);
   assert.notEqual(again["id"], row.id);
   assert.equal(await children(row.id), 1);
 });
 
-test("§5 a task that ends FAIL is inserted anew", async () => {
+test("§5 a task that ends FAIL gets a successor", async () => {
   const row = await tasks.run("SELECT 1/0", { repeat: aLongTime });
   assert.equal(row.state, "FAIL");
-  assert.equal((await next(row.id))["state"], "PLAN");
+  assert.equal((await successor(row.id))["state"], "PLAN");
 });
 
-test("§5 a task that ends GONE is inserted anew", async () => {
+test("§5 a task that ends GONE gets a successor", async () => {
   const row = await tasks.run("SELECT 1", {
     plan: "2020-01-01 00:00:00+00",
     active: "1 hour",
     repeat: aLongTime,
   });
   assert.equal(row.state, "GONE");
-  assert.equal((await next(row.id))["state"], "PLAN");
+  assert.equal((await successor(row.id))["state"], "PLAN");
   assert.ok(await holds(row.id, "n.plan = t.plan + interval '10 years'"));
 });
 
-test("§5 a task that ends by its crashes is inserted anew", async () => {
+test("§5 a task that reaches the crash limit gets a successor", async () => {
   const row = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", {
     repeat: aLongTime,
     group: "crashing",
   });
   assert.equal(row.state, "FAIL");
-  const again = await next(row.id);
+  const again = await successor(row.id);
   assert.equal(again["state"], "PLAN");
 });
 
-test("§5 nothing is inserted after STOP", async () => {
+test("§5 a stopped task gets no successor", async () => {
   const [id = ""] = await tasks.insert({
     input: "SELECT pg_sleep(60)",
     repeat: aLongTime,
@@ -91,11 +91,11 @@ test("§5 nothing is inserted after STOP", async () => {
   await tasks.running(id);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
   await tasks.until([id], (row) => row.state === "STOP" && row.owner === null);
-  await passByAnother();
+  await repeatAnother();
   assert.equal(await children(id), 0);
 });
 
-test("§5 nothing is inserted when the user has deleted the row", async () => {
+test("§5 a task whose row the user deleted gets no successor", async () => {
   const [id = ""] = await tasks.insert({
     input: "SELECT pg_sleep(60)",
     repeat: aLongTime,
@@ -104,34 +104,34 @@ test("§5 nothing is inserted when the user has deleted the row", async () => {
   await tasks.running(id);
   await client.query("DELETE FROM task WHERE id = $1", [id]);
   await tasks.run("SELECT 'the group is free again'", { group: "deleted" });
-  await passByAnother();
+  await repeatAnother();
   assert.equal(await children(id), 0);
 });
 
-test("§5 nothing is inserted when the task has deleted its own row", async () => {
+test("§5 a task that deleted its own row gets no successor", async () => {
   const [id = ""] = await tasks.insert({
     input: "DELETE FROM task WHERE id = current_setting('pg_task.id')::bigint",
     repeat: aLongTime,
     group: "own",
   });
   await until(client, `SELECT FROM task WHERE id = ${id}`, (rows) => rows.length === 0);
-  await passByAnother();
+  await repeatAnother();
   assert.equal(await children(id), 0);
 });
 
-test("§5 a task that is deleted since it left neither output nor error is repeated all the same", async () => {
+test("§5 a task that is deleted for lack of output and error still gets a successor", async () => {
   const [id = ""] = await tasks.insert({
     input: "SELECT WHERE false",
     delete: true,
     repeat: aLongTime,
   });
-  const again = await next(id);
+  const again = await successor(id);
   assert.equal(again["state"], "PLAN");
   const { rowCount } = await client.query("SELECT FROM task WHERE id = $1", [id]);
   assert.equal(rowCount, 0);
 });
 
-test("§5 every other column is copied, the user's own included", async () => {
+test("§5 all other columns are copied, including the user's own", async () => {
   await client.query(`ALTER TABLE task ADD COLUMN "my note" text, ADD COLUMN tags text[],
     ADD COLUMN serial integer GENERATED BY DEFAULT AS IDENTITY,
     ADD COLUMN twice integer GENERATED ALWAYS AS (count * 2) STORED`);
@@ -159,7 +159,7 @@ test("§5 every other column is copied, the user's own included", async () => {
     tags: '{"a","b,c"}',
   };
   const row = await tasks.run(given.input, given);
-  const again = await next(row.id);
+  const again = await successor(row.id);
   const { rows } = await client.query<{ row: Record<string, string | null> }>(
     "SELECT (SELECT jsonb_object_agg(key, value) FROM jsonb_each_text(to_jsonb(t))) AS row FROM task AS t WHERE id = $1",
     [row.id],
@@ -175,52 +175,52 @@ test("§5 every other column is copied, the user's own included", async () => {
   assert.notEqual(again["serial"], before["serial"]);
 });
 
-test("§5 the new row's start, stop, pid, error, output and crash are as of a new one", async () => {
+test("§5 the successor's start, stop, pid, error, output and crash are those of a new row", async () => {
   const row = await tasks.run("SELECT 1/0", { repeat: aLongTime, crash: 2 });
-  const again = await next(row.id);
+  const again = await successor(row.id);
   for (const column of ["take", "start", "stop", "pid", "error", "output", "owner"]) {
     assert.equal(again[column], null, column);
   }
   assert.equal(again["crash"], "0");
 });
 
-test("§5 a column that was added while pg-task runs is copied as well", async () => {
+test("§5 a column added while pg-task runs is copied too", async () => {
   await tasks.run("SELECT 1", { repeat: aLongTime });
   await client.query("ALTER TABLE task ADD COLUMN added text");
   const row = await tasks.run("SELECT 1", { repeat: aLongTime, added: "later" });
-  assert.equal((await next(row.id))["added"], "later");
+  assert.equal((await successor(row.id))["added"], "later");
 });
 
-test("§5 a column that was dropped or renamed while pg-task runs keeps no task from being repeated", async () => {
+test("§5 dropping or renaming a column while pg-task runs prevents no successor", async () => {
   await client.query("ALTER TABLE task ADD COLUMN passing text, ADD COLUMN before text");
-  await next((await tasks.run("SELECT 1", { repeat: aLongTime })).id);
+  await successor((await tasks.run("SELECT 1", { repeat: aLongTime })).id);
   await client.query("ALTER TABLE task DROP COLUMN passing");
-  await next((await tasks.run("SELECT 1", { repeat: aLongTime })).id);
+  await successor((await tasks.run("SELECT 1", { repeat: aLongTime })).id);
   await client.query("ALTER TABLE task RENAME before TO afterwards");
   const row = await tasks.run("SELECT 1", { repeat: aLongTime, afterwards: "kept" });
-  assert.equal((await next(row.id))["afterwards"], "kept");
+  assert.equal((await successor(row.id))["afterwards"], "kept");
   const errors = pgTask.lines.filter(({ level }) => level === "error");
   assert.deepEqual(errors, []);
 });
 
-test("§5 with drift the plan is stop + repeat", async () => {
+test("§5 with drift, the successor's plan is stop + repeat", async () => {
   const row = await tasks.run("SELECT pg_sleep(0.05)", { repeat: aLongTime, drift: true });
-  await next(row.id);
+  await successor(row.id);
   assert.ok(await holds(row.id, "n.plan = t.stop + t.repeat"));
 });
 
-test("§5 without drift the plan is the first plan + n·repeat later than now", async () => {
+test("§5 without drift, the successor's plan is the first plan + n·repeat after now", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, plan, repeat, active)
      VALUES ('SELECT 1', now() - interval '100 days 5 hours', '7 days', '1 year') RETURNING id`,
   );
   const { id } = only(rows);
   assert.equal(only(await tasks.ended(id)).state, "DONE");
-  await next(id);
+  await successor(id);
   assert.ok(await holds(id, "n.plan = t.plan + 15 * interval '7 days'"));
 });
 
-test("§5 a long outage yields one run, not a burst, whatever it costs to count", async () => {
+test("§5 a long outage yields one run, not a burst", async () => {
   const row = await tasks.run("SELECT 1", {
     plan: "1990-01-01 00:00:00+00",
     repeat: "1 second",
@@ -228,7 +228,7 @@ test("§5 a long outage yields one run, not a burst, whatever it costs to count"
     group: "outage",
     data: "outage",
   });
-  const again = await next(row.id);
+  const again = await successor(row.id);
   assert.ok(await holds(row.id, "n.plan > t.stop AND n.plan <= t.stop + interval '1 minute'"));
   assert.ok(
     await holds(
@@ -241,7 +241,7 @@ test("§5 a long outage yields one run, not a burst, whatever it costs to count"
   assert.ok(again["id"]);
 });
 
-test("§5 repetitions follow each other at plan + n·repeat, one row each", async () => {
+test("§5 each run has a row of its own, planned at plan + n·repeat", async () => {
   const [first = ""] = await tasks.insert({
     input: "SELECT pg_sleep(0.01)",
     repeat: "100 ms",

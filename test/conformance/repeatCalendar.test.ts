@@ -10,13 +10,13 @@ const database = await createDatabase();
 const { database: name } = database.target;
 const first = await database.connect();
 await first.query(`ALTER DATABASE ${name} SET timezone = 'Europe/Berlin'`);
-// The setting holds for sessions that begin after it.
+// The setting applies to new sessions.
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** The plan of the row that the task was repeated into, beside the first n for which `step` is later than now. */
-async function nextPlan(row: { id: string }, step: string): Promise<[string, string]> {
+/** The successor's plan, and the expected one: the first `step` after the task's stop. */
+async function successorPlan(row: { id: string }, step: string): Promise<[string, string]> {
   const rows = await until<{ found: string; expected: string }>(
     client,
     `SELECT n.plan::text AS found, (SELECT min(p.plan) FROM (SELECT ${step} AS plan FROM generate_series(1, 20000) AS i) AS p
@@ -40,12 +40,12 @@ for (const [plan, repeat] of [
 ] as const) {
   test(`§5 plan + n·repeat counts from the plan itself: ${repeat} from ${plan}`, async () => {
     const row = await tasks.run("SELECT 1", { plan, repeat, ...outage });
-    const [found, expected] = await nextPlan(row, "t.plan + i * t.repeat");
+    const [found, expected] = await successorPlan(row, "t.plan + i * t.repeat");
     assert.equal(found, expected);
   });
 }
 
-test("§5 a month from January 31 on is each month's last day, not the 28th for ever", async () => {
+test("§5 monthly from January 31 is the last day of each month, not the 28th from then on", async () => {
   const { rows } = await client.query<{ plan: string; wanted: string }>(
     `SELECT p.plan::text, (p.plan + (i + 1) * interval '1 month')::text AS wanted
      FROM (SELECT timestamptz '2000-01-31 12:00' AS plan) AS p, generate_series(1, 12000) AS i
@@ -53,23 +53,23 @@ test("§5 a month from January 31 on is each month's last day, not the 28th for 
   );
   const { plan, wanted } = only(rows);
   const row = await tasks.run("SELECT 1", { plan, repeat: "1 month", ...outage });
-  const [found] = await nextPlan(row, "t.plan + i * t.repeat");
+  const [found] = await successorPlan(row, "t.plan + i * t.repeat");
   assert.equal(found, wanted);
 });
 
-test("§5 a daily repetition keeps its hour in the database's time zone across daylight saving", async () => {
+test("§5 a daily task keeps its hour in the database's time zone across daylight saving", async () => {
   for (const plan of ["2024-01-15 03:30", "2024-07-15 03:30"]) {
     const row = await tasks.run("SELECT 1", { plan, repeat: "1 day", ...outage });
-    const [found, expected] = await nextPlan(row, "t.plan + i * t.repeat");
+    const [found, expected] = await successorPlan(row, "t.plan + i * t.repeat");
     assert.equal(found, expected);
     assert.match(found, / 03:30:00\+0[12]$/);
   }
 });
 
-test("§5 a repetition of 24 hours keeps its distance instead", async () => {
+test("§5 a task that repeats every 24 hours keeps its interval instead", async () => {
   for (const plan of ["2024-01-15 03:30", "2024-07-15 03:30"]) {
     const row = await tasks.run("SELECT 1", { plan, repeat: "24 hours", ...outage });
-    await nextPlan(row, "t.plan + i * t.repeat");
+    await successorPlan(row, "t.plan + i * t.repeat");
     const { rows } = await client.query<{ whole: boolean }>(
       `SELECT extract(epoch FROM n.plan - t.plan)::bigint % 86400 = 0 AS whole
        FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = $1`,
@@ -79,7 +79,7 @@ test("§5 a repetition of 24 hours keeps its distance instead", async () => {
   }
 });
 
-test("§5 with drift a day is the database's day as well", async () => {
+test("§5 with drift, a day is the database's day too", async () => {
   const row = await tasks.run("SELECT 1", { repeat: "200 days", drift: true });
   const rows = await until<{ right: boolean }>(
     client,

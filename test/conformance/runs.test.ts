@@ -8,7 +8,7 @@ import { only, Tasks, type NewTask } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const { database: name, user } = database.target;
 await client.query("CREATE TABLE effect (what text)");
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
@@ -17,14 +17,14 @@ interface Case {
   readonly sentence: string;
   readonly input: string;
   readonly output: string | null;
-  /** Its first line, null when it must run without error. */
+  /** Part of the first line of the error; undefined if it must run without error. */
   readonly error?: string;
   readonly more?: Omit<NewTask, "input">;
 }
 
 const csv = { delimiter: ",", quote: '"', escape: '"', delete: false };
 
-/** One for each sentence about what is run and what of it is shown. */
+/** One case for each statement about inputs and outputs. */
 const cases: readonly Case[] = [
   { sentence: "SELECT", input: "SELECT 1", output: "1" },
   { sentence: "DML", input: "INSERT INTO effect VALUES ('a')", output: "INSERT 0 1" },
@@ -36,31 +36,31 @@ const cases: readonly Case[] = [
   { sentence: "BEGIN…COMMIT", input: "BEGIN; SELECT 1; COMMIT", output: "BEGIN\n1\nCOMMIT" },
   { sentence: "an empty input", input: "", output: null, more: { delete: false } },
   {
-    sentence: "rows are columns joined by the delimiter, below their names",
+    sentence: "columns are joined by the delimiter, below their names",
     input: "SELECT 1 AS a, 2 AS b UNION ALL SELECT 3, 4",
     output: "a\tb\n1\t2\n3\t4",
   },
   { sentence: "statements are joined by newline", input: "SELECT 1; SELECT 2", output: "1\n2" },
   {
-    sentence: "a null is null's text",
+    sentence: "a null is shown as the text in the column null",
     input: "SELECT NULL",
     output: "nil",
     more: { null: "nil" },
   },
   {
-    sentence: "strings and headers stand between quotes, inside escaped",
+    sentence: "strings and headers are quoted, and quotes in them escaped",
     input: `SELECT 1 AS n, 'a"b' AS "h""h", 1.5::numeric AS m, true AS t`,
     output: `"n","h""h","m","t"\n1,"a""b",1.5,t`,
     more: csv,
   },
   {
-    sentence: "without string all are quoted",
+    sentence: "without string, all values are quoted",
     input: "SELECT 1 AS n, 'a' AS s",
     output: `"n","s"\n"1","a"`,
     more: { ...csv, string: false },
   },
   {
-    sentence: "a SELECT with no rows gives nothing",
+    sentence: "a SELECT without rows gives no output",
     input: "SELECT 1 AS a, 2 AS b WHERE false",
     output: null,
     more: { delete: false },
@@ -73,7 +73,7 @@ const cases: readonly Case[] = [
     error: "ERROR:  division by zero",
   },
   {
-    sentence: "a task that failed without any has an empty string",
+    sentence: "a task that fails without output has an empty string",
     input: "SELECT 1/0",
     output: "",
     error: "ERROR:  division by zero",
@@ -121,7 +121,7 @@ test("§6 a domain is quoted as its base type", async () => {
   assert.equal(row.output, "1\t'a'");
 });
 
-test("§6 a deferred constraint that fails at the end leaves the tags of what ran before it", async () => {
+test("§6 a deferred constraint that fails at the end leaves the tags of the statements before it", async () => {
   await client.query("CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)");
   const plain = await tasks.run("INSERT INTO late SELECT 1 FROM generate_series(1, 2)");
   const open = await tasks.run("BEGIN; INSERT INTO late VALUES (1), (1)");
@@ -129,7 +129,7 @@ test("§6 a deferred constraint that fails at the end leaves the tags of what ra
   assert.deepEqual([open.state, open.output], ["FAIL", "BEGIN\nINSERT 0 2"]);
 });
 
-test("§6 start and stop are the database's clock around the run, within claim and end", async () => {
+test("§6 start and stop are the database's clock right before and after the run", async () => {
   const row = await tasks.run("SELECT clock_timestamp() AT TIME ZONE 'UTC', pg_sleep(0.05)", {
     header: false,
     delimiter: ",",
@@ -139,13 +139,12 @@ test("§6 start and stop are the database's clock around the run, within claim a
 });
 
 test("§6 a task runs as the entry's user, in its database, with that user's search_path", async () => {
-  const input =
-    "SELECT current_user, session_user, current_database(), current_setting('search_path')";
+  const input = "SELECT current_user, session_user, current_database(), current_setting('search_path')";
   const row = await tasks.run(input, { header: false, delimiter: "|" });
   assert.equal(row.output, `${user}|${user}|${name}|"$user", public`);
 });
 
-test("§6 its id, schema, table and group are visible to the task", async () => {
+test("§6 a task sees its id, schema, table and group", async () => {
   const row = await tasks.run(
     `SELECT current_setting('pg_task.id'), current_setting('pg_task.schema'), current_setting('pg_task.table'), current_setting('pg_task.group')`,
     { header: false, delimiter: "|", group: "it's visible" },
@@ -156,10 +155,7 @@ test("§6 its id, schema, table and group are visible to the task", async () => 
 test("§6 a timeout limits the whole run to the millisecond", async () => {
   const input = "SELECT pg_sleep(0.1); SELECT pg_sleep(0.1); SELECT pg_sleep(60)";
   const row = await tasks.run(input, { timeout: "250 ms" });
-  assert.equal(
-    row.error,
-    `ERROR:  canceling statement due to statement timeout\nSTATEMENT:  ${input}`,
-  );
+  assert.equal(row.error, `ERROR:  canceling statement due to statement timeout\nSTATEMENT:  ${input}`);
 });
 
 test("§6 an error has its detail, hint and context each on its own line", async () => {
@@ -171,7 +167,7 @@ test("§6 an error has its detail, hint and context each on its own line", async
   );
 });
 
-test("§2 delete removes a row whose output and error are both null, and only such a one", async () => {
+test("§2 delete removes a row only if its output and error are both null", async () => {
   const [silent = "", failed = "", said = ""] = await tasks.insert(
     { input: "SELECT WHERE false", delete: true },
     { input: "SELECT 1/0", delete: true },
@@ -181,7 +177,7 @@ test("§2 delete removes a row whose output and error are both null, and only su
   await until(client, `SELECT FROM task WHERE id = ${silent}`, (rows) => rows.length === 0);
 });
 
-test("§3 checks refuse what makes no sense", async () => {
+test("§3 check constraints refuse invalid values", async () => {
   for (const [column, value] of [
     ["active", "0"],
     ["live", "-1 sec"],
@@ -196,7 +192,7 @@ test("§3 checks refuse what makes no sense", async () => {
   }
 });
 
-test("§3 a column that is for ASCII refuses others", async () => {
+test("§3 an ASCII column refuses other characters", async () => {
   for (const column of ["delimiter", "escape", "quote"]) {
     await assert.rejects(client.query(`INSERT INTO task (input, ${column}) VALUES ('', 'ß')`));
   }

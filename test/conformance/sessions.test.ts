@@ -5,18 +5,18 @@ import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
-import { forTraces, traces } from "../support/traces.js";
+import { tracesSetup, traces } from "../support/traces.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const role = `role_${database.target.database}`;
-await client.query(`${forTraces}; CREATE ROLE ${role}`);
+await client.query(`${tracesSetup}; CREATE ROLE ${role}`);
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** Inserts them in one transaction, so that all are due at the same check. */
+/** Inserts tasks in one transaction, so that all become due at once. */
 async function together(count: number, task: NewTask): Promise<string[]> {
   await client.query("BEGIN");
   const ids = await tasks.insert(...Array.from({ length: count }, () => task));
@@ -24,7 +24,7 @@ async function together(count: number, task: NewTask): Promise<string[]> {
   return ids;
 }
 
-/** How many ran in each server process, in the order of their first start. */
+/** Number of runs in each backend, in the order of their first start. */
 function runsByPid(rows: readonly TaskRow[]): number[] {
   const counts = new Map<number | null, number>();
   const started = rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
@@ -33,26 +33,22 @@ function runsByPid(rows: readonly TaskRow[]): number[] {
 }
 
 async function gone(pid: number | null): Promise<void> {
-  await eventually(
-    client,
-    `SELECT FROM pg_stat_activity WHERE pid = ${pid}`,
-    (rows) => rows.length === 0,
-  );
+  await eventually(client, `SELECT FROM pg_stat_activity WHERE pid = ${pid}`, (rows) => rows.length === 0);
 }
 
-test("§6 with count 5 the ten tasks of a group show two pids, five each", async () => {
+test("§6 with count 5, ten tasks of a group run in two sessions, five in each", async () => {
   const ids = await together(10, { input: "SELECT 1", group: "fives", count: 5 });
   assert.deepEqual(runsByPid(await tasks.ended(...ids)), [5, 5]);
 });
 
-test("§6 a session that has run its count goes", async () => {
+test("§6 a session closes once it has run its count", async () => {
   const ids = await together(2, { input: "SELECT 1", group: "goes", count: 2 });
   const rows = await tasks.ended(...ids);
   assert.deepEqual(runsByPid(rows), [2]);
   await gone(rows[0]?.pid ?? null);
 });
 
-test("§6 with live a session runs as many of its group as start within it", async () => {
+test("§6 with live, a session runs the tasks of its group that start within that time", async () => {
   const ids = await together(6, { input: "SELECT pg_sleep(0.01)", group: "long", live: "1 hour" });
   assert.deepEqual(runsByPid(await tasks.ended(...ids)), [6]);
 });
@@ -62,7 +58,7 @@ test("§6 live counts from the session's first task", async () => {
   assert.deepEqual(runsByPid(await tasks.ended(...ids)), [2, 1]);
 });
 
-test("§6 with both, the session goes when the first is reached", async () => {
+test("§6 with count and live, the session closes when the first of the two is reached", async () => {
   const byCount = await together(4, { input: "SELECT 1", group: "c", count: 2, live: "1 hour" });
   assert.deepEqual(runsByPid(await tasks.ended(...byCount)), [2, 2]);
   const byLive = await together(3, {
@@ -90,14 +86,14 @@ test("§6 the next task's own values decide whether this session may take it", a
   assert.equal(fourth, third);
 });
 
-test("§6 with none of its group due the session ends", async () => {
+test("§6 a session closes when no task of its group is due", async () => {
   const { pid } = await tasks.run("SELECT 1", { group: "alone", count: 100, live: "1 hour" });
   await gone(pid);
   const again = await tasks.run("SELECT 1", { group: "alone", count: 100, live: "1 hour" });
   assert.notEqual(again.pid, pid);
 });
 
-test("§6 a session kept for one group takes no task of another", async () => {
+test("§6 a session dedicated to one group takes no task of another", async () => {
   await client.query("BEGIN");
   const kept = await tasks.insert(
     ...Array.from({ length: 3 }, () => ({ input: "SELECT pg_sleep(0.05)", group: "k", count: 9 })),
@@ -112,12 +108,9 @@ test("§6 a session kept for one group takes no task of another", async () => {
 });
 
 for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
-  test(`§6 between the tasks of one session nothing is left of ${what}`, async () => {
+  test(`§6 a session's next task finds nothing left of ${what}`, async () => {
     await client.query("BEGIN");
-    const ids = await tasks.insert(
-      { input: leave, group: what, count: 2 },
-      { input: look, group: what, count: 2 },
-    );
+    const ids = await tasks.insert({ input: leave, group: what, count: 2 }, { input: look, group: what, count: 2 });
     await client.query("COMMIT");
     const [left, looked] = await tasks.ended(...ids);
     assert.equal(looked?.pid, left?.pid);
@@ -131,7 +124,7 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
   });
 }
 
-test("§6 with save the next task of the session finds temporary tables, settings and prepared statements", async () => {
+test("§6 with save, the session's next task finds temporary tables, settings and prepared statements", async () => {
   const input =
     "SELECT value FROM kept; SELECT current_setting('my.kept'); EXECUTE kept; SELECT current_setting('work_mem')";
   const make =
@@ -145,7 +138,7 @@ test("§6 with save the next task of the session finds temporary tables, setting
   await client.query("COMMIT");
   const [, second, third] = await tasks.ended(...ids);
   assert.equal(second?.output, "a\nb\nc\n12345kB");
-  // The third runs in a session of its own.
+  // The third runs in another session.
   assert.equal(third?.state, "FAIL");
 });
 
@@ -178,10 +171,8 @@ test("§6 a timeout does not leak into the session's next task", async () => {
   }
 });
 
-test("§6 what a task leaves is gone before its row shows its end", async () => {
+test("§6 the session is reset before the task's row shows its end", async () => {
   await tasks.run("SELECT pg_advisory_lock(4712)");
-  const { rows } = await client.query<{ free: boolean }>(
-    "SELECT pg_try_advisory_lock(4712) AS free",
-  );
+  const { rows } = await client.query<{ free: boolean }>("SELECT pg_try_advisory_lock(4712) AS free");
   assert.equal(only(rows).free, true);
 });

@@ -8,7 +8,7 @@ import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query("CREATE TABLE effect (what text); CREATE SEQUENCE caught");
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
@@ -20,18 +20,16 @@ async function effects(what: string): Promise<number> {
   return rowCount ?? 0;
 }
 
-/** Inserts a task that is at its `pg_sleep(60)` then. */
+/** Inserts a task and waits until it is in `pg_sleep(60)`. */
 async function underway(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
   const [id = ""] = await tasks.insert({ input: `${input}; SELECT pg_sleep(60)`, ...more });
-  await tasks.underway(id);
+  await tasks.sleeping(id);
   return id;
 }
 
-const set = (id: string, what: string): Promise<unknown> =>
-  client.query(`UPDATE task SET ${what} WHERE id = $1`, [id]);
+const set = (id: string, what: string): Promise<unknown> => client.query(`UPDATE task SET ${what} WHERE id = $1`, [id]);
 
-const released = async (id: string): Promise<TaskRow> =>
-  only(await tasks.until([id], ({ owner }) => owner === null));
+const released = async (id: string): Promise<TaskRow> => only(await tasks.until([id], ({ owner }) => owner === null));
 
 const ways: Record<string, (what: string) => Omit<NewTask, "input"> & { input: string }> = {
   plain: (what) => ({ input: `INSERT INTO effect VALUES ('${what}')` }),
@@ -46,7 +44,7 @@ const ways: Record<string, (what: string) => Omit<NewTask, "input"> & { input: s
 
 for (const [way, make] of Object.entries(ways)) {
   for (const state of states) {
-    test(`§8 a running task, ${way}, that is set to ${state} is cancelled, has no effect and stays so`, async () => {
+    test(`§8 a running task, ${way}, that is set to ${state} is cancelled without effect and keeps that state`, async () => {
       const what = `${state} ${way}`;
       const { input, ...more } = make(what);
       const id = await underway(input, { ...more, group: what, repeat: "10 years" });
@@ -54,7 +52,7 @@ for (const [way, make] of Object.entries(ways)) {
       const row = await released(id);
       assert.equal(row.state, state);
       assert.ok((row.pid ?? 0) > 0);
-      // The next of its group starts when its run is over.
+      // The next one of its group starts after the run has ended.
       assert.equal((await tasks.run("SELECT 1", { group: what })).state, "DONE");
       assert.deepEqual([(await tasks.row(id)).state, await effects(what)], [state, 0]);
       const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
@@ -62,7 +60,7 @@ for (const [way, make] of Object.entries(ways)) {
     });
   }
 
-  test(`§8 a running task, ${way}, that is planned anew runs again, and has its effect once`, async () => {
+  test(`§8 a running task, ${way}, that is set to PLAN runs again, and has its effect once`, async () => {
     const what = `PLAN ${way}`;
     const { input, ...more } = make(what);
     const id = await underway(input, { ...more, group: what });
@@ -72,7 +70,7 @@ for (const [way, make] of Object.entries(ways)) {
   });
 }
 
-test("§8 what is written beside the state stays, and no error stands beside DONE and GONE", async () => {
+test("§8 columns written along with the state are kept, and DONE and GONE get no error", async () => {
   for (const state of states) {
     const bare = await underway("SELECT 1");
     await set(bare, `state = '${state}'`);
@@ -83,10 +81,7 @@ test("§8 what is written beside the state stays, and no error stands beside DON
       assert.match(error ?? "", /^ERROR: {2}canceling statement due to user request\n/);
     } else assert.deepEqual([error, output], [null, null]);
     const row = await released(given);
-    assert.deepEqual(
-      [row.state, row.output, row.error, row.stop?.slice(0, 4)],
-      [state, "mine", "why", "2020"],
-    );
+    assert.deepEqual([row.state, row.output, row.error, row.stop?.slice(0, 4)], [state, "mine", "why", "2020"]);
   }
 });
 
@@ -94,17 +89,14 @@ test("§8 a running task that is planned for later is cancelled, and waits for i
   const id = await underway("INSERT INTO effect VALUES ('later')", { group: "later" });
   await set(id, "state = 'PLAN', plan = '2100-01-01'");
   const row = await released(id);
-  assert.deepEqual(
-    [row.state, row.pid, row.take, row.start, row.error],
-    ["PLAN", null, null, null, null],
-  );
+  assert.deepEqual([row.state, row.pid, row.take, row.start, row.error], ["PLAN", null, null, null, null]);
   const { rows } = await client.query("SELECT ready FROM task WHERE id = $1", [id]);
   assert.deepEqual(rows, [{ ready: false }]);
   await tasks.run("SELECT 1", { group: "later" });
   assert.deepEqual([(await tasks.row(id)).state, await effects("later")], ["PLAN", 0]);
 });
 
-test("§8 a task that is planned anew runs again only when its run has ended", async () => {
+test("§8 a task set to PLAN while it runs starts again only after its run has ended", async () => {
   await client.query("SELECT pg_advisory_lock(77)");
   const [id = ""] = await tasks.insert({
     input: `INSERT INTO effect VALUES ('stubborn');
@@ -130,7 +122,7 @@ test("§8 a task that is planned anew runs again only when its run has ended", a
   assert.notEqual(ended?.start, row.start);
 });
 
-test("§8 a task that waits in a session is kept from running by any other state", async () => {
+test("§8 any other state keeps a queued task from running", async () => {
   for (const state of states) {
     const group = `waits ${state}`;
     for (let each = 0; each < 3; each += 1) await tasks.run("SELECT 1", { group });
@@ -139,7 +131,7 @@ test("§8 a task that waits in a session is kept from running by any other state
       { input: "INSERT INTO effect VALUES ('waited')", group },
     );
     const [first = "", second = ""] = inserted;
-    await tasks.underway(first);
+    await tasks.sleeping(first);
     await set(second, `state = '${state}'`);
     await set(first, `state = '${state}'`);
     for (const id of inserted) assert.equal((await released(id)).state, state);
@@ -150,7 +142,7 @@ test("§8 a task that waits in a session is kept from running by any other state
 });
 
 for (const state of ["FAIL", "GONE", "DONE"]) {
-  test(`§6 a task that sets itself to ${state} stays so, with its effect and output`, async () => {
+  test(`§6 a task that sets itself to ${state} keeps that state, its effect and its output`, async () => {
     const [id = ""] = await tasks.insert({
       input: `UPDATE task SET state = '${state}' ${own}; INSERT INTO effect VALUES ('own ${state}'); SELECT 'said'`,
       repeat: "10 years",
@@ -164,7 +156,7 @@ for (const state of ["FAIL", "GONE", "DONE"]) {
   });
 }
 
-/** An input that goes on, behind a lock, after it has set its own state. */
+/** An input that commits a change of its own state, then waits for a lock and goes on. */
 const setsItself = (state: string): string =>
   `UPDATE task SET state = '${state}' ${own}; COMMIT; SELECT pg_advisory_lock(78); INSERT INTO effect VALUES ('committed ${state}')`;
 
@@ -179,7 +171,7 @@ test("§6 a state that a task sets itself and commits does not end its run", asy
     "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 78 AND NOT granted",
     (rows) => rows.length === ids.length,
   );
-  // When this one is cancelled the others have been looked at as well.
+  // When this one has been cancelled, the states of the others have been checked too.
   const other = await underway("SELECT 1");
   await set(other, "state = 'STOP'");
   await released(other);
@@ -192,7 +184,7 @@ test("§6 a state that a task sets itself and commits does not end its run", asy
   for (const { state } of rows) assert.equal(await effects(`committed ${state}`), 1, state);
 });
 
-test("§8 a state that somebody else sets after the task itself did ends its run", async () => {
+test("§8 a state that another session sets after the task set its own ends the run", async () => {
   const [id = ""] = await tasks.insert({
     input: `UPDATE task SET state = 'DONE' ${own}; COMMIT; SELECT pg_sleep(60)`,
   });

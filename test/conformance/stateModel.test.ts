@@ -9,13 +9,13 @@ const database = await createDatabase();
 const client = await database.connect();
 await client.query("CREATE TABLE effect (task bigint, run integer)");
 
-/** What users did to a task, which says what it may have come to. */
+/** What was done to a task, which determines its allowed outcomes. */
 interface Task {
   readonly id: string;
   readonly repeats: boolean;
   readonly vanishes: boolean;
   stopped: boolean;
-  /** States that it was set to beside these, by somebody else. */
+  /** Other states that it was set to. */
   readonly set: Set<string>;
   deleted: boolean;
   replans: number;
@@ -27,7 +27,7 @@ interface Model {
 
 interface Real {
   readonly run: number;
-  /** What was done, for a failure to tell. */
+  /** The commands so far, for the failure message. */
   readonly done: string[];
 }
 
@@ -50,7 +50,7 @@ const insert = fc
     async run({ tasks }, { run, done }) {
       const { ms, max, group, planMs, repeats, drift, vanishes } = task;
       const effect = `INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint, ${run})`;
-      // Without output, and with delete, its row goes when it has run.
+      // Without output, and with delete, its row is removed after the run.
       const input = vanishes
         ? `WITH e AS (${effect} RETURNING pg_sleep(${ms / 1000})) SELECT FROM e WHERE false`
         : `${effect}; SELECT pg_sleep(${ms / 1000})`;
@@ -74,18 +74,18 @@ const insert = fc
     toString: () => `insert ${JSON.stringify(task)}`,
   }));
 
-/** Something that a user does to a task that was inserted. */
+/** A user's change to an inserted task. */
 function act(name: string, sql: string, note: (task: Task) => unknown): fc.Arbitrary<Command> {
-  return fc.nat(29).map((place): Command => ({
+  return fc.nat(29).map((index): Command => ({
     check: ({ tasks }) => tasks.length > 0,
     async run({ tasks }, { done }) {
-      const task = tasks[place % tasks.length];
+      const task = tasks[index % tasks.length];
       if (task === undefined) return;
       note(task);
       await client.query(sql, [task.id]);
       done.push(`${name} ${task.id}`);
     },
-    toString: () => `${name} ${place}`,
+    toString: () => `${name} ${index}`,
   }));
 }
 
@@ -104,10 +104,10 @@ function kill(role: string): fc.Arbitrary<Command> {
   });
 }
 
-const pass = fc.constantFrom(1, 10, 50).map((ms): Command => ({
+const wait = fc.constantFrom(1, 10, 50).map((ms): Command => ({
   check: () => true,
   run: async () => void (await client.query("SELECT pg_sleep($1)", [ms / 1000])),
-  toString: () => `pass ${ms} ms`,
+  toString: () => `wait ${ms} ms`,
 }));
 
 const commands = fc.commands(
@@ -115,17 +115,15 @@ const commands = fc.commands(
     insert,
     insert,
     insert,
-    // One that has ended would only be renamed by it.
+    // Not for ended tasks: it would only change the state of the row.
     act(
       "stop",
       "UPDATE task SET state = 'STOP' WHERE id = $1 AND state IN ('PLAN', 'TAKE', 'WORK')",
       (task) => (task.stopped = true),
     ),
     ...["FAIL", "GONE", "DONE"].map((state) =>
-      act(
-        state,
-        `UPDATE task SET state = '${state}' WHERE id = $1 AND state IN ('PLAN', 'TAKE', 'WORK')`,
-        (task) => task.set.add(state),
+      act(state, `UPDATE task SET state = '${state}' WHERE id = $1 AND state IN ('PLAN', 'TAKE', 'WORK')`, (task) =>
+        task.set.add(state),
       ),
     ),
     act("plan", "UPDATE task SET state = 'PLAN', plan = now() WHERE id = $1", (task) => {
@@ -134,7 +132,7 @@ const commands = fc.commands(
     act("delete", "DELETE FROM task WHERE id = $1", (task) => (task.deleted = true)),
     kill("pg_task"),
     kill("pg_work"),
-    pass,
+    wait,
   ],
   { maxCommands: 40 },
 );
@@ -147,12 +145,12 @@ interface Row {
   readonly error: string | null;
 }
 
-/** Every row of the run, when nothing of it waits or runs any more, and how often each had its effect. */
-async function settled(run: number): Promise<{ rows: Row[]; effects: Map<string, number> }> {
+/** All rows of the run and the number of their effects, once all have ended. */
+async function waitForAllEnded(run: number): Promise<{ rows: Row[]; effects: Map<string, number> }> {
   await waitForRow(
     client,
-    `WITH calm AS (UPDATE task SET repeat = '0' WHERE "group" LIKE $1 AND repeat > '0' RETURNING 1)
-     SELECT WHERE NOT EXISTS (SELECT FROM calm) AND NOT EXISTS (SELECT FROM task
+    `WITH ending AS (UPDATE task SET repeat = '0' WHERE "group" LIKE $1 AND repeat > '0' RETURNING 1)
+     SELECT WHERE NOT EXISTS (SELECT FROM ending) AND NOT EXISTS (SELECT FROM task
        WHERE "group" LIKE $1 AND (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL))`,
     [`run ${run} %`],
   );
@@ -167,11 +165,11 @@ async function settled(run: number): Promise<{ rows: Row[]; effects: Map<string,
   return { rows, effects: new Map(effects.map(({ task, count }) => [task, count])) };
 }
 
-/** What a task may have come to, given what was done to it. */
+/** Asserts that the outcome is allowed, given what was done to the task. */
 function assertAllowed(task: Task, row: Row | undefined, effects: number): void {
   const { stopped, set, deleted, replans, vanishes } = task;
-  const most = 1 + replans;
-  assert.ok(effects <= most, `${effects} effects, ${most} allowed`);
+  const maxEffects = 1 + replans;
+  assert.ok(effects <= maxEffects, `${effects} effects, ${maxEffects} allowed`);
   if (row === undefined) {
     assert.ok(deleted || vanishes, "its row is gone");
     if (!deleted) assert.ok(effects >= 1, "gone without its effect");
@@ -179,12 +177,11 @@ function assertAllowed(task: Task, row: Row | undefined, effects: number): void 
   }
   if (row.state === "STOP") assert.ok(stopped, "nobody stopped it");
   else if (row.state !== "DONE") assert.ok(set.has(row.state), `${row.state} ${row.error}`);
-  if (row.state !== "DONE" && replans === 0)
-    assert.equal(effects, 0, `${row.state}, with its effect`);
+  if (row.state !== "DONE" && replans === 0) assert.equal(effects, 0, `${row.state}, with its effect`);
   if (row.state === "DONE" && !set.has("DONE")) assert.ok(effects >= 1, "done without its effect");
 }
 
-test(`whatever users do and whatever dies, each task comes to what it may (SEED=${seed})`, async () => {
+test(`under random commands and terminated backends every task reaches an allowed outcome (SEED=${seed})`, async () => {
   const config = { url: database.url, "pg_task.sleep": 50, "pg_task.crash": 1000 };
   const program = await startProcess({ config });
   await program.line("ready");
@@ -195,7 +192,7 @@ test(`whatever users do and whatever dies, each task comes to what it may (SEED=
       const model: Model = { tasks: [] };
       const real: Real = { run, done: [] };
       await fc.asyncModelRun(() => ({ model, real }), some);
-      const { rows, effects } = await settled(run);
+      const { rows, effects } = await waitForAllEnded(run);
       try {
         for (const task of model.tasks) {
           const row = rows.find(({ id }) => id === task.id);

@@ -4,7 +4,7 @@ import { after } from "node:test";
 import { createDatabase, onServer, serverMajor } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { connected } from "../support/taskTables.js";
+import { withConnection } from "../support/taskTables.js";
 import { waitForRow } from "../support/waitFor.js";
 
 const pgTask = new PgTask();
@@ -24,35 +24,31 @@ await pgTask.start({
   ],
 });
 
-/** What a new row of a table gets. */
+/** The defaults of a table's new row. */
 async function inserted(table: string): Promise<unknown> {
-  const { rows } = await client.query(
-    `INSERT INTO ${table} (input) VALUES ('SELECT 1') RETURNING timeout::text, max`,
-  );
+  const { rows } = await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT 1') RETURNING timeout::text, max`);
   return rows[0];
 }
 
-test("§2 an entry's pg_task. parameter is the default of its table, and of no other", async () => {
+test("§2 an entry's pg_task. parameter is the default of its own table only", async () => {
   assert.deepEqual(await inserted("plain"), { timeout: "00:01:00", max: 0 });
   assert.deepEqual(await inserted("special"), { timeout: "00:02:00", max: 5 });
 });
 
-test("§2 ALTER DATABASE and ALTER ROLE of the settings need a superuser, or its grant from 15 on", async () => {
+test("§2 ALTER DATABASE and ALTER ROLE of the settings need a superuser or, from PostgreSQL 15 on, a grant", async () => {
   const asOwner = { ...database.target, user: owner };
   const alter = (setting: string): Promise<unknown> =>
-    connected(asOwner, (session) => session.query(`ALTER DATABASE ${data} SET ${setting}`));
+    withConnection(asOwner, (session) => session.query(`ALTER DATABASE ${data} SET ${setting}`));
   await assert.rejects(alter("pg_task.sleep = 500"), { code: "42501" });
   if ((await serverMajor()) < 15) return;
   await client.query(`GRANT SET ON PARAMETER pg_task.sleep TO ${owner}`);
   await alter("pg_task.sleep = 500");
   await assert.rejects(alter("pg_task.max = 5"), { code: "42501" });
-  await client.query(
-    `ALTER DATABASE ${data} RESET ALL; REVOKE SET ON PARAMETER pg_task.sleep FROM ${owner}`,
-  );
+  await client.query(`ALTER DATABASE ${data} RESET ALL; REVOKE SET ON PARAMETER pg_task.sleep FROM ${owner}`);
 });
 
-test("§2 a session of any role may SET them for itself", async () => {
-  const { rows } = await connected({ ...database.target, user: owner }, async (session) => {
+test("§2 any role may SET the settings in its own session", async () => {
+  const { rows } = await withConnection({ ...database.target, user: owner }, async (session) => {
     await session.query(`SET pg_task.max = 3; SET pg_task."null" = 'nil'`);
     return await session.query(
       `SELECT current_setting('pg_task.max') AS max, current_setting('pg_task.null') AS "null"`,
@@ -61,21 +57,19 @@ test("§2 a session of any role may SET them for itself", async () => {
   assert.deepEqual(rows, [{ max: "3", null: "nil" }]);
 });
 
-test("§3 without the indexes that a user drops tasks run all the same", async () => {
+test("§3 tasks run even if a user has dropped the indexes", async () => {
   await client.query("DROP INDEX plain_due_idx, plain_plan_idx, plain_keep_idx");
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO plain (input, plan, keep) VALUES ('SELECT 1', now(), '0'),
        ('SELECT 2', now() + interval '1 sec', '0'), ('SELECT 3', now(), '1 ms') RETURNING id`,
   );
-  await waitForRow(
-    client,
-    "SELECT FROM plain WHERE id = ANY ($1::bigint[]) AND state = 'DONE' HAVING count(*) = 2",
-    [rows.slice(0, 2).map(({ id }) => id)],
-  );
+  await waitForRow(client, "SELECT FROM plain WHERE id = ANY ($1::bigint[]) AND state = 'DONE' HAVING count(*) = 2", [
+    rows.slice(0, 2).map(({ id }) => id),
+  ]);
   await waitForRow(client, "SELECT FROM plain WHERE id = $1 HAVING count(*) = 0", [rows[2]?.id]);
 });
 
-test("§3 a partitioned table's hash cannot be in its key, being generated", async () => {
+test("§3 a partitioned table cannot have the generated hash in its partition key", async () => {
   await assert.rejects(
     client.query(
       `CREATE TABLE wrong (id bigint, "group" text, hash integer GENERATED ALWAYS AS (length("group")) STORED)

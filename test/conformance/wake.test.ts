@@ -7,16 +7,16 @@ import { Tasks } from "../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const [first, second] = [await database.connect(), await database.connect()];
 await pgTask.start({ url: database.url, "pg_task.sleep": 20, "pg_task.idle": 1 });
 
-/** Less than the five minutes after which deep sleep looks in any case and would find what nobody told of. */
+/** Less than the five minutes after which a manager in deep sleep checks the table in any case. */
 const timeout = 270_000;
 
 /**
- * Resolves when the manager is in deep sleep, without sessions, and has not stirred for longer than it
- * takes to look for finished rows once more, which would find a task as well.
+ * Resolves when the manager is in deep sleep, without sessions, and has been idle for longer than its last pruning is
+ * delayed: that cycle would find a task too.
  */
 async function deepAsleep(): Promise<void> {
   await eventually<{ quiet: boolean }>(
@@ -32,7 +32,7 @@ async function deepAsleep(): Promise<void> {
 const later = { input: "SELECT 1", plan: "infinity" };
 const insert = `INSERT INTO task (input) VALUES ('SELECT 1') RETURNING id`;
 
-/** What a user may do while the manager sleeps; resolves to the ids of what is to run then. */
+/** Changes that a user may make in deep sleep; each resolves to the ids of the tasks that must run then. */
 const changes: readonly (readonly [what: string, change: () => Promise<string[]>])[] = [
   ["an insert", () => tasks.insert({ input: "SELECT 1" })],
   [
@@ -46,7 +46,7 @@ const changes: readonly (readonly [what: string, change: () => Promise<string[]>
     },
   ],
   [
-    "an insert behind a savepoint, beside one that is rolled back",
+    "an insert after a savepoint, next to one that is rolled back",
     async () => {
       await second.query("BEGIN");
       await second.query(insert);

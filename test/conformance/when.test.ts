@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { mostAtOnce, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
-// One check a minute: what starts sooner starts by the wake-up of a change.
+const tasks = await Tasks.create(client);
+// One check a minute: whatever starts sooner was started by a notification.
 await pgTask.start({ url: database.url, "pg_task.sleep": 60_000 });
 
 async function together(...list: readonly NewTask[]): Promise<string[]> {
@@ -22,10 +22,10 @@ function inOrderOfStart(rows: readonly TaskRow[]): string[] {
   return rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1)).map(({ id }) => id);
 }
 
-/** Holds a group with a running task while `work` is done, then lets it go. */
+/** Keeps a group busy with a running task during `work`. */
 async function whileRunning(group: string, work: () => Promise<void>): Promise<void> {
   const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group });
-  const { pid } = await tasks.underway(id);
+  const { pid } = await tasks.sleeping(id);
   await work();
   await client.query("SELECT pg_cancel_backend($1)", [pid]);
   await tasks.ended(id);
@@ -33,7 +33,7 @@ async function whileRunning(group: string, work: () => Promise<void>): Promise<v
 
 const asId = "current_setting('pg_task.id')::bigint";
 
-test("§4 a task in PLAN runs when its plan has come, and not before", async () => {
+test("§4 a task in PLAN runs once it is due, and not before", async () => {
   const { rows } = await client.query<{ id: string }>(
     "INSERT INTO task (input, plan) VALUES ('SELECT 1', clock_timestamp() + interval '300 ms') RETURNING id",
   );
@@ -52,10 +52,8 @@ test("§4 only a task in PLAN runs", async () => {
   }
 });
 
-test("§4 the smaller id goes first where max is the same", async () => {
-  const ids = await together(
-    ...Array.from({ length: 8 }, () => ({ input: "SELECT 1", group: "ids" })),
-  );
+test("§4 with equal max, the smaller id goes first", async () => {
+  const ids = await together(...Array.from({ length: 8 }, () => ({ input: "SELECT 1", group: "ids" })));
   assert.deepEqual(inOrderOfStart(await tasks.ended(...ids)), ids);
 });
 
@@ -66,7 +64,7 @@ test("§4 the larger max minus running in its group goes first", async () => {
       group: "by max",
       max: 1,
     });
-    const { pid } = await tasks.underway(wide);
+    const { pid } = await tasks.sleeping(wide);
     const waiting = await together(
       { input: "SELECT 1", group: "by max", max: 0 },
       { input: "SELECT 1", group: "by max", max: 1 },
@@ -75,7 +73,7 @@ test("§4 the larger max minus running in its group goes first", async () => {
     );
     const [first] = await tasks.ended(waiting[3] ?? "");
     assert.equal(first?.state, "DONE");
-    // It may have been taken, to wait in a session.
+    // It may be queued in a session.
     assert.equal((await tasks.row(waiting[1] ?? "")).start, null);
     await client.query("SELECT pg_cancel_backend($1)", [pid]);
     const rows = await tasks.ended(...waiting.slice(1, 3));
@@ -85,13 +83,11 @@ test("§4 the larger max minus running in its group goes first", async () => {
 });
 
 test("§4 a task with max 0 runs alone in its group", async () => {
-  const ids = await together(
-    ...Array.from({ length: 6 }, () => ({ input: "SELECT pg_sleep(0.02)", group: "alone" })),
-  );
-  assert.equal(mostAtOnce(await tasks.ended(...ids)), 1);
+  const ids = await together(...Array.from({ length: 6 }, () => ({ input: "SELECT pg_sleep(0.02)", group: "alone" })));
+  assert.equal(maxConcurrent(await tasks.ended(...ids)), 1);
 });
 
-test("§4 ten tasks with max 1 run by twos", async () => {
+test("§4 ten tasks with max 1 run two at a time", async () => {
   const ids = await together(
     ...Array.from({ length: 10 }, () => ({
       input: "SELECT pg_sleep(0.05)",
@@ -99,10 +95,10 @@ test("§4 ten tasks with max 1 run by twos", async () => {
       max: 1,
     })),
   );
-  assert.equal(mostAtOnce(await tasks.ended(...ids)), 2);
+  assert.equal(maxConcurrent(await tasks.ended(...ids)), 2);
 });
 
-test("§4 a task with a larger max starts beside them, and so goes ahead", async () => {
+test("§4 a task with a larger max starts beside the others of its group, and so goes ahead", async () => {
   await whileRunning("ahead", async () => {
     const [behind = "", ahead = ""] = await together(
       { input: "SELECT 1", group: "ahead", max: 0 },
@@ -113,7 +109,7 @@ test("§4 a task with a larger max starts beside them, and so goes ahead", async
   });
 });
 
-test("§4 groups are told apart by group and remote together", async () => {
+test("§4 a group is identified by group and remote together", async () => {
   const { rows } = await client.query<{ same: boolean; other: boolean; generated: boolean }>(
     `WITH t AS (INSERT INTO task (input, "group", remote, state) VALUES
        ('', 'a', NULL, 'STOP'), ('', 'a', 'host=b', 'STOP'), ('', 'a', '', 'STOP') RETURNING id, hash, "group", remote)
@@ -131,20 +127,20 @@ const changes: Record<string, { before: NewTask; set: string }> = {
 };
 
 for (const [column, { before, set }] of Object.entries(changes)) {
-  test(`§4 changing ${column} of a task in PLAN counts from the next check`, async () => {
-    // A group of its own: in one whose runs were short it might be taken, to wait in a session.
+  test(`§4 changing ${column} of a task in PLAN takes effect at the next check`, async () => {
+    // A group of its own: in a group with short runs it might be queued in a session.
     await whileRunning(`changing ${column}`, async () => {
       const [id = ""] = await tasks.insert(before);
       assert.equal((await tasks.row(id)).state, "PLAN");
       await client.query(`UPDATE task SET ${set} WHERE id = $1`, [id]);
-      // Any change wakes the manager; the next check is that of this insert at the latest.
+      // Any change wakes the manager; this insert causes the next check at the latest.
       await tasks.run("SELECT 1", { group: "check" });
       assert.equal(only(await tasks.ended(id)).state, "DONE");
     });
   });
 }
 
-test("§4 changing input of a task in PLAN counts", async () => {
+test("§4 changing input of a task in PLAN takes effect", async () => {
   const ids: string[] = [];
   await whileRunning("input", async () => {
     ids.push(...(await tasks.insert({ input: "SELECT 'old'", group: "input" })));
@@ -153,7 +149,7 @@ test("§4 changing input of a task in PLAN counts", async () => {
   assert.equal(only(await tasks.ended(...ids)).output, "new");
 });
 
-test("§4 a task whose plan is moved away does not run", async () => {
+test("§4 a postponed task does not run", async () => {
   const ids: string[] = [];
   await whileRunning("moved", async () => {
     ids.push(...(await tasks.insert({ input: "SELECT 1", group: "moved" })));
@@ -181,15 +177,14 @@ test("§4 the log counts the tasks that are GONE", async () => {
   const from = pgTask.lines.length;
   const plan = "2001-01-01";
   await together({ input: "SELECT 1", plan }, { input: "SELECT 2", plan });
-  // The line of the test before may come only now.
-  await pgTask.logged(({ msg, tasks: count }) => msg.includes("not active") && count === 2, from);
+  // The previous test's line may only appear now.
+  await pgTask.logged(({ msg, tasks: count }) => msg === "late tasks expired" && count === 2, from);
 });
 
 test("§6 a task may change its own plan, group, data and max: its row keeps them", async () => {
-  const row = await tasks.run(
-    `UPDATE task SET data = 'changed', "group" = 'own new' WHERE id = ${asId}`,
-    { group: "own old" },
-  );
+  const row = await tasks.run(`UPDATE task SET data = 'changed', "group" = 'own new' WHERE id = ${asId}`, {
+    group: "own old",
+  });
   assert.equal(row.state, "DONE");
   assert.deepEqual([row.data, row.group], ["changed", "own new"]);
 });

@@ -6,9 +6,9 @@ import { fileURLToPath } from "node:url";
 /** One server on one Node. */
 export interface Cell {
   readonly name: string;
-  /** Folder of the server's package, null for pg-task's own. */
+  /** Folder of the server's package; null for pg-task's own. */
   readonly postgres: string | null;
-  /** Path of the program. */
+  /** Path of the Node executable. */
   readonly node: string;
 }
 
@@ -20,7 +20,7 @@ export interface CellResult {
 
 const suite = fileURLToPath(new URL("../run.js", import.meta.url));
 
-/** Runs the suite, its output passed on. A run that ends badly without a failed test counts as one. */
+/** Runs the suite and forwards its output. A failed run without a failed test counts as one failure. */
 export async function runCell(cell: Cell, patterns: readonly string[]): Promise<CellResult> {
   const { TEST_DATABASE_URL: _, TEST_POSTGRES: __, ...env } = process.env;
   const start = performance.now();
@@ -28,7 +28,7 @@ export async function runCell(cell: Cell, patterns: readonly string[]): Promise<
     stdio: ["ignore", "pipe", "inherit"],
     env: {
       ...env,
-      // For tests that start a `node`, too.
+      // Also for tests that start `node`.
       PATH: `${dirname(cell.node)}${delimiter}${env["PATH"] ?? ""}`,
       ...(cell.postgres === null ? {} : { TEST_POSTGRES: cell.postgres }),
     },

@@ -1,28 +1,28 @@
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { runCell, type Cell, type CellResult } from "./cell.js";
-import { chosen, install, lockedVersions, ownServer, type Version } from "./versions.js";
+import { selectVersions, installVersions, lockedVersions, bundledServer, type Version } from "./versions.js";
 
 /**
  * Runs the suite on each PostgreSQL with this Node, and on each Node with pg-task's own PostgreSQL:
  *
  *     npm run test:matrix [-- [--postgres 12,14] [--node 24] [pattern…]]
  *
- * With --postgres or --node only on those. Prints a table; exit code 1 when anything failed.
+ * With --postgres or --node, only on those. Prints a table; the exit code is 1 if anything failed.
  */
 const { values, positionals: patterns } = parseArgs({
   options: { postgres: { type: "string" }, node: { type: "string" } },
   allowPositionals: true,
 });
 
-const own = await ownServer();
+const own = await bundledServer();
 const servers = [...(await lockedVersions("postgres")), own];
 const nodes = await lockedVersions("node");
 const all = values.postgres === undefined && values.node === undefined;
-const wantedServers = all ? servers : chosen(servers, values.postgres);
-const wantedNodes = all ? nodes : chosen(nodes, values.node);
+const wantedServers = all ? servers : selectVersions(servers, values.postgres);
+const wantedNodes = all ? nodes : selectVersions(nodes, values.node);
 
-await install([...wantedServers, ...wantedNodes].filter((each) => each !== own));
+await installVersions([...wantedServers, ...wantedNodes].filter((each) => each !== own));
 
 const cells: Cell[] = [
   ...wantedServers.map((server) => ({
@@ -45,7 +45,7 @@ for (const cell of cells) {
 process.stdout.write(`${table(results)}\n`);
 process.exitCode = results.some(([, { failed }]) => failed > 0) ? 1 : 0;
 
-/** 12.22.0-beta.15 is the package's version; the server's is 12.22. */
+/** The package's version is like 12.22.0-beta.15; the server's is 12.22. */
 function nameOf(server: Version, node: string): string {
   return `PostgreSQL ${server.version.split(".").slice(0, 2).join(".")}, Node ${node}`;
 }

@@ -4,17 +4,17 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { installedPackage } from "../../src/embedded/binaries/installedPackage.js";
 
-/** Where the packages of the matrix are listed and installed. */
-export const matrixFolder = fileURLToPath(new URL("../../../test/matrix/", import.meta.url));
+/** The folder that lists and holds the packages of the matrix. */
+const matrixFolder = fileURLToPath(new URL("../../../test/matrix/", import.meta.url));
 
-/** An npm package with a server or with a Node of some major version. */
+/** An npm package with a PostgreSQL server or a Node of some major version. */
 export interface Version {
   readonly major: string;
   readonly version: string;
   readonly folder: string;
 }
 
-/** The versions of the lock file that go by names like `postgres-12`, oldest first. */
+/** The locked packages with names like `postgres-12`, oldest first. */
 export async function lockedVersions(kind: "postgres" | "node"): Promise<Version[]> {
   const lock: { packages: Readonly<Record<string, { version?: string }>> } = await readJson(
     join(matrixFolder, "package-lock.json"),
@@ -27,14 +27,14 @@ export async function lockedVersions(kind: "postgres" | "node"): Promise<Version
     .toSorted((a, b) => Number(a.major) - Number(b.major));
 }
 
-/** pg-task's own, which has no folder here. */
-export async function ownServer(): Promise<Version> {
+/** pg-task's own server, which has no folder here. */
+export async function bundledServer(): Promise<Version> {
   const { version } = await installedPackage();
   return { major: version.split(".")[0] ?? "", version, folder: "" };
 }
 
-/** Installs them all if one of these is missing. */
-export async function install(wanted: readonly Version[]): Promise<void> {
+/** Installs all packages of the matrix if one of these is missing. */
+export async function installVersions(wanted: readonly Version[]): Promise<void> {
   const installed = await Promise.all(wanted.map(isInstalled));
   if (installed.every(Boolean)) return;
   const { status, error } = spawnSync("npm", ["ci", "--prefix", matrixFolder], {
@@ -58,12 +58,12 @@ async function readJson<T>(file: string): Promise<T> {
   return content;
 }
 
-/** @throws Error when a major version is asked for that the matrix does not have. */
-export function chosen(all: readonly Version[], majors: string | undefined): Version[] {
+/** @throws Error if the matrix lacks a requested major version */
+export function selectVersions(all: readonly Version[], majors: string | undefined): Version[] {
   if (majors === undefined) return [];
   return majors.split(",").map((major) => {
     const found = all.find((each) => each.major === major);
     if (found !== undefined) return found;
-    throw new Error(`expected some of ${all.map((each) => each.major).join(",")}, got ${major}`);
+    throw new Error(`unknown version ${major}, expected some of ${all.map((each) => each.major).join(",")}`);
   });
 }

@@ -1,12 +1,12 @@
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "../chaos/random.js";
 
-/** More waiting than this would only make a run longer. */
-const mostWaiting = 1_500;
+/** More unfinished tasks would only make a run longer. */
+const maxUnfinished = 1_500;
 
-/** Short ones, and now and then one that makes whatever is behind it wait. */
+/** Inputs that run for a short time. */
 const short = ["SELECT 1", "SELECT 1", "SELECT pg_sleep(0.01)", "INSERT INTO effect VALUES (1)"];
-const longest = 6;
+const maxSleepSeconds = 6;
 
 interface NewTask {
   readonly input: string;
@@ -16,14 +16,14 @@ interface NewTask {
   readonly inMs: number;
 }
 
-/** As many tasks at once as they like, in ways that are known to be hard. */
+/** Kinds of batches that are known to be hard. */
 const patterns: readonly ((random: Random) => NewTask[])[] = [
-  // Many groups, a long one now and then.
+  // Many groups, with some long tasks.
   (random) => {
     const first = 100 * random.below(8);
     return many(random, 100, (nth) => ({ group: `many ${first + nth}`, max: 0 }));
   },
-  // One group that may run all at once.
+  // One group whose tasks may all run at once.
   (random) => many(random, 150, () => ({ group: "wide", max: 1000 })),
   // Some groups with limits.
   (random) =>
@@ -32,9 +32,8 @@ const patterns: readonly ((random: Random) => NewTask[])[] = [
       return { group: `narrow ${nth}`, max: nth % 4 };
     }),
   // Groups that pause after each run.
-  (random) =>
-    many(random, 5, () => ({ group: `pausing ${random.below(2)}`, max: -random.between(1, 300) })),
-  // A single one, perhaps for later.
+  (random) => many(random, 5, () => ({ group: `pausing ${random.below(2)}`, max: -random.between(1, 300) })),
+  // A single task, perhaps planned for later.
   (random) => [
     {
       input: random.pick(short),
@@ -45,18 +44,11 @@ const patterns: readonly ((random: Random) => NewTask[])[] = [
   ],
 ];
 
-function many(
-  random: Random,
-  count: number,
-  where: (nth: number) => Pick<NewTask, "group" | "max">,
-): NewTask[] {
+function many(random: Random, count: number, where: (nth: number) => Pick<NewTask, "group" | "max">): NewTask[] {
   const every = random.between(8, 50);
   return Array.from({ length: count }, (_, nth) => ({
     ...where(nth),
-    input:
-      nth % every === 0
-        ? `SELECT pg_sleep(${(random.next() * longest).toFixed(2)})`
-        : random.pick(short),
+    input: nth % every === 0 ? `SELECT pg_sleep(${(random.next() * maxSleepSeconds).toFixed(2)})` : random.pick(short),
     inMs: 0,
   }));
 }
@@ -65,12 +57,12 @@ export async function prepare(client: Client): Promise<void> {
   await client.query("CREATE TABLE effect (i int)");
 }
 
-/** Inserts tasks of one pattern, unless enough wait. */
+/** Inserts a random batch, unless enough tasks are unfinished. */
 export async function produce(client: Client, random: Random): Promise<void> {
   const { rows } = await client.query<{ waiting: number }>(
     "SELECT count(*)::integer AS waiting FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK')",
   );
-  if ((rows[0]?.waiting ?? 0) > mostWaiting) return;
+  if ((rows[0]?.waiting ?? 0) > maxUnfinished) return;
   await insert(client, random.pick(patterns)(random));
 }
 

@@ -1,11 +1,11 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { chosen, install, lockedVersions, ownServer } from "../matrix/versions.js";
+import { selectVersions, installVersions, lockedVersions, bundledServer } from "../matrix/versions.js";
 
 /**
- * `npm run soak -- [--seconds N] [--seed N] [--postgres 12,18]`: an hour on each of these servers, pg-task's own
- * unless told otherwise, one after the other.
+ * `npm run soak -- [--seconds N] [--seed N] [--postgres 12,18]`: an hour by default, on each of these servers in turn,
+ * by default pg-task's own.
  */
 const { values } = parseArgs({
   options: {
@@ -15,10 +15,10 @@ const { values } = parseArgs({
   },
 });
 const test = fileURLToPath(new URL("soak.test.js", import.meta.url));
-const own = await ownServer();
+const own = await bundledServer();
 const servers = [...(await lockedVersions("postgres")), own];
-const wanted = values.postgres === undefined ? [own] : chosen(servers, values.postgres);
-await install(wanted.filter((each) => each !== own));
+const wanted = values.postgres === undefined ? [own] : selectVersions(servers, values.postgres);
+await installVersions(wanted.filter((each) => each !== own));
 
 for (const { folder, version } of wanted) {
   process.stdout.write(`── PostgreSQL ${version}\n`);

@@ -8,29 +8,29 @@ import { startEmbeddedWith } from "../../src/embedded/embeddedServer.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
 import { Random } from "../chaos/random.js";
-import { onServer } from "../support/embedded.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { serverPackage } from "../support/serverPackage.js";
 import { insert, prepare, produce } from "./flow.js";
-import { pickMeddling, type Locked } from "./meddling.js";
-import { describe, Watch, type Limits } from "./watch.js";
+import { pickDisturbance, type Locked } from "./disturbances.js";
+import { describe, StallDetector, type Limits } from "./watch.js";
+import { withConnectionTo } from "../support/connectTo.js";
 
-/** `npm run soak` sets these; in the suite a short run does, with another seed each time. */
+/** Set by `npm run soak`; by default a short run with a random seed. */
 const seconds = Number(process.env["SOAK_SECONDS"] ?? 15);
 const seed = Number(process.env["SOAK_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 
-const meddlers = 4;
-const producePauseMs = 400;
-const meddlePauseMs = 120;
-/** After so long nobody meddles, and everything has to come to its end, in ms. */
+const disturberCount = 4;
+const maxProducePauseMs = 400;
+const maxDisturbancePauseMs = 120;
+/** How long disturbances go on before everything has to end, in ms. */
 const roundMs = 12_000;
-/** What has not ended this long after the last meddling is stuck, in ms. */
+/** A task that has not ended this long after the last disturbance is stuck, in ms. */
 const stuckMs = 60_000;
 
-test(`what is due and allowed is taken, whatever is done to rows (seed ${seed}, ${seconds} s)`, async (t) => {
+test(`every due task that may start is claimed under random changes (seed ${seed}, ${seconds} s)`, async (t) => {
   const random = new Random(seed);
   const url = await startServer();
-  await onServer(url, prepareTable);
+  await withConnectionTo(url, prepareTable);
   const limits: Limits = { sessions: random.pick([4, 16, 64]), run: 1000 };
   const process = await startProcess({
     config: {
@@ -41,36 +41,34 @@ test(`what is due and allowed is taken, whatever is done to rows (seed ${seed}, 
     },
   });
   await process.line("ready");
-  await onServer(url, prepare);
+  await withConnectionTo(url, prepare);
   const locked: Locked = new Set();
-  const watch = new Watch(limits, locked);
+  const watch = new StallDetector(limits, locked);
   const over = new AbortController();
   const fail = async (why: string): Promise<never> => {
     over.abort();
-    const seen = await onServer(url, describe);
+    const seen = await withConnectionTo(url, describe);
     const log = process.output.stdout.split("\n").slice(-60).join("\n");
     assert.fail(`${why}\n${seen}\nlog\n${log}${process.output.stderr}`);
   };
-  const watched = onServer(url, async (client) => {
+  const watched = withConnectionTo(url, async (client) => {
     const stall = await watch.until(client, over.signal);
-    if (stall !== null) await fail(`not taken: ${JSON.stringify(stall)}`);
+    if (stall !== null) await fail(`not claimed: ${JSON.stringify(stall)}`);
   });
   const until = performance.now() + seconds * 1000;
   let rounds = 0;
-  const soaked = async (): Promise<void> => {
+  const soak = async (): Promise<void> => {
     for (; performance.now() < until && !over.signal.aborted; rounds += 1) {
       const end = Math.min(until, performance.now() + roundMs);
       await round({ url, process, random, locked, limits, watch, end, signal: over.signal });
-      await onServer(url, (client) => settled(client, over.signal, fail));
+      await withConnectionTo(url, (client) => waitForAllEnded(client, over.signal, fail));
     }
     over.abort();
   };
-  await Promise.all([watched, soaked()]);
-  const cried = process.said("due tasks are not taken though sessions are free");
-  assert.deepEqual(cried, []);
-  t.diagnostic(
-    `${rounds} rounds, ${limits.sessions} sessions, the longest wait ${Math.round(watch.longestMs)} ms`,
-  );
+  await Promise.all([watched, soak()]);
+  const reportedStalls = process.linesMatching("due tasks do not start although sessions are free");
+  assert.deepEqual(reportedStalls, []);
+  t.diagnostic(`${rounds} rounds, ${limits.sessions} sessions, maximum wait ${Math.round(watch.maxWaitMs)} ms`);
 });
 
 interface Round {
@@ -79,26 +77,17 @@ interface Round {
   readonly random: Random;
   readonly locked: Locked;
   readonly limits: Limits;
-  readonly watch: Watch;
+  readonly watch: StallDetector;
   readonly end: number;
   readonly signal: AbortSignal;
 }
 
-/** Tasks come, and all the time somebody does something to them; at its end many new ones. */
-async function round({
-  url,
-  process,
-  random,
-  locked,
-  limits,
-  watch,
-  end,
-  signal,
-}: Round): Promise<void> {
+/** Produces and disturbs tasks until `end`, then inserts many new ones. */
+async function round({ url, process, random, locked, limits, watch, end, signal }: Round): Promise<void> {
   const goesOn = (): boolean => performance.now() < end && !signal.aborted;
   const seeded = (): Random => new Random(random.below(2 ** 31));
   const repeatedly = async (work: (client: Client, own: Random) => Promise<unknown>, ms: number) =>
-    await onServer(url, async (client) => {
+    await withConnectionTo(url, async (client) => {
       const own = seeded();
       while (goesOn()) {
         await work(client, own);
@@ -106,35 +95,33 @@ async function round({
       }
     });
   await Promise.all([
-    repeatedly(produce, producePauseMs),
-    ...Array.from({ length: meddlers }, () =>
+    repeatedly(produce, maxProducePauseMs),
+    ...Array.from({ length: disturberCount }, () =>
       repeatedly(async (client, own) => {
         try {
-          await pickMeddling(own).meddle(client, own, locked);
+          await pickDisturbance(own).apply(client, own, locked);
         } catch (error) {
           await client.query("ROLLBACK");
           if (!(error instanceof Error && error.message.includes("deadlock"))) throw error;
         }
-      }, meddlePauseMs),
+      }, maxDisturbancePauseMs),
     ),
     repeatedly(async (client, own) => {
       await sleep(own.below(4000));
       limits.run = own.pick([1, 3, 1000]);
       await client.query(`ALTER DATABASE postgres SET pg_task.run = ${limits.run}`);
       process.child.kill("SIGHUP");
-      watch.forget();
+      watch.reset();
     }, 1000),
   ]);
-  await onServer(url, async (client) => {
+  await withConnectionTo(url, async (client) => {
     limits.run = 1000;
     await client.query("ALTER DATABASE postgres RESET pg_task.run");
     process.child.kill("SIGHUP");
-    watch.forget();
-    // What would take long is given up, or everything but what runs: new tasks come behind what is known to be next.
+    watch.reset();
+    // Stops long tasks, or all that are not running: new tasks come after those that the manager knows as next.
     const given = random.pick(["input LIKE '%sleep%'", "state <> 'WORK' OR input LIKE '%sleep%'"]);
-    await client.query(
-      `UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK') AND (${given})`,
-    );
+    await client.query(`UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK') AND (${given})`);
     const fresh = Array.from({ length: 300 }, (_, nth) => ({
       input: "SELECT 1",
       group: `fresh ${nth % 100}`,
@@ -146,7 +133,7 @@ async function round({
 }
 
 /** Resolves when everything has ended. */
-async function settled(
+async function waitForAllEnded(
   client: Client,
   signal: AbortSignal,
   fail: (why: string) => Promise<never>,
@@ -157,19 +144,19 @@ async function settled(
       `SELECT count(*)::integer AS left FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL`,
     );
     if (rows[0]?.left === 0) return;
-    if (performance.now() > limit) await fail("something never ended");
+    if (performance.now() > limit) await fail("some task never ended");
     await sleep(100);
   }
 }
 
-/** Rows that have ended are only a burden. */
+/** Prunes ended rows soon, to keep the table small. */
 async function prepareTable(client: Client): Promise<void> {
   await client.query("ALTER DATABASE postgres SET pg_task.keep = '20 sec'");
 }
 
 async function startServer(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "pg-task-soak-"));
-  // A server before 16 has to be able to walk the whole path of its data.
+  // A server before 16 needs search permission on the whole path of its data.
   await chmod(folder, 0o711);
   const server = await startEmbeddedWith(
     { installed: await serverPackage() },

@@ -1,74 +1,74 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
-import type { Locked } from "./meddling.js";
+import type { Locked } from "./disturbances.js";
 
-/** A due, allowed row has to be taken within this, in ms. */
-const longestMs = 5_000;
-const everyMs = 250;
-/** One that was seen less often tells of a machine that stood still. */
-const leastSeen = 10;
+/** A due task that may start must be claimed within this time, in ms. */
+const stallMs = 5_000;
+const sampleMs = 250;
+/** Fewer samples mean that the machine itself stood still. */
+const minSamples = 10;
 
-/** The first due task of a group that nobody has locked. */
+/** The first due task of a group whose row the soak has not locked. */
 interface Head {
   readonly id: string;
   readonly group: string;
   readonly max: number;
-  /** Sessions that rows say to have tasks of its group. */
+  /** Number of sessions that own tasks of its group, according to the rows. */
   readonly running: number;
 }
 
 interface Sample {
   readonly heads: readonly Head[];
-  /** Pids of sessions that rows say to have something. */
+  /** Pids of sessions that own tasks, according to the rows. */
   readonly owners: readonly number[];
-  /** Those that the server says to be at something. */
+  /** Sessions that are not idle, according to the server. */
   readonly active: readonly { readonly pid: number; readonly name: string }[];
-  /** How many have had nothing to do for a second. */
+  /** Number of sessions that have been idle for a second. */
   readonly idle: number;
-  /** When the last task was taken. */
+  /** When the last task was claimed. */
   readonly taken: string | null;
 }
 
-/** How much may run at once. */
+/** Limits on what runs at once. */
 export interface Limits {
   readonly sessions: number;
-  /** `pg_task.run`, which changes while it runs. */
+  /** `pg_task.run`, which changes during the test. */
   run: number;
 }
 
-/** A task that should have been taken. */
+/** A task that should have been claimed. */
 export interface Stall extends Head {
   readonly forMs: number;
 }
 
 /**
- * Looks again and again for a due task that nothing keeps from starting, by what the rows and the server say
- * alone, until one has not been taken for too long.
+ * Watches, by the rows and the server's sessions alone, for a due task that nothing keeps from starting and that is not
+ * claimed for too long.
  */
-export class Watch {
+export class StallDetector {
   readonly #seen = new Map<string, { id: string; since: number; times: number }>();
   readonly #limits: Limits;
   readonly #locked: Locked;
   #taken: string | null = null;
-  /** How long the one that waited longest has waited, in ms. */
-  longestMs = 0;
+  /** The maximum wait so far, in ms. */
+  maxWaitMs = 0;
 
   constructor(limits: Limits, locked: Locked) {
     this.#limits = limits;
     this.#locked = locked;
   }
 
-  /** What may start at once may have changed: waiting counts from now. */
-  forget(): void {
+  /** Restarts all waiting times, after a change of the limits. */
+  reset(): void {
     this.#seen.clear();
   }
 
-  /** Resolves with a task that was not taken, null when told to end. */
+  /** Resolves with a stalled task, or null when aborted. */
   async until(client: Client, signal: AbortSignal): Promise<Stall | null> {
     while (!signal.aborted) {
-      const stall = this.#judge(await sample(client, this.#locked));
+      const stall = this.#judge(await takeSample(client, this.#locked));
       if (stall !== null) return stall;
-      await sleep(everyMs);
+      await sleep(sampleMs);
     }
     return null;
   }
@@ -76,10 +76,10 @@ export class Watch {
   #judge({ heads, owners, active, idle, taken }: Sample): Stall | null {
     const now = performance.now();
     const busy = new Set([...owners, ...active.map(({ pid }) => pid)]).size;
-    // As long as others are taken one after the other, those may come first.
-    const stands = taken === this.#taken;
+    // While other tasks are being claimed, those may come first.
+    const noneClaimed = taken === this.#taken;
     this.#taken = taken;
-    const free = busy < Math.min(this.#limits.sessions, this.#limits.run) && (idle > 0 || stands);
+    const free = busy < Math.min(this.#limits.sessions, this.#limits.run) && (idle > 0 || noneClaimed);
     const waits = new Set<string>();
     for (const head of heads) {
       const name = `pg_task public task ${head.group}`;
@@ -94,18 +94,18 @@ export class Watch {
       }
       before.times += 1;
       const forMs = now - before.since;
-      this.longestMs = Math.max(this.longestMs, forMs);
-      if (forMs > longestMs && before.times >= leastSeen) return { ...head, forMs };
+      this.maxWaitMs = Math.max(this.maxWaitMs, forMs);
+      if (forMs > stallMs && before.times >= minSamples) return { ...head, forMs };
     }
     for (const group of this.#seen.keys()) if (!waits.has(group)) this.#seen.delete(group);
     return null;
   }
 }
 
-/** Rows first: what the server says later of who is at work can only be more. */
-async function sample(client: Client, locked: Locked): Promise<Sample> {
+/** Reads the rows first: the sessions seen active afterwards can only be more. */
+async function takeSample(client: Client, locked: Locked): Promise<Sample> {
   const { rows: heads } = await client.query<Head>(
-    `WITH held AS MATERIALIZED (
+    `WITH owned AS MATERIALIZED (
        SELECT hash, count(DISTINCT owner)::integer AS sessions FROM task WHERE owner IS NOT NULL GROUP BY hash
      ), head AS MATERIALIZED (
        SELECT DISTINCT ON (hash) id, hash, "group", max FROM task AS t
@@ -113,7 +113,7 @@ async function sample(client: Client, locked: Locked): Promise<Sample> {
          AND NOT EXISTS (SELECT FROM task_pause AS p WHERE p."group" IS NULL OR p."group" = t."group")
        ORDER BY hash, greatest(max, 0) DESC, id
      )
-     SELECT id, "group", max, coalesce(sessions, 0) AS running FROM head LEFT JOIN held USING (hash)`,
+     SELECT id, "group", max, coalesce(sessions, 0) AS running FROM head LEFT JOIN owned USING (hash)`,
     [[...locked]],
   );
   const { rows: owners } = await client.query<{ pid: number }>(
@@ -132,7 +132,7 @@ async function sample(client: Client, locked: Locked): Promise<Sample> {
   return { heads, owners: owners.map(({ pid }) => pid), active, idle, taken };
 }
 
-/** What the table and the server say, for whoever has to find out why. */
+/** The state of the table and the server, for diagnosing a failure. */
 export async function describe(client: Client): Promise<string> {
   const { rows: states } = await client.query(
     `SELECT state::text, ready, owner IS NOT NULL AS owned, count(*)::integer FROM task GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
@@ -150,5 +150,4 @@ export async function describe(client: Client): Promise<string> {
   return `states\n${lines(states)}\ngroups\n${lines(groups)}\nactivity\n${lines(activity)}\npaused\n${lines(paused)}`;
 }
 
-const lines = (rows: readonly object[]): string =>
-  rows.map((row) => `  ${JSON.stringify(row)}`).join("\n");
+const lines = (rows: readonly object[]): string => rows.map((row) => `  ${JSON.stringify(row)}`).join("\n");

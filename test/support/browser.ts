@@ -4,14 +4,14 @@ import { after } from "node:test";
 import { promisify } from "node:util";
 import { chromium, type Browser } from "playwright-core";
 
-const places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const executablePaths = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const run = promisify(execFile);
 
-/** Where a Chromium of the system's is; null without one. */
-const installed = (): string | null => places.find((place) => existsSync(place)) ?? null;
+/** Path of an installed Chromium; null without one. */
+const findChromium = (): string | null => executablePaths.find((path) => existsSync(path)) ?? null;
 
-/** Installs Debian's; null where that cannot be done: not root, no apt, no package. */
-async function install(): Promise<string | null> {
+/** Installs Debian's package; null if that is not possible: not root, no apt, no package. */
+async function installChromium(): Promise<string | null> {
   if (process.getuid?.() !== 0 || !existsSync("/usr/bin/apt-get")) return null;
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
   try {
@@ -24,31 +24,31 @@ async function install(): Promise<string | null> {
   } catch {
     return null;
   }
-  return installed();
+  return findChromium();
 }
 
-/** Says why there is no browser; false where there is one. */
-export const noBrowser: string | false =
-  (installed() ?? (await install())) === null
-    ? "no Chromium is installed, and it cannot be installed here with apt: tests in a browser are left out"
+/** Reason to skip tests in a browser; false if there is a browser. */
+export const noBrowserReason: string | false =
+  (findChromium() ?? (await installChromium())) === null
+    ? "no Chromium is installed, and apt cannot install it here: browser tests are skipped"
     : false;
 
-let opened: Promise<Browser> | null = null;
-// Said within a test it would count for that test alone.
-after(async () => await (await opened)?.close());
+let launched: Promise<Browser> | null = null;
+// Registered at the top level: within a test it would run after that test.
+after(async () => await (await launched)?.close());
 
 /** The browser of this test file, closed after it. */
 export async function browser(): Promise<Browser> {
-  opened ??= open();
-  return await opened;
+  launched ??= launch();
+  return await launched;
 }
 
-async function open(): Promise<Browser> {
-  const executablePath = installed();
-  if (executablePath === null) throw new Error(String(noBrowser));
+async function launch(): Promise<Browser> {
+  const executablePath = findChromium();
+  if (executablePath === null) throw new Error(String(noBrowserReason));
   return await chromium.launch({
     executablePath,
-    // Root has to; what it opens is our own page.
+    // Required as root; it only opens our own page.
     args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
   });
 }

@@ -11,7 +11,7 @@ export interface Certificate {
   readonly key: string;
 }
 
-/** Makes certificates in a folder, with the system's openssl. */
+/** A certificate authority in a folder, using the system's openssl. */
 export class Authority implements Certificate {
   readonly certificate: string;
   readonly key: string;

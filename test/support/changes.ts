@@ -2,10 +2,10 @@ import type { Client } from "../../src/shared/postgres/client.js";
 
 const channel = "test_changes";
 
-/** How soon what announces no change is looked at again, in ms. */
-const lookAgainMs = 50;
+/** Interval for polling what announces no changes, in ms. */
+const pollMs = 50;
 
-/** Makes a table announce every statement that changed it, whoever's it is. */
+/** Makes a table notify after every statement that changes it. */
 export async function announceChanges(client: Client, table = "public.task"): Promise<void> {
   await client.query(`
     CREATE FUNCTION public.test_announce() RETURNS trigger LANGUAGE plpgsql AS
@@ -15,8 +15,8 @@ export async function announceChanges(client: Client, table = "public.task"): Pr
 }
 
 /**
- * The rows of a query once they are as wanted: looked at now, and after each change that
- * `announceChanges` makes known. There is no limit but the test's own.
+ * Resolves to the rows of a query once they satisfy the condition: checked now and after each change that
+ * `announceChanges` notifies of. Limited only by the test's own timeout.
  */
 export async function until<Row extends object>(
   client: Client,
@@ -25,11 +25,11 @@ export async function until<Row extends object>(
 ): Promise<Row[]> {
   let changed = false;
   let wake: (() => void) | null = null;
-  const hear = (): void => {
+  const onNotification = (): void => {
     changed = true;
     wake?.();
   };
-  client.on("notification", hear);
+  client.on("notification", onNotification);
   try {
     await client.query(`LISTEN ${channel}`);
     for (;;) {
@@ -39,11 +39,11 @@ export async function until<Row extends object>(
       if (!changed) await new Promise<void>((resolve) => (wake = resolve));
     }
   } finally {
-    client.off("notification", hear);
+    client.off("notification", onNotification);
   }
 }
 
-/** As `until`, for what announces no change: pg_stat_activity, pg_locks. */
+/** As `until`, but polls what announces no changes, such as pg_stat_activity and pg_locks. */
 export async function eventually<Row extends object>(
   client: Client,
   query: string,
@@ -52,6 +52,6 @@ export async function eventually<Row extends object>(
   for (;;) {
     const { rows } = await client.query<Row>(query);
     if (wanted(rows)) return rows;
-    await new Promise((resolve) => setTimeout(resolve, lookAgainMs));
+    await new Promise((resolve) => setTimeout(resolve, pollMs));
   }
 }

@@ -1,18 +1,18 @@
-import type { RunResult } from "../../src/shared/ipc/messages.js";
+import type { RunResult } from "../../src/shared/ipc/run.js";
 import type { Client } from "../../src/shared/postgres/client.js";
-import type { Run } from "../../src/shared/ipc/messages.js";
+import type { Run } from "../../src/shared/ipc/run.js";
 import type { TestDatabase } from "./database.js";
-import { ExecutorDriver, type Ended } from "./executorDriver.js";
+import { ExecutorDriver, type EndedResult } from "./executorDriver.js";
 
-/** How a claimed run came out, in its result and in the database. */
-export interface Outcome extends Ended {
-  /** Lines of the ledgers that are this run's. */
+/** What a claimed run left in its result and in the database. */
+export interface Outcome extends EndedResult {
+  /** Number of ledger rows of this run. */
   readonly proofs: number;
-  /** What is in the table `effect`. */
+  /** Content of the table `effect`. */
   readonly effects: string[];
 }
 
-/** Runs of tasks that have a row, which says that the session has them, as after a claim. */
+/** Runs of tasks whose rows are owned by the session, as after a claim. */
 export class ClaimedRuns {
   readonly driver: ExecutorDriver;
   readonly admin: Client;
@@ -22,17 +22,13 @@ export class ClaimedRuns {
     this.admin = admin;
   }
 
-  /** With one session open, number 1, and a table `effect (what text)`. */
-  static async of(
-    database: TestDatabase,
-    user?: string,
-    outputLimit = 64 << 20,
-  ): Promise<ClaimedRuns> {
+  /** Opens session 1 and creates the table `effect (what text)`. */
+  static async create(database: TestDatabase, user?: string, outputLimit = 64 << 20): Promise<ClaimedRuns> {
     const admin = await database.connect();
     await admin.query("CREATE TABLE IF NOT EXISTS effect (what text)");
     const target = user === undefined ? database.target : { ...database.target, user };
     const driver = new ExecutorDriver(target, admin, {
-      finish: '"public"."task_finish"',
+      finishFunction: '"public"."task_finish"',
       outputLimit,
     });
     await driver.open(1);
@@ -56,10 +52,15 @@ export class ClaimedRuns {
     );
     const row = claimed.rows[0];
     if (row === undefined) throw new Error("the task was not claimed");
-    return this.driver.make(session, row.input, { id, take: row.take, atomic: true, ...options });
+    return this.driver.makeRun(session, row.input, {
+      id,
+      claimedAt: row.take,
+      atomic: true,
+      ...options,
+    });
   }
 
-  /** Runs one to its end. */
+  /** Claims a task and runs it to its end. */
   async run(input: string, options: Partial<Run> = {}): Promise<Outcome> {
     const run = await this.claim(input, options);
     return await this.dispatch(run);
@@ -72,10 +73,14 @@ export class ClaimedRuns {
 
   async outcome(run: Run): Promise<Outcome> {
     const result = await this.driver.result(run.id);
-    return { ...ended(result), proofs: await this.proofs(run), effects: await this.effects() };
+    return {
+      ...expectEnded(result),
+      proofs: await this.proofs(run),
+      effects: await this.effects(),
+    };
   }
 
-  async proofs({ id, take }: Run): Promise<number> {
+  async proofs({ id, claimedAt: take }: Run): Promise<number> {
     const { rowCount } = await this.admin.query(
       `SELECT FROM (TABLE task_ledger_1 UNION ALL TABLE task_ledger_2) AS ledger
        WHERE id = $1 AND take = $2`,
@@ -89,7 +94,7 @@ export class ClaimedRuns {
     return rows.map(({ what }) => what);
   }
 
-  /** The column of a task's row, as text; null when there is no such row either. */
+  /** A column of a task's row, as text; also null if the row does not exist. */
   async row({ id }: Run, column: string): Promise<string | null> {
     const { rows } = await this.admin.query<{ value: string }>(
       `SELECT "${column}"::text AS value FROM task WHERE id = $1`,
@@ -99,7 +104,7 @@ export class ClaimedRuns {
   }
 }
 
-function ended(result: RunResult): Ended {
-  if (result.outcome !== "ended") throw new Error(`run ${result.id} was returned`);
+function expectEnded(result: RunResult): EndedResult {
+  if (result.outcome !== "ended") throw new Error(`run ${result.id} was released`);
   return result;
 }

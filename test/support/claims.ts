@@ -1,38 +1,39 @@
-import type { ClaimRequest, KeptSession } from "../../src/manager/claim/claimFull.sql.js";
+import type { ClaimRequest } from "../../src/manager/claim/claimFull.sql.js";
+import type { DedicatedSession } from "../../src/manager/model.js";
 
-/** Sessions that have nothing to do, named `owner 0` and so on. */
-export function fronts(count: number): ClaimRequest["places"] {
+/** Slots in the empty queues of sessions `owner 0`, `owner 1` and so on. */
+export function emptySlots(count: number): ClaimRequest["slots"] {
   return Array.from({ length: count }, (_, index) => ({
     owner: `owner ${index}`,
     pid: 1000 + index,
-    front: true,
+    startsNow: true,
   }));
 }
 
-/** A claim that looks at groups from their beginning, for sessions that have nothing to do. */
+/** A claim that reads groups from their beginning, for sessions with empty queues. */
 export function claimOf(
   running: ReadonlyMap<number, number>,
   options: {
     readonly sessions: number;
     readonly lookAhead?: number;
     readonly except?: readonly string[];
-    readonly kept?: readonly KeptSession[];
+    readonly dedicated?: readonly DedicatedSession[];
   },
 ): ClaimRequest {
-  const { sessions, lookAhead = 0, except = [], kept = [] } = options;
-  const look = sessions + lookAhead;
+  const { sessions, lookAhead = 0, except = [], dedicated = [] } = options;
+  const maxCandidates = sessions + lookAhead;
   return {
     groups: [...running].map(([hash, count]) => ({
       hash,
       running: count,
       max: 2_147_483_647,
       id: -(2n ** 63n),
-      most: look,
-      places: null,
+      maxTasks: maxCandidates,
+      ownSlots: null,
     })),
-    places: fronts(sessions),
-    kept,
-    look,
+    slots: emptySlots(sessions),
+    dedicated,
+    maxCandidates,
     except,
   };
 }

@@ -1,9 +1,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { after } from "node:test";
+
 import { bin } from "./project.js";
 
 export interface CliResult {
@@ -13,18 +11,11 @@ export interface CliResult {
 }
 
 export interface CliOptions {
-  /** Beside PATH and HOME nothing else is in its environment. */
+  /** Its environment, in addition to PATH and HOME. */
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  /** What it reads from standard input; nothing unless given. */
+  /** Its standard input; empty by default. */
   readonly input?: string | Buffer;
-}
-
-/** A folder without any configuration, gone when the file has run. */
-export async function emptyFolder(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "pg-task-cli-"));
-  after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
 }
 
 const environment = (more: CliOptions["env"]): NodeJS.ProcessEnv => ({
@@ -34,7 +25,7 @@ const environment = (more: CliOptions["env"]): NodeJS.ProcessEnv => ({
   ...more,
 });
 
-/** Runs the built program to its end, its output into pipes. */
+/** Runs the built program to its end, with its output piped. */
 export async function cli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
   const child = spawn(process.execPath, [bin, ...args], {
     cwd: options.cwd ?? tmpdir(),
@@ -50,7 +41,7 @@ export async function cli(args: readonly string[], options: CliOptions = {}): Pr
   return { code: child.exitCode, ...output };
 }
 
-/** A program on a terminal of its own, made by `script`. */
+/** A program on a pseudo-terminal created by `script`. */
 export class OnTerminal {
   readonly #child: ChildProcess;
   readonly #exit: Promise<number | null>;
@@ -58,16 +49,11 @@ export class OnTerminal {
   #over = false;
   readonly #watchers = new Set<() => void>();
 
-  /** @param program its arguments, or a whole command of the shell's */
-  constructor(
-    program: readonly string[] | string,
-    options: CliOptions & { columns?: number; rows?: number },
-  ) {
+  /** @param program pg-task's arguments, or a shell command */
+  constructor(program: readonly string[] | string, options: CliOptions & { columns?: number; rows?: number }) {
     const { columns = 100, rows = 30 } = options;
     const command =
-      typeof program === "string"
-        ? program
-        : `exec ${[process.execPath, bin, ...program].map(shellWord).join(" ")}`;
+      typeof program === "string" ? program : `exec ${[process.execPath, bin, ...program].map(shellWord).join(" ")}`;
     const sized = `stty cols ${columns} rows ${rows}; ${command}`;
     this.#child = spawn("script", ["-qec", sized, "/dev/null"], {
       cwd: options.cwd ?? tmpdir(),
@@ -86,12 +72,12 @@ export class OnTerminal {
     });
   }
 
-  /** Everything that was written to the terminal, as it was. */
+  /** Everything written to the terminal, unchanged. */
   get shown(): string {
     return this.#shown;
   }
 
-  /** Resolves when this was shown, at or behind place `from`. */
+  /** Resolves when this was shown at or after position `from`. */
   async until(what: RegExp | string, from = 0): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const look = (): void => {
@@ -107,18 +93,18 @@ export class OnTerminal {
     });
   }
 
-  /** Somebody presses these keys. */
+  /** Sends these keys. */
   type(keys: string): void {
     this.#child.stdin?.write(keys);
   }
 
-  /** Its exit code, when it has ended. */
+  /** Waits for its end and returns its exit code. */
   async end(): Promise<number | null> {
     return await this.#exit;
   }
 }
 
-/** Runs the program to its end on a terminal; its lines end as they do there, without the carriage return. */
+/** Runs the program to its end on a terminal; carriage returns are removed from the line ends. */
 export async function cliOnTerminal(
   args: readonly string[],
   options: CliOptions & { columns?: number; rows?: number } = {},
@@ -128,7 +114,7 @@ export async function cliOnTerminal(
   return { code, shown: program.shown.replaceAll("\r\n", "\n") };
 }
 
-/** Runs a command of the shell's to its end on a terminal. */
+/** Runs a shell command to its end on a terminal. */
 export async function onShellTerminal(
   command: string,
   options: CliOptions,

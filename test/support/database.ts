@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { after } from "node:test";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
-import type { ConnectionTarget } from "../../src/shared/config/types.js";
+import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 
-/** A database of a test file's own, dropped when the file has run. */
+/** A database for one test file, dropped after it. */
 export interface TestDatabase {
   readonly target: ConnectionTarget;
   readonly url: string;
-  /** Opens a connection that is ended when the file has run. */
+  /** Opens a connection that is ended after the test file. */
   connect(): Promise<Client>;
 }
 
@@ -27,12 +27,10 @@ export function serverTarget(database = "postgres"): ConnectionTarget {
 }
 
 /**
- * Makes a database for this test file; `kind` "task" has the task table in it already, "empty" is a
- * new one, "LATIN1" and "SQL_ASCII" new ones of that encoding. Call it at the top level of a test file.
+ * Creates a database for this test file: with the task table ("task"), or empty, or empty with the encoding LATIN1 or
+ * SQL_ASCII. To be called at the top level of a test file.
  */
-export async function createDatabase(
-  kind: "task" | "empty" | "LATIN1" | "SQL_ASCII" = "task",
-): Promise<TestDatabase> {
+export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_ASCII" = "task"): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString("hex")}`;
   const source = {
     task: "test_template",
@@ -58,33 +56,29 @@ export async function createDatabase(
   };
 }
 
-/** What a database of that encoding is made from. */
+/** The template and options for a database of that encoding. */
 async function encoded(encoding: string): Promise<string> {
-  // Only the C library's locales have them all; servers before 15 know no others.
+  // Only libc locales support all encodings; servers before 15 have no other provider.
   const provider = (await serverMajor()) < 15 ? "" : "LOCALE_PROVIDER libc";
   return `template0 ENCODING '${encoding}' LC_COLLATE 'C' LC_CTYPE 'C' ${provider}`;
 }
 
-/** 18 and the like. */
+/** The server's major version, such as 18. */
 export async function serverMajor(): Promise<number> {
   return await onServer(async (client) => {
-    const { rows } = await client.query<{ number: string }>(
-      "SELECT current_setting('server_version_num') AS number",
-    );
+    const { rows } = await client.query<{ number: string }>("SELECT current_setting('server_version_num') AS number");
     return Math.trunc(Number(rows[0]?.number) / 10_000);
   });
 }
 
-/** As DROP DATABASE … WITH (FORCE) does it from PostgreSQL 13 on. */
+/** Does what DROP DATABASE … WITH (FORCE) does from PostgreSQL 13 on. */
 export async function dropDatabase(client: Client, name: string): Promise<void> {
   await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
-  await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
-    name,
-  ]);
+  await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [name]);
   await client.query(`DROP DATABASE ${name}`);
 }
 
-/** Runs something on a short connection to the server's own database. */
+/** Runs something on a temporary connection to the database `postgres`. */
 export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(serverTarget(), { applicationName: "test" });
   try {

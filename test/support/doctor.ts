@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { cli } from "./cli.js";
 
-/** What `pg-task doctor` prints of one thing; `remedy` is `\\N` where there is none. */
+/** One line of `pg-task doctor`; `remedy` is `\\N` if there is none. */
 export interface DoctorLine {
   readonly level: string;
   readonly name: string;
@@ -9,7 +9,7 @@ export interface DoctorLine {
   readonly remedy: string;
 }
 
-/** What the doctor says, and with which exit code. */
+/** Runs `pg-task doctor`; returns its exit code and its lines. */
 export async function doctor(
   env: Readonly<Record<string, string>>,
   cwd?: string,

@@ -1,7 +1,4 @@
 import { spawn, type ChildProcess } from "node:child_process";
-import { chmod, mkdtemp, realpath, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -14,30 +11,15 @@ import {
   type EmbeddedServer,
   type EmbeddedEnvironment,
 } from "../../src/embedded/embeddedServer.js";
-import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { createLog, type Log } from "../../src/shared/log.js";
+import type { LogLine } from "./process.js";
 
 export const isRoot = process.getuid?.() === 0;
 
-/** Faster, and as good where no machine crashes. */
+/** Settings for speed; durability does not matter here. */
 export const quick = { fsync: "off", shared_buffers: "8MB" };
 
 const deadlineMs = 30_000;
-
-/** A folder of the test file's own that only we can enter, gone when the file has run. */
-export async function temporaryFolder(): Promise<string> {
-  const folder = await realpath(await mkdtemp(join(tmpdir(), "pg-task-embedded-")));
-  after(async () => {
-    await chmod(folder, 0o700);
-    await rm(folder, { recursive: true, force: true });
-  });
-  return folder;
-}
-
-export interface LogLine {
-  readonly level: string;
-  readonly msg: string;
-}
 
 export function recordingLog(): { readonly log: Log; readonly lines: LogLine[] } {
   const lines: LogLine[] = [];
@@ -49,7 +31,7 @@ export function recordingLog(): { readonly log: Log; readonly lines: LogLine[] }
   return { log, lines };
 }
 
-/** Starts a server in this process; it is stopped when the test file has run. */
+/** Starts a server from this process; it is stopped after the test file. */
 export async function start(
   options: Partial<EmbeddedOptions> & { readonly dataDirectory: string },
   surroundings: Partial<EmbeddedEnvironment> = {},
@@ -62,58 +44,34 @@ export async function start(
   return server;
 }
 
-/** Connects with nothing but the server's url and runs something. */
-export async function onServer<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
-  const { hostname, port, username, pathname } = new URL(url);
-  const client = await connectClient(
-    {
-      host: hostname,
-      port: Number(port),
-      user: username,
-      database: pathname.slice(1),
-      sslmode: "disable",
-      connectTimeoutMs: 10_000,
-    },
-    { applicationName: "test" },
-  );
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
-}
-
 export type HolderEvent =
   | { readonly event: "started"; readonly url: string; readonly port: number; readonly pid: number }
   | { readonly event: "failed"; readonly code: string; readonly message: string }
   | { readonly event: "interrupted" };
 
-/** Another process that starts a server and keeps it. */
+/** Another process that starts a server and holds it. */
 export interface Holder {
   readonly process: ChildProcess;
   readonly pid: number;
-  /** The next thing it tells. */
+  /** The next event that it reports. */
   next(): Promise<HolderEvent>;
-  /** Like `next`, for one that has to start its server. */
+  /** Waits for the next event, which must be `started`. */
   started(): Promise<Extract<HolderEvent, { event: "started" }>>;
   kill(): Promise<void>;
 }
 
-export function spawnHolder(
-  dataDirectory: string,
-  options: { readonly port?: number } = {},
-): Holder {
+export function spawnHolder(dataDirectory: string, options: { readonly port?: number } = {}): Holder {
   const script = fileURLToPath(new URL("embeddedHolder.js", import.meta.url));
   const child = spawn(process.execPath, [script, JSON.stringify({ dataDirectory, ...options })], {
     stdio: ["ignore", "pipe", "inherit"],
-    // A process group of its own, as a terminal gives to what it runs.
+    // A process group of its own, as for a command run from a terminal.
     detached: true,
   });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const gone = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const next = async (): Promise<HolderEvent> => {
     const { value, done } = await lines.next();
-    if (done === true) throw new Error("the holder ended without a word");
+    if (done === true) throw new Error("the holder ended without an event");
     return JSON.parse(value);
   };
   const kill = async () => {
@@ -135,16 +93,16 @@ export function spawnHolder(
   };
 }
 
-/** Resolves when a process that is not our child is gone. */
+/** Resolves when a process that is not a child of this one is gone. */
 export async function untilGone(pid: number): Promise<void> {
   await until(`process ${pid} is gone`, async () => !(await isAlive(pid)));
 }
 
-/** Looks again and again until something is so that nobody tells us about. */
-export async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
+/** Polls until a condition holds. */
+export async function until(what: string, condition: () => Promise<boolean>): Promise<void> {
   const end = performance.now() + deadlineMs;
-  while (!(await isSo())) {
-    if (performance.now() > end) throw new Error(`not so after ${deadlineMs} ms: ${what}`);
+  while (!(await condition())) {
+    if (performance.now() > end) throw new Error(`still not after ${deadlineMs} ms: ${what}`);
     await pause(10);
   }
 }

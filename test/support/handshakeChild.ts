@@ -1,17 +1,15 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { HandshakeReceiver } from "../../src/shared/ipc/handshake/receiver.js";
-import type { SlotReference } from "../../src/shared/ipc/messages.js";
+import type { SlotReference } from "../../src/shared/ipc/handshake/slots.js";
 
-/** What a test asks of the child; every message is answered by an Answer. */
-export type Order =
+/** A test's request to the child. */
+export type ChildRequest =
   | { readonly type: "take"; readonly reference: SlotReference }
   /** Freezes the event loop until the gate is opened. */
   | { readonly type: "block" }
   | { readonly type: "leave" };
 
-export type Answer =
-  | { readonly type: "blocking" }
-  | { readonly type: "payload"; readonly payload: object | null };
+export type Answer = { readonly type: "blocking" } | { readonly type: "payload"; readonly payload: object | null };
 
 export interface ChildData {
   readonly buffer: SharedArrayBuffer;
@@ -23,7 +21,7 @@ const { buffer, gate }: ChildData = workerData;
 const receiver = new HandshakeReceiver(buffer);
 const port = parentPort!;
 
-port.on("message", (order: Order) => {
+port.on("message", (order: ChildRequest) => {
   switch (order.type) {
     case "take":
       answer({ type: "payload", payload: receiver.take(order.reference) });

@@ -1,9 +1,9 @@
 import { test as nodeTest, type TestContext } from "node:test";
 
-/** One that waits for what never comes ends after this. */
-const longestMs = 600_000;
+/** Time limit of a test, in ms. */
+const timeoutMs = 600_000;
 
-/** A test that fails, rather than hangs, when what it waits for does not come. */
+/** A test that fails instead of hanging when an expected event does not occur. */
 export function test(name: string, work: (context: TestContext) => void | Promise<void>): void {
-  void nodeTest(name, { timeout: longestMs }, work);
+  void nodeTest(name, { timeout: timeoutMs }, work);
 }

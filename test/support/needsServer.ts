@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { resolve, dirname } from "node:path";
 
 /**
- * Whether a compiled test file looks at the server that this run of the suite has: it does by one of
- * its variables, in itself or in what it imports of `support`.
+ * Whether a compiled test file depends on the server of this run: whether it, or what it imports from `support`, reads
+ * one of the server's environment variables.
  */
 export function needsServer(file: string, seen = new Set<string>()): boolean {
   if (seen.has(file)) return false;

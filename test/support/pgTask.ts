@@ -6,32 +6,25 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { after } from "node:test";
+import type { LogLine } from "./process.js";
 import { bin } from "./project.js";
 
-/** One line of pg-task's log. */
-export interface LogLine {
-  readonly level: string;
-  readonly msg: string;
-  readonly name: string;
-  readonly [key: string]: unknown;
-}
-
 /**
- * The real pg-task, as a process of its own in a folder of its own. Made before the database it
- * works on, so that it is ended before that one is dropped:
+ * Runs pg-task as a process in a folder of its own. Create it before its database, so that it ends before the database
+ * is dropped:
  *
  *     const pgTask = new PgTask();
  *     const database = await createDatabase();
  *     await pgTask.start({ url: database.url });
  */
 export class PgTask {
-  /** What it has logged so far, in order. */
+  /** Its log lines so far, in order. */
   readonly lines: LogLine[] = [];
   readonly #watchers = new Set<() => void>();
   #child: ChildProcessByStdio<null, Readable, Readable> | null = null;
   #exit: Promise<{ code: number | null; signal: string | null }> | null = null;
   #ended: string | null = null;
-  #complaints = "";
+  #stderr = "";
 
   constructor() {
     after(() => this.stop());
@@ -43,36 +36,37 @@ export class PgTask {
     return pid;
   }
 
-  /** Starts it with this as its configuration file; resolves when it is ready. */
+  /** Starts it with this configuration file; resolves when it is ready. */
   async start(configuration: Readonly<Record<string, unknown>>): Promise<void> {
     const folder = await mkdtemp(join(tmpdir(), "pg-task-process-"));
     const file = join(folder, "pg_task.json");
     await writeFile(file, JSON.stringify(configuration));
     const child = spawn(process.execPath, [bin, "start", "--config", file], {
       cwd: folder,
-      env: ownEnvironment(),
+      env: cleanEnvironment(),
       stdio: ["ignore", "pipe", "pipe"],
     });
     this.#child = child;
     this.#ended = null;
     this.#exit = new Promise((resolve) => {
       child.once("close", (code, signal) => {
-        this.#ended = `pg-task ended with ${signal ?? `code ${code}`}: ${this.#complaints}`;
-        this.#look();
+        this.#ended = `pg-task ended with ${signal ?? `code ${code}`}: ${this.#stderr}`;
+        this.#notifyWatchers();
         resolve({ code, signal });
       });
     });
+    // Not at the end of the test that started it: the process may outlive that test, and needs its folder.
     void this.#exit.then(() => rm(folder, { recursive: true, force: true }));
-    child.stderr.on("data", (data) => (this.#complaints += String(data)));
+    child.stderr.on("data", (data) => (this.#stderr += String(data)));
     createInterface({ input: child.stdout }).on("line", (line) => {
       const parsed: LogLine = JSON.parse(line);
       this.lines.push(parsed);
-      this.#look();
+      this.#notifyWatchers();
     });
     await this.logged((line) => line.msg === "ready", this.lines.length);
   }
 
-  /** The first line that fits, at or after place `from`, once it has been logged. */
+  /** The first matching line at or after index `from`, once it is logged. */
   async logged(fits: (line: LogLine) => boolean, from = 0): Promise<LogLine> {
     return await new Promise((resolve, reject) => {
       const watcher = (): void => {
@@ -87,23 +81,23 @@ export class PgTask {
     });
   }
 
-  /** Asks it to stop, as a service manager would, and expects that it does so in good order. */
+  /** Stops it with SIGTERM and asserts that it ends cleanly. */
   async stop(): Promise<void> {
     if (this.#exit === null) return;
     this.#child?.kill("SIGTERM");
     const exit = await this.#exit;
     this.#exit = null;
-    assert.deepEqual(exit, { code: 0, signal: null }, this.#complaints);
-    assert.equal(this.#complaints, "");
+    assert.deepEqual(exit, { code: 0, signal: null }, this.#stderr);
+    assert.equal(this.#stderr, "");
   }
 
-  #look(): void {
+  #notifyWatchers(): void {
     for (const watcher of this.#watchers) watcher();
   }
 }
 
-/** Connection variables of whoever runs the tests are none of its business. */
-function ownEnvironment(): NodeJS.ProcessEnv {
+/** The environment without the connection variables of the user who runs the tests. */
+function cleanEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(
     Object.entries(process.env).filter(
       ([name]) => !name.startsWith("PG") && name !== "DATABASE_URL" && name !== "NODE_OPTIONS",

@@ -10,7 +10,7 @@ import { freePort } from "../../src/embedded/port.js";
 import { serverTarget } from "./database.js";
 
 const run = promisify(execFile);
-const debians = "/usr/sbin/pgbouncer";
+const debianPath = "/usr/sbin/pgbouncer";
 /** It refuses to run as root. */
 const nobody = 65534;
 const isRoot = process.getuid?.() === 0;
@@ -21,9 +21,9 @@ export interface PgBouncer {
   readonly port: number;
 }
 
-/** Debian's package is installed where it is missing and may be; null where there is no way to it. */
+/** Path of PgBouncer. Installs Debian's package as root if it is missing; null if that fails. */
 export async function findPgBouncer(): Promise<string | null> {
-  const installed = await firstThere([debians, "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]);
+  const installed = await firstExisting([debianPath, "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]);
   if (installed !== null || !isRoot) return installed;
   const options = { env: { ...process.env, DEBIAN_FRONTEND: "noninteractive", RUNLEVEL: "1" } };
   const wait = ["-o", "DPkg::Lock::Timeout=300"];
@@ -34,10 +34,10 @@ export async function findPgBouncer(): Promise<string | null> {
   } catch {
     return null;
   }
-  return await firstThere([debians]);
+  return await firstExisting([debianPath]);
 }
 
-async function firstThere(files: readonly string[]): Promise<string | null> {
+async function firstExisting(files: readonly string[]): Promise<string | null> {
   for (const file of files) {
     try {
       await access(file);
@@ -50,14 +50,14 @@ async function firstThere(files: readonly string[]): Promise<string | null> {
 }
 
 /**
- * Starts one before the tests' server; ended after the test file.
+ * Starts a PgBouncer for the tests' server; ended after the test file.
  *
- * @param ignoring whether it drops startup parameters it does not know, rather than refuse them
+ * @param ignoresUnknownParameters whether it ignores unknown startup parameters instead of rejecting them
  */
 export async function startPgBouncer(
   program: string,
   mode: PoolMode,
-  ignoring: boolean,
+  ignoresUnknownParameters: boolean,
 ): Promise<PgBouncer> {
   const folder = await mkdtemp(join(tmpdir(), "pg-task-pgbouncer-"));
   await chmod(folder, 0o755);
@@ -75,9 +75,9 @@ unix_socket_dir =
 auth_type = trust
 auth_file = ${join(folder, "users")}
 pool_mode = ${mode}
-; a login that the server has refused for a moment is tried again that soon, not after 15 s
+; retry a login that the server rejected after 1 s instead of 15 s
 server_login_retry = 1
-${ignoring ? "ignore_startup_parameters = options" : ""}
+${ignoresUnknownParameters ? "ignore_startup_parameters = options" : ""}
 `,
   );
   const child = spawn(program, [join(folder, "ini")], {
@@ -90,13 +90,13 @@ ${ignoring ? "ignore_startup_parameters = options" : ""}
     await exit;
     await rm(folder, { recursive: true, force: true });
   });
-  let said = "";
+  let stderr = "";
   for await (const line of createInterface({ input: child.stderr })) {
-    said += `${line}\n`;
+    stderr += `${line}\n`;
     if (line.includes("process up")) {
       child.stderr.resume();
       return { port };
     }
   }
-  throw new Error(`PgBouncer did not start:\n${said}`);
+  throw new Error(`PgBouncer did not start:\n${stderr}`);
 }

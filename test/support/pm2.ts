@@ -4,41 +4,39 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { after } from "node:test";
 import { promisify } from "node:util";
-import { temporaryFolder, type LogLine } from "./process.js";
+import { type LogLine } from "./process.js";
 import { projectPath } from "./project.js";
+import { temporaryFolder } from "./temporaryFolder.js";
 
 const run = promisify(execFile);
 const root = projectPath();
-const program = join(
-  dirname(createRequire(import.meta.url).resolve("pm2/package.json")),
-  "bin/pm2",
-);
+const program = join(dirname(createRequire(import.meta.url).resolve("pm2/package.json")), "bin/pm2");
 
-/** What PM2 says of one of its processes. */
+/** A process as listed by PM2. */
 export interface Pm2Process {
   readonly pid: number;
   readonly pm_id: number;
   readonly pm2_env: { readonly status: string; readonly restart_time: number };
 }
 
-/** A PM2 of a test file's own, in folders of its own, that runs pg-task by the file that ships. */
+/** A PM2 for one test file, with its own folders, that runs pg-task with the shipped ecosystem file. */
 export class Pm2 {
   #home = "";
   #cwd = "";
 
-  /** Ended with all it runs after the test file, however that went. */
+  /** Creates it; it is killed with all its processes after the test file. */
   static async create(config: object): Promise<Pm2> {
     const pm2 = new Pm2();
-    // Before the folders are removed.
-    after(() => pm2.do("kill"));
+    // Runs before the folders are removed.
+    after(() => pm2.command("kill"));
     pm2.#home = await temporaryFolder();
     pm2.#cwd = await temporaryFolder();
     await pm2.configure(config);
     return pm2;
   }
 
-  /** Runs a command of PM2's; what it printed. */
-  async do(...args: readonly string[]): Promise<string> {
+  /** Runs a PM2 command and returns its output. */
+  async command(...args: readonly string[]): Promise<string> {
     const { stdout } = await run(process.execPath, [program, ...args], {
       cwd: this.#cwd,
       env: {
@@ -53,7 +51,7 @@ export class Pm2 {
   }
 
   async start(): Promise<void> {
-    await this.do("start", join(root, "ecosystem.config.cjs"));
+    await this.command("start", join(root, "ecosystem.config.cjs"));
   }
 
   async configure(config: object): Promise<void> {
@@ -61,14 +59,14 @@ export class Pm2 {
   }
 
   async processes(): Promise<Pm2Process[]> {
-    const text = await this.do("jlist");
+    const text = await this.command("jlist");
     const list: Pm2Process[] = JSON.parse(text.slice(text.indexOf("[")));
     return list;
   }
 
-  /** What all its processes have logged, each one's in order. */
+  /** The log lines of all its processes, in order for each process. */
   async lines(): Promise<LogLine[]> {
-    const logs = [0, 1].map((place) => join(this.#home, "logs", `pg-task-out-${place}.log`));
+    const logs = [0, 1].map((index) => join(this.#home, "logs", `pg-task-out-${index}.log`));
     const texts = await Promise.all(logs.map((file) => readFile(file, "utf8")));
     return texts.flatMap((text) =>
       text

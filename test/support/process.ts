@@ -1,11 +1,11 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { EventEmitter, once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { bin } from "./project.js";
+import { temporaryFolder } from "./temporaryFolder.js";
 
 /** A line of the log. */
 export interface LogLine {
@@ -19,13 +19,13 @@ export interface LogLine {
 export interface ProcessOptions {
   /** `start` unless given. */
   readonly args?: readonly string[];
-  /** Beside PATH and HOME nothing else is in its environment. */
+  /** Its environment, in addition to PATH and HOME. */
   readonly env?: Readonly<Record<string, string>>;
-  /** A new folder in the system's temporary one unless given. */
+  /** A new temporary folder unless given. */
   readonly cwd?: string;
   /** Content of `pg_task.json` in its folder. */
   readonly config?: unknown;
-  /** Whether it has a channel to its parent, as under a process manager. */
+  /** Whether it has an IPC channel to its parent, as under a process manager. */
   readonly forked?: boolean;
   readonly user?: number;
   /** The program and its arguments instead of pg-task's own. */
@@ -37,19 +37,19 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** The real program, run by a test; ended when the test file has run. */
+/** pg-task as a process started by a test; killed after the test file. */
 export class TestProcess {
   readonly child: ChildProcess;
   readonly cwd: string;
   readonly lines: LogLine[] = [];
-  /** Everything it wrote, as it was written. */
+  /** Everything it wrote. */
   readonly output = { stdout: "", stderr: "" };
   /** What it sent to its parent. */
   readonly messages: unknown[] = [];
   /** Resolves when it has ended and its output is read. */
   readonly exit: Promise<Exit>;
-  readonly #news = new EventEmitter().setMaxListeners(0);
-  #over = false;
+  readonly #events = new EventEmitter().setMaxListeners(0);
+  #hasEnded = false;
 
   constructor(child: ChildProcess, cwd: string) {
     this.child = child;
@@ -57,15 +57,15 @@ export class TestProcess {
     child.stdout?.on("data", (data: Buffer) => (this.output.stdout += data.toString()));
     child.stderr?.on("data", (data: Buffer) => (this.output.stderr += data.toString()));
     if (child.stdout !== null) {
-      createInterface({ input: child.stdout }).on("line", (text) => this.#take(text));
+      createInterface({ input: child.stdout }).on("line", (text) => this.#readLine(text));
     }
     child.on("message", (message) => {
       this.messages.push(message);
-      this.#news.emit("news");
+      this.#events.emit("news");
     });
     this.exit = once(child, "close").then(([code, signal]) => {
-      this.#over = true;
-      this.#news.emit("news");
+      this.#hasEnded = true;
+      this.#events.emit("news");
       return { code, signal };
     });
   }
@@ -76,18 +76,16 @@ export class TestProcess {
     return pid;
   }
 
-  /** Lines whose msg is, or matches, this. */
-  said(msg: string | RegExp): LogLine[] {
-    return this.lines.filter((line) =>
-      typeof msg === "string" ? line.msg === msg : msg.test(line.msg),
-    );
+  /** Log lines whose msg equals or matches this. */
+  linesMatching(msg: string | RegExp): LogLine[] {
+    return this.lines.filter((line) => (typeof msg === "string" ? line.msg === msg : msg.test(line.msg)));
   }
 
-  /** The first such line, as soon as it is there, of the `count` that have to be. */
+  /** The `count`th log line whose msg equals or matches this, once it is logged. */
   async line(msg: string | RegExp, count = 1): Promise<LogLine> {
-    await this.until(() => this.said(msg).length >= count, `${count} lines ${String(msg)}`);
-    const line = this.said(msg)[count - 1];
-    if (line === undefined) throw new Error("a line that was there is gone");
+    await this.until(() => this.linesMatching(msg).length >= count, `${count} lines ${String(msg)}`);
+    const line = this.linesMatching(msg)[count - 1];
+    if (line === undefined) throw new Error("a log line has vanished");
     return line;
   }
 
@@ -95,28 +93,26 @@ export class TestProcess {
     await this.until(() => this.messages.includes(message), `the message ${String(message)}`);
   }
 
-  /** Resolves when `condition` holds, looked at whenever something is heard of the program. */
+  /** Resolves when `condition` holds; checked after each log line, message and at the end. */
   async until(condition: () => boolean, what: string): Promise<void> {
     while (!condition()) {
-      if (this.#over) {
-        throw new Error(
-          `expected ${what}, but it ended after\n${this.output.stdout}${this.output.stderr}`,
-        );
+      if (this.#hasEnded) {
+        throw new Error(`expected ${what}, but it ended after\n${this.output.stdout}${this.output.stderr}`);
       }
-      await once(this.#news, "news");
+      await once(this.#events, "news");
     }
   }
 
-  /** Signals it and waits for its end. */
+  /** Sends a signal and waits for its end. */
   async end(signal: NodeJS.Signals = "SIGTERM"): Promise<Exit> {
     this.child.kill(signal);
     return await this.exit;
   }
 
-  #take(text: string): void {
-    // npm has things to say of its own.
+  #readLine(text: string): void {
+    // npm prints lines of its own.
     if (text.startsWith("{")) this.lines.push(JSON.parse(text));
-    this.#news.emit("news");
+    this.#events.emit("news");
   }
 }
 
@@ -126,11 +122,7 @@ export async function startProcess(options: ProcessOptions = {}): Promise<TestPr
   if (options.config !== undefined) {
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(options.config));
   }
-  const [file, ...args] = options.command ?? [
-    process.execPath,
-    bin,
-    ...(options.args ?? ["start"]),
-  ];
+  const [file, ...args] = options.command ?? [process.execPath, bin, ...(options.args ?? ["start"])];
   const child = spawn(file, args, {
     cwd,
     env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...options.env },
@@ -143,11 +135,4 @@ export async function startProcess(options: ProcessOptions = {}): Promise<TestPr
     await started.exit;
   });
   return started;
-}
-
-/** A folder that is removed after the test file. */
-export async function temporaryFolder(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "pg-task-process-"));
-  after(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
-  return folder;
 }

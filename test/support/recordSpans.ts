@@ -16,8 +16,8 @@ import {
 } from "@opentelemetry/api";
 
 /**
- * Preloaded with `--import`: a small SDK that keeps spans until it is told to send them, as others do,
- * and then appends each as a line of JSON to the file that SPANS_FILE names.
+ * Preloaded with `--import`: a small tracing SDK that buffers spans until it is flushed, then appends each as a line of
+ * JSON to the file that SPANS_FILE names.
  */
 export interface RecordedSpan {
   readonly name: string;
@@ -85,7 +85,7 @@ if (file !== undefined) {
     getTracer: () => ({
       startSpan: begin,
       startActiveSpan: () => {
-        throw new Error("nothing here makes a span the active one");
+        throw new Error("active spans are not supported");
       },
     }),
     forceFlush: async () => {

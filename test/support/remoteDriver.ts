@@ -1,52 +1,45 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { once } from "node:events";
 import { after } from "node:test";
-import type { ExecutorParameters } from "../../src/shared/ipc/messages.js";
+import type { ExecutorParameters } from "../../src/shared/ipc/executorMessages.js";
 import { quoteValue } from "../../src/shared/postgres/connectionString/parseKeyValues.js";
-import { migrationText, render } from "../../src/manager/schema/migrations.js";
+import { recreateObjects } from "../../src/manager/schema/migrations.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { createDatabase } from "./database.js";
 import { ExecutorDriver } from "./executorDriver.js";
 import { password, startRemoteServer } from "./remoteServer.js";
 
-const home = await createDatabase();
+const localDatabase = await createDatabase();
 
-/** A connection to the sessions' own server. */
-export const admin = await home.connect();
+/** A connection to the local server, where the sessions are. */
+export const admin = await localDatabase.connect();
 
 /** The second server. */
 export const server = await startRemoteServer();
 
-// What sessions need beside a table, wherever a test's sessions are.
-await server.admin.query(
-  `CREATE TABLE task_ledger_1 (id bigint, take bigint, running boolean, place text);
-   CREATE TABLE task_ledger_2 (LIKE task_ledger_1);
-   ${[5, 12].map((version) => render(migrationText(version), taskTable("public", "task"))).join("\n")}`,
-);
-for (const client of [admin, server.admin])
-  await client.query("GRANT INSERT ON task_ledger_1 TO PUBLIC");
+// The objects that sessions need beside the table, for tests that open sessions there.
+await recreateObjects(server.admin, taskTable("public", "task"), ["task_ledger_1", "task_ledger_2", "task_reset"]);
+for (const client of [admin, server.admin]) await client.query("GRANT INSERT ON task_ledger_1 TO PUBLIC");
 
-/** Where it is; unencrypted and as its superuser, unless more is said behind it. */
-export const place = `host=127.0.0.1 port=${server.port} dbname=postgres user=postgres sslmode=disable`;
+/** Connection string to it: unencrypted, as its superuser; options can be appended. */
+export const remoteString = `host=127.0.0.1 port=${server.port} dbname=postgres user=postgres sslmode=disable`;
 
-export const secret = `password=${quoteValue(password)}`;
+export const passwordOption = `password=${quoteValue(password)}`;
 
-/** An executor with one session open, which is 1. */
-export async function openDriver(
-  parameters: Partial<ExecutorParameters> = {},
-): Promise<ExecutorDriver> {
-  const driver = new ExecutorDriver(home.target, admin, parameters);
+/** An executor with session 1 open. */
+export async function openDriver(parameters: Partial<ExecutorParameters> = {}): Promise<ExecutorDriver> {
+  const driver = new ExecutorDriver(localDatabase.target, admin, parameters);
   await driver.open(1);
   return driver;
 }
 
-/** The error of a task that failed for this reason; each further line of it begins with a tab. */
-export function failure(input: string, ...lines: readonly string[]): string {
+/** The error text of a task that failed with these lines. */
+export function errorText(input: string, ...lines: readonly string[]): string {
   return [`ERROR:  ${lines.join("\n")}`, `STATEMENT:  ${input}`].join("\n");
 }
 
-/** A server that does with each connection what it is told, and nothing more. */
-export async function startStranger(meet: (socket: Socket) => void): Promise<number> {
+/** A TCP server that calls `meet` for each connection and does nothing else. */
+export async function startRawServer(meet: (socket: Socket) => void): Promise<number> {
   const sockets = new Set<Socket>();
   const stranger: Server = createServer((socket) => {
     sockets.add(socket);

@@ -3,9 +3,10 @@ import { join } from "node:path";
 import { after } from "node:test";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { Authority, type Certificate } from "./certificates.js";
-import { start, temporaryFolder } from "./embedded.js";
+import { start } from "./embedded.js";
+import { temporaryFolder } from "./temporaryFolder.js";
 
-/** Roles that the server asks for their password, each in another way. */
+/** Roles and their authentication methods. */
 const roles = {
   scram: "scram-sha-256",
   hashed: "md5",
@@ -19,9 +20,9 @@ export interface RemoteTestServer {
   /** A connection as its superuser. */
   readonly admin: Client;
   readonly authority: Authority;
-  /** Of the role "certified". */
+  /** The client certificate of the role "certified". */
   readonly client: Certificate;
-  /** Where all of it is. */
+  /** The folder that contains all of it. */
   readonly folder: string;
 }
 
@@ -47,9 +48,9 @@ export async function startRemoteServer(): Promise<RemoteTestServer> {
   const client = await authority.issue("certified");
   const { port, dataDirectory } = await start({ dataDirectory: join(folder, "data") });
   await Promise.all([
-    give(authority.certificate, dataDirectory, "root.crt"),
-    give(server.certificate, dataDirectory, "server.crt"),
-    give(server.key, dataDirectory, "server.key"),
+    installFile(authority.certificate, dataDirectory, "root.crt"),
+    installFile(server.certificate, dataDirectory, "server.crt"),
+    installFile(server.key, dataDirectory, "server.key"),
     writeFile(join(dataDirectory, "pg_hba.conf"), hba),
   ]);
   const target = { host: "127.0.0.1", port, user: "postgres", database: "postgres" };
@@ -71,8 +72,8 @@ export async function startRemoteServer(): Promise<RemoteTestServer> {
   return { port, admin, authority, client, folder };
 }
 
-/** Puts a copy of a file into the data folder, as the server's own. */
-async function give(file: string, dataDirectory: string, name: string): Promise<void> {
+/** Copies a file into the data folder, owned by the server's user. */
+async function installFile(file: string, dataDirectory: string, name: string): Promise<void> {
   const { uid, gid } = await stat(dataDirectory);
   const copy = join(dataDirectory, name);
   await copyFile(file, copy);

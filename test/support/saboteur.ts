@@ -1,16 +1,16 @@
 import { BroadcastChannel, isMainThread, threadId, workerData } from "node:worker_threads";
 
 /**
- * Loaded before the program into each of its threads: makes one fail in the way that the test asks
- * for, through the process's parent's channel where that is another process.
+ * Fault injection, preloaded into every thread of the program: makes one of them fail as the test requests, over the
+ * IPC channel if the program is another process.
  */
 export interface Sabotage {
-  /** What it does, or its number: they count from 1 in the order of their start. */
+  /** Its role, or its thread id: 1 is the first one started. */
   readonly thread: "manager" | "executor" | number;
   readonly how: "throw" | "exit" | "block" | "fill its memory";
 }
 
-/** What a thread says before it fails. */
+/** What a thread reports right before it fails. */
 export const failing = "failing";
 
 const channel = new BroadcastChannel("sabotage");
@@ -19,15 +19,15 @@ if (isMainThread) {
   process.on("message", (message: { sabotage?: Sabotage }) => {
     if (message.sabotage !== undefined) channel.postMessage(message.sabotage);
   });
-  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types know no other way
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener
   channel.onmessage = (event) => {
     if (payload(event) === failing) process.send?.(failing);
   };
-  // It must not be what keeps the process there.
+  // The channel must not keep the process alive.
   process.channel?.unref();
 } else {
   const kind = workerData?.buffer instanceof SharedArrayBuffer ? "manager" : "executor";
-  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types know no other way
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener
   channel.onmessage = (event) => {
     const order = payload(event);
     if (order === failing || (order.thread !== kind && order.thread !== threadId)) return;
@@ -37,9 +37,7 @@ if (isMainThread) {
 }
 channel.unref();
 
-function payload(
-  event: object & { readonly data?: Sabotage | typeof failing },
-): Sabotage | typeof failing {
+function payload(event: object & { readonly data?: Sabotage | typeof failing }): Sabotage | typeof failing {
   return event.data ?? failing;
 }
 

@@ -2,29 +2,29 @@ import { parentPort, workerData } from "node:worker_threads";
 import { Slots } from "../../src/shared/ipc/handshake/slots.js";
 
 /** What the reader saw of the generations published in slot 0. */
-export interface Seen {
+export interface ReaderReport {
   readonly taken: number[];
-  /** Generations whose payload was mixed or another's although the acknowledgement was accepted. */
+  /** Generations with a mixed or wrong payload although the acknowledgement was accepted. */
   readonly torn: number[];
   readonly refused: number;
 }
 
 export interface ReaderData {
   readonly buffer: SharedArrayBuffer;
-  /** Two Int32: the generation published last, and 1 at the end. */
+  /** Two Int32: the generation published last, and a flag that is 1 at the end. */
   readonly control: SharedArrayBuffer;
 }
 
 const { buffer, control }: ReaderData = workerData;
 const slots = new Slots(buffer);
-const words = new Int32Array(control);
+const controlWords = new Int32Array(control);
 const taken: number[] = [];
 const torn: number[] = [];
 let refused = 0;
 
 parentPort!.postMessage("reading");
-while (Atomics.load(words, 1) === 0) {
-  const claim = { slot: 0, generation: Atomics.load(words, 0) };
+while (Atomics.load(controlWords, 1) === 0) {
+  const claim = { slot: 0, generation: Atomics.load(controlWords, 0) };
   if (!slots.isPublished(claim)) continue;
   const text = slots.copy(0).toString("latin1");
   if (!slots.acknowledge(claim)) {
@@ -35,7 +35,7 @@ while (Atomics.load(words, 1) === 0) {
   const letter = letterOf(claim.generation);
   if (text !== letter.repeat(text.length) || text.length === 0) torn.push(claim.generation);
 }
-const seen: Seen = { taken, torn, refused };
+const seen: ReaderReport = { taken, torn, refused };
 parentPort!.postMessage(seen);
 
 function letterOf(generation: number): string {

@@ -5,14 +5,10 @@ interface Answer {
   readonly rowCount: number;
 }
 
-/** A client that was never connected: `answer` gets what would be sent. */
-export function stubClient(
-  answer: (text: string, values: readonly unknown[]) => Promise<Answer>,
-): Client {
+/** A client that never connects: `answer` handles its queries. */
+export function stubClient(answer: (text: string, values: readonly unknown[]) => Promise<Answer>): Client {
   return Object.assign(new Client(), {
     query: (asked: string | QueryConfig, values: readonly unknown[] = []) =>
-      typeof asked === "string"
-        ? answer(asked, values)
-        : answer(asked.text, asked.values ?? values),
+      typeof asked === "string" ? answer(asked, values) : answer(asked.text, asked.values ?? values),
   });
 }

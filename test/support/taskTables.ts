@@ -2,14 +2,16 @@ import { after } from "node:test";
 import { connectManager } from "../../src/manager/connection.js";
 import { ensureTable } from "../../src/manager/schema/ensureTable.js";
 import { taskTable, type TaskTable } from "../../src/manager/schema/taskTable.js";
-import type { ConnectionTarget, Entry, FileParameters } from "../../src/shared/config/types.js";
+import type { Entry } from "../../src/shared/config/types.js";
+import type { FileParameters } from "../../src/shared/config/parameterTable.js";
+import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { defaultParameters } from "../../src/shared/config/parameterValues.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
 
-/** What a test's entry says beyond the defaults. */
-export interface GivenEntry {
+/** What a test's entry overrides. */
+export interface EntryOptions {
   readonly schema?: string;
   readonly table?: string;
   readonly create?: boolean;
@@ -17,8 +19,8 @@ export interface GivenEntry {
   readonly fixed?: Entry["fixed"];
 }
 
-/** An entry as the configuration would have it. */
-export function makeEntry(target: ConnectionTarget, given: GivenEntry = {}): Entry {
+/** An entry as loaded from a configuration. */
+export function makeEntry(target: ConnectionTarget, given: EntryOptions = {}): Entry {
   const { schema = "public", table = "task" } = given;
   return {
     key: `${target.host}:${target.port}/${target.database}/${schema}.${table}`,
@@ -35,15 +37,15 @@ export function makeEntry(target: ConnectionTarget, given: GivenEntry = {}): Ent
 
 export const silentLog = createLog({ level: "silent", name: "test", write: () => {} });
 
-/** Opens a manager's connection that is ended when the file has run. */
+/** Opens a connection with the manager's settings; ended after the test file. */
 export async function openManager(target: ConnectionTarget): Promise<Client> {
   const client = await connectManager(makeEntry(target));
   after(() => client.end());
   return client;
 }
 
-/** Makes an entry's table, or brings it up to date, on a connection that is ended at once. */
-export async function ensure(target: ConnectionTarget, given: GivenEntry = {}): Promise<TaskTable> {
+/** Creates or migrates an entry's table, on a temporary connection. */
+export async function ensureTaskTable(target: ConnectionTarget, given: EntryOptions = {}): Promise<TaskTable> {
   const entry = makeEntry(target, given);
   const table = taskTable(entry.schema, entry.table);
   const client = await connectManager(entry);
@@ -55,11 +57,8 @@ export async function ensure(target: ConnectionTarget, given: GivenEntry = {}): 
   return table;
 }
 
-/** Runs something on a connection that is ended at once. */
-export async function connected<T>(
-  target: ConnectionTarget,
-  work: (client: Client) => Promise<T>,
-): Promise<T> {
+/** Runs something on a temporary connection. */
+export async function withConnection<T>(target: ConnectionTarget, work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(target, { applicationName: "test" });
   try {
     return await work(client);
@@ -68,7 +67,7 @@ export async function connected<T>(
   }
 }
 
-/** Makes a role that may log in, dropped with all it has in this database when the file has run. */
+/** Creates a login role; dropped after the test file with all that it owns in this database. */
 export async function createRole(client: Client, name: string): Promise<string> {
   await client.query(`CREATE ROLE ${identifier(name)} LOGIN`);
   after(async () => {

@@ -1,7 +1,7 @@
 import type { Client } from "../../src/shared/postgres/client.js";
 import { announceChanges, eventually, until } from "./changes.js";
 
-/** A task's row, as far as tests look at it. Times are ISO 8601 in UTC, so they compare as text. */
+/** The columns of a task's row that tests read. Times are ISO 8601 in UTC, so that they compare as text. */
 export interface TaskRow {
   readonly id: string;
   readonly parent: string | null;
@@ -26,13 +26,13 @@ const columns =
   `id, parent, ${["plan", "take", "start", "stop"].map(time).join(", ")}, ` +
   `pid, crash, state::text AS state, error, output, owner, "group", data`;
 
-/** What a row can be given at its insert; what is left out gets the column's default. */
+/** Columns of a row to insert; the others get their defaults. */
 export interface NewTask {
   readonly input: string;
   readonly [column: string]: string | number | boolean | null;
 }
 
-/** The task table of a test database, seen from a user's connection. */
+/** The task table of a test database, on a user's connection. */
 export class Tasks {
   readonly client: Client;
 
@@ -40,13 +40,13 @@ export class Tasks {
     this.client = client;
   }
 
-  /** Makes the table announce its changes, so that tests can await them. */
-  static async of(client: Client): Promise<Tasks> {
+  /** Makes the table announce its changes, so that tests can wait for them. */
+  static async create(client: Client): Promise<Tasks> {
     await announceChanges(client);
     return new Tasks(client);
   }
 
-  /** Inserts tasks in one statement each; returns their ids. */
+  /** Inserts tasks, one statement each; returns their ids. */
   async insert(...tasks: readonly NewTask[]): Promise<string[]> {
     const ids: string[] = [];
     for (const task of tasks) {
@@ -61,16 +61,12 @@ export class Tasks {
     return ids;
   }
 
-  /** The rows of these tasks, by id, once all of them are as wanted. */
+  /** The rows of these tasks, ordered by id, once all satisfy the condition. */
   async until(ids: readonly string[], wanted: (row: TaskRow) => boolean): Promise<TaskRow[]> {
-    return await until<TaskRow>(
-      this.client,
-      select(ids),
-      (rows) => rows.length === ids.length && rows.every(wanted),
-    );
+    return await until<TaskRow>(this.client, select(ids), (rows) => rows.length === ids.length && rows.every(wanted));
   }
 
-  /** The rows of these tasks, by id, once all have come to an end. */
+  /** The rows of these tasks, ordered by id, once all have a final state. */
   async ended(...ids: readonly string[]): Promise<TaskRow[]> {
     return await this.until(ids, (row) => hasEnded(row));
   }
@@ -85,13 +81,13 @@ export class Tasks {
     return only(await this.until([id], (row) => row.state === "WORK"));
   }
 
-  /** Resolves when these rows are there no more. */
+  /** Resolves when these rows are gone. */
   async removed(...ids: readonly string[]): Promise<void> {
     await until<TaskRow>(this.client, select(ids), (rows) => rows.length === 0);
   }
 
-  /** As `running`, once its server process is at its `pg_sleep(60)`, so that a cancel finds it there. */
-  async underway(id: string): Promise<TaskRow> {
+  /** As `running`, once its backend is in `pg_sleep(60)`, so that a cancel hits it there. */
+  async sleeping(id: string): Promise<TaskRow> {
     const row = await this.running(id);
     await eventually(
       this.client,
@@ -110,27 +106,25 @@ function select(ids: readonly string[]): string {
   return `SELECT ${columns} FROM task WHERE id = ANY ('{${ids.join(",")}}') ORDER BY id`;
 }
 
-export function hasEnded(row: TaskRow): boolean {
+function hasEnded(row: TaskRow): boolean {
   return !["PLAN", "TAKE", "WORK"].includes(row.state);
 }
 
-/** The one element of a list that must have exactly one. */
+/** The element of a list that must have exactly one. */
 export function only<T>(list: readonly T[]): T {
   const [first] = list;
   if (list.length !== 1 || first === undefined) throw new Error(`expected one, got ${list.length}`);
   return first;
 }
 
-/** The most of these that ran at any one moment. */
-export function mostAtOnce(rows: readonly TaskRow[]): number {
+/** The maximum number of these that ran at once. */
+export function maxConcurrent(rows: readonly TaskRow[]): number {
   const starts = rows.flatMap((row) => row.start ?? []);
   return Math.max(
     0,
     ...starts.map(
       (moment) =>
-        rows.filter(
-          ({ start, stop }) => start !== null && stop !== null && start <= moment && moment < stop,
-        ).length,
+        rows.filter(({ start, stop }) => start !== null && stop !== null && start <= moment && moment < stop).length,
     ),
   );
 }

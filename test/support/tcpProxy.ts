@@ -2,11 +2,11 @@ import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { after } from "node:test";
 
-/** The client asks whether the server has TLS. */
+/** The SSLRequest message. */
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 
 interface Link {
-  /** Application name that the client gave when it came. */
+  /** Application name from the client's startup message. */
   name: string;
   frozen: boolean;
   readonly client: Socket;
@@ -14,21 +14,21 @@ interface Link {
 }
 
 /**
- * Stands between pg-task and a server. A connection may be frozen: from then on nothing passes, nor
- * does either side hear of the other's end, as when a cable is cut.
+ * A proxy between pg-task and a server. A connection can be frozen: from then on no data passes, and neither side
+ * learns that the other has closed, as when a cable is cut.
  */
 export class TcpProxy {
   readonly #server: Server;
   readonly #links = new Set<Link>();
-  /** Application names of all connections that ever came, and who waits for more. */
-  readonly #came: string[] = [];
+  /** Application names of all connections so far. */
+  readonly #applicationNames: string[] = [];
   #waiting: (() => void)[] = [];
 
   private constructor(server: Server) {
     this.#server = server;
   }
 
-  static async to(port: number, host = "127.0.0.1"): Promise<TcpProxy> {
+  static async start(port: number, host = "127.0.0.1"): Promise<TcpProxy> {
     const server = createServer((client) => proxy.#connect(client, connect(port, host)));
     const proxy = new TcpProxy(server);
     server.listen(0, "127.0.0.1");
@@ -49,16 +49,16 @@ export class TcpProxy {
     return address.port;
   }
 
-  /** Freezes the connections whose application name begins like this; how many. */
+  /** Freezes the connections whose application name starts with `name`; returns their number. */
   freeze(name: string): number {
     const links = [...this.#links].filter((link) => !link.frozen && link.name.startsWith(name));
     for (const link of links) link.frozen = true;
     return links.length;
   }
 
-  /** Resolves when so many connections of that application name have come in all. */
-  async came(name: string, count: number): Promise<void> {
-    while (this.#came.filter((each) => each === name).length < count)
+  /** Resolves when `count` connections with that application name have been made in total. */
+  async connected(name: string, count: number): Promise<void> {
+    while (this.#applicationNames.filter((each) => each === name).length < count)
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
@@ -66,12 +66,12 @@ export class TcpProxy {
     const link: Link = { name: "", frozen: false, client, server };
     this.#links.add(link);
     const introduce = (data: Buffer): void => {
-      // Whoever asks for TLS first says nothing else with it.
+      // An SSLRequest is sent alone, before the startup message.
       if (data.equals(sslRequest)) return;
       client.off("data", introduce);
       const [, name = ""] = /application_name\0([^\0]*)\0/.exec(data.toString("latin1")) ?? [];
       link.name = name;
-      this.#came.push(name);
+      this.#applicationNames.push(name);
       for (const each of this.#waiting.splice(0)) each();
     };
     client.on("data", introduce);

@@ -5,7 +5,7 @@ import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js"
 import { connectClient } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
 
-/** Makes the database that others are copied from: it has the task table, as pg-task makes it. */
+/** Creates the template database, with a task table created by pg-task. */
 export async function createTemplate(url: string): Promise<void> {
   const env = {};
   const server = await loadConfiguration({ cwd: "/", env, control: url });

@@ -1,13 +1,13 @@
-/** What a task may leave in its session, and what the next one sees of it, both as inputs. */
+/** Session state that a task may leave, and a query for it; both are inputs of tasks. */
 export interface Trace {
   readonly leave: string;
   readonly look: string;
-  /** What `look` puts out where nothing is left. */
+  /** The output of `look` when nothing is left. */
   readonly none: string;
 }
 
-/** Makes what they need in a database; whether the session has used the sequence, nothing else would tell. */
-export const forTraces = `
+/** Creates the objects that the inputs need. Only `currval` tells whether the session has used the sequence. */
+export const tracesSetup = `
   CREATE SEQUENCE numbers;
   CREATE FUNCTION counted() RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
@@ -29,7 +29,7 @@ export const forTraces = `
     SELECT current_setting('transaction_read_only') || ' ' || current_setting('transaction_isolation')
   $$`;
 
-/** @param role that the session's own may become */
+/** @param role a role that the session's role may switch to */
 export const traces = (role: string): Readonly<Record<string, Trace>> => ({
   "temporary tables": {
     leave: "CREATE TEMP TABLE trace AS SELECT 1",
@@ -66,13 +66,12 @@ export const traces = (role: string): Readonly<Record<string, Trace>> => ({
     look: "SELECT count(*) FROM pg_listening_channels()",
     none: "0",
   },
-  "what transactions are by default": {
-    leave:
-      "SET default_transaction_read_only = on; SET default_transaction_isolation = 'serializable'",
+  "transaction defaults": {
+    leave: "SET default_transaction_read_only = on; SET default_transaction_isolation = 'serializable'",
     look: "SELECT kind_of_transaction()",
     none: "off read committed",
   },
-  "what its transaction was": {
+  "transaction modes set by a function": {
     leave: "SELECT only_read()",
     look: "SELECT kind_of_transaction()",
     none: "off read committed",

@@ -1,9 +1,9 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 
-const lookEveryMs = 20;
+const pollMs = 20;
 
-/** The first row of the query, as soon as there is one. */
+/** The first row of the query, once there is one. */
 export async function waitForRow<Row extends object>(
   client: Client,
   sql: string,
@@ -13,11 +13,11 @@ export async function waitForRow<Row extends object>(
     const { rows } = await client.query<Row>(sql, [...parameters]);
     const [row] = rows;
     if (row !== undefined) return row;
-    await pause(lookEveryMs);
+    await pause(pollMs);
   }
 }
 
-/** Inserts a task; its id. */
+/** Inserts a task and returns its id. */
 export async function insertTask(client: Client, input: string, group = "group"): Promise<string> {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, "group") VALUES ($1, $2) RETURNING id`,
@@ -26,14 +26,11 @@ export async function insertTask(client: Client, input: string, group = "group")
   return rows[0]?.id ?? "";
 }
 
-/** Resolves when the task is in that state; its row. */
+/** The task's row, once it is in that state. */
 export async function waitForState(
   client: Client,
   id: string,
   state: string,
 ): Promise<{ owner: string | null; pid: number | null; output: string | null; crash: number }> {
-  return await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state = $2::text::state", [
-    id,
-    state,
-  ]);
+  return await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state = $2::text::state", [id, state]);
 }

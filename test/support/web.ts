@@ -5,17 +5,15 @@ import type { z } from "zod";
 import { clusterSchema } from "../../src/web/api/schemas.js";
 import type { TestProcess } from "./process.js";
 
-/** What an answer holds. */
-export interface Answer {
+export interface WebResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
 }
 
-/** The token of tests. */
 export const token = "open-sesame";
 
-/** A program's web server, asked as by a script that has the token. */
+/** A client of a process's web server. */
 export class Web {
   readonly url: string;
   readonly token: string;
@@ -25,31 +23,31 @@ export class Web {
     this.token = own;
   }
 
-  /** Once it listens, for the `count`th time; the token is what the log has, else the one given. */
-  static async of(program: TestProcess, given = token, count = 1): Promise<Web> {
+  /** Waits for the `count`th log line `page`. Uses the token of the logged address, or else the given one. */
+  static async connect(program: TestProcess, given = token, count = 1): Promise<Web> {
     const { url } = await program.line("page", count);
     const page = new URL(String(url));
     return new Web(page.origin, page.hash === "" ? given : page.hash.replace("#token=", ""));
   }
 
-  async ask(
+  async request(
     path: string,
     { method = "GET", headers = {} }: { method?: string; headers?: Record<string, string> } = {},
-  ): Promise<Answer> {
-    return await this.anonymously(path, {
+  ): Promise<WebResponse> {
+    return await this.requestWithoutToken(path, {
       method,
       headers: { Authorization: `Bearer ${this.token}`, ...headers },
     });
   }
 
-  async anonymously(path: string, options: RequestInit = {}): Promise<Answer> {
+  async requestWithoutToken(path: string, options: RequestInit = {}): Promise<WebResponse> {
     const response = await fetch(`${this.url}${path}`, options);
     return { status: response.status, headers: response.headers, text: await response.text() };
   }
 
-  /** An answer of the shape that is documented. */
+  /** A response that the schema accepts. */
   async get<T extends z.ZodType>(schema: T, path: string): Promise<z.output<T>> {
-    const { text } = await this.ask(path);
+    const { text } = await this.request(path);
     return schema.parse(JSON.parse(text));
   }
 
@@ -59,11 +57,10 @@ export class Web {
       headers: { Authorization: `Bearer ${this.token}` },
       signal: ending.signal,
     });
-    if (body === null) throw new Error("there is no stream");
+    if (body === null) throw new Error("no stream");
     return new Events(body.getReader(), ending);
   }
 
-  /** The id of the table of that name. */
   async tableId(name = "task"): Promise<string> {
     const { tables } = await this.get(clusterSchema, "/api/tables");
     const found = tables.find(({ table }) => table === name);
@@ -72,40 +69,40 @@ export class Web {
   }
 }
 
-/** A stream of events that is open. */
+/** An open stream of events. */
 export class Events {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
-  readonly #ending: AbortController;
-  #heard = "";
+  readonly #abort: AbortController;
+  #received = "";
 
   constructor(reader: ReadableStreamDefaultReader<Uint8Array>, ending: AbortController) {
     this.#reader = reader;
-    this.#ending = ending;
+    this.#abort = ending;
   }
 
-  /** Resolves when this was said since the last such question. */
-  async until(what: RegExp): Promise<void> {
+  /** Waits until something received since the last call matches. */
+  async until(pattern: RegExp): Promise<void> {
     const decoder = new TextDecoder();
-    while (!what.test(this.#heard)) {
+    while (!pattern.test(this.#received)) {
       const { value, done } = await this.#reader.read();
-      if (done) throw new Error(`the stream ended after ${this.#heard}`);
-      this.#heard += decoder.decode(value, { stream: true });
+      if (done) throw new Error(`the stream ended after ${this.#received}`);
+      this.#received += decoder.decode(value, { stream: true });
     }
-    this.#heard = "";
+    this.#received = "";
   }
 
   end(): void {
-    this.#ending.abort();
+    this.#abort.abort();
   }
 }
 
-/** Something that has a port of loopback and never answers as PostgreSQL; closed after the test file. */
-export async function portTaker(): Promise<{ readonly server: Server; readonly port: number }> {
+/** Occupies a loopback port without answering as PostgreSQL; closed after the test file. */
+export async function occupyPort(): Promise<{ readonly server: Server; readonly port: number }> {
   const server = createServer();
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   after(() => server.close());
   const address = server.address();
-  if (typeof address !== "object" || address === null) throw new Error("it has no port");
+  if (typeof address !== "object" || address === null) throw new Error("no port");
   return { server, port: address.port };
 }

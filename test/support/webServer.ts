@@ -8,8 +8,8 @@ import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js"
 import { createLog } from "../../src/shared/log.js";
 import { noCounts, noDurations } from "../../src/shared/statistics.js";
 import { WebServer } from "../../src/web/server.js";
-import { emptyFolder } from "./cli.js";
 import { token } from "./web.js";
+import { temporaryFolder } from "./temporaryFolder.js";
 
 const manager: ManagerView = {
   state: "working",
@@ -30,17 +30,17 @@ class Cluster extends EventEmitter implements ClusterView {
   manager = (): ManagerView => manager;
 }
 
-/** A page's server in this process, of a table whose server is not there; ended after the test. */
+/** Starts a web server in this process, for a table on an unreachable server; it ends with the test. */
 export async function startWebServer(context: TestContext): Promise<{
-  /** Its address, with a slash at the end. */
+  /** With a trailing slash. */
   readonly url: string;
-  /** The entry's. */
+  /** Key of the entry. */
   readonly key: string;
   readonly cluster: EventEmitter;
 }> {
-  const cwd = await emptyFolder();
+  const cwd = await temporaryFolder();
   const config = {
-    // Nothing answers there.
+    // Nothing listens there.
     url: "postgresql://nobody@127.0.0.1:1/nothing",
     "pg_http.listen": "127.0.0.1:0",
     "pg_http.token": token,
@@ -48,14 +48,14 @@ export async function startWebServer(context: TestContext): Promise<{
   await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
   const configuration = await loadConfiguration({ cwd, env: {} });
   const cluster = new Cluster();
-  const said = new NodeEventEmitter();
-  const page = new Promise<string>((resolve) => said.once("page", resolve));
+  const logged = new NodeEventEmitter();
+  const page = new Promise<string>((resolve) => logged.once("page", resolve));
   const log = createLog({
     level: "info",
     name: "test",
     write: (line) => {
       const { msg, url } = JSON.parse(line);
-      said.emit(msg, url);
+      logged.emit(msg, url);
     },
   });
   const server = new WebServer(configuration, { cluster, log, version: "0" });

@@ -4,30 +4,30 @@ import type { Sabotage } from "./saboteur.js";
 
 const saboteur = new URL("saboteur.js", import.meta.url).href;
 
-/** The worker threads of this process, which has to import this before what starts them. */
+/** The worker threads of this process; import this module before the code that starts them. */
 export const workers = new Set<Worker>();
 
-/** What the next workers begin with, as a module's source. */
-export const beginning = { source: "" };
+/** Source of a module that the next workers preload. */
+export const preload = { source: "" };
 
 const Original = threads.Worker;
 
-class Recorded extends Original {
+class RecordedWorker extends Original {
   constructor(file: string | URL, options: WorkerOptions = {}) {
-    const begin = `data:text/javascript,${encodeURIComponent(beginning.source)}`;
+    const begin = `data:text/javascript,${encodeURIComponent(preload.source)}`;
     super(file, { ...options, execArgv: ["--import", saboteur, "--import", begin] });
     workers.add(this);
     this.once("exit", () => workers.delete(this));
   }
 }
 
-threads.Worker = Recorded;
+threads.Worker = RecordedWorker;
 syncBuiltinESMExports();
 
-/** Makes a thread fail; resolves when it is about to. */
+/** Makes a thread fail; resolves right before it does. */
 export async function sabotage(order: Sabotage): Promise<void> {
   const channel = new BroadcastChannel("sabotage");
-  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types know no other way
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener
   const heard = new Promise<void>((resolve) => (channel.onmessage = () => resolve()));
   channel.postMessage(order);
   await heard;

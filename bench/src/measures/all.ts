@@ -10,7 +10,7 @@ import { threads } from "./threads.js";
 import { throughput } from "./throughput.js";
 import { tune } from "./tune.js";
 
-/** In the order of the page. */
+/** All measures, in the order of the page. */
 export const measures: readonly Measure[] = [
   throughput,
   cost,

@@ -54,10 +54,7 @@ export const cost: Measure<Cost> = {
       title: "Where a task's time goes",
       head: ["µs on a core per task", ...columns.map(({ title }) => title)],
       rows: [
-        ...[...parts].map((part) => [
-          part,
-          ...columns.map(({ those }) => us(those, (spent) => spent[part] ?? 0)),
-        ]),
+        ...[...parts].map((part) => [part, ...columns.map(({ those }) => us(those, (spent) => spent[part] ?? 0))]),
         [
           "together",
           ...columns.map(({ those }) =>

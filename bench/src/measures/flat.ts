@@ -12,7 +12,7 @@ interface Window {
   readonly round: number;
   readonly tasks: number;
   readonly ms: number;
-  /** Time that the server process of the manager's connection was on a core, in ms. */
+  /** CPU time of the manager's backend, in ms. */
   readonly coreMs: number;
 }
 
@@ -21,22 +21,22 @@ export interface Flat {
 }
 
 interface Sizes {
-  /** Tasks that are due in any case. */
+  /** Tasks that are due in every situation. */
   readonly tasks: number;
-  /** What a large table has. */
+  /** Rows of a large table. */
   readonly rows: number;
 }
 
 interface Situation {
   readonly name: string;
   readonly title: string;
-  /** The small case that it is compared with. */
+  /** The small case to compare with. */
   readonly beside: string;
-  /** Tasks that are there before pg-task starts. */
+  /** Statements that insert tasks before pg-task starts. */
   readonly fill: (sizes: Sizes) => readonly string[];
-  /** Tasks that run while a snapshot is held open, before anything is measured. */
+  /** Statement that inserts tasks to run while a snapshot is held, before the measurement. */
   readonly churn?: (sizes: Sizes) => string;
-  /** Added when it runs. */
+  /** Statement that inserts tasks once pg-task runs. */
   readonly due?: (sizes: Sizes) => string;
 }
 
@@ -90,9 +90,7 @@ const situations: readonly Situation[] = [
     name: "max",
     title: "(g) many due in one group, each with another `max`",
     beside: "small",
-    fill: ({ rows }) => [
-      `INSERT INTO task (input, max) SELECT 'SELECT 1', 1000000 + n FROM ${numbers(rows)}`,
-    ],
+    fill: ({ rows }) => [`INSERT INTO task (input, max) SELECT 'SELECT 1', 1000000 + n FROM ${numbers(rows)}`],
   },
   {
     name: "small-groups",
@@ -145,7 +143,7 @@ async function runOnce(
   const configuration = { ...bestConfiguration, "pg_conf.grace": 0 };
   await (await startPgTask({ node, url, configuration })).stop();
   for (const statement of situation.fill(options)) await client.query(statement);
-  // What a bulk insert leaves to be written comes before, not in between.
+  // Pages of the bulk insert must not be written during the measurement.
   await client.query("CHECKPOINT");
   const program = await startPgTask({ node, url, configuration });
   try {
@@ -161,13 +159,8 @@ async function runOnce(
   }
 }
 
-/** @returns the connection that holds the snapshot, null when there is none. */
-async function churn(
-  client: Client,
-  url: string,
-  situation: Situation,
-  sizes: Sizes,
-): Promise<Client | null> {
+/** @returns the connection that holds the snapshot; null without one */
+async function churn(client: Client, url: string, situation: Situation, sizes: Sizes): Promise<Client | null> {
   if (situation.churn === undefined) return null;
   const holder = await connect(url);
   await holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM task");
@@ -181,7 +174,7 @@ interface Sample {
   readonly coreMs: number;
 }
 
-/** Only reads what the system says of the process: nothing is asked of the server meanwhile. */
+/** Samples the backend's CPU time from /proc only, without queries. */
 async function watchManager(client: Client, ms: number): Promise<readonly Sample[]> {
   const { pid } = await one<{ pid: number }>(
     client,
@@ -197,7 +190,7 @@ async function watchManager(client: Client, ms: number): Promise<readonly Sample
   return samples;
 }
 
-/** Rate and cost between the first and the last tenth of the tasks that were done. */
+/** Rate and cost without the first and the last tenth of the completed tasks. */
 async function middle(
   client: Client,
   begin: number,
@@ -211,7 +204,7 @@ async function middle(
   const first = rows[Math.floor(rows.length * 0.1)];
   const last = rows[Math.floor(rows.length * 0.9)];
   if (first === undefined || last === undefined || rows.length < 20) {
-    throw new Error(`expected 20 tasks at least to be done, got ${rows.length}`);
+    throw new Error(`expected at least 20 completed tasks, got ${rows.length}`);
   }
   return {
     tasks: Math.floor(rows.length * 0.9) - Math.floor(rows.length * 0.1),

@@ -8,7 +8,7 @@ interface Row {
   readonly managers: number;
   readonly residentKb: number;
   readonly connections: number;
-  /** Time on cores while nothing was to do, in ms, and how long that was watched. */
+  /** CPU time while idle, and the duration of the measurement, in ms. */
   readonly coreMs: number;
   readonly watchedMs: number;
 }
@@ -18,7 +18,7 @@ export interface Idle {
 }
 
 const managers = [1, 100] as const;
-/** Until all of them are asleep. */
+/** Time for all managers to fall into deep sleep: a base, and more for each. */
 const settleMs = 5000;
 const settleMsEach = 150;
 

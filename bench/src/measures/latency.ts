@@ -12,18 +12,18 @@ import { bestConfiguration } from "../subjects/pgTask.js";
 import { until } from "../until.js";
 import type { Bench, Measure } from "./measure.js";
 
-/** Ms from the commit of a single task, as its producer sees that, to … */
+/** Milliseconds from the commit of a single task, as its producer sees it, until … */
 interface Samples {
   readonly name: string;
-  /** … the moment in which its SQL (a peer's: its handler) runs. */
+  /** … its SQL runs, or a peer's handler. */
   readonly start: number[];
-  /** … the moment in which another session sees it as done. */
+  /** … another session sees it as done. */
   readonly done: number[];
 }
 
 export interface Latency {
   readonly samples: readonly Samples[];
-  /** How far the server's clock was ahead of the harness's, in ms: taken into account. */
+  /** How far the server's clock was ahead of the harness's, in ms; the samples are corrected for it. */
   readonly ahead: number;
 }
 
@@ -31,7 +31,7 @@ interface Line {
   readonly name: string;
   start(): Promise<number>;
   done(): Promise<number>;
-  /** Waits until the next task may come. */
+  /** Waits until the next task may be inserted. */
   rest(): Promise<void>;
   end(): Promise<void>;
 }
@@ -50,11 +50,7 @@ async function run(bench: Bench): Promise<Latency> {
   };
   const clocks = await make();
   const ahead = await serverAhead(clocks.client);
-  const own = async (
-    name: string,
-    configuration: Configuration,
-    asleep: boolean,
-  ): Promise<void> => {
+  const own = async (name: string, configuration: Configuration, asleep: boolean): Promise<void> => {
     lines.push(await pgTaskLine(bench, await make(), { name, configuration, asleep, ahead }));
   };
   const peer = async (name: string, setting: Peer): Promise<void> => {
@@ -71,9 +67,7 @@ async function run(bench: Bench): Promise<Latency> {
   try {
     for (let round = 1; round <= options.rounds; round += 1) {
       for (const [i, line] of lines.entries()) {
-        const many = Math.ceil(
-          options.samples / options.rounds / (line.name.includes("sleep") ? 20 : 1),
-        );
+        const many = Math.ceil(options.samples / options.rounds / (line.name.includes("sleep") ? 20 : 1));
         await line.rest();
         await line.start();
         for (let n = 0; n < many; n += 1) {
@@ -92,7 +86,7 @@ async function run(bench: Bench): Promise<Latency> {
   return { samples, ahead };
 }
 
-/** Asleep as soon as nothing is to do. */
+/** Deep sleep as soon as there is nothing to do. */
 const deepSleep: Configuration = { "pg_task.idle": 1, "pg_task.sleep": 50 };
 
 async function shortRest(): Promise<void> {
@@ -107,11 +101,7 @@ async function pgTaskLine(
   const { name, configuration, asleep, ahead } = options;
   const program = await startPgTask({ node, url, configuration });
   const insert = async (input: string): Promise<{ id: string; committed: number }> => {
-    const { id } = await one<{ id: string }>(
-      client,
-      "INSERT INTO task (input) VALUES ($1) RETURNING id",
-      [input],
-    );
+    const { id } = await one<{ id: string }>(client, "INSERT INTO task (input) VALUES ($1) RETURNING id", [input]);
     return { id, committed: now() };
   };
   const state = { name: "state", text: "SELECT output FROM task WHERE id = $1 AND state = 'DONE'" };
@@ -158,21 +148,14 @@ async function pgTaskLine(
   };
 }
 
-async function graphileLine(
-  { node }: Bench,
-  { client, url }: Database,
-  name: string,
-  peer: Peer,
-): Promise<Line> {
+async function graphileLine({ node }: Bench, { client, url }: Database, name: string, peer: Peer): Promise<Line> {
   const child = startPeer(peer, { node, url, setting: peer.setting({ groups: 1, serial: false }) });
   await hear(child, "ready");
   let n = 0;
   const add = async (payload: object): Promise<{ id: string; committed: number }> => {
-    const { id } = await one<{ id: string }>(
-      client,
-      "SELECT id FROM graphile_worker.add_job('run', $1::json)",
-      [JSON.stringify(payload)],
-    );
+    const { id } = await one<{ id: string }>(client, "SELECT id FROM graphile_worker.add_job('run', $1::json)", [
+      JSON.stringify(payload),
+    ]);
     return { id, committed: now() };
   };
   const left = { name: "left", text: "SELECT FROM graphile_worker._private_jobs WHERE id = $1" };

@@ -13,7 +13,7 @@ interface Sample {
 }
 
 export interface LongTasks {
-  /** Of each round, in the order of `counts`. */
+  /** Samples of each round, in the order of `counts`. */
   readonly rounds: readonly (readonly Sample[])[];
 }
 
@@ -26,7 +26,7 @@ async function run(bench: Bench): Promise<LongTasks> {
   return { rounds };
 }
 
-/** A process that is new, since it keeps what it once had. */
+/** Measures a new process, since a process does not return memory. */
 async function once({ databases, node, say }: Bench): Promise<readonly Sample[]> {
   const database = await databases.make();
   const { client, url } = database;

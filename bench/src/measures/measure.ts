@@ -2,15 +2,15 @@ import type { Databases } from "../database.js";
 import type { Options } from "../options.js";
 import type { Subject } from "../subjects/subject.js";
 
-/** What a measure works with. */
+/** The environment of a measure. */
 export interface Bench {
   readonly databases: Databases;
-  /** Path of the Node that runs what is measured. */
+  /** Path of the Node that runs everything that is measured. */
   readonly node: string;
   readonly options: Options;
-  /** Those that were asked for. */
+  /** The requested subjects. */
   readonly subjects: readonly Subject[];
-  /** Shows how far it is. */
+  /** Reports progress. */
   readonly say: (line: string) => void;
 }
 
@@ -18,20 +18,20 @@ export interface Section {
   readonly title: string;
   readonly head: readonly string[];
   readonly rows: readonly (readonly string[])[];
-  /** What the figures are, in a sentence or two. */
+  /** Explains the figures in a sentence or two. */
   readonly note: string;
 }
 
 /** One kind of measurement. */
 export interface Measure<Raw = unknown> {
   readonly name: string;
-  /** Left out unless it is asked for. */
+  /** Runs only if requested by name. */
   readonly optional?: true;
-  /** Which of the subjects it measures. */
+  /** Whether it measures this subject. */
   concerns(subject: Subject): boolean;
-  /** Resolves to what is kept, in JSON. */
+  /** Resolves to the raw figures to store, as JSON. */
   run(bench: Bench): Promise<Raw>;
   report(raw: Raw): Section;
-  /** An SVG of it. */
+  /** An SVG chart of the figures. */
   plot?(raw: Raw): string;
 }

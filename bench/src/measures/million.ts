@@ -11,13 +11,13 @@ import type { Bench, Measure } from "./measure.js";
 
 export interface Million {
   readonly tasks: number;
-  /** When each tenth began and ended, in ms since 1970. */
+  /** When each tenth of the tasks began and ended, in ms since 1970. */
   readonly tenths: readonly {
     readonly from: number;
     readonly to: number;
     readonly tasks: number;
   }[];
-  /** Of the table with what belongs to it, in bytes: all waiting, and all done. */
+  /** Size of the table with indexes and TOAST, in bytes: before, and when all are done. */
   readonly size: { readonly before: number; readonly after: number };
   /** Resident memory of pg-task, in kB, every second. */
   readonly memory: readonly { readonly at: number; readonly kb: number }[];
@@ -62,10 +62,7 @@ async function run({ databases, node, options, say }: Bench): Promise<Million> {
 }
 
 async function tableSize(client: Client): Promise<number> {
-  const { bytes } = await one<{ bytes: string }>(
-    client,
-    "SELECT pg_total_relation_size('task') AS bytes",
-  );
+  const { bytes } = await one<{ bytes: string }>(client, "SELECT pg_total_relation_size('task') AS bytes");
   return Number(bytes);
 }
 
@@ -76,8 +73,7 @@ export const million: Measure<Million> = {
   report: ({ tasks, tenths, size, memory }) => {
     const rates = tenths.map((tenth) => (tenth.tasks * 1000) / (tenth.to - tenth.from));
     const middle = median(rates);
-    const after = ({ to }: { readonly to: number }): number =>
-      memory.findLast(({ at }) => at <= to)?.kb ?? Number.NaN;
+    const after = ({ to }: { readonly to: number }): number => memory.findLast(({ at }) => at <= to)?.kb ?? Number.NaN;
     return {
       title: `${tasks.toLocaleString("en")} tasks in one go`,
       head: ["tenth", ...tenths.map((_, i) => String(i + 1))],

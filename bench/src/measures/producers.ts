@@ -11,7 +11,7 @@ import type { Bench, Measure } from "./measure.js";
 interface Pair {
   readonly situation: string;
   readonly round: number;
-  /** Inserted rows per second, with what is asked about and without. */
+  /** Inserted rows per second, with and without the trigger (or `instead`). */
   readonly with: number;
   readonly without: number;
 }
@@ -25,14 +25,13 @@ interface Situation {
   readonly title: string;
   readonly manager: "none" | "idle" | "busy";
   readonly script: string;
-  /** What is inserted with instead of the trigger. */
+  /** The script to compare instead of the trigger. */
   readonly instead?: string;
 }
 
 const clients = 32;
 const now = "INSERT INTO task (input, max) VALUES ('SELECT 1', 1000000);\n";
-const notifying =
-  "INSERT INTO task (input, max) SELECT 'SELECT 1', 1000000 FROM pg_notify('bench', '');\n";
+const notifying = "INSERT INTO task (input, max) SELECT 'SELECT 1', 1000000 FROM pg_notify('bench', '');\n";
 const later = "INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 day');\n";
 
 const situations: readonly Situation[] = [
@@ -92,7 +91,7 @@ async function runPair(
   };
   try {
     const rates = new Map<boolean, number>();
-    // Who comes second finds a larger table.
+    // The second run finds a larger table.
     for (const asked of round % 2 === 0 ? [true, false] : [false, true]) {
       rates.set(asked, await insert(asked));
     }
@@ -117,7 +116,7 @@ async function requireBacklog(client: Client): Promise<void> {
   if (!waiting) throw new Error("the manager was not busy to the end: give it more --rows");
 }
 
-/** The one that wakes the manager: it alone runs after the statement. */
+/** Enables or disables the trigger that notifies the manager: the only AFTER trigger. */
 async function setTrigger(client: Client, on: boolean): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT quote_ident(tgname) AS name FROM pg_trigger
@@ -136,9 +135,7 @@ export const producers: Measure<Producers> = {
     title: `${clients} producers inserting single rows`,
     head: ["", "of their rate without"],
     rows: situations.map(({ name, title }) => {
-      const ratios = pairs
-        .filter(({ situation }) => situation === name)
-        .map((pair) => pair.with / pair.without);
+      const ratios = pairs.filter(({ situation }) => situation === name).map((pair) => pair.with / pair.without);
       return [title, median(ratios).toFixed(2)];
     }),
     note: "Each ratio is of two runs of pgbench beside the same manager, with the trigger (or the NOTIFY) and without. The manager shares the cores with the producers in both.",

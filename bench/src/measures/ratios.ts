@@ -16,13 +16,8 @@ export function rateOf({ tasks, ms }: Timing): number {
   return (tasks * 1000) / ms;
 }
 
-/** Median of the rates of a subject divided by those of another in the same round. */
-export function ratio(
-  { runs }: Throughput,
-  work: string,
-  subject: string,
-  to: string,
-): number | null {
+/** Median of a subject's rate divided by another's in the same round. */
+export function ratio({ runs }: Throughput, work: string, subject: string, to: string): number | null {
   const of = (name: string) => runs.filter((run) => run.work === work && run.subject === name);
   const ratios = of(subject).flatMap((run) => {
     const other = of(to).find(({ round }) => round === run.round);
@@ -31,7 +26,7 @@ export function ratio(
   return ratios.length === 0 ? null : median(ratios);
 }
 
-/** What others are compared with: graphile-worker at its best, or whoever is first without it. */
+/** The subject to compare with: graphile-worker with its best setting, or else the first one. */
 export function comparedWith({ runs }: Throughput): string {
   const first = runs[0]?.subject ?? reference;
   return runs.some(({ subject }) => subject === reference) ? reference : first;

@@ -2,21 +2,12 @@ import type { Meter, Subject, Timing } from "../subjects/subject.js";
 import type { Work } from "../work.js";
 import type { Bench } from "./measure.js";
 
-/** One run in a database of its own. @throws Error that says whose run it was. */
-export async function runOnce(
-  bench: Bench,
-  subject: Subject,
-  work: Work,
-  meter?: Meter,
-): Promise<Timing> {
+/** One run in a new database. @throws Error with the subject and the work */
+export async function runOnce(bench: Bench, subject: Subject, work: Work, meter?: Meter): Promise<Timing> {
   const database = await bench.databases.make();
   try {
     const tasks = Math.max(1, Math.round(bench.options.tasks * work.share * subject.share));
-    return await subject.run(
-      { database, node: bench.node, ...(meter === undefined ? {} : { meter }) },
-      work,
-      tasks,
-    );
+    return await subject.run({ database, node: bench.node, ...(meter === undefined ? {} : { meter }) }, work, tasks);
   } catch (error) {
     throw new Error(`${subject.name}, ${work.name}: ${String(error)}`, { cause: error });
   } finally {

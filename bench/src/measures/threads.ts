@@ -43,9 +43,7 @@ export const threads: Measure<Variants> = {
     head: ["", ...counts.map((count) => (count === 1 ? "1 thread" : `${count} threads`))],
     rows: variants.map(({ work }) => [
       work.title,
-      ...counts.map((count) =>
-        (medianOf(raw, work.name, String(count)) / medianOf(raw, work.name, "1")).toFixed(2),
-      ),
+      ...counts.map((count) => (medianOf(raw, work.name, String(count)) / medianOf(raw, work.name, "1")).toFixed(2)),
     ]),
     note: "Tasks per second, beside one thread.",
   }),

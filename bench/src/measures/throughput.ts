@@ -5,7 +5,7 @@ import type { Bench, Measure } from "./measure.js";
 import { comparedWith, medianRate, rateOf, ratio, type Run, type Throughput } from "./ratios.js";
 import { runOnce } from "./runOnce.js";
 
-/** Everybody in turn, round after round, each run in a new database. */
+/** Runs all subjects in turn, round by round, each run in a new database. */
 async function runAll(bench: Bench): Promise<Throughput> {
   const runs: Run[] = [];
   const { rounds, work: asked } = bench.options;
@@ -33,8 +33,7 @@ export const throughput: Measure<Throughput> = {
     const to = comparedWith(raw);
     const there = works.filter(({ name }) => raw.runs.some((run) => run.work === name));
     const named = allSubjects.filter(({ name }) => raw.runs.some((run) => run.subject === name));
-    const cell = (work: string, subject: string): string =>
-      ratio(raw, work, subject, to)?.toFixed(2) ?? "–";
+    const cell = (work: string, subject: string): string => ratio(raw, work, subject, to)?.toFixed(2) ?? "–";
     return {
       title: "Tasks per second",
       head: ["", ...there.map(({ title }) => title)],
@@ -42,9 +41,7 @@ export const throughput: Measure<Throughput> = {
         ...named.map(({ name, title }) => [title, ...there.map((work) => cell(work.name, name))]),
         [
           "1.00 is, in tasks/s",
-          ...there.map(({ name }) =>
-            Math.round(medianRate(raw, name, to) ?? 0).toLocaleString("en"),
-          ),
+          ...there.map(({ name }) => Math.round(medianRate(raw, name, to) ?? 0).toLocaleString("en")),
         ],
       ],
       note: `Ratios to ${named.find(({ name }) => name === to)?.title ?? to}, medians over the rounds of one run. Each task was counted as done once, and each row it was to write is there once.`,

@@ -28,7 +28,7 @@ const boss = [100, 500, 1000, 2500, 5000].map((batchSize) =>
 const subjects: readonly Subject[] = [...own, ...graphile, ...boss];
 const kinds = works.filter(({ name }) => ["select", "insert"].includes(name));
 
-/** Where the best settings of `subjects/all.ts` come from. */
+/** Finds the best settings used in `subjects/all.ts`. */
 export const tune: Measure<Variants> = {
   name: "tune",
   optional: true,
@@ -47,10 +47,7 @@ export const tune: Measure<Variants> = {
     head: ["", ...kinds.map(({ title }) => `${title}, tasks/s`)],
     rows: subjects
       .filter(({ name }) => raw.runs.some(({ subject }) => subject === name))
-      .map(({ name, title }) => [
-        title,
-        ...kinds.map((work) => medianOf(raw, work.name, name).toFixed(0)),
-      ]),
+      .map(({ name, title }) => [title, ...kinds.map((work) => medianOf(raw, work.name, name).toFixed(0))]),
     note: "Medians.",
   }),
 };

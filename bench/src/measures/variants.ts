@@ -4,7 +4,7 @@ import type { Bench } from "./measure.js";
 import { runOnce } from "./runOnce.js";
 import { medianRate, rateOf, type Run, type Throughput } from "./ratios.js";
 
-/** Settings of one subject beside each other, for one kind of work. */
+/** Subjects to compare for one kind of work. */
 export interface Variant {
   readonly work: Work;
   readonly subjects: readonly Subject[];
@@ -19,9 +19,7 @@ export async function runVariants(bench: Bench, variants: readonly Variant[]): P
       for (const subject of subjects) {
         const timing = await runOnce(bench, subject, work);
         runs.push({ work: work.name, subject: subject.name, round, ...timing });
-        bench.say(
-          `${work.name}, round ${round}, ${subject.title}: ${Math.round(rateOf(timing))}/s`,
-        );
+        bench.say(`${work.name}, round ${round}, ${subject.title}: ${Math.round(rateOf(timing))}/s`);
       }
     }
   }

@@ -1,7 +1,7 @@
 import { handling, tell } from "./handling.js";
 import type { Addition, Payload } from "./protocol.js";
 
-/** As much of graphile-worker as is used here: it is installed only when it is measured. */
+/** The part of graphile-worker's types used here: it is installed only when it is measured. */
 interface GraphileWorker {
   readonly run: (options: object) => Promise<{ stop(): Promise<void> }>;
   readonly Logger: new (factory: () => () => void) => object;

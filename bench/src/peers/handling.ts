@@ -8,14 +8,8 @@ export interface Handling {
   readonly handle: (payload: Payload) => Promise<unknown>;
 }
 
-/** The part that is the same in each peer's process. */
-export function handling({
-  wake,
-  add,
-}: {
-  wake: () => void;
-  add: (addition: Addition) => Promise<void>;
-}): Handling {
+/** The part common to all peers' processes. */
+export function handling({ wake, add }: { wake: () => void; add: (addition: Addition) => Promise<void> }): Handling {
   const given: PeerArguments = JSON.parse(process.argv[2] ?? "");
   const pool = new Pool({ connectionString: given.url, max: given.pool });
   const counts = new Map<number, number>();

@@ -6,17 +6,13 @@ interface Job {
   readonly data: Payload;
 }
 
-/** As much of pg-boss as is used here: it is installed only when it is measured. */
+/** The part of pg-boss's types used here: it is installed only when it is measured. */
 interface PgBoss {
   start(): Promise<unknown>;
   stop(options: object): Promise<void>;
   on(event: "error", listener: (error: unknown) => void): unknown;
   createQueue(name: string): Promise<void>;
-  work(
-    name: string,
-    options: object,
-    handler: (jobs: readonly Job[]) => Promise<unknown>,
-  ): Promise<string>;
+  work(name: string, options: object, handler: (jobs: readonly Job[]) => Promise<unknown>): Promise<string>;
   insert(name: string, jobs: readonly object[]): Promise<unknown>;
   notifyWorker(id: string): void;
   fetch(name: string, options: object): Promise<readonly Job[]>;
@@ -50,8 +46,8 @@ async function add({ first, last, input, group }: Addition): Promise<void> {
 }
 
 /**
- * One job after another by `fetch` and `complete`: a worker of batch size 1 pauses half a second at
- * least after each.
+ * Runs jobs one by one with `fetch` and `complete`: a worker with batch size 1 pauses at least half a second after
+ * each.
  */
 async function loop(): Promise<void> {
   while (!ended.signal.aborted) {

@@ -1,21 +1,21 @@
-/** What a peer's process is told, as its one argument in JSON. */
+/** Arguments of a peer's process, as JSON. */
 export interface PeerArguments {
   readonly url: string;
-  /** Options of the peer, by its own names. */
+  /** The peer's own options. */
   readonly setting: Readonly<Record<string, unknown>>;
-  /** Connections of the pool that the handlers run their statements on. */
+  /** Connections of the pool that the handlers use. */
   readonly pool: number;
 }
 
-/** The payload of each of a peer's jobs. */
+/** The payload of a peer's job. */
 export interface Payload {
   readonly n: number;
   readonly sql: string;
-  /** Asks when it starts; the statement is not run. */
+  /** Report when the job starts, and do not run the statement. */
   readonly mark?: true;
 }
 
-/** Tasks to be added by the peer's own client; SQL expressions of the task's number `n`. */
+/** Tasks to add with the peer's own client; SQL expressions with the task's number `n`. */
 export interface Addition {
   readonly first: number;
   readonly last: number;
@@ -31,11 +31,11 @@ export type ToPeer =
 
 export type FromPeer =
   | { readonly type: "ready" }
-  /** What was to be added is committed. */
+  /** The added tasks are committed. */
   | { readonly type: "added" }
-  /** So many as were expected have been handled. */
+  /** The expected number of tasks has been handled. */
   | { readonly type: "reached"; readonly tasks: number }
-  /** How often tasks were handled, and how many tasks more than once. */
+  /** How many tasks were handled, and how many of them more than once. */
   | { readonly type: "counts"; readonly handled: number; readonly repeated: number }
   /** When a marked job started, in ms since 1970 by this process's clock. */
   | { readonly type: "started"; readonly n: number; readonly at: number };

@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const begin = "<!-- figures: written by npm run bench -->";
 const end = "<!-- end of figures -->";
 
-/** Puts the kept results into docs/performance.md, between its marks, and draws the plot. */
+/** Writes the stored results into docs/performance.md, between its markers, and the charts. */
 export async function writePage(): Promise<void> {
   const results = await kept();
   const page = await readFile(files.page, "utf8");
@@ -20,10 +20,7 @@ export async function writePage(): Promise<void> {
     throw new Error(`expected the lines ${begin} and ${end} in ${files.page}`);
   }
   const figures = await drawn(results);
-  await writeFile(
-    files.page,
-    `${page.slice(0, before)}${begin}\n\n${figures}\n\n${page.slice(after)}`,
-  );
+  await writeFile(files.page, `${page.slice(0, before)}${begin}\n\n${figures}\n\n${page.slice(after)}`);
   await run("npx", ["oxfmt", files.page, folders.results], { cwd: folders.root });
 }
 

@@ -17,7 +17,7 @@ const style = `
     text { fill: #e6edf3; } .back { fill: #0d1117; } .own { fill: #4493f8; } .other { fill: #6e7681; } .line { stroke: #6e7681; }
   }`;
 
-/** Bars of the ratios, a block for each kind of work; the dashed line is 1. */
+/** A bar chart of the ratios, one block for each kind of work; the dashed line is 1. */
 export function throughputPlot(raw: Throughput): string {
   const to = comparedWith(raw);
   const blocks = works
@@ -25,14 +25,12 @@ export function throughputPlot(raw: Throughput): string {
       title: work.title.replaceAll("`", ""),
       bars: subjects.flatMap(({ name, title }) => {
         const value = ratio(raw, work.name, name, to);
-        return value === null
-          ? []
-          : [{ title: title.replaceAll("`", ""), value, own: name.startsWith("pg-task") }];
+        return value === null ? [] : [{ title: title.replaceAll("`", ""), value, own: name.startsWith("pg-task") }];
       }),
     }))
     .filter(({ bars }) => bars.length > 0);
-  const most = Math.max(1, ...blocks.flatMap(({ bars }) => bars.map(({ value }) => value)));
-  const scale = (value: number): number => (value / most) * (width - left - right);
+  const maxValue = Math.max(1, ...blocks.flatMap(({ bars }) => bars.map(({ value }) => value)));
+  const scale = (value: number): number => (value / maxValue) * (width - left - right);
   let y = 12;
   const parts = blocks.flatMap(({ title, bars }) => {
     const top = y + 14;

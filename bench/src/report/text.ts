@@ -1,10 +1,8 @@
 import type { Section } from "../measures/measure.js";
 
-/** A table in Markdown, columns aligned as the formatter leaves them. */
+/** A Markdown table, with columns aligned as the formatter does. */
 export function markdownTable({ head, rows }: Pick<Section, "head" | "rows">): string {
-  const widths = head.map((_, column) =>
-    Math.max(3, ...[head, ...rows].map((row) => width(row[column] ?? ""))),
-  );
+  const widths = head.map((_, column) => Math.max(3, ...[head, ...rows].map((row) => width(row[column] ?? ""))));
   const line = (row: readonly string[]): string =>
     `| ${widths.map((wide, column) => pad(row[column] ?? "", wide)).join(" | ")} |`;
   const rule = `| ${widths.map((wide) => "-".repeat(wide)).join(" | ")} |`;

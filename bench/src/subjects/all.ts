@@ -4,16 +4,16 @@ import { pgbenchCycle, pgbenchSelect } from "./pgbench.js";
 import { bestConfiguration, pgTask } from "./pgTask.js";
 import type { Subject } from "./subject.js";
 
-/** What all others are compared with. */
+/** The subject that all others are compared with. */
 export const reference = "graphile-worker-best";
 
-/** In the order in which a round runs them. */
+/** All subjects, in the order of a round. */
 export const subjects: readonly Subject[] = [
   pgTask("pg-task", "pg-task, best setting", bestConfiguration),
   peerSubject(reference, "graphile-worker, best setting", graphileBest),
   pgTask("pg-task-default", "pg-task, default settings", {}, { share: 0.5 }),
   peerSubject("graphile-worker-default", "graphile-worker, default settings", graphileDefault, {
-    // One after another it does a job every two seconds.
+    // For sequential jobs it needs two seconds each.
     does: (work) => !work.serial,
     share: 0.25,
   }),

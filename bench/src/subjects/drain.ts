@@ -2,32 +2,29 @@ import { one, type Database } from "../database.js";
 import type { Work } from "../work.js";
 import type { Surroundings, Timing } from "./subject.js";
 
-/** A queue at work on an empty database. */
+/** A running queue on an empty database. */
 export interface Queue {
-  /** Of the process that works it off. */
+  /** The pid of the process that runs the tasks. */
   readonly pid: number;
   /** Adds the tasks with these numbers, in one transaction. */
   add(work: Work, first: number, last: number): Promise<void>;
-  /** Resolves when all that were added, this many, are seen as done. */
+  /** Resolves when all `tasks` tasks are seen as done. */
   done(tasks: number): Promise<void>;
-  /** @throws Error when not every task was done exactly once. */
+  /** @throws Error if not every task was done exactly once */
   check(tasks: number): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** Part of the tasks that is done before, so that nobody's code is cold, and most of them. */
+/** The fraction of the tasks that warms up the code first, and their maximum number. */
 const warmUpShare = 0.25;
 const mostWarmUp = 5000;
 
-/** The sink belongs to the work, not to the queue. */
+/** Creates the table `sink`, which belongs to the work rather than the queue. */
 export async function makeSink({ client }: Database): Promise<void> {
   await client.query("CREATE TABLE sink (n integer NOT NULL)");
 }
 
-/**
- * Lets the queue do some tasks so that it is warm, and then measures how long it takes for the
- * others. Nothing is running while they are added.
- */
+/** Warms the queue up with some tasks, then measures the time for the others. Nothing runs while they are added. */
 export async function drain(
   queue: Queue,
   { database, meter }: Surroundings,
@@ -59,7 +56,5 @@ async function checkSink({ client }: Database, tasks: number): Promise<void> {
     "SELECT count(*)::integer AS rows, count(DISTINCT n)::integer AS distinct FROM sink",
   );
   if (rows === tasks && distinct === tasks) return;
-  throw new Error(
-    `expected ${tasks} rows in the sink, each once, got ${rows}, ${distinct} different`,
-  );
+  throw new Error(`expected ${tasks} rows in the sink, each once, got ${rows}, ${distinct} different`);
 }

@@ -8,13 +8,13 @@ import { groupExpression, type Work } from "../work.js";
 import { drain, makeSink, type Queue } from "./drain.js";
 import type { Subject } from "./subject.js";
 
-/** A library for Node, run in a process of its own. */
+/** A library for Node, run in a separate process. */
 export interface Peer {
-  /** Its file in `peers`. */
+  /** Its module in `peers`. */
   readonly file: "graphileWorker" | "pgBoss";
   readonly pool: number;
   setting(work: Pick<Work, "groups" | "serial">): PeerArguments["setting"];
-  /** Counts its jobs that are left, and those it keeps as completed (null when it keeps none). */
+  /** Query for the number of its unfinished jobs, and of stored completed ones (null if it stores none). */
   readonly counts: string;
 }
 
@@ -68,37 +68,35 @@ export async function hear<Type extends FromPeer["type"]>(
 ): Promise<Extract<FromPeer, { type: Type }>> {
   return await message(
     child,
-    (received): received is Extract<FromPeer, { type: Type }> =>
-      isFromPeer(received) && received.type === type,
+    (received): received is Extract<FromPeer, { type: Type }> => isFromPeer(received) && received.type === type,
   );
 }
 
-export function tellPeer(child: ChildProcess, told: ToPeer): void {
-  child.send(told);
+function sendToPeer(child: ChildProcess, order: ToPeer): void {
+  child.send(order);
 }
 
 function queueOf(child: ChildProcess, peer: Peer, { client }: Database): Queue {
-  const counts = async (): Promise<{ left: number; completed: number | null }> =>
-    await one(client, peer.counts);
+  const counts = async (): Promise<{ left: number; completed: number | null }> => await one(client, peer.counts);
   return {
     pid: child.pid ?? 0,
     add: async (work, first, last) => {
       const added = hear(child, "added");
       const group = groupExpression(work);
-      tellPeer(child, { type: "add", first, last, input: work.input, group });
+      sendToPeer(child, { type: "add", first, last, input: work.input, group });
       await added;
-      tellPeer(child, { type: "wake" });
+      sendToPeer(child, { type: "wake" });
     },
     done: async (tasks) => {
       const reached = hear(child, "reached");
-      tellPeer(child, { type: "expect", tasks });
+      sendToPeer(child, { type: "expect", tasks });
       await reached;
       const what = `${tasks} jobs are completed`;
       await until(async () => (await counts()).left === 0, { everyMs: 5, limitMs, what });
     },
     check: async (tasks) => {
       const heard = hear(child, "counts");
-      tellPeer(child, { type: "check" });
+      sendToPeer(child, { type: "check" });
       const { handled, repeated } = await heard;
       const { completed } = await counts();
       if (handled === tasks && repeated === 0 && (completed ?? tasks) === tasks) return;

@@ -7,7 +7,7 @@ const graphile = {
 
 export const graphileDefault: Peer = { ...graphile, pool: 10, setting: () => ({}) };
 
-/** As its own page on performance has it, with the number of jobs at once that is best here. */
+/** The settings of its own performance page, with the best number of concurrent jobs here. */
 export const graphileBestSetting = {
   concurrentJobs: 16,
   maxPoolSize: 17,
@@ -16,7 +16,7 @@ export const graphileBestSetting = {
   failJobBatchDelay: 0,
 } as const;
 
-/** Of one queue, whose jobs go strictly one after another, it finds the next at its next poll only. */
+/** With one sequential queue it finds the next job only at its next poll. */
 export const graphileBest: Peer = {
   ...graphile,
   pool: 16,
@@ -29,7 +29,7 @@ const boss = {
     count(*) FILTER (WHERE state = 'completed')::integer AS completed FROM pgboss.job WHERE name = 'run'`,
 } as const;
 
-/** Jobs one by one, in as many loops as are best here. */
+/** Jobs one by one, in the best number of loops here. */
 export const bossSingle: Peer = {
   ...boss,
   pool: 16,

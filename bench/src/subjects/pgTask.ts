@@ -6,7 +6,7 @@ import { groupExpression, type Work } from "../work.js";
 import { drain, makeSink, type Queue } from "./drain.js";
 import type { Subject, Surroundings } from "./subject.js";
 
-/** What is best for many short tasks on a small machine: as `--only pg-task tune` finds it. */
+/** The best setting for many short tasks on a small machine, as found by `--only pg-task tune`. */
 export const bestConfiguration: Configuration = {
   "pg_conf.max": 4,
   "pg_conf.threads": 1,
@@ -14,7 +14,7 @@ export const bestConfiguration: Configuration = {
 };
 
 const unlimited = 1_000_000;
-/** So many tasks at the end are looked at before all are. */
+/** How many of the last tasks are checked before all are. */
 const tail = 64;
 const limitMs = 2 * 3_600_000;
 
@@ -37,10 +37,7 @@ export function pgTask(
   };
 }
 
-async function startQueue(
-  { database, node }: Surroundings,
-  configuration: Configuration,
-): Promise<Queue> {
+async function startQueue({ database, node }: Surroundings, configuration: Configuration): Promise<Queue> {
   const { client, url } = database;
   await makeSink(database);
   const program = await startPgTask({ node, url, configuration });
@@ -53,14 +50,9 @@ async function startQueue(
   };
 }
 
-export async function addTasks(
-  client: pg.Client,
-  work: Work,
-  first: number,
-  last: number,
-): Promise<void> {
+export async function addTasks(client: pg.Client, work: Work, first: number, last: number): Promise<void> {
   const group = groupExpression(work);
-  // As a producer writes it: what is not given has its default.
+  // As a producer writes it, with defaults for all other columns.
   await client.query(
     group === null
       ? `INSERT INTO task (input, max) SELECT ${work.input}, ${unlimited} FROM generate_series(${first}, ${last}) AS n`
@@ -69,9 +61,8 @@ export async function addTasks(
 }
 
 /**
- * Looks at the last tasks only, until those are done: looking must not slow down what is measured. By
- * their order alone they are found in the index; a condition on their ids would read the whole table,
- * of which the server knows nothing yet.
+ * Polls only the last tasks until they are done, so that polling does not slow down what is measured. Ordered by id
+ * they are found through the index; a condition on their ids would scan the whole table, which has no statistics yet.
  */
 export async function tasksDone(client: pg.Client, tasks: number): Promise<void> {
   const open = "state IN ('PLAN', 'TAKE', 'WORK')";
@@ -88,7 +79,7 @@ export async function tasksDone(client: pg.Client, tasks: number): Promise<void>
   await until(async () => await gone(openAtAll), { everyMs: 10, limitMs, what });
 }
 
-/** @throws Error unless there are this many, all of them DONE with an output and never crashed. */
+/** @throws Error unless there are this many tasks, all DONE with an output and without a crash */
 export async function checkTasks(client: pg.Client, tasks: number): Promise<void> {
   const { rows, done } = await one<{ rows: number; done: number }>(
     client,

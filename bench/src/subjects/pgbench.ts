@@ -9,14 +9,12 @@ import type { Subject } from "./subject.js";
 const run = promisify(execFile);
 const debian = "/usr/lib/postgresql";
 
-/** @throws Error when there is none: what the floors are measured with does not come with npm. */
+/** Path of pgbench. @throws Error if there is none: it does not come with npm */
 export async function pgbenchProgram(): Promise<string> {
   const versions = await readdir(debian).catch(() => []);
   const folders = [
     ...(process.env["PATH"] ?? "").split(delimiter),
-    ...versions
-      .toSorted((a, b) => Number(b) - Number(a))
-      .map((version) => join(debian, version, "bin")),
+    ...versions.toSorted((a, b) => Number(b) - Number(a)).map((version) => join(debian, version, "bin")),
   ];
   for (const folder of folders) {
     const found = join(folder, "pgbench");
@@ -32,11 +30,11 @@ export interface PgbenchOptions {
   readonly script: string;
   readonly clients: number;
   readonly mode: "simple" | "prepared";
-  /** Transactions of each client, or how long in s. */
+  /** Transactions per client, or the duration in s. */
   readonly amount: { readonly transactions: number } | { readonly seconds: number };
 }
 
-/** @returns transactions per second, without the time to connect. */
+/** @returns transactions per second, excluding the time to connect */
 export async function pgbench(url: string, options: PgbenchOptions): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), "pg-task-bench-"));
   try {
@@ -49,9 +47,7 @@ export async function pgbench(url: string, options: PgbenchOptions): Promise<num
       `--protocol=${options.mode}`,
       `--client=${options.clients}`,
       "--jobs=2",
-      "transactions" in amount
-        ? `--transactions=${amount.transactions}`
-        : `--time=${amount.seconds}`,
+      "transactions" in amount ? `--transactions=${amount.transactions}` : `--time=${amount.seconds}`,
       url,
     ]);
     const rate = /^tps = ([0-9.]+) \(without/m.exec(stdout)?.[1];
@@ -66,7 +62,7 @@ export async function pgbench(url: string, options: PgbenchOptions): Promise<num
 
 const clients = 16;
 
-/** A bare statement: what the server could do if nobody had to know what was done. */
+/** A bare statement without any bookkeeping: an upper limit. */
 export function pgbenchSelect(name: string, title: string, mode: PgbenchOptions["mode"]): Subject {
   return {
     name,
@@ -94,7 +90,7 @@ SELECT 1;
 UPDATE item SET state = 'DONE', stop = now(), output = '1' WHERE id = :id;
 `;
 
-/** Claim, run, done: three statements for each task, as a queue without batches does it. */
+/** Claim, run, complete: three statements per task, as in a queue without batches. */
 export const pgbenchCycle: Subject = {
   name: "pgbench-cycle",
   title: "pgbench, claim–run–done one by one",

@@ -3,9 +3,9 @@ import type { Work } from "../work.js";
 
 export interface Surroundings {
   readonly database: Database;
-  /** Path of the Node that runs all subjects written for it. */
+  /** Path of the Node that runs the subjects written for Node. */
   readonly node: string;
-  /** Told when what is measured begins and ends. */
+  /** Notified when the measured part begins and ends. */
   readonly meter?: Meter;
 }
 
@@ -15,21 +15,21 @@ export interface Meter {
 }
 
 export interface Timing {
-  /** How many tasks were done in the time. */
+  /** Number of tasks done in that time. */
   readonly tasks: number;
-  /** From the commit of the tasks until all of them are seen as done. */
+  /** Time from the commit of the tasks until all are seen as done. */
   readonly ms: number;
 }
 
-/** Something that runs tasks, in one of its settings. */
+/** A task runner with one setting. */
 export interface Subject {
   readonly name: string;
   readonly title: string;
-  /** Part of the usual number of tasks that is enough, as it is slow. */
+  /** The fraction of the usual number of tasks to run, as it is slow. */
   readonly share: number;
-  /** What has to be there for it to run. */
+  /** What must be installed for it. */
   readonly needs: "nothing" | "peers" | "pgbench";
   does(work: Work): boolean;
-  /** @throws Error when a task was not done, or done twice. */
+  /** @throws Error if a task was not done, or done twice */
   run(surroundings: Surroundings, work: Work, tasks: number): Promise<Timing>;
 }

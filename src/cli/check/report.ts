@@ -1,19 +1,20 @@
 import { fileParameters } from "../../shared/config/parameters.js";
 import { maskParameters, maskTarget } from "../../shared/config/maskSecrets.js";
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
-import type { FileParameters } from "../../shared/config/types.js";
-import { describeTarget } from "../../shared/postgres/target/describeTarget.js";
+import type { FileParameters } from "../../shared/config/parameterTable.js";
+import { describeTarget } from "../../shared/postgres/target/target.js";
 import { toReport, type ErrorReport, type PgTaskError } from "../../shared/errors.js";
-import type { ControlFindings, EntryFindings, Finding } from "./server.js";
+import type { ControlFindings, EntryFindings } from "./server.js";
+import type { Finding } from "./table.js";
 
-/** Everything `check` found out; holds no secret. */
+/** The result of the command `check`. Contains no secrets. */
 export interface CheckReport {
-  /** Absolute path, null when there is no file. */
+  /** Absolute path of the configuration file; null if there is none. */
   readonly file: string | null;
   readonly control: {
     readonly from: string;
     readonly url: string;
-    /** Masked; null when there is none. */
+    /** The masked password; null if there is none. */
     readonly password: string | null;
     readonly sslmode: string;
     readonly version: string | null;
@@ -25,13 +26,16 @@ export interface CheckReport {
   readonly exitCode: number;
 }
 
-/** A parameter's value and who gives it; "server" is the control database, its role or its server. */
-export interface ParameterReport {
+/**
+ * A parameter's value and where the value comes from. "server" means a setting of the control database, of the control
+ * connection's role, or of the server.
+ */
+interface ParameterReport {
   readonly value: unknown;
   readonly from: "file" | "default" | "server";
 }
 
-export interface EntryReport {
+interface EntryReport {
   readonly key: string;
   readonly url: string;
   readonly user: string;
@@ -40,27 +44,27 @@ export interface EntryReport {
   readonly table: string;
   readonly create: boolean;
   readonly password: string | null;
-  /** The parameters the entry carries itself. */
+  /** Parameters that the entry sets. */
   readonly parameters: Partial<FileParameters>;
-  /** Those that its role, database or server has set, as it has them. */
+  /** Parameters set by the entry's role, database or server. Each value is the text that the server stores. */
   readonly settings: Readonly<Record<string, string>>;
   readonly objects: readonly Finding[];
-  /** Names of the groups that are paused, null for the whole table. */
+  /** Paused groups. A null element means that the whole table is paused. */
   readonly paused: readonly (string | null)[];
   readonly error: ErrorReport | null;
 }
 
-const nothingFound: EntryFindings = {
+const noFindings: EntryFindings = {
   findings: [],
   paused: [],
-  place: null,
+  location: null,
   settings: {},
   warnings: [],
   error: null,
 };
 
-/** Puts together what is configured and what the servers said. */
-export function makeReport(
+/** Builds the report from the configuration and from what the servers reported. */
+export function buildReport(
   explained: ExplainedConfiguration,
   control: ControlFindings | PgTaskError,
   inspected: readonly EntryFindings[],
@@ -80,23 +84,17 @@ export function makeReport(
       version: found?.version ?? null,
       error: error === null ? null : toReport(error),
     },
-    parameters: parameterValues(configuration.parameters, given, found?.settings),
+    parameters: reportParameters(configuration.parameters, given, found?.settings),
     entries: configuration.entries.map((entry, index) => {
-      const {
-        findings,
-        paused,
-        place,
-        settings,
-        error: failure,
-      } = inspected[index] ?? nothingFound;
+      const { findings, paused, location, settings, error: failure } = inspected[index] ?? noFindings;
       const shown = maskTarget(entry.target);
       return {
         key: entry.key,
         url: describeTarget(shown),
         user: shown.user,
         database: shown.database,
-        schema: place?.schema ?? entry.schema,
-        table: place?.table ?? entry.table,
+        schema: location?.schema ?? entry.schema,
+        table: location?.table ?? entry.table,
         create: entry.create,
         password: shown.password ?? null,
         parameters: explained.entriesGiven[index] ?? {},
@@ -106,122 +104,109 @@ export function makeReport(
         error: failure === null ? null : toReport(failure),
       };
     }),
-    warnings: [
-      ...warnings,
-      ...(found?.warnings ?? []),
-      ...inspected.flatMap((entry) => entry.warnings),
-    ],
-    exitCode: exitCode(error, inspected),
+    warnings: [...warnings, ...(found?.warnings ?? []), ...inspected.flatMap((entry) => entry.warnings)],
+    exitCode: reportExitCode(error, inspected),
   };
 }
 
-/** Each parameter's value and where it is from. */
-export function parameterValues(
+/** Returns each parameter's value and where the value comes from. */
+export function reportParameters(
   all: FileParameters,
   given: Partial<FileParameters>,
-  made: Partial<FileParameters> = {},
+  fromServer: Partial<FileParameters> = {},
 ): CheckReport["parameters"] {
   const values = maskParameters(all);
   return Object.fromEntries(
     fileParameters().map(({ name }) => {
-      if (made[name] !== undefined) return [name, { value: made[name], from: "server" }];
+      if (fromServer[name] !== undefined) return [name, { value: fromServer[name], from: "server" }];
       return [name, { value: values[name], from: given[name] === undefined ? "default" : "file" }];
     }),
   );
 }
 
-/** The control connection's failure first, then the entries'; 4 when something can't be made. */
-function exitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
+/**
+ * Returns the exit code of the control connection's failure, or else of the first entry that failed. If nothing failed,
+ * returns 4 if an object is missing, and 0 otherwise.
+ */
+function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
   if (control !== null) return control.exitCode;
   const failed = inspected.find(({ error }) => error !== null)?.error;
   if (failed) return failed.exitCode;
-  const lacking = inspected.some(({ findings }) =>
+  const isIncomplete = inspected.some(({ findings }) =>
     findings.some(({ state }) => state === "missing" || state === "not allowed"),
   );
-  return lacking ? 4 : 0;
+  return isIncomplete ? 4 : 0;
 }
 
-/** The report as text for a reader; what failed on the control connection comes last. */
-export function reportText(report: CheckReport): string {
+/** Formats the report as text. An error of the control connection comes last. */
+export function formatReport(report: CheckReport): string {
   const { control } = report;
   const version = control.version === null ? "" : `, PostgreSQL ${control.version}`;
   const lines = [
     `configuration  ${report.file ?? "no file"}`,
-    `control        ${control.url}${password(control.password)} sslmode ${control.sslmode} (${control.from})${version}`,
+    `control        ${control.url}${formatPassword(control.password)} sslmode ${control.sslmode} (${control.from})${version}`,
     ...report.warnings.map((warning) => `warning        ${warning}`),
     "",
-    ...parametersText(report.parameters),
+    ...formatParameters(report.parameters),
     "",
     "entries",
-    ...report.entries.flatMap(entryText),
+    ...report.entries.flatMap(formatEntry),
     ...(control.error === null ? [] : ["", `control connection: ${control.error.message}`]),
   ];
   return `${lines.join("\n")}\n`;
 }
 
-/** The parameters, one to a line. */
-export function parametersText(values: CheckReport["parameters"]): string[] {
+/** Formats each parameter as one line. */
+export function formatParameters(values: CheckReport["parameters"]): string[] {
   const rows = fileParameters().map(({ name, unit }) => {
     const { value, from } = values[name] ?? { value: null, from: "default" };
     return [name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from];
   });
-  return ["parameters", ...table(rows)];
+  return ["parameters", ...alignColumns(rows)];
 }
 
-function entryText(entry: EntryReport): string[] {
-  const own = Object.entries(entry.parameters).map(([name, value]) => [
-    name,
-    JSON.stringify(value),
-    "entry",
-  ]);
-  const made = Object.entries(entry.settings).map(([name, value]) => [
-    name,
-    JSON.stringify(value),
-    "server",
-  ]);
+function formatEntry(entry: EntryReport): string[] {
+  const own = Object.entries(entry.parameters).map(([name, value]) => [name, JSON.stringify(value), "entry"]);
+  const fromServer = Object.entries(entry.settings).map(([name, value]) => [name, JSON.stringify(value), "server"]);
   const objects = entry.objects.map(({ what, name, state, why }) => [
     what,
-    printable(name),
+    escapeControlCharacters(name),
     why === undefined ? state : `${state}: ${why}`,
   ]);
-  // Of what was not looked at, it says what it is called.
-  const looked = new Set<string>(entry.objects.map(({ what }) => what));
-  const named = [
-    ["role", printable(entry.user), ""],
-    ["database", printable(entry.database), ""],
-    ["schema", printable(entry.schema), ""],
-    ["table", printable(entry.table), ""],
-  ].filter(([what]) => !looked.has(what ?? ""));
-  const parts = [...objects, ...named];
-  const lines = table([...parts, ...own, ...made]).map((line) => `  ${line}`);
+  // Objects that were not inspected are listed only by name.
+  const inspected = new Set<string>(entry.objects.map(({ what }) => what));
+  const others = [
+    ["role", escapeControlCharacters(entry.user), ""],
+    ["database", escapeControlCharacters(entry.database), ""],
+    ["schema", escapeControlCharacters(entry.schema), ""],
+    ["table", escapeControlCharacters(entry.table), ""],
+  ].filter(([what]) => !inspected.has(what ?? ""));
+  const described = [...objects, ...others];
+  const lines = alignColumns([...described, ...own, ...fromServer]).map((line) => `  ${line}`);
   return [
-    `  ${entry.url}${password(entry.password)}`,
-    ...lines.slice(0, parts.length),
+    `  ${entry.url}${formatPassword(entry.password)}`,
+    ...lines.slice(0, described.length),
     ...entry.paused.map((group) =>
       group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
     ),
-    ...lines.slice(parts.length),
+    ...lines.slice(described.length),
     ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
   ];
 }
 
-/** A name on one line: control characters as JSON writes them. */
-function printable(name: string): string {
+/** Escapes control characters as JSON does, so that a name fits on one line. */
+function escapeControlCharacters(name: string): string {
   return name.replaceAll(/\p{Cc}/gu, (character) => {
     const code = character.codePointAt(0) ?? 0;
     return `\\u${code.toString(16).padStart(4, "0")}`;
   });
 }
 
-function password(masked: string | null): string {
+function formatPassword(masked: string | null): string {
   return masked === null ? "" : ` password ${masked}`;
 }
 
-function table(rows: readonly (readonly string[])[]): string[] {
-  const widths = [0, 1].map((column) =>
-    Math.max(0, ...rows.map((row) => (row[column] ?? "").length)),
-  );
-  return rows.map((row) =>
-    `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd(),
-  );
+function alignColumns(rows: readonly (readonly string[])[]): string[] {
+  const widths = [0, 1].map((column) => Math.max(0, ...rows.map((row) => (row[column] ?? "").length)));
+  return rows.map((row) => `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd());
 }

@@ -2,86 +2,78 @@ import { locateTable } from "../../manager/schema/locateTable.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
-import { settingsMade, type RefuseSetting } from "../../shared/config/serverSettings.js";
-import type {
-  ConnectionTarget,
-  Entry,
-  FileParameters,
-  TableLocation,
-} from "../../shared/config/types.js";
+import { readServerSettings, type OnInvalidSetting } from "../../shared/config/serverSettings.js";
+import type { Entry, TableLocation } from "../../shared/config/types.js";
+import type { FileParameters } from "../../shared/config/parameterTable.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
-import { explainFailure } from "../support/explainFailure.js";
+import { toCommandError } from "../support/commandError.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
-import { inspectNames, inspectStateType, inspectTable } from "./table.js";
+import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
 
-/** How one of the things an entry needs is found on its server. */
-export interface Finding {
-  readonly what: "role" | "database" | "schema" | "type" | "table";
-  readonly name: string;
-  readonly state: "exists" | "would be created" | "missing" | "not allowed" | "unknown";
-  /** Why it is so, where that needs saying. */
-  readonly why?: string;
-}
-
-/** What a server says about one entry; `error` when it could not be asked to the end. */
+/** What a server reported about one entry. `error` is set if the inspection failed. */
 export interface EntryFindings {
   readonly findings: readonly Finding[];
-  /** Names of the groups that are paused, null for the whole table. */
+  /** Paused groups. A null element means that the whole table is paused. */
   readonly paused: readonly (string | null)[];
-  /** Where the tasks are; null when nobody could be asked. */
-  readonly place: TableLocation | null;
-  /** What its role, database and server have set, as they have it. */
+  /** Schema and name of the table; null if unknown. */
+  readonly location: TableLocation | null;
+  /** Parameters set by the entry's role, database or server. Each value is the text that the server stores. */
   readonly settings: Readonly<Record<string, string>>;
-  /** Settings that make no sense and are passed over. */
+  /** Warnings about settings that are invalid and therefore ignored. */
   readonly warnings: readonly string[];
   readonly error: PgTaskError | null;
 }
 
-/** What is found of an entry whose server was not asked about its inside. */
-const outside = { paused: [], place: null, settings: {}, warnings: [], error: null } as const;
+/** Placeholder for the findings inside a database that was not inspected. */
+const notInspectedInside = {
+  paused: [],
+  location: null,
+  settings: {},
+  warnings: [],
+  error: null,
+} as const;
 
-/** What the control connection tells about its server and itself. */
+/** What the server of the control connection reported. */
 export interface ControlFindings {
   readonly version: string;
-  readonly mayCreateRoles: boolean;
-  readonly mayCreateDatabases: boolean;
-  /** Whether the server asked for its password. */
+  readonly canCreateRoles: boolean;
+  readonly canCreateDatabases: boolean;
+  /** Whether the server asked for a password when `check` connected. */
   readonly askedForPassword: boolean;
-  /** What the control database has set of the supervisor's own parameters. */
+  /** The supervisor's parameters that are set in the control database. */
   readonly settings: ControlSettings;
   readonly warnings: readonly string[];
 }
 
 const applicationName = "pg_task check";
-const oldestVersion = 120_000;
+const minVersion = 120_000;
 
-/** Opens a connection, works on it and ends it. @throws PgTaskError as connect does. */
-async function withConnection<T>(
-  target: ConnectionTarget,
-  work: (client: Client) => Promise<T>,
-): Promise<T> {
+/**
+ * Connects, runs `action` and disconnects.
+ *
+ * @throws PgTaskError as `connectClient` does
+ */
+async function withConnection<T>(target: ConnectionTarget, action: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(target, {
     applicationName,
     settings: { search_path: "pg_catalog" },
   });
   try {
-    return await work(client);
+    return await action(client);
   } finally {
     await client.end();
   }
 }
 
 /**
- * Asks the control connection's server.
+ * Inspects the server of the control connection.
  *
  * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or SCHEMA_UNSUPPORTED_SERVER
  */
-export async function inspectControl(
-  control: ConnectionTarget,
-  file: FileParameters,
-): Promise<ControlFindings> {
+export async function inspectControl(control: ConnectionTarget, file: FileParameters): Promise<ControlFindings> {
   return await withConnection(control, async (client) => {
     const { rows } = await client.query<{
       version: string;
@@ -97,7 +89,7 @@ export async function inspectControl(
     );
     const [row] = rows;
     if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
-    if (row.number < oldestVersion) {
+    if (row.number < minVersion) {
       throw new PgTaskError(
         "SCHEMA_UNSUPPORTED_SERVER",
         `expected PostgreSQL 12 or later at ${control.host}, port ${control.port}, got ${row.version}`,
@@ -106,18 +98,20 @@ export async function inspectControl(
     const warnings: string[] = [];
     return {
       version: row.version,
-      mayCreateRoles: row.roles,
-      mayCreateDatabases: row.databases,
+      canCreateRoles: row.roles,
+      canCreateDatabases: row.databases,
       askedForPassword: wasAskedForPassword(client),
-      settings: await readControlSettings(client, file, gather(warnings)),
+      settings: await readControlSettings(client, file, collectInvalidSettings(warnings)),
       warnings,
     };
   });
 }
 
 /**
- * Looks which of an entry's things exist. `control` is null when the entry is on another server:
- * then nobody else can be asked about its role and database.
+ * Inspects which objects of an entry exist.
+ *
+ * @param control null for an entry on another server; the role and the database of such an entry can be inspected only
+ * by connecting as the entry
  */
 export async function inspectEntry(
   entry: Entry,
@@ -130,24 +124,24 @@ export async function inspectEntry(
       const absent = findings.filter(({ state }) => state !== "exists");
       if (absent.length > 0)
         return {
-          ...outside,
-          findings: [...findings, ...behind(entry, absent)],
+          ...notInspectedInside,
+          findings: [...findings, ...describeLater(entry, absent)],
           warnings: passwordWarnings(entry, absent, control.findings),
         };
     }
-    const inside = await withConnection(entry.target, (client) =>
-      inspectInside(entry, client),
-    ).catch((error: unknown) => {
-      throw explainFailure(error, taskTable(entry.schema, entry.table));
-    });
-    if (control === null) findings.push(...present(entry));
+    const inside = await withConnection(entry.target, (client) => inspectDatabase(entry, client)).catch(
+      (error: unknown) => {
+        throw toCommandError(error, taskTable(entry.schema, entry.table));
+      },
+    );
+    if (control === null) findings.push(...existingAccount(entry));
     return { ...inside, findings: [...findings, ...inside.findings] };
   } catch (error) {
-    return { ...outside, findings, error: asPgTaskError(error) };
+    return { ...notInspectedInside, findings, error: toPgTaskError(error) };
   }
 }
 
-/** What the new role could not connect with. */
+/** Warns if `start` would create a role that could not log in. */
 function passwordWarnings(
   { ownPassword, target }: Entry,
   absent: readonly Finding[],
@@ -156,30 +150,27 @@ function passwordWarnings(
   const made = absent.some(({ what, state }) => what === "role" && state === "would be created");
   if (!made || ownPassword || !askedForPassword) return [];
   return [
-    `the role ${identifier(target.user)} would be created without a password, and the server asks for one: give "password" in its entry`,
+    `role ${identifier(target.user)} would be created without a password, but the server asks for one: set "password" in its entry`,
   ];
 }
 
-async function inspectInside(entry: Entry, client: Client): Promise<EntryFindings> {
+async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindings> {
   const warnings: string[] = [];
-  const place = await locateTable(client, entry, gather(warnings));
-  const placed = { ...entry, ...place };
+  const location = await locateTable(client, entry, collectInvalidSettings(warnings));
+  const located = { ...entry, ...location };
   const names = serverParameters().map(({ name }) => name);
   return {
-    findings: await inspectObjects(placed, client),
-    paused: await pausedGroups(placed, client),
-    place,
-    settings: Object.fromEntries(await settingsMade(client, names)),
+    findings: await inspectObjects(located, client),
+    paused: await readPausedGroups(located, client),
+    location,
+    settings: Object.fromEntries(await readServerSettings(client, names)),
     warnings,
-    error: await planError(placed, client),
+    error: await checkPlan(located, client),
   };
 }
 
-/** What start would say of `pg_task.plan`. */
-async function planError(
-  { schema, table, parameters }: Entry,
-  client: Client,
-): Promise<PgTaskError | null> {
+/** Returns the error that `start` would report for `pg_task.plan`; null if there is none. */
+async function checkPlan({ schema, table, parameters }: Entry, client: Client): Promise<PgTaskError | null> {
   try {
     await refusePlan(client, taskTable(schema, table), parameters["pg_task.plan"]);
     return null;
@@ -189,35 +180,33 @@ async function planError(
   }
 }
 
-/** Takes what is said of settings that make no sense. */
-const gather =
-  (warnings: string[]): RefuseSetting =>
+/** Returns a callback that collects warnings about invalid settings. */
+const collectInvalidSettings =
+  (warnings: string[]): OnInvalidSetting =>
   (setting, value, used) =>
-    warnings.push(
-      `expected ${setting} to make sense, the server has ${JSON.stringify(value)}: ${JSON.stringify(used)} is used`,
-    );
+    warnings.push(`invalid setting ${setting} ${JSON.stringify(value)} on the server, using ${JSON.stringify(used)}`);
 
 /**
- * What is said of an entry whose server has failed the control connection already: it is not
- * waited for once more.
+ * Returns the findings for an entry on a server to which the control connection failed. This entry is not connected to,
+ * because the connection would fail in the same way after the same wait.
  */
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
-  const account = present(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return { ...outside, findings: [...account, ...objects(entry, unknown)] };
+  const account = existingAccount(entry).map(({ what, name }) => ({ what, name, ...unknown }));
+  return { ...notInspectedInside, findings: [...account, ...objectFindings(entry, unknown)] };
 }
 
-/** Keeps an error of ours; any other is the connection's that ended under a query. */
-export function asPgTaskError(error: unknown): PgTaskError {
+/** Converts an error to a PgTaskError. Any other error means that the connection was lost during a query. */
+export function toPgTaskError(error: unknown): PgTaskError {
   if (error instanceof PgTaskError) return error;
   const message = error instanceof Error ? error.message : String(error);
-  return new PgTaskError("CONNECTION_LOST", `the server did not answer: ${message}`, {
+  return new PgTaskError("CONNECTION_LOST", `connection lost: ${message}`, {
     cause: error,
   });
 }
 
-/** Who could connect has role and database. */
-function present({ target }: Entry): Finding[] {
+/** Returns that role and database exist, which holds if the entry could connect. */
+function existingAccount({ target }: Entry): Finding[] {
   return [
     { what: "role", name: target.user, state: "exists" },
     { what: "database", name: target.database, state: "exists" },
@@ -227,7 +216,7 @@ function present({ target }: Entry): Finding[] {
 async function inspectAccount(
   { target, create }: Entry,
   control: ConnectionTarget,
-  rights: ControlFindings,
+  privileges: ControlFindings,
 ): Promise<Finding[]> {
   return await withConnection(control, async (client) => {
     const { rows } = await client.query<{ role: boolean; database: boolean }>(
@@ -237,19 +226,19 @@ async function inspectAccount(
     );
     const { role = false, database = false } = rows[0] ?? {};
     return [
-      find("role", target.user, role, create, {
-        allowed: rights.mayCreateRoles,
+      describeObject("role", target.user, role, create, {
+        allowed: privileges.canCreateRoles,
         right: `the control connection's user ${control.user} lacks CREATEROLE`,
       }),
-      find("database", target.database, database, create, {
-        allowed: rights.mayCreateDatabases,
+      describeObject("database", target.database, database, create, {
+        allowed: privileges.canCreateDatabases,
         right: `the control connection's user ${control.user} lacks CREATEDB`,
       }),
     ];
   });
 }
 
-function find(
+function describeObject(
   what: Finding["what"],
   name: string,
   exists: boolean,
@@ -262,24 +251,22 @@ function find(
   return { what, name, state: "not allowed", why: `missing, and ${permission.right}` };
 }
 
-/** Schema, type and table of an entry whose role or database is not there yet. */
-function behind(entry: Entry, absent: readonly Finding[]): Finding[] {
-  const inNew = absent.some(
-    ({ what, state }) => what === "database" && state === "would be created",
-  );
-  const possible = absent.every(({ state }) => state === "would be created");
+/** Describes schema, type and table of an entry whose role or database does not exist yet. */
+function describeLater(entry: Entry, absent: readonly Finding[]): Finding[] {
+  const isNewDatabase = absent.some(({ what, state }) => what === "database" && state === "would be created");
+  const isPossible = absent.every(({ state }) => state === "would be created");
   const names = absent.map(({ what }) => what).join(" and ");
   const rest =
-    inNew && possible
+    isNewDatabase && isPossible
       ? ({ state: "would be created", why: "in the new database" } as const)
       : ({
           state: "unknown",
-          why: `to be seen once the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
+          why: `unknown until the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
         } as const);
-  return objects(entry, rest);
+  return objectFindings(entry, rest);
 }
 
-function objects({ schema, table }: Entry, rest: Pick<Finding, "state" | "why">): Finding[] {
+function objectFindings({ schema, table }: Entry, rest: Pick<Finding, "state" | "why">): Finding[] {
   return [
     { what: "schema", name: schema, ...rest },
     { what: "type", name: "state", ...rest },
@@ -287,20 +274,25 @@ function objects({ schema, table }: Entry, rest: Pick<Finding, "state" | "why">)
   ];
 }
 
-async function pausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
+async function readPausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
   const { pauses } = taskTable(entry.schema, entry.table);
-  // Somebody else's table may have the name: that is told where the table is.
+  // A table of this name can belong to another application. The finding about the task table reports such a conflict.
   const found = await client.query<{ there: boolean }>(
     `SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute
        WHERE attrelid = pg_catalog.to_regclass($1) AND attname = 'group' AND NOT attisdropped) AS there`,
     [pauses],
   );
   if (found.rows[0]?.there !== true) return [];
-  const { rows } = await client.query<{ group: string | null }>(
-    `SELECT DISTINCT "group" FROM ${pauses} ORDER BY 1`,
-  );
+  const { rows } = await client.query<{ group: string | null }>(`SELECT DISTINCT "group" FROM ${pauses} ORDER BY 1`);
   return rows.map(({ group }) => group);
 }
+
+/**
+ * Returns the finding. If `why` is given, returns a finding that `start` is not allowed to create the object, for this
+ * reason.
+ */
+const refusedOr = (found: Finding, why: string | null): Finding =>
+  why === null ? found : { what: found.what, name: found.name, state: "not allowed", why };
 
 async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> {
   const { schema, table, create, target } = entry;
@@ -327,19 +319,17 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
   const reserved = schema.startsWith("pg_");
   const allowed = (row.schema || row.inDatabase) && row.inSchema && !reserved;
   const right = reserved
-    ? 'names that begin with "pg_" are the server\'s own'
+    ? 'schema names that begin with "pg_" are reserved'
     : row.schema
       ? `the user ${user} may not create in the schema ${schema}`
       : `the user ${user} may not create a schema in the database ${database}`;
   const names = row.kind === null ? await inspectNames(client, entry) : { type: null, table: null };
-  const refusedOr = (found: Finding, why: string | null): Finding =>
-    why === null ? found : { what: found.what, name: found.name, state: "not allowed", why };
   return [
-    find("schema", schema, row.schema, create, { allowed, right }),
+    describeObject("schema", schema, row.schema, create, { allowed, right }),
     ...(row.kind === null
       ? [
-          refusedOr(find("type", "state", row.type, create, { allowed, right }), names.type),
-          refusedOr(find("table", table, false, create, { allowed, right }), names.table),
+          refusedOr(describeObject("type", "state", row.type, create, { allowed, right }), names.type),
+          refusedOr(describeObject("table", table, false, create, { allowed, right }), names.table),
         ]
       : [...(await inspectStateType(client, entry)), await inspectTable(client, entry, row.kind)]),
   ];

@@ -1,20 +1,27 @@
-import { refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
-import { lostColumns, lostText } from "../../manager/schema/adoption/addColumns.js";
-import { kindOf } from "../../manager/schema/adoption/relationKinds.js";
+import { describeKind, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
+import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
-import { refuseConflictingColumns } from "../../manager/schema/adoption/conflictingColumns.js";
+import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
 import { appliedVersion, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
-import { lackingStates } from "../../manager/schema/stateType.js";
+import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import type { Finding } from "./server.js";
+
+/** Whether an object that an entry needs exists. */
+export interface Finding {
+  readonly what: "role" | "database" | "schema" | "type" | "table";
+  readonly name: string;
+  readonly state: "exists" | "would be created" | "missing" | "not allowed" | "unknown";
+  /** The reason for the state, if the state needs an explanation. */
+  readonly why?: string;
+}
 
 /**
- * What becomes of a relation that has the table's name already.
+ * Inspects an existing relation that has the name of the task table.
  *
- * @param kind as in pg_class
+ * @param kind `relkind` in pg_class
  */
 export async function inspectTable(
   client: Client,
@@ -24,44 +31,46 @@ export async function inspectTable(
   const found = { what: "table", name } as const;
   const refused = (why: string): Finding => ({ ...found, state: "not allowed", why });
   if (kind !== "r" && kind !== "p") {
-    return refused(`what has this name is ${kindOf(kind)}, which is not adopted`);
+    return refused(`the name belongs to ${describeKind(kind)}, which cannot be adopted`);
   }
   const table = taskTable(schema, name);
   const version = await appliedVersion(client, table);
-  if (version > latestVersion) return refused("it was made by a later pg-task");
-  const lost = version === latestVersion ? lostColumns(await readLayout(client, table)) : [];
-  if (lost.length > 0) return refused(lostText(lost));
+  if (version > latestVersion) return refused("created by a later pg-task");
+  const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table)) : [];
+  if (lost.length > 0) return refused(describeMissingColumns(lost));
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
   if (upToDate) return { ...found, state: "exists" };
-  const why = await refusal(async () => {
+  const why = await refusalReason(async () => {
     if (version === 0) await refuseObstacles(client, table, await readLayout(client, table));
-    await refuseConflictingColumns(client, table);
+    await refuseConflictingNames(client, table);
   });
   if (why !== null) return refused(why);
   if (version === latestVersion) return { ...found, state: "exists" };
-  const lacks = version === 0 ? "it was not made by pg-task" : "an earlier pg-task made it";
-  if (!create)
-    return { ...found, state: "missing", why: `${lacks}, the entry says "create": false` };
-  const change = version === 0 ? "adopted" : "brought up to date";
-  return { ...found, state: "exists", why: `${lacks}, it would be ${change}` };
+  const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
+  if (!create) return { ...found, state: "missing", why: `${origin}, and the entry has "create": false` };
+  const change = version === 0 ? "adopted" : "migrated";
+  return { ...found, state: "exists", why: `${origin}, would be ${change}` };
 }
 
-/** What of a table and its type that are not there yet `start` would refuse, by what they are. */
+/**
+ * Returns why `start` could not create the type and why it could not create the table. Each reason is null if `start`
+ * could create the object.
+ */
 export async function inspectNames(
   client: Client,
   { schema, table: name }: Entry,
 ): Promise<{ readonly type: string | null; readonly table: string | null }> {
   const table = taskTable(schema, name);
   return {
-    type: await refusal(() => lackingStates(client, table)),
-    table: await refusal(() => refuseConflictingColumns(client, table)),
+    type: await refusalReason(() => missingStates(client, table)),
+    table: await refusalReason(() => refuseConflictingNames(client, table)),
   };
 }
 
-/** Why the work was refused, null when it was not. */
-async function refusal(work: () => Promise<unknown>): Promise<string | null> {
+/** Returns the message of the PgTaskError that `action` throws, or null if `action` succeeds. */
+async function refusalReason(action: () => Promise<unknown>): Promise<string | null> {
   try {
-    await work();
+    await action();
     return null;
   } catch (error) {
     if (!(error instanceof PgTaskError)) throw error;
@@ -69,11 +78,8 @@ async function refusal(work: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** What the column state of a relation that is there is of; nothing where it has no such column. */
-export async function inspectStateType(
-  client: Client,
-  { schema, table }: Entry,
-): Promise<Finding[]> {
+/** Returns the type of the column `state` in an existing table, or an empty text if there is no such column. */
+export async function inspectStateType(client: Client, { schema, table }: Entry): Promise<Finding[]> {
   const { rows } = await client.query<{ type: string; own: boolean }>(
     `SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,
        t.typnamespace = c.relnamespace AND t.typname = 'state' AS own
@@ -86,6 +92,6 @@ export async function inspectStateType(
   return rows.map(({ type, own }) =>
     own
       ? { what: "type", name: "state", state: "exists" }
-      : { what: "type", name: type, state: "exists", why: "the table's column state is of it" },
+      : { what: "type", name: type, state: "exists", why: "type of the column state" },
   );
 }

@@ -1,39 +1,41 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { sqlState } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
-import { taskOutcome } from "../../tasks/commands/addTask.js";
-import { exitCode } from "../support/exitCodes.js";
-import { findReasons } from "./explainPlan.js";
-import { explainFailure } from "../support/explainFailure.js";
+import { readTaskOutcome } from "../../tasks/commands/addTask.js";
+import { commandExitCodes } from "../support/exitCodes.js";
+import { readReasons } from "./explainPlan.js";
+import { toCommandError } from "../support/commandError.js";
 import type { OpenTable } from "../support/openTable.js";
 import { printableText } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { formatDuration } from "../terminal/format.js";
-import { cutText } from "./show.js";
+import { truncateText } from "./show.js";
 
-/** How often the row is looked at, at first and later, in ms. */
-const firstLookMs = 20;
-const longestLookMs = 500;
-/** After so long, somebody who looks on sees how it is. */
-const showAfterMs = 1000;
-/** After so long, somebody who looks on is told what keeps the task. */
+/** First and shortest interval at which the row is polled, in ms. */
+const minPollMs = 20;
+/** Longest interval at which the row is polled, in ms. */
+const maxPollMs = 500;
+/** Time after which a terminal shows progress, in ms. */
+const progressAfterMs = 1000;
+/** Time after which the command explains why the task has not started, in ms. */
 const explainAfterMs = 3000;
 
-const codes: Readonly<Record<string, number>> = {
-  DONE: exitCode.done,
-  FAIL: exitCode.fail,
-  GONE: exitCode.gone,
-  STOP: exitCode.stop,
+const exitCodesByState: Readonly<Record<string, number>> = {
+  DONE: commandExitCodes.done,
+  FAIL: commandExitCodes.fail,
+  GONE: commandExitCodes.gone,
+  STOP: commandExitCodes.stop,
 };
 
 /**
- * Waits for a task's end and prints its output, and its error on standard error. Ctrl-C leaves the
- * task alone, from the moment at which it is inserted.
+ * Inserts a task, waits until it ends, prints its output to standard output, and prints its error to standard error.
+ * Ctrl-C stops the waiting but not the task. Signals are handled from before the insert, so that the id is always
+ * reported.
  *
- * @param insert resolves with the task's id.
- * @returns the exit code for its state.
+ * @param insert resolves with the task's id
+ * @returns the exit code for the task's final state
  */
-export async function awaitEnd(
+export async function waitForTask(
   terminal: Terminal,
   opened: OpenTable,
   insert: () => Promise<string>,
@@ -46,31 +48,31 @@ export async function awaitEnd(
   try {
     const id = await insert();
     const outcome = await poll(terminal, opened, id, interrupt.signal)
-      .catch((error: unknown) => toReport(explainFailure(error, opened.table)))
-      .finally(() => terminal.progress(null));
+      .catch((error: unknown) => toReport(toCommandError(error, opened.table)))
+      .finally(() => terminal.showProgress(null));
     if (outcome === "interrupted") {
-      terminal.note(`pg-task: task ${id} goes on; pg-task stop ${id} would end it\n`);
-      return exitCode.interrupted;
+      terminal.writeError(`pg-task: task ${id} keeps running; stop it with pg-task stop ${id}\n`);
+      return commandExitCodes.interrupted;
     }
     if (outcome !== null && "message" in outcome) {
-      terminal.note(
-        `pg-task: task ${id} was added, and how it ends cannot be read: ${printableText(outcome.message)}\n`,
+      terminal.writeError(
+        `pg-task: task ${id} was added, but its end cannot be read: ${printableText(outcome.message)}\n`,
       );
-      return exitCode.unknown;
+      return commandExitCodes.unknown;
     }
     if (outcome === null) {
-      terminal.note(`pg-task: the row of task ${id} was deleted while it was waited for\n`);
-      return exitCode.deleted;
+      terminal.writeError(`pg-task: the row of task ${id} was deleted while waiting\n`);
+      return commandExitCodes.deleted;
     }
-    print(terminal, id, outcome, json);
-    return codes[outcome.state] ?? exitCode.notAll;
+    printOutcome(terminal, id, outcome, json);
+    return exitCodesByState[outcome.state] ?? commandExitCodes.notAll;
   } finally {
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
   }
 }
 
-type Outcome = NonNullable<Awaited<ReturnType<typeof taskOutcome>>>;
+type Outcome = NonNullable<Awaited<ReturnType<typeof readTaskOutcome>>>;
 
 async function poll(
   terminal: Terminal,
@@ -78,49 +80,52 @@ async function poll(
   id: string,
   signal: AbortSignal,
 ): Promise<Outcome | null | "interrupted"> {
-  const begin = performance.now();
-  let explained = false;
-  for (let wait = firstLookMs; !signal.aborted; wait = Math.min(longestLookMs, wait * 1.5)) {
-    const outcome = await taskOutcome(opened.client, opened.table, id);
+  const startedAt = performance.now();
+  let isExplained = false;
+  for (let wait = minPollMs; !signal.aborted; wait = Math.min(maxPollMs, wait * 1.5)) {
+    const outcome = await readTaskOutcome(opened.client, opened.table, id);
     if (outcome === null) return null;
-    if (!outcome.held && outcome.state in codes) return outcome;
-    if (!explained && outcome.state === "PLAN" && performance.now() - begin > explainAfterMs) {
-      explained = true;
-      const reason = await whyItWaits(opened, id);
-      terminal.progress(null);
-      if (reason !== null) terminal.note(`pg-task: task ${id} waits${reason}\n`);
+    if (!outcome.held && outcome.state in exitCodesByState) return outcome;
+    if (!isExplained && outcome.state === "PLAN" && performance.now() - startedAt > explainAfterMs) {
+      isExplained = true;
+      const reason = await readWaitReason(opened, id);
+      terminal.showProgress(null);
+      if (reason !== null) terminal.writeError(`pg-task: task ${id} waits${reason}\n`);
     }
-    const soFarMs = performance.now() - begin;
-    if (soFarMs > showAfterMs) {
-      terminal.progress(`task ${id}: ${outcome.state}, waited for ${formatDuration(soFarMs)}`);
+    const elapsedMs = performance.now() - startedAt;
+    if (elapsedMs > progressAfterMs) {
+      terminal.showProgress(`task ${id}: ${outcome.state}, waiting for ${formatDuration(elapsedMs)}`);
     }
     await sleep(wait, undefined, { signal }).catch(() => {});
   }
   return "interrupted";
 }
 
-/** What stands behind "waits"; null where nothing keeps it any more. */
-async function whyItWaits(opened: OpenTable, id: string): Promise<string | null> {
+/**
+ * Returns why the task waits, as text that follows "task N waits". Null if nothing prevents the task from starting any
+ * more.
+ */
+async function readWaitReason(opened: OpenTable, id: string): Promise<string | null> {
   try {
-    const [reason] = (await findReasons(opened, id)) ?? [];
+    const [reason] = (await readReasons(opened, id)) ?? [];
     return reason === undefined ? null : `: ${reason.text}`;
   } catch (error) {
-    // Its end can be read with fewer rights than what keeps it.
+    // Explaining the wait needs more privileges than reading the result. If those are missing, no reason is shown.
     if (sqlState(error) !== "42501") throw error;
-    return `, and why cannot be told: ${toReport(error).message}`;
+    return `, the reason cannot be read: ${toReport(error).message}`;
   }
 }
 
-function print(terminal: Terminal, id: string, outcome: Outcome, json: boolean): void {
+function printOutcome(terminal: Terminal, id: string, outcome: Outcome, json: boolean): void {
   const { state, output, error } = outcome;
   if (json) {
     terminal.write(`${JSON.stringify({ id, state, output, error }, null, 2)}\n`);
     return;
   }
   if (output !== null && output !== "") {
-    const shown = terminal.isTerminal ? cutText(printableText(output), false).join("\n") : output;
+    const shown = terminal.isTerminal ? truncateText(printableText(output), false).join("\n") : output;
     terminal.write(shown.endsWith("\n") ? shown : `${shown}\n`);
   }
-  if (error !== null) terminal.note(`${printableText(error)}\n`);
-  else if (state !== "DONE") terminal.note(`pg-task: task ${id} ended as ${state}\n`);
+  if (error !== null) terminal.writeError(`${printableText(error)}\n`);
+  else if (state !== "DONE") terminal.writeError(`pg-task: task ${id} ended as ${state}\n`);
 }

@@ -2,70 +2,67 @@ import type { ExplainedConfiguration } from "../../shared/config/loadConfigurati
 import type { Entry } from "../../shared/config/types.js";
 import { defaultParameters } from "../../shared/config/parameterValues.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { makeReport, parameterValues, parametersText, reportText } from "../check/report.js";
+import { buildReport, reportParameters, formatParameters, formatReport } from "../check/report.js";
 import {
-  asPgTaskError,
+  toPgTaskError,
   inspectControl,
   inspectEntry,
   notInspected,
   type ControlFindings,
   type EntryFindings,
 } from "../check/server.js";
-import { explainHere } from "../support/explainServerFailure.js";
+import { resolveConfiguration } from "../support/resolveConfiguration.js";
 
 export interface CheckOptions {
-  /** As `--config` gives it. */
+  /** The value of `--config`. */
   readonly config?: string | undefined;
-  /** JSON instead of text. */
+  /** Whether to print JSON instead of text. */
   readonly json?: boolean | undefined;
 }
 
-/** What the command sees of its surroundings. */
-export interface CheckSurroundings {
+/** The parts of the process environment that the command depends on. */
+export interface CheckEnvironment {
   readonly cwd: string;
   readonly env: NodeJS.ProcessEnv;
   readonly write: (text: string) => void;
 }
 
-/** Entries are looked at so many at a time: a new connection each. */
-const entriesAtOnce = 10;
+/** Number of entries that are inspected at a time, each on its own connection. */
+const concurrentEntries = 10;
 
 /**
- * Validates the configuration, prints what it means, and asks each entry's server what is there
- * and what would be created. Changes nothing.
+ * Validates the configuration and prints its meaning. Also reads from each entry's server which objects exist and which
+ * would be created. Changes nothing.
  *
- * Resolves to the exit code: 0; 3 when a server is not reached or refuses; 4 when something is
- * missing that may not be created, or the server is too old.
- *
- * @throws PgTaskError of the family CONFIG when the configuration is not valid.
+ * @returns the exit code: 0; 3 if a server is unreachable or refuses the connection; 4 if an object is missing and
+ * pg-task is not allowed to create it, or if the server is too old
+ * @throws PgTaskError of the family CONFIG if the configuration is invalid
  */
 export async function check(
   options: CheckOptions,
-  surroundings: CheckSurroundings = processSurroundings(),
+  environment: CheckEnvironment = processEnvironment(),
 ): Promise<number> {
-  const { cwd, env, write } = surroundings;
+  const { cwd, env, write } = environment;
   const warnings = new Set<string>();
-  const explained = await explainHere({
+  const explained = await resolveConfiguration({
     file: options.config,
     cwd,
     env,
     warn: (message) => warnings.add(message),
   });
   if (explained === null) {
-    write(nothingText(options.json === true));
+    write(formatNoConfiguration(options.json === true));
     return 0;
   }
   const { configuration } = explained;
-  const control = await inspectControl(configuration.control, configuration.parameters).catch(
-    asPgTaskError,
-  );
+  const control = await inspectControl(configuration.control, configuration.parameters).catch(toPgTaskError);
   const inspected = await inspectEntries(explained, control);
-  const report = makeReport(explained, control, inspected, [...warnings]);
-  write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : reportText(report));
+  const report = buildReport(explained, control, inspected, [...warnings]);
+  write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : formatReport(report));
   return report.exitCode;
 }
 
-function processSurroundings(): CheckSurroundings {
+function processEnvironment(): CheckEnvironment {
   return {
     cwd: process.cwd(),
     env: process.env,
@@ -73,11 +70,11 @@ function processSurroundings(): CheckSurroundings {
   };
 }
 
-/** No file and no variables: what `start` does then. */
-function nothingText(json: boolean): string {
-  const parameters = parameterValues(defaultParameters(), {});
+/** Describes what `start` would do if there is neither a configuration file nor a connection variable. */
+function formatNoConfiguration(json: boolean): string {
+  const parameters = reportParameters(defaultParameters(), {});
   const configuration = "no file, no DATABASE_URL, no PG* variables";
-  const control = "the embedded PostgreSQL, which start starts";
+  const control = "the embedded PostgreSQL, started by pg-task start";
   if (json) {
     const report = {
       file: null,
@@ -89,12 +86,7 @@ function nothingText(json: boolean): string {
     };
     return `${JSON.stringify(report, null, 2)}\n`;
   }
-  const lines = [
-    `configuration  ${configuration}`,
-    `control        ${control}`,
-    "",
-    ...parametersText(parameters),
-  ];
+  const lines = [`configuration  ${configuration}`, `control        ${control}`, "", ...formatParameters(parameters)];
   return `${lines.join("\n")}\n`;
 }
 
@@ -109,8 +101,8 @@ async function inspectEntries(
     return await inspectEntry(entry, { target, findings: control });
   };
   const inspected: EntryFindings[] = [];
-  for (let start = 0; start < entries.length; start += entriesAtOnce) {
-    const batch = entries.slice(start, start + entriesAtOnce);
+  for (let start = 0; start < entries.length; start += concurrentEntries) {
+    const batch = entries.slice(start, start + concurrentEntries);
     inspected.push(...(await Promise.all(batch.map(inspectOne))));
   }
   return inspected;

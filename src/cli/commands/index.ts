@@ -1,34 +1,37 @@
 import type { Command } from "commander";
-import { declareAdd } from "./add.js";
-import { declareDelete, declareRetry, declareRunNow, declareStop } from "./changeTasks.js";
-import { declareDoctor } from "./doctor.js";
-import { declareExplainPlan } from "./explainPlan.js";
-import { declareGroups } from "./groups.js";
-import { declareInit } from "./init.js";
-import { declareList } from "./list.js";
-import { declarePause, declareResume } from "./pauseResume.js";
-import { declarePrune } from "./prune.js";
-import type { CommandRun } from "../support/run.js";
-import { declareShow } from "./show.js";
-import { declareStatus } from "./status.js";
-import { declareWatch } from "./watch.js";
+import { registerAdd } from "./add.js";
+import { registerDelete, registerRetry, registerRunNow, registerStop } from "./changeTasks.js";
+import { registerDoctor } from "./doctor.js";
+import { registerExplainPlan } from "./explainPlan.js";
+import { registerGroups } from "./groups.js";
+import { registerInit } from "./init.js";
+import { registerList } from "./list.js";
+import { registerPause, registerResume } from "./pauseResume.js";
+import { registerPrune } from "./prune.js";
+import type { RunCommand } from "../support/options.js";
+import { registerShow } from "./show.js";
+import { registerStatus } from "./status.js";
+import { registerWatch } from "./watch.js";
 
-/** The commands that look at tasks and steer them, in the order in which help lists them. */
-export const declarations: readonly ((program: Command, run: CommandRun) => void)[] = [
-  declareInit,
-  declareStatus,
-  declareList,
-  declareShow,
-  declareAdd,
-  declareStop,
-  declareRetry,
-  declareRunNow,
-  declareDelete,
-  declarePause,
-  declareResume,
-  declarePrune,
-  declareGroups,
-  declareWatch,
-  declareExplainPlan,
-  declareDoctor,
+/**
+ * Functions that register the commands, in the order in which the help lists them. `start` and `check` are registered
+ * elsewhere.
+ */
+export const registrations: readonly ((program: Command, run: RunCommand) => void)[] = [
+  registerInit,
+  registerStatus,
+  registerList,
+  registerShow,
+  registerAdd,
+  registerStop,
+  registerRetry,
+  registerRunNow,
+  registerDelete,
+  registerPause,
+  registerResume,
+  registerPrune,
+  registerGroups,
+  registerWatch,
+  registerExplainPlan,
+  registerDoctor,
 ];

@@ -2,12 +2,11 @@ import { writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Command } from "commander";
 import { allowedValues, entryKeys } from "../../shared/config/describeAllowedValues.js";
-import { errorCode } from "../../shared/config/errorCode.js";
-import { fileParameters, type Parameter } from "../../shared/config/parameters.js";
+import { fileParameters } from "../../shared/config/parameters.js";
+import type { Parameter } from "../../shared/config/parameterTable.js";
 import { defaultFileName } from "../../shared/config/findSource.js";
-import { PgTaskError } from "../../shared/errors.js";
-import { configOption } from "../support/options.js";
-import type { CommandRun } from "../support/run.js";
+import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
+import { configOption, type RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface InitOptions {
@@ -15,10 +14,10 @@ interface InitOptions {
   readonly json?: true;
 }
 
-export function declareInit(program: Command, run: CommandRun): void {
+export function registerInit(program: Command, run: RunCommand): void {
   program
     .command("init")
-    .description("write a configuration file that explains itself; never overwrites one")
+    .description("write a commented configuration file; never overwrites one")
     .addOption(configOption("file to write (default: ./pg_task.json)"))
     .option("--json", "print JSON")
     .action((options: InitOptions) => run((terminal) => init(terminal, options)));
@@ -27,51 +26,46 @@ export function declareInit(program: Command, run: CommandRun): void {
 async function init(terminal: Terminal, options: InitOptions): Promise<number> {
   const file = resolve(options.config ?? defaultFileName);
   try {
-    // It may get a password: for nobody else to read.
-    await writeFile(file, initialText(), { flag: "wx", mode: 0o600 });
+    // Only the owner can read the file, because it can contain a password.
+    await writeFile(file, formatInitialFile(), { flag: "wx", mode: 0o600 });
   } catch (error) {
-    if (errorCode(error) === "EEXIST") {
-      throw new PgTaskError(
-        "USAGE",
-        `${file}: expected no such file yet, and it is there: it stays as it is`,
-      );
+    if (systemErrorCode(error) === "EEXIST") {
+      throw new PgTaskError("USAGE", `${file} already exists and was not changed`);
     }
-    const words = error instanceof Error ? error.message : String(error);
-    throw new PgTaskError("USAGE", `expected a file that can be written, got: ${words}`, {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new PgTaskError("USAGE", `cannot write the file: ${reason}`, {
       cause: error,
     });
   }
   if (options.json === true) terminal.write(`${JSON.stringify({ file })}\n`);
-  else terminal.write(`wrote ${file}: change what you need, then pg-task check\n`);
+  else terminal.write(`wrote ${file}: edit it, then run pg-task check\n`);
   return 0;
 }
 
-/** Every parameter with its meaning and default, as comments; what counts is what a reader uncomments. */
-export function initialText(): string {
+/** Returns a file that contains every parameter, commented out, with its meaning and default. */
+function formatInitialFile(): string {
   const parameters = fileParameters().flatMap((parameter) => [
     `  // ${parameter.meaning}: ${allowedValues(parameter)}`,
-    `  // ${JSON.stringify(parameter.name)}: ${JSON.stringify(shownValue(parameter))},`,
+    `  // ${JSON.stringify(parameter.name)}: ${JSON.stringify(exampleValue(parameter))},`,
   ]);
-  const keys = entryKeys.map(
-    ({ name, meaning, allowed }) => `  //   ${name}: ${meaning} (${allowed})`,
-  );
+  const keys = entryKeys.map(({ name, meaning, allowed }) => `  //   ${name}: ${meaning} (${allowed})`);
   return `${[
-    "// pg-task's configuration. Lines that begin with // are comments; what is commented out below has",
-    "// the value that it shows. pg-task check says what the file means, and changes nothing.",
+    "// pg-task's configuration. Lines that begin with // are comments; parameters that are commented out",
+    "// show their defaults. Run pg-task check to see what the file means; it changes nothing.",
     "{",
-    "  // an editor that knows the schema completes names and marks mistakes",
+    "  // lets editors complete names and mark mistakes",
     '  "$schema": "./node_modules/pg-task/pg_task.schema.json",',
     "",
-    "  // The control connection: the supervisor's, and where entries go unless they say otherwise.",
+    "  // The control connection: used by the supervisor, and by entries that name no other server.",
     "  // Without it: DATABASE_URL, then the PG* variables, then libpq's defaults.",
     '  // "url": "postgresql://postgres@localhost/postgres",',
     "",
     ...parameters,
     "",
-    "  // One entry for each task table. Without any there is one, for the control connection's own",
-    "  // database and user. Keys of an entry:",
+    "  // One entry for each task table. Default: a single entry for the control connection's database",
+    "  // and user. Keys of an entry:",
     ...keys,
-    "  // and every parameter above whose name begins with pg_task., as the default of its table.",
+    "  // and every pg_task. parameter above, as a default of its table.",
     '  "pg_task.json": [',
     '    // { "data": "shop" },',
     '    // { "data": "shop", "user": "mailer", "schema": "mail", "table": "outbox", "sleep": 100 }',
@@ -80,6 +74,6 @@ export function initialText(): string {
   ].join("\n")}\n`;
 }
 
-/** A secret has no default: an example stands for it. */
-const shownValue = ({ type, default: value }: Parameter): unknown =>
+/** Returns the default as an example value. A secret has no default, so a made-up value is returned. */
+const exampleValue = ({ type, default: value }: Parameter): unknown =>
   type === "secret" ? "a long random text" : value;

@@ -7,133 +7,134 @@ import {
   type LoadOptions,
 } from "../../shared/config/loadConfiguration.js";
 import { findSource } from "../../shared/config/findSource.js";
-import { describeTarget } from "../../shared/postgres/target/describeTarget.js";
+import { describeTarget } from "../../shared/postgres/target/target.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { Supervisor } from "../../supervisor/supervisor.js";
-import { defaultData } from "../support/embeddedUrl.js";
-import { explainHere } from "../support/explainServerFailure.js";
-import { FileWatch } from "../start/fileWatcher.js";
+import { defaultDataDirectory } from "../support/embeddedUrl.js";
+import { resolveConfiguration } from "../support/resolveConfiguration.js";
+import { FileWatcher } from "../start/fileWatcher.js";
 import { openLog, type OpenLog } from "../start/openLog.js";
-import { Page } from "../start/webServerHandle.js";
-import { Reloading } from "../start/configReloader.js";
-import { ReloadRequest } from "../start/reloadSignal.js";
-import { StopRequest } from "../start/stopSignal.js";
-import { version } from "../support/version.js";
+import { WebServerHandle } from "../start/webServerHandle.js";
+import { ConfigReloader } from "../start/configReloader.js";
+import { ReloadSignal } from "../start/reloadSignal.js";
+import { StopSignal } from "../start/stopSignal.js";
+import { packageVersion } from "../support/version.js";
 
 export interface StartOptions {
   readonly config?: string;
   readonly embedded?: true;
-  /** Data folder of the embedded server. */
+  /** Data directory of the embedded server. */
   readonly data?: string;
   /** Port of the embedded server. */
   readonly port?: number;
 }
 
-/** Stands for the embedded server's url while the configuration is read to see whether it is valid. */
-const notStartedYet = "postgresql://postgres@127.0.0.1/postgres";
+/**
+ * Stands in for the embedded server's URL while the configuration is validated. That server starts only after the
+ * validation.
+ */
+const placeholderUrl = "postgresql://postgres@127.0.0.1/postgres";
 
-const noServerRemedy =
-  "give a url in the file, DATABASE_URL or PG* variables; or --embedded for a server of pg-task's own";
+const noServerRemedy = "set url in the file, DATABASE_URL or PG* variables; or use --embedded to start a server";
 
-/** What a run of pg-task lives in, whatever server it works on. */
-interface Surroundings {
+interface RunContext {
   readonly output: OpenLog;
-  readonly requests: { readonly stop: StopRequest; readonly reload: ReloadRequest };
-  /** Of the configuration file; null without one. */
-  readonly watch: FileWatch | null;
-  /** Reads the configuration, the first time or (with the control connection in use) again. */
-  readonly read: (
-    control: string | undefined,
-    inUse?: ControlConnection,
-  ) => Promise<ExplainedConfiguration>;
+  readonly signals: { readonly stop: StopSignal; readonly reload: ReloadSignal };
+  /** Detects changes of the configuration file; null if there is no file. */
+  readonly watcher: FileWatcher | null;
+  /** Reads the configuration. A reload passes the control connection that is in use. */
+  readonly read: (control: string | undefined, inUse?: ControlConnection) => Promise<ExplainedConfiguration>;
 }
 
 /**
- * Runs pg-task until it is told to stop.
+ * Runs pg-task until it is asked to stop.
  *
- * @returns the exit code.
- * @throws PgTaskError of the family CONFIG before anything was started.
+ * @returns the exit code
+ * @throws PgTaskError of the family CONFIG before anything is started
  */
 export async function start(options: StartOptions): Promise<number> {
   const source = { file: options.config, cwd: process.cwd(), env: process.env };
   const { file, nothing } = await findSource(source);
-  const embedding = options.embedded === true || nothing;
-  if (!embedding && (options.data !== undefined || options.port !== undefined)) {
+  const useEmbedded = options.embedded === true || nothing;
+  if (!useEmbedded && (options.data !== undefined || options.port !== undefined)) {
     throw new PgTaskError(
       "CONFIG_CONFLICT",
-      "--data and --port are for the embedded server: add --embedded, or drop them",
+      "--data and --port configure the embedded server: add --embedded, or drop them",
     );
   }
-  const watch = file === null ? null : await FileWatch.of(file);
-  const valid = await explain(source, embedding ? notStartedYet : undefined);
-  const output = await openLog(valid.configuration.parameters["pg_conf.log"]);
+  const watcher = file === null ? null : await FileWatcher.create(file);
+  const initial = await readConfiguration(source, useEmbedded ? placeholderUrl : undefined);
+  const output = await openLog(initial.configuration.parameters["pg_conf.log"]);
   const warn = (message: string): void => output.log.warn(message);
-  const requests = { stop: new StopRequest(output.log), reload: new ReloadRequest() };
-  const surroundings: Surroundings = {
+  const signals = { stop: new StopSignal(output.log), reload: new ReloadSignal() };
+  const context: RunContext = {
     output,
-    requests,
-    watch,
+    signals,
+    watcher,
     read: async (control, inUse) =>
-      await explain(
+      await readConfiguration(
         {
           ...source,
-          // The one found at the start, also when it is gone meanwhile.
+          // A reload reads the file that was found at the start, even if that file no longer exists.
           ...(file === null ? {} : { file }),
           ...(inUse === undefined ? {} : { inUse, warn }),
         },
         control,
       ),
   };
-  if (valid.controlFrom === "libpq's defaults") {
+  if (initial.controlFrom === "libpq's defaults") {
     output.log.warn(
-      { server: describeTarget(valid.configuration.control), remedy: noServerRemedy },
-      "nothing names a server: it is where libpq looks by default",
+      { server: describeTarget(initial.configuration.control), remedy: noServerRemedy },
+      "no server configured, using libpq's default",
     );
   }
   try {
-    if (!embedding) return await supervise(valid, surroundings);
-    return await superviseEmbedded(options, surroundings);
+    if (!useEmbedded) return await supervise(initial, context);
+    return await superviseEmbedded(options, context);
   } finally {
-    requests.stop.ignore();
-    requests.reload.ignore();
+    signals.stop.close();
+    signals.reload.close();
   }
 }
 
-/** @param control the url of an embedded server of its own */
-async function explain(
-  source: LoadOptions,
-  control: string | undefined,
-): Promise<ExplainedConfiguration> {
+/**
+ * Reads the configuration.
+ *
+ * @param control URL of the embedded server, if `start` runs one
+ */
+async function readConfiguration(source: LoadOptions, control: string | undefined): Promise<ExplainedConfiguration> {
   if (control !== undefined) return await explainConfiguration({ ...source, control });
-  return (await explainHere(source)) ?? (await explainConfiguration(source));
+  return (await resolveConfiguration(source)) ?? (await explainConfiguration(source));
 }
 
-/** @throws PgTaskError CONFIG_INVALID for the working folder or one above: it would be replaced. */
-function dataFolder(data: string): string {
-  const folder = resolve(data);
-  const within = relative(folder, process.cwd());
+/**
+ * Resolves the path of the data directory.
+ *
+ * @throws PgTaskError CONFIG_INVALID for the working directory or one of its parents, because initdb would replace its
+ * contents
+ */
+function resolveDataDirectory(data: string): string {
+  const directory = resolve(data);
+  const within = relative(directory, process.cwd());
   if (data === "" || !within.startsWith("..")) {
     throw new PgTaskError(
       "CONFIG_INVALID",
-      `expected --data to be a folder of its own, got ${JSON.stringify(data)}, which is the working folder or one above it`,
+      `expected --data to be a directory of its own, got ${JSON.stringify(data)}, which contains the working directory`,
     );
   }
-  return folder;
+  return directory;
 }
 
-async function superviseEmbedded(
-  { data, port }: StartOptions,
-  surroundings: Surroundings,
-): Promise<number> {
+async function superviseEmbedded({ data, port }: StartOptions, context: RunContext): Promise<number> {
   const { startEmbedded } = await import("../../embedded/embeddedServer.js");
   const embedded = await startEmbedded({
-    dataDirectory: dataFolder(data ?? defaultData),
-    log: surroundings.output.log,
+    dataDirectory: resolveDataDirectory(data ?? defaultDataDirectory),
+    log: context.output.log,
     ...(port === undefined ? {} : { port }),
   });
   try {
     const url = `${embedded.url}?sslmode=disable`;
-    return await supervise(await surroundings.read(url), surroundings, { embedded, url });
+    return await supervise(await context.read(url), context, { server: embedded, url });
   } finally {
     await embedded.stop();
   }
@@ -141,36 +142,36 @@ async function superviseEmbedded(
 
 async function supervise(
   explained: ExplainedConfiguration,
-  { output: { log, writeLine }, requests, watch, read }: Surroundings,
-  own?: { readonly embedded: EmbeddedServer; readonly url: string },
+  { output: { log, writeLine }, signals, watcher, read }: RunContext,
+  embedded?: { readonly server: EmbeddedServer; readonly url: string },
 ): Promise<number> {
   const supervisor = new Supervisor(explained.configuration, { log, writeLine });
-  const page = new Page({ cluster: supervisor.board, log, version: version() });
-  await page.use(explained.configuration);
+  const web = new WebServerHandle({ cluster: supervisor.board, log, version: packageVersion() });
+  await web.configure(explained.configuration);
   supervisor.once("ready", () => process.send?.("ready"));
   let failure: Error | null = null;
-  void own?.embedded.ended.then((how) => {
+  void embedded?.server.ended.then((how) => {
     failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
     return supervisor.end(0);
   });
   void supervisor.run().catch(() => {});
-  requests.stop.passOn(supervisor);
-  const reloading = new Reloading(explained, {
-    read: (inUse) => read(own?.url, inUse),
-    to: {
+  signals.stop.stopOnRequest(supervisor);
+  const reloader = new ConfigReloader(explained, {
+    read: (inUse) => read(embedded?.url, inUse),
+    target: {
       reload: (configuration) => {
         supervisor.reload(configuration);
-        void page.use(configuration);
+        void web.configure(configuration);
       },
     },
     log,
   });
-  requests.reload.passOn(() => reloading.asked());
+  signals.reload.subscribe(() => reloader.onReloadRequested());
   const ended = new AbortController();
-  void watch?.follow(() => reloading.fileChanged(), ended.signal);
+  void watcher?.watch(() => reloader.onFileChanged(), ended.signal);
   const reason = (await supervisor.stopped) ?? failure;
   ended.abort();
-  await page.end();
+  await web.end();
   if (reason !== null) throw reason;
   log.info("stopped");
   return 0;

@@ -2,96 +2,86 @@ import type { Command } from "commander";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
 import { sleep } from "../../shared/backoff.js";
-import { briefly, readGroups, type Groups } from "../../tasks/queries/groups.js";
+import { pollLimits, readGroups, type Groups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
-import { tableColumns } from "./groups.js";
+import { groupTableColumns } from "./groups.js";
 import { taskColumns } from "./list.js";
-import { chooseEntry, loadForCommand, onEntry, type OpenTable } from "../support/openTable.js";
-import { wholeNumber, withTableOptions, type CommandOptions } from "../support/options.js";
-import type { CommandRun } from "../support/run.js";
+import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../support/openTable.js";
+import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { FullScreen } from "../terminal/fullScreen.js";
 import { printableLine } from "../terminal/escape.js";
-import { table } from "../terminal/table.js";
-import { coloured, type Terminal } from "../terminal/terminal.js";
-import { cut } from "../terminal/displayWidth.js";
-import { shownTime } from "../terminal/format.js";
-import { askTable, type TableStatus } from "../status/readStatus.js";
-import { tableLines } from "../status/formatStatus.js";
+import { renderTable } from "../terminal/table.js";
+import { colourText, type Terminal } from "../terminal/terminal.js";
+import { truncate } from "../terminal/displayWidth.js";
+import { formatTime } from "../terminal/format.js";
+import { queryTableStatus, type TableStatus } from "../status/readStatus.js";
+import { formatTableStatus } from "../status/formatStatus.js";
 
 interface WatchOptions extends CommandOptions {
   readonly interval: number;
 }
 
-/** Groups that are shown at most, and rows that rates are counted in. */
-const mostGroups = 8;
-const newestRows = 20_000;
-/** Tasks in a line of JSON, and characters of each of their texts. */
-const mostTasks = 50;
-const mostCharacters = 1000;
+/** Maximum number of groups that are shown. */
+const maxGroups = 8;
+/** Maximum number of newest rows from which rates are calculated. */
+const maxRateRows = 20_000;
+/** Maximum number of tasks in a line of JSON. */
+const maxTasks = 50;
+/** Maximum number of characters of each text in a line of JSON. */
+const maxCharacters = 1000;
 
-export function declareWatch(program: Command, run: CommandRun): void {
+export function registerWatch(program: Command, run: RunCommand): void {
   const command = program
     .command("watch")
-    .description(
-      "watch a table live on the terminal; q ends it. With --json a line of JSON for each look",
-    )
-    .option("--interval <s>", "seconds between two looks", wholeNumber(1, 3600), 1);
-  withTableOptions(command).action((options: WatchOptions) =>
-    run((terminal) => watch(terminal, options)),
-  );
+    .description("watch a table live on the terminal; q quits. --json prints a line of JSON per update")
+    .option("--interval <s>", "seconds between updates", integerParser(1, 3600), 1);
+  addTableOptions(command).action((options: WatchOptions) => run((terminal) => watch(terminal, options)));
 }
 
 async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
-  if (options.json !== true && !terminal.canAsk) {
-    throw new PgTaskError(
-      "USAGE",
-      "expected a terminal to watch on: scripts use pg-task watch --json",
-    );
+  if (options.json !== true && !terminal.isInteractive) {
+    throw new PgTaskError("USAGE", "watch needs a terminal: in scripts use pg-task watch --json");
   }
   const configuration = await loadForCommand(options);
   const entry = chooseEntry(configuration, options);
   if (options.json === true) {
-    await onEntry(configuration, entry, "watch", (opened) =>
-      writeLooks(terminal, opened, options.interval * 1000),
+    await withEntry(configuration, entry, "watch", (opened) =>
+      writeJsonLines(terminal, opened, options.interval * 1000),
     );
     return 0;
   }
   const screen = new FullScreen();
   screen.open();
   try {
-    await follow(terminal, screen, configuration, entry, options.interval * 1000);
+    await drawUntilQuit(terminal, screen, configuration, entry, options.interval * 1000);
   } finally {
     screen.close();
   }
   return 0;
 }
 
-/** A line for each look, until a signal or the reader ends it. */
-async function writeLooks(
-  terminal: Terminal,
-  opened: OpenTable,
-  intervalMs: number,
-): Promise<void> {
-  const ending = new AbortController();
-  const end = (): void => ending.abort();
-  process.on("SIGINT", end);
-  process.on("SIGTERM", end);
+/** Prints one line per update until a signal arrives or the reader closes the output. */
+async function writeJsonLines(terminal: Terminal, opened: OpenTable, intervalMs: number): Promise<void> {
+  const interrupt = new AbortController();
+  const stop = (): void => interrupt.abort();
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", stop);
   try {
     do {
-      const { status, groups } = await look(opened);
-      const tasks = await newest(opened, mostTasks, mostCharacters);
+      const { status, groups } = await readSnapshot(opened);
+      const tasks = await readNewestTasks(opened, maxTasks, maxCharacters);
       const at = new Date().toISOString();
       terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
-    } while (await sleep(intervalMs, ending.signal));
+    } while (await sleep(intervalMs, interrupt.signal));
   } finally {
-    process.off("SIGINT", end);
-    process.off("SIGTERM", end);
+    process.off("SIGINT", stop);
+    process.off("SIGTERM", stop);
   }
 }
 
-/** Draws until the screen is left; connects again when the connection is lost. */
-async function follow(
+/** Redraws until the user quits. Reconnects if the connection is lost. */
+async function drawUntilQuit(
   terminal: Terminal,
   screen: FullScreen,
   configuration: Configuration,
@@ -101,35 +91,35 @@ async function follow(
   const { signal } = screen;
   while (!signal.aborted) {
     try {
-      await onEntry(configuration, entry, "watch", async (opened) => {
+      await withEntry(configuration, entry, "watch", async (opened) => {
         do {
-          screen.draw(await frame(terminal, opened));
+          screen.draw(await renderFrame(terminal, opened));
         } while (await sleep(intervalMs, signal));
       });
     } catch (error) {
       const { message } = toReport(error);
-      screen.draw([title(terminal, entry), "", ...printableLine(message).split("\n")]);
+      screen.draw([formatTitle(terminal, entry), "", ...printableLine(message).split("\n")]);
       await sleep(intervalMs, signal);
     }
   }
 }
 
-function title(terminal: Terminal, { target, schema, table: name }: Entry): string {
+function formatTitle(terminal: Terminal, { target, schema, table: name }: Entry): string {
   const left = `${target.database}  ${schema}.${name}`;
-  const right = `${shownTime(new Date().toISOString())}  q ends`;
-  return coloured(terminal, "bold", cut(printableLine(`${left}  ${right}`), terminal.columns));
+  const right = `${formatTime(new Date().toISOString())}  q quits`;
+  return colourText(terminal, "bold", truncate(printableLine(`${left}  ${right}`), terminal.columns));
 }
 
-/** Everything of the table that a look shows, but for its tasks. */
-async function look(opened: OpenTable): Promise<{ status: TableStatus; groups: Groups }> {
-  const effort = { limit: mostGroups, ended: false, effort: briefly };
+/** Reads everything that an update shows, except the tasks. */
+async function readSnapshot(opened: OpenTable): Promise<{ status: TableStatus; groups: Groups }> {
+  const options = { limit: maxGroups, ended: false, limits: pollLimits };
   return {
-    status: await askTable(opened, newestRows),
-    groups: await readGroups(opened.client, opened.table, effort),
+    status: await queryTableStatus(opened, maxRateRows),
+    groups: await readGroups(opened.client, opened.table, options),
   };
 }
 
-async function newest(
+async function readNewestTasks(
   { client, table: names }: OpenTable,
   limit: number,
   characters: number,
@@ -137,17 +127,15 @@ async function newest(
   return (await listTasks(client, names, { filter: {}, limit, characters })).tasks;
 }
 
-async function frame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
-  const { status, groups } = await look(opened);
-  const head = [
-    title(terminal, opened.entry),
-    ...tableLines(status).map((line) => cut(printableLine(line), terminal.columns)),
+async function renderFrame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
+  const { status, groups } = await readSnapshot(opened);
+  const header = [
+    formatTitle(terminal, opened.entry),
+    ...formatTableStatus(status).map((line) => truncate(printableLine(line), terminal.columns)),
     "",
-    ...(groups.groups.length === 0
-      ? []
-      : [...table(terminal, tableColumns(groups), groups.groups), ""]),
+    ...(groups.groups.length === 0 ? [] : [...renderTable(terminal, groupTableColumns(groups), groups.groups), ""]),
   ];
-  const room = Math.max(1, terminal.rows - head.length - 1);
-  const tasks = await newest(opened, room, terminal.columns);
-  return [...head, ...table(terminal, taskColumns, tasks)];
+  const remainingRows = Math.max(1, terminal.rows - header.length - 1);
+  const tasks = await readNewestTasks(opened, remainingRows, terminal.columns);
+  return [...header, ...renderTable(terminal, taskColumns, tasks)];
 }

@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
-export async function rights(client: Client, { qualified }: TaskTable): Promise<Check> {
+export async function checkPrivileges(client: Client, { qualified }: TaskTable): Promise<Check> {
   const { rows } = await client.query<{
     lacking: string[];
     owns: boolean;
@@ -27,75 +27,76 @@ export async function rights(client: Client, { qualified }: TaskTable): Promise<
   if (sequence !== null) {
     return fail(
       "rights",
-      `${user} lacks USAGE on ${sequence}: tasks that repeat could not`,
+      `${user} lacks USAGE on ${sequence}: tasks cannot repeat`,
       `GRANT USAGE ON SEQUENCE ${sequence} TO ${user}`,
     );
   }
   if (!owns) {
     return warn(
       "rights",
-      `${user} may read and write ${qualified}, and does not own it: changed defaults and later versions cannot be applied`,
+      `${user} does not own ${qualified}: changed defaults and migrations cannot be applied`,
       `ALTER TABLE ${qualified} OWNER TO ${user}, or make it a member of the owner`,
     );
   }
   return ok("rights", `${user} owns ${qualified}`);
 }
 
-/** The manager asks the server to fail rather than to hide rows from it. */
-export async function rowSecurity(client: Client, { qualified }: TaskTable): Promise<Check> {
-  const { rows } = await client.query<{ active: boolean }>(
-    "SELECT row_security_active($1) AS active",
-    [qualified],
-  );
-  if (rows[0]?.active !== true) return ok("row security", "hides no tasks from the entry's user");
+/**
+ * Checks for active row security. The manager sets row_security = off, so that the server raises an error instead of
+ * silently hiding rows.
+ */
+export async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promise<Check> {
+  const { rows } = await client.query<{ active: boolean }>("SELECT row_security_active($1) AS active", [qualified]);
+  if (rows[0]?.active !== true) return ok("row security", "does not hide tasks from the entry's user");
   return fail(
     "row security",
     "hides tasks from the entry's user, so the manager does not start",
-    `let the table's owner be the entry's user and not FORCE it, or ALTER ROLE … BYPASSRLS`,
+    `make the entry's user the table's owner without FORCE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS`,
   );
 }
 
-/** Settings of the entry's role and database that change what its tasks may do. */
-const hurtful: readonly {
+/** Settings of the entry's role or database that break its tasks or limit them. */
+const harmfulSettings: readonly {
   readonly name: string;
-  readonly hurts: (value: string) => boolean;
+  readonly isHarmful: (value: string) => boolean;
   readonly level: "warn" | "fail";
   readonly why: string;
 }[] = [
   {
     name: "session_replication_role",
-    hurts: (value) => value !== "origin",
+    isHarmful: (value) => value !== "origin",
     level: "fail",
     why: "triggers do not fire for this role",
   },
   {
     name: "default_transaction_read_only",
-    hurts: (value) => value === "on",
+    isHarmful: (value) => value === "on",
     level: "warn",
     why: "tasks may not write",
   },
   {
     name: "statement_timeout",
-    hurts: (value) => value !== "0",
+    isHarmful: (value) => value !== "0",
     level: "warn",
-    why: "it ends tasks as their own timeout would",
+    why: "it cancels tasks that take longer",
   },
   {
     name: "transaction_timeout",
-    hurts: (value) => value !== "0",
+    isHarmful: (value) => value !== "0",
     level: "warn",
     why: "it ends the sessions of tasks that take longer",
   },
   {
     name: "idle_session_timeout",
-    hurts: (value) => value !== "0",
+    isHarmful: (value) => value !== "0",
     level: "warn",
     why: "it ends sessions that wait for their next task",
   },
 ];
 
-export async function roleSettings(client: Client): Promise<Check[]> {
-  // What the commands' own connection pins is looked up where it comes from.
+export async function checkRoleSettings(client: Client): Promise<Check[]> {
+  // The command's own connection overrides some of these settings. Therefore, the query reads the values that are set
+  // for the role and the database.
   const { rows } = await client.query<{ name: string; value: string; place: string | null }>(
     `SELECT s.name, place, coalesce(made.value,
          CASE WHEN s.source IN ('client', 'session') THEN s.boot_val ELSE current_setting(s.name) END) AS value
@@ -110,18 +111,18 @@ export async function roleSettings(client: Client): Promise<Check[]> {
          AND split_part(c, '=', 1) = s.name
        ORDER BY d.setrole <> 0 DESC, d.setdatabase <> 0 DESC LIMIT 1
      ) AS made ON true WHERE s.name = ANY ($1::text[])`,
-    [hurtful.map(({ name }) => name)],
+    [harmfulSettings.map(({ name }) => name)],
   );
   const made = new Map(rows.map((row) => [row.name, row]));
-  const found = hurtful.flatMap(({ name, hurts, level, why }) => {
+  const found = harmfulSettings.flatMap(({ name, isHarmful, level, why }) => {
     const { value, place = null } = made.get(name) ?? {};
-    if (value === undefined || !hurts(value)) return [];
+    if (value === undefined || !isHarmful(value)) return [];
     const remedy =
       place === null
-        ? `the server has it for all: ALTER ROLE … SET ${name} gives the entry's user its own`
+        ? `set in the server's configuration: override it with ALTER ROLE … SET ${name}`
         : `ALTER ${place} RESET ${name}`;
     const make = level === "fail" ? fail : warn;
     return [make("role settings", `${name} is ${value}: ${why}`, remedy)];
   });
-  return found.length > 0 ? found : [ok("role settings", "none of the entry's user hurts")];
+  return found.length > 0 ? found : [ok("role settings", "no harmful settings for the entry's user")];
 }

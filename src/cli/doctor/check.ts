@@ -1,12 +1,11 @@
-/** One line of the doctor's. */
+/** The result of one check. */
 export interface Check {
-  /** What was looked at. */
   readonly name: string;
   readonly level: "ok" | "warn" | "fail";
   readonly text: string;
-  /** What to do; for what is not ok. */
+  /** What the user can do about the problem. Not set if the level is "ok". */
   readonly remedy?: string;
-  /** Exit code of a failure. */
+  /** The exit code of the command if this check fails. */
   readonly exitCode?: number;
 }
 

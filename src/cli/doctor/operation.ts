@@ -1,54 +1,43 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
-import { readOrphaned } from "../../tasks/queries/orphaned.js";
+import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
 import { formatDuration } from "../terminal/format.js";
 import { ok, warn, type Check } from "./check.js";
 
-export async function manager(client: Client, table: TaskTable): Promise<Check> {
+export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
   const found = await readManager(client, table);
   if (found !== null) return ok("manager", `server process ${found.pid}`);
-  return warn(
-    "manager",
-    "none works on the table",
-    "start pg-task, or look into its log: it says why a manager waits",
-  );
+  return warn("manager", "no manager serves the table", "start pg-task, or see its log for why the manager waits");
 }
 
-/** A task that has been due for so long waits for something else than its turn, in ms. */
+/** A task that has been due for longer than this, in ms, is not just waiting for its turn. */
 const overdueMs = 60_000;
 
-export async function overdue(client: Client, table: TaskTable): Promise<Check> {
+export async function checkBacklog(client: Client, table: TaskTable): Promise<Check> {
   const { due, oldestDueMs } = await readBacklog(client, table);
   if (due.value === 0) return ok("backlog", "nothing is due");
   const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : formatDuration(oldestDueMs)}`;
   if (oldestDueMs !== null && oldestDueMs < overdueMs) return ok("backlog", text);
-  return warn(
-    "backlog",
-    text,
-    "pg-task explain-plan says of each why; pg-task groups shows where they wait",
-  );
+  return warn("backlog", text, "pg-task groups shows where they wait, pg-task explain-plan why");
 }
 
-export async function pauses(client: Client, table: TaskTable): Promise<Check> {
+export async function checkPauses(client: Client, table: TaskTable): Promise<Check> {
   const found = await readPauses(client, table);
   if (found.length === 0) return ok("pauses", "none");
-  const list = found.map(({ group }) =>
-    group === null ? "the whole table" : JSON.stringify(group),
-  );
-  return warn("pauses", `paused: ${list.join(", ")}`, "pg-task resume lets them go on");
+  const list = found.map(({ group }) => (group === null ? "the whole table" : JSON.stringify(group)));
+  return warn("pauses", `paused: ${list.join(", ")}`, "resume with pg-task resume");
 }
 
-export async function orphaned(client: Client, table: TaskTable): Promise<Check> {
-  const found = await readOrphaned(client, table);
-  if (found === null)
-    return ok("orphans", "not looked for: the table is too large to read through");
+export async function checkOrphans(client: Client, table: TaskTable): Promise<Check> {
+  const found = await readOrphanIds(client, table);
+  if (found === null) return ok("orphans", "not checked: the table is too large to scan");
   if (found.length === 0) return ok("orphans", "none");
   return warn(
     "orphans",
-    `in TAKE or WORK, and no session has them: ${found.join(", ")}`,
-    "a manager returns those whose session is gone within seconds, others within pg_task.reset; or set them to PLAN yourself",
+    `in TAKE or WORK without a session: ${found.join(", ")}`,
+    "a manager releases those of a lost session within seconds, others within pg_task.reset; or set them to PLAN yourself",
   );
 }

@@ -1,56 +1,61 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { readDueFirst, type StalledTask } from "../../tasks/queries/dueFirst.js";
+import { readFirstDueTasks, type StalledTask } from "../../tasks/queries/firstDueTasks.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
 import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
-import { findReasons } from "../commands/explainPlan.js";
+import { readReasons } from "../commands/explainPlan.js";
 import type { OpenTable } from "../support/openTable.js";
 import { ok, warn, type Check } from "./check.js";
 
-/** What has not been taken for so long though nothing keeps it is not just about to be, in ms. */
+/** A task counts as stalled if it could start but was not claimed for this long, in ms. */
 const stalledMs = 10_000;
-const lookMs = 500;
-/** How many tasks are looked at more closely. */
-const mostTasks = 5;
+const pollMs = 500;
+/** Maximum number of tasks that are examined. */
+const maxTasks = 5;
 
-/** Takes as long as there is something due that nothing keeps from starting, up to ten seconds. */
-export async function stalled(opened: OpenTable): Promise<Check> {
+/**
+ * Checks for due tasks that could start but do not. Returns as soon as there is no such task, and after 10 s at the
+ * latest.
+ */
+export async function checkStalls(opened: OpenTable): Promise<Check> {
   const until = performance.now() + stalledMs;
-  let left = await waiting(opened, null);
-  while (left.length > 0 && performance.now() < until) {
-    await sleep(lookMs);
-    left = await waiting(opened, left);
+  let startable = await readStartable(opened, null);
+  while (startable.length > 0 && performance.now() < until) {
+    await sleep(pollMs);
+    startable = await readStartable(opened, startable);
   }
-  if (left.length === 0) return ok("stalls", "nothing waits that could start");
-  const list = left.map(({ id, group }) => `${id} of group ${JSON.stringify(group)}`);
+  if (startable.length === 0) return ok("stalls", "no due task that could start");
+  const list = startable.map(({ id, group }) => `${id} of group ${JSON.stringify(group)}`);
   const triggers = await readUserTriggers(opened.client, opened.table);
-  const kept =
+  const triggerHint =
     triggers.length === 0
       ? ""
-      : `; a trigger of yours that returns NULL for a task's row keeps it back, look at ${triggers.join(", ")}`;
-  const bug =
-    triggers.length === 0 ? "report that as a bug" : "and none of these does, report that as a bug";
+      : `; a trigger of yours that returns NULL for a task's row keeps it from starting, see ${triggers.join(", ")}`;
+  const bug = triggers.length === 0 ? "report a bug" : "and none of these does, report a bug";
   return warn(
     "stalls",
-    `due, and not taken in ${stalledMs / 1000} s, and neither rows nor sessions show why: ${list.join(", ")}`,
-    `look into the log of pg-task: "refused by the server" names a task that a trigger or constraint of yours refuses, "the server has no room for more connections of remote tasks" is why those wait${kept}; where it says "due tasks are not taken though sessions are free", ${bug}`,
+    `due, not claimed in ${stalledMs / 1000} s, and neither rows nor sessions show why: ${list.join(", ")}`,
+    `see the log of pg-task: "rejected by the server" names a task that a trigger or constraint of yours refuses, "connection limit of the server reached" is why those wait${triggerHint}; if it says "due tasks do not start although sessions are free", ${bug}`,
   );
 }
 
-/** Those of `before`, or any, that come first in their groups and could start, while a session is free for them. */
-async function waiting(
+/**
+ * Returns the first due task of each group that could start on a free session. If `previous` is given, returns only
+ * tasks that are also in `previous`.
+ */
+async function readStartable(
   opened: OpenTable,
-  before: readonly StalledTask[] | null,
+  previous: readonly StalledTask[] | null,
 ): Promise<readonly StalledTask[]> {
   const { client, table } = opened;
-  const due = await readDueFirst(client, table, mostTasks);
-  const same = due.filter(({ id }) => before === null || before.some((each) => each.id === id));
+  const due = await readFirstDueTasks(client, table, maxTasks);
+  const same = due.filter(({ id }) => previous === null || previous.some((each) => each.id === id));
   if (same.length === 0) return same;
-  const { running, free } = await readSessions(client, table);
-  if (running > 0 && free === 0) return [];
-  const could: StalledTask[] = [];
+  const { running, idle } = await readSessions(client, table);
+  if (running > 0 && idle === 0) return [];
+  const startable: StalledTask[] = [];
   for (const task of same) {
-    const reasons = await findReasons(opened, task.id);
-    if (reasons?.every(({ code }) => code === "due") === true) could.push(task);
+    const reasons = await readReasons(opened, task.id);
+    if (reasons?.every(({ code }) => code === "due") === true) startable.push(task);
   }
-  return could;
+  return startable;
 }

@@ -1,4 +1,4 @@
-import { lostColumns, lostText } from "../../manager/schema/adoption/addColumns.js";
+import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
 import { appliedVersion, latestVersion } from "../../manager/schema/migrations.js";
@@ -7,32 +7,29 @@ import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
-export async function migration(client: Client, table: TaskTable): Promise<Check> {
+export async function checkMigration(client: Client, table: TaskTable): Promise<Check> {
   const version = await appliedVersion(client, table);
   if (version === latestVersion) return ok("table", `${table.qualified} is up to date`);
-  const text = `${table.qualified} is at migration ${version}, this pg-task knows ${latestVersion}`;
+  const text = `${table.qualified} is at version ${version}, this pg-task knows ${latestVersion}`;
   if (version > latestVersion) return fail("table", text, "upgrade this pg-task");
-  return warn("table", text, "pg-task start brings it up to date");
+  return warn("table", text, "pg-task start migrates it");
 }
 
-/** Of a table that is up to date; one that is not gets what it lacks. */
-export async function columns(client: Client, table: TaskTable): Promise<Check> {
+/** Checks for missing columns in a table that is up to date. In other tables, a migration adds missing columns. */
+export async function checkColumns(client: Client, table: TaskTable): Promise<Check> {
   const layout = await readLayout(client, table);
-  const lost = lostColumns(layout);
-  if (lost.length === 0) return ok("columns", "all there");
+  const lost = missingColumnNames(layout);
+  if (lost.length === 0) return ok("columns", "all present");
   return fail(
     "columns",
-    `${table.qualified}: ${lostText(lost)}: no task of it runs`,
+    `${table.qualified}: ${describeMissingColumns(lost)}: its tasks do not run`,
     lost
-      .map(
-        (name) =>
-          `give it its name back: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`,
-      )
+      .map((name) => `rename it back: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`)
       .join("; "),
   );
 }
 
-export async function triggers(client: Client, table: TaskTable): Promise<Check> {
+export async function checkTriggers(client: Client, table: TaskTable): Promise<Check> {
   const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp } = table;
   const wanted = [readyInsertTrigger, readyUpdateTrigger, wakeUp];
   const { rows } = await client.query<{ name: string; relation: string; state: string | null }>(
@@ -46,28 +43,21 @@ export async function triggers(client: Client, table: TaskTable): Promise<Check>
        AND NOT (c.relkind = 'p' AND current_setting('server_version_num')::integer < 130000 AND w.name <> $3)`,
     [qualified, wanted, wakeUp],
   );
-  if (rows.length === 0) return ok("triggers", "all there and on");
+  if (rows.length === 0) return ok("triggers", "all present and enabled");
   const list = rows.map(
-    ({ name, relation, state }) =>
-      `${name} on ${relation} ${state === null ? "is missing" : "is off"}`,
+    ({ name, relation, state }) => `${name} on ${relation} ${state === null ? "is missing" : "is disabled"}`,
   );
-  const off = rows.filter(({ state }) => state !== null);
+  const disabled = rows.filter(({ state }) => state !== null);
   const remedies = [
-    ...off.map(
-      ({ relation, name }) => `ALTER TABLE ${relation} ENABLE TRIGGER ${identifier(name)}`,
-    ),
-    ...(off.length < rows.length
-      ? ["pg-task start makes it when the table is adopted anew; see docs/adoption.md"]
+    ...disabled.map(({ relation, name }) => `ALTER TABLE ${relation} ENABLE TRIGGER ${identifier(name)}`),
+    ...(disabled.length < rows.length
+      ? ["pg-task start creates missing ones when it adopts the table again, see docs/adoption.md"]
       : []),
   ];
-  return fail(
-    "triggers",
-    `${list.join("; ")}: tasks may start late or not at all`,
-    remedies.join("; "),
-  );
+  return fail("triggers", `${list.join("; ")}: tasks may start late or not at all`, remedies.join("; "));
 }
 
-export async function indexes(client: Client, table: TaskTable): Promise<Check> {
+export async function checkIndexes(client: Client, table: TaskTable): Promise<Check> {
   const { rows } = await client.query<{
     what: string;
     column: string;
@@ -92,27 +82,23 @@ export async function indexes(client: Client, table: TaskTable): Promise<Check> 
     const statements = missing.map(({ column, partitioned }) => {
       const queue = queueIndexes(table).find((index) => index.column === column);
       const definition = queue?.definition ?? `(${identifier(column)})`;
-      // The server makes none beside writers on all partitions at once.
+      // PostgreSQL does not support CONCURRENTLY on partitioned tables.
       return `CREATE INDEX ${partitioned ? "" : "CONCURRENTLY "}ON ${table.qualified} ${definition}`;
     });
     return warn(
       "indexes",
-      `none for ${missing.map(({ what }) => what).join(", ")}: claims read the whole table`,
+      `missing for ${missing.map(({ what }) => what).join(", ")}: claims scan the whole table`,
       statements.join("; "),
     );
   }
   const invalid = rows.filter(({ valid }) => valid === false).map(({ index }) => index);
   if (invalid.length > 0) {
-    return fail(
-      "indexes",
-      `not valid: ${invalid.join(", ")}`,
-      `REINDEX INDEX CONCURRENTLY ${invalid[0]}`,
-    );
+    return fail("indexes", `invalid: ${invalid.join(", ")}`, `REINDEX INDEX CONCURRENTLY ${invalid[0]}`);
   }
-  return ok("indexes", "all there and valid");
+  return ok("indexes", "all present and valid");
 }
 
-export async function views(client: Client, table: TaskTable): Promise<Check> {
+export async function checkViews(client: Client, table: TaskTable): Promise<Check> {
   const names = [table.statsView, table.errorsView, table.groupsView];
   const { rows } = await client.query<{ name: string }>(
     `SELECT n.name FROM unnest($2::text[]) AS n(name) WHERE NOT EXISTS (
@@ -122,9 +108,5 @@ export async function views(client: Client, table: TaskTable): Promise<Check> {
   );
   if (rows.length === 0) return ok("views", names.join(", "));
   const missing = rows.map(({ name }) => name).join(", ");
-  return warn(
-    "views",
-    `not there: ${missing}`,
-    "something else may have the name: rename that, or do without them",
-  );
+  return warn("views", `missing: ${missing}`, "another object may have the name: rename that, or do without the view");
 }

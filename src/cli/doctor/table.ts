@@ -1,31 +1,31 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { rights, roleSettings, rowSecurity } from "./access.js";
+import { checkPrivileges, checkRoleSettings, checkRowSecurity } from "./access.js";
 import type { Check } from "./check.js";
-import { manager, orphaned, overdue, pauses } from "./operation.js";
-import { columns, indexes, migration, triggers, views } from "./structure.js";
-import { bloat, oldSnapshots } from "./upkeep.js";
+import { checkManager, checkOrphans, checkBacklog, checkPauses } from "./operation.js";
+import { checkColumns, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
+import { checkBloat, checkTransactions } from "./upkeep.js";
 
-/** What is looked at of a table, by its entry's own user. */
+/** Checks a table, connected as the user of the table's entry. */
 export async function checkTable(client: Client, table: TaskTable): Promise<Check[]> {
-  const version = await migration(client, table);
-  const whole = version.level === "ok" ? [await columns(client, table)] : [];
-  // What follows reads them.
+  const version = await checkMigration(client, table);
+  const whole = version.level === "ok" ? [await checkColumns(client, table)] : [];
+  // If columns are missing, the other checks are skipped, because they read these columns.
   if (whole.some(({ level }) => level === "fail")) return [version, ...whole];
   return [
     version,
     ...whole,
-    await rights(client, table),
-    await rowSecurity(client, table),
-    await triggers(client, table),
-    await indexes(client, table),
-    await views(client, table),
-    await bloat(client, table),
-    await oldSnapshots(client),
-    ...(await roleSettings(client)),
-    await manager(client, table),
-    await overdue(client, table),
-    await pauses(client, table),
-    await orphaned(client, table),
+    await checkPrivileges(client, table),
+    await checkRowSecurity(client, table),
+    await checkTriggers(client, table),
+    await checkIndexes(client, table),
+    await checkViews(client, table),
+    await checkBloat(client, table),
+    await checkTransactions(client),
+    ...(await checkRoleSettings(client)),
+    await checkManager(client, table),
+    await checkBacklog(client, table),
+    await checkPauses(client, table),
+    await checkOrphans(client, table),
   ];
 }

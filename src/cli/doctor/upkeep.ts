@@ -3,10 +3,10 @@ import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { ok, warn, type Check } from "./check.js";
 
-/** Dead rows beside live ones that autovacuum should have taken away by now. */
+/** SQL condition: there are more dead rows than autovacuum should have left by now. */
 const bloated = `dead > 10000 AND dead > live * 0.5`;
 
-export async function bloat(client: Client, { qualified }: TaskTable): Promise<Check> {
+export async function checkBloat(client: Client, { qualified }: TaskTable): Promise<Check> {
   const { rows } = await client.query<{
     live: string;
     dead: string;
@@ -23,24 +23,26 @@ export async function bloat(client: Client, { qualified }: TaskTable): Promise<C
     [qualified],
   );
   const [row] = rows;
-  if (row === undefined) return ok("bloat", "nothing known yet");
-  const text = `${row.dead} dead rows beside ${row.live}, last vacuumed ${row.vacuumed ?? "never"}`;
+  if (row === undefined) return ok("bloat", "no statistics yet");
+  const text = `${row.dead} dead and ${row.live} live rows, last vacuumed ${row.vacuumed ?? "never"}`;
   if (row.off) {
     return warn(
       "bloat",
-      `autovacuum is off for the table; ${text}`,
+      `autovacuum is disabled for the table; ${text}`,
       `ALTER TABLE ${qualified} RESET (autovacuum_enabled)`,
     );
   }
-  if (row.bloated)
-    return warn("bloat", text, `VACUUM ${qualified}; look for what holds it back, as below`);
+  if (row.bloated) return warn("bloat", text, `VACUUM ${qualified}; see below for what holds it back`);
   return ok("bloat", text);
 }
 
-/** An open transaction keeps dead rows from being removed, in the whole database, after so long. */
+/**
+ * A transaction that has been open for longer than this is reported. It keeps VACUUM from removing dead rows in the
+ * whole database.
+ */
 const longOpen = "10 minutes";
 
-export async function oldSnapshots(client: Client): Promise<Check> {
+export async function checkTransactions(client: Client): Promise<Check> {
   const { rows } = await client.query<{ text: string; remedy: string }>(
     `SELECT format('server process %s (%s, %s) has had a transaction open since %s', pid, usename, application_name, xact_start) AS text,
        CASE WHEN application_name LIKE 'pg\\_task %' THEN 'it runs a task: pg-task list --state WORK tells which, pg-task stop ends it'
@@ -57,16 +59,15 @@ export async function oldSnapshots(client: Client): Promise<Check> {
      LIMIT 1`,
   );
   const [row] = rows;
-  if (row === undefined) return await hiddenTransactions(client);
-  return warn(
-    "transactions",
-    `${row.text}: what is deleted cannot be reused meanwhile`,
-    row.remedy,
-  );
+  if (row === undefined) return await checkHiddenTransactions(client);
+  return warn("transactions", `${row.text}: VACUUM cannot remove dead rows meanwhile`, row.remedy);
 }
 
-/** Of other roles' transactions the server shows to few since when they are open, but to all that they are. */
-async function hiddenTransactions(client: Client): Promise<Check> {
+/**
+ * Checks for transactions whose age is hidden. Any role can see that another role has an open transaction, but only
+ * members of pg_read_all_stats can see since when.
+ */
+async function checkHiddenTransactions(client: Client): Promise<Check> {
   const { rows } = await client.query<{ hidden: number; user: string; grantee: string }>(
     `SELECT count(*)::integer AS hidden, current_user AS "user", quote_ident(current_user) AS grantee
      FROM pg_catalog.pg_stat_activity AS a
@@ -77,7 +78,7 @@ async function hiddenTransactions(client: Client): Promise<Check> {
   if (hidden === 0) return ok("transactions", `none open for more than ${longOpen}`);
   return warn(
     "transactions",
-    `${hidden} of other roles ${hidden === 1 ? "is" : "are"} open, and the server does not show ${user} for how long; of those it shows, none for more than ${longOpen}`,
+    `${hidden} open of other roles, since when is hidden from ${user}; no visible one open for more than ${longOpen}`,
     `GRANT pg_read_all_stats TO ${grantee}`,
   );
 }

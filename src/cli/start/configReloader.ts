@@ -1,89 +1,86 @@
 import { isDeepStrictEqual } from "node:util";
 import { toReport } from "../../shared/errors.js";
-import type {
-  ControlConnection,
-  ExplainedConfiguration,
-} from "../../shared/config/loadConfiguration.js";
+import type { ControlConnection, ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import type { Configuration } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
 
-/** What goes by a configuration. */
 interface Reloadable {
   reload(configuration: Configuration): void;
 }
 
 /**
- * Reads the configuration again when the file changed or SIGHUP asks for it, and passes it on; one
- * that is not valid changes nothing.
+ * Reads the configuration again when the file changes or SIGHUP arrives, and passes the new configuration to the
+ * target. An invalid configuration changes nothing.
  */
-export class Reloading {
+export class ConfigReloader {
   readonly #read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
-  readonly #to: Reloadable;
+  readonly #target: Reloadable;
   readonly #log: Log;
-  /** Of the cluster, since the start. */
-  readonly #name: string;
+  /** Value of `pg_conf.name` at the start of the process. */
+  readonly #initialName: string;
   #current: ExplainedConfiguration;
-  /** One at a time. */
-  #work: Promise<void> = Promise.resolve();
+  /** The last reload. Each reload waits for the previous reload, so that reloads never overlap. */
+  #pending: Promise<void> = Promise.resolve();
 
   constructor(
     current: ExplainedConfiguration,
     options: {
       readonly read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
-      readonly to: Reloadable;
+      readonly target: Reloadable;
       readonly log: Log;
     },
   ) {
     this.#current = current;
-    this.#name = current.configuration.parameters["pg_conf.name"];
+    this.#initialName = current.configuration.parameters["pg_conf.name"];
     this.#read = options.read;
-    this.#to = options.to;
+    this.#target = options.target;
     this.#log = options.log;
   }
 
-  /** The file is another one. */
-  fileChanged(): void {
-    this.#work = this.#work.then(() => this.#reload({ asked: false }));
+  onFileChanged(): void {
+    this.#enqueue({ requested: false });
   }
 
-  /** Somebody wants it: also what the file does not say, such as settings of databases, is read again. */
-  asked(): void {
-    this.#work = this.#work.then(() => this.#reload({ asked: true }));
+  /**
+   * Reloads because of an explicit request, even if the file is unchanged. The settings of roles and databases are also
+   * read again.
+   */
+  onReloadRequested(): void {
+    this.#enqueue({ requested: true });
   }
 
-  async #reload({ asked }: { readonly asked: boolean }): Promise<void> {
+  #enqueue(reason: { readonly requested: boolean }): void {
+    this.#pending = this.#pending.then(() => this.#reload(reason));
+  }
+
+  async #reload({ requested }: { readonly requested: boolean }): Promise<void> {
     const before = this.#current;
     if (before.configuration.file === null) {
       this.#log.info("no configuration file: only the server's settings are read again");
-      this.#to.reload(before.configuration);
+      this.#target.reload(before.configuration);
       return;
     }
     try {
       this.#current = await this.#read({
-        parts: before.controlParts,
+        given: before.controlGiven,
         control: before.configuration.control,
       });
     } catch (error) {
       const { code, message } = toReport(error);
-      this.#log.error(
-        { code, reason: message },
-        "configuration not reloaded, the one before stays in force",
-      );
+      this.#log.error({ code, reason: message }, "configuration not reloaded, keeping the old one");
       return;
     }
     const { configuration, controlMoved } = this.#current;
-    if (!asked && isDeepStrictEqual(before.configuration, configuration) && !controlMoved) return;
-    this.#sayLater(configuration, controlMoved);
-    this.#to.reload(configuration);
+    const isUnchanged = isDeepStrictEqual(before.configuration, configuration) && !controlMoved;
+    if (!requested && isUnchanged) return;
+    this.#warnAboutIgnoredChanges(configuration, controlMoved);
+    this.#target.reload(configuration);
   }
 
-  #sayLater({ parameters }: Configuration, controlMoved: boolean): void {
-    const renamed = parameters["pg_conf.name"] !== this.#name;
-    const changed = [...(controlMoved ? ["url"] : []), ...(renamed ? ["pg_conf.name"] : [])];
+  #warnAboutIgnoredChanges({ parameters }: Configuration, controlMoved: boolean): void {
+    const isRenamed = parameters["pg_conf.name"] !== this.#initialName;
+    const changed = [...(controlMoved ? ["url"] : []), ...(isRenamed ? ["pg_conf.name"] : [])];
     if (changed.length === 0) return;
-    this.#log.warn(
-      { changed },
-      "the control connection's place and the cluster's name stay as they were until the next start",
-    );
+    this.#log.warn({ changed }, "changed control connection or cluster name needs a restart");
   }
 }

@@ -1,50 +1,52 @@
 import { stat } from "node:fs/promises";
 import { sleep } from "../../shared/backoff.js";
-import { errorCode } from "../../shared/config/errorCode.js";
+import { systemErrorCode } from "../../shared/errors.js";
 
-/** How often the file is looked at, in ms. */
-const lookEveryMs = 1000;
-/** How long a file that changed has to stay as it is, in ms: whoever writes it may not have finished. */
+const pollIntervalMs = 1000;
+/**
+ * Time in ms for which a changed file must stay unchanged before it is read, because a file that changed more recently
+ * can be incomplete.
+ */
 const settleMs = 200;
 
 /**
- * Looks whether a file changed. Asking is dependable where notifications of the system are not: on
- * network file systems, in containers, and with editors that put another file in its place.
+ * Detects changes of a file by polling. Polling also works where the system's notifications fail: on network file
+ * systems, in containers, and with editors that replace the file.
  */
-export class FileWatch {
+export class FileWatcher {
   readonly #file: string;
-  #seen: string;
+  #fingerprint: string;
 
-  private constructor(file: string, seen: string) {
+  private constructor(file: string, fingerprint: string) {
     this.#file = file;
-    this.#seen = seen;
+    this.#fingerprint = fingerprint;
   }
 
-  /** Remembers how the file is now. */
-  static async of(file: string): Promise<FileWatch> {
-    return new FileWatch(file, await stateOf(file));
+  /** Creates a watcher that compares the file with its present state. */
+  static async create(file: string): Promise<FileWatcher> {
+    return new FileWatcher(file, await readFingerprint(file));
   }
 
-  /** Calls `changed` when the file has become another one, or is gone, until `signal` is aborted. */
-  async follow(changed: () => void, signal: AbortSignal): Promise<void> {
-    while (await sleep(lookEveryMs, signal)) {
-      let now = await stateOf(this.#file);
-      if (now === this.#seen) continue;
-      for (let before = ""; before !== now; now = await stateOf(this.#file)) {
-        before = now;
+  /** Calls `onChange` whenever the file is changed, replaced or removed, until `signal` is aborted. */
+  async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
+    while (await sleep(pollIntervalMs, signal)) {
+      let current = await readFingerprint(this.#file);
+      if (current === this.#fingerprint) continue;
+      for (let previous = ""; previous !== current; current = await readFingerprint(this.#file)) {
+        previous = current;
         if (!(await sleep(settleMs, signal))) return;
       }
-      this.#seen = now;
-      changed();
+      this.#fingerprint = current;
+      onChange();
     }
   }
 }
 
-async function stateOf(file: string): Promise<string> {
+async function readFingerprint(file: string): Promise<string> {
   try {
     const { dev, ino, size, mtimeNs, ctimeNs } = await stat(file, { bigint: true });
     return [dev, ino, size, mtimeNs, ctimeNs].join(" ");
   } catch (error) {
-    return errorCode(error);
+    return systemErrorCode(error);
   }
 }

@@ -3,17 +3,20 @@ import { createLog, type Log } from "../../shared/log.js";
 
 export interface OpenLog {
   readonly log: Log;
-  /** For lines that other threads have made. */
+  /** Writes a line that another thread has already formatted. */
   readonly writeLine: (line: string) => void;
 }
 
-/** The process's log on standard output: JSON lines, made readable on a terminal. */
+/**
+ * Opens the process's log on standard output. The log consists of JSON lines, or of readable text if standard output is
+ * a terminal.
+ */
 export async function openLog(level: string): Promise<OpenLog> {
-  const writeLine = process.stdout.isTTY ? await prettyLines() : plainLine;
+  const writeLine = process.stdout.isTTY ? await openPrettyWriter() : writeStandardOutput;
   return { log: createLog({ level, name: "pg_conf", write: writeLine }), writeLine };
 }
 
-async function prettyLines(): Promise<(line: string) => void> {
+async function openPrettyWriter(): Promise<(line: string) => void> {
   const { default: pretty } = await import("pino-pretty");
   const stream = pretty({
     colorize: true,
@@ -24,15 +27,16 @@ async function prettyLines(): Promise<(line: string) => void> {
   return (line) => void stream.write(line);
 }
 
-/** Synchronous, so that the last lines before an exit are not lost in a pipe. */
-function plainLine(line: string): void {
+/** Writes synchronously, so that the last lines before an exit are not lost in a pipe. */
+function writeStandardOutput(line: string): void {
   let rest = Buffer.from(line);
   while (rest.length > 0) {
     try {
       rest = rest.subarray(writeSync(1, rest));
     } catch (error) {
       if (!(error instanceof Error) || !("code" in error)) throw error;
-      // A pipe whose reader is slow: it blocks us as a file would. One without reader: nobody to tell.
+      // EAGAIN means that a pipe has a slow reader. The write is retried until it succeeds, so that it blocks like a
+      // write to a file. Any other error means that nobody reads the output.
       if (error.code !== "EAGAIN") return;
     }
   }

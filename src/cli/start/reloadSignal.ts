@@ -1,24 +1,27 @@
 /**
- * Hears SIGHUP from the first moment to the last, so that it never ends the process, and passes it
- * on to who can reload by then.
+ * Handles SIGHUP from the start of the process to its end, so that this signal never kills the process. A signal that
+ * arrives before there is a listener is remembered.
  */
-export class ReloadRequest {
-  readonly ignore: () => void;
-  #asked = false;
-  #tell: (() => void) | null = null;
+export class ReloadSignal {
+  #requested = false;
+  #listener: (() => void) | null = null;
 
   constructor() {
-    const hear = (): void => {
-      if (this.#tell === null) this.#asked = true;
-      else this.#tell();
-    };
-    process.on("SIGHUP", hear);
-    this.ignore = () => void process.off("SIGHUP", hear);
+    process.on("SIGHUP", this.#onSignal);
   }
 
-  /** From now on `tell` is called; at once if a reload was asked for before. */
-  passOn(tell: () => void): void {
-    this.#tell = tell;
-    if (this.#asked) tell();
+  /** Calls `listener` on every signal. If a signal arrived earlier, calls `listener` at once. */
+  subscribe(listener: () => void): void {
+    this.#listener = listener;
+    if (this.#requested) listener();
   }
+
+  close(): void {
+    process.off("SIGHUP", this.#onSignal);
+  }
+
+  readonly #onSignal = (): void => {
+    if (this.#listener === null) this.#requested = true;
+    else this.#listener();
+  };
 }

@@ -1,47 +1,65 @@
 import type { Log } from "../../shared/log.js";
-import { onStopSignal } from "./signals.js";
 
-/** What can be told to end; again with a shorter grace, in ms. */
+/** npm forwards Ctrl-C twice. A second signal within this time, in ms, counts as the same request. */
+const repeatedSignalMs = 1000;
+
+/** A component that can be stopped. A second call of `end` can shorten the grace period, in ms. */
 interface Stoppable {
   end(graceMs?: number): Promise<unknown>;
 }
 
 /**
- * Hears from the first moment to the last that the process is to stop, so that no signal ends it
- * out of order, and passes that on to what runs by then.
+ * Handles SIGTERM, SIGINT and the parent's `shutdown` message from the start of the process to its end, so that no
+ * signal kills the process. The first request asks for a graceful stop, and a later request asks for an immediate stop.
+ * A request that arrives before there is anything to stop is remembered.
  */
-export class StopRequest {
-  readonly ignore: () => void;
-  #asked: "no" | "in order" | "at once" = "no";
-  #running: Stoppable | null = null;
+export class StopSignal {
+  readonly #log: Log;
+  #firstAt: number | null = null;
+  #requested: "none" | "graceful" | "immediate" = "none";
+  #target: Stoppable | null = null;
 
   constructor(log: Log) {
-    this.ignore = onStopSignal(
-      (signal) => {
-        log.info({ signal }, "stopping: running tasks may finish");
-        this.#ask("in order");
-      },
-      () => {
-        if (this.#asked === "at once") return;
-        log.warn("stopping at once: running tasks are cancelled");
-        this.#ask("at once");
-      },
-    );
+    this.#log = log;
+    process.on("SIGTERM", this.#onSignal);
+    process.on("SIGINT", this.#onSignal);
+    process.on("message", this.#onMessage);
   }
 
-  /** From now on it is told; at once if that was asked for before. */
-  passOn(running: Stoppable): void {
-    this.#running = running;
-    this.#tell();
+  /** Stops `target` when a stop is requested. If a stop was requested earlier, stops `target` at once. */
+  stopOnRequest(target: Stoppable): void {
+    this.#target = target;
+    this.#forward();
   }
 
-  #ask(how: "in order" | "at once"): void {
-    this.#asked = how;
-    this.#tell();
+  close(): void {
+    process.off("SIGTERM", this.#onSignal);
+    process.off("SIGINT", this.#onSignal);
+    process.off("message", this.#onMessage);
   }
 
-  #tell(): void {
-    if (this.#asked === "in order") void this.#running?.end();
-    else if (this.#asked === "at once") void this.#running?.end(0);
+  readonly #onMessage = (message: unknown): void => {
+    if (message === "shutdown") this.#onSignal("shutdown");
+  };
+
+  readonly #onSignal = (signal: string): void => {
+    if (this.#firstAt === null) {
+      this.#firstAt = performance.now();
+      this.#log.info({ signal }, "stopping: running tasks may finish");
+      this.#request("graceful");
+    } else if (this.#requested === "graceful" && performance.now() - this.#firstAt > repeatedSignalMs) {
+      this.#log.warn("stopping at once: running tasks are cancelled");
+      this.#request("immediate");
+    }
+  };
+
+  #request(how: "graceful" | "immediate"): void {
+    this.#requested = how;
+    this.#forward();
+  }
+
+  #forward(): void {
+    if (this.#requested === "graceful") void this.#target?.end();
+    else if (this.#requested === "immediate") void this.#target?.end(0);
   }
 }

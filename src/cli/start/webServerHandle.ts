@@ -3,42 +3,43 @@ import type { Configuration } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
 import type { WebServer } from "../../web/server.js";
 
-/**
- * The page, whose code is loaded only where one is configured: that takes longer than all else that a
- * start has to load.
- */
-export class Page {
-  readonly #options: {
-    readonly cluster: ClusterView;
-    readonly log: Log;
-    readonly version: string;
-  };
-  #web: Promise<WebServer> | null = null;
+interface WebServerOptions {
+  readonly cluster: ClusterView;
+  readonly log: Log;
+  readonly version: string;
+}
 
-  constructor(options: {
-    readonly cluster: ClusterView;
-    readonly log: Log;
-    readonly version: string;
-  }) {
+/**
+ * Loads and holds the web server. The server is loaded only once `pg_http.listen` is set, because its code takes longer
+ * to load than everything else that `start` needs.
+ */
+export class WebServerHandle {
+  readonly #options: WebServerOptions;
+  #server: Promise<WebServer> | null = null;
+
+  constructor(options: WebServerOptions) {
     this.#options = options;
   }
 
-  /** Goes by this configuration from now on; resolves when it counts what the cluster does, if it has to. */
-  async use(configuration: Configuration): Promise<void> {
-    if (this.#web !== null) (await this.#web).reload(configuration);
+  /**
+   * Applies a configuration. If the configuration needs a web server, resolves when that server is collecting the
+   * cluster's statistics.
+   */
+  async configure(configuration: Configuration): Promise<void> {
+    if (this.#server !== null) (await this.#server).reload(configuration);
     else if (configuration.parameters["pg_http.listen"] !== "") {
-      await (this.#web = this.#run(configuration));
+      await (this.#server = this.#start(configuration));
     }
   }
 
   async end(): Promise<void> {
-    await (await this.#web)?.end();
+    await (await this.#server)?.end();
   }
 
-  async #run(configuration: Configuration): Promise<WebServer> {
+  async #start(configuration: Configuration): Promise<WebServer> {
     const { WebServer } = await import("../../web/server.js");
-    const web = new WebServer(configuration, this.#options);
-    void web.run().catch(() => {});
-    return web;
+    const server = new WebServer(configuration, this.#options);
+    void server.run().catch(() => {});
+    return server;
   }
 }

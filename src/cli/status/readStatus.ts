@@ -9,22 +9,22 @@ import {
   readManager,
   readOtherLeaders,
   type OtherLeader,
-  type Process,
+  type ServerProcess,
 } from "../../tasks/queries/clusterProcesses.js";
-import { readRates, type Rates } from "../../tasks/queries/rates.js";
+import { readRates, type Rates } from "../../tasks/queries/recentRuns.js";
 import { readRowCounts, type RowCounts } from "../../tasks/queries/rowCounts.js";
 import { readSessions, type ExecutorSessions } from "../../tasks/queries/executorSessions.js";
-import { connectFor, onEntry, type OpenTable } from "../support/openTable.js";
+import { connectForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 
-/** Rows that rates are counted in. */
-const newestRows = 100_000;
-/** Entries are asked so many at a time: a connection each. */
-const entriesAtOnce = 5;
+/** Maximum number of newest rows from which rates are calculated. */
+const maxRateRows = 100_000;
+/** Number of entries that are queried at a time, each on its own connection. */
+const concurrentEntries = 5;
 
-export interface ClusterStatus {
-  readonly leader: Process | null;
-  readonly standbys: readonly Process[];
-  /** Those of other clusters on the server; looked for where this one has no leader. */
+interface ClusterStatus {
+  readonly leader: ServerProcess | null;
+  readonly standbys: readonly ServerProcess[];
+  /** Leaders of other clusters on the server. They are read only if this cluster has no leader. */
   readonly otherLeaders: readonly OtherLeader[];
   readonly connections: { readonly most: number; readonly taken: number };
 }
@@ -34,7 +34,7 @@ export interface TableStatus {
   readonly schema: string;
   readonly table: string;
   readonly error: ErrorReport | null;
-  readonly manager: Process | null;
+  readonly manager: ServerProcess | null;
   readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
   readonly backlog: Backlog | null;
   readonly rates: Rates | null;
@@ -43,18 +43,15 @@ export interface TableStatus {
 }
 
 export interface Status {
-  /** Of the cluster, as `pg_conf.name` has it. */
+  /** The cluster's name, which is the value of `pg_conf.name`. */
   readonly name: string;
   readonly cluster: ClusterStatus | null;
   readonly error: ErrorReport | null;
   readonly tables: readonly TableStatus[];
 }
 
-/** Everything there is to know; what cannot be asked has its error instead. */
-export async function readStatus(
-  configuration: Configuration,
-  entries: readonly Entry[],
-): Promise<Status> {
+/** Reads the status of the cluster and of each entry. If that fails, the status contains the error instead. */
+export async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
   const name = configuration.parameters["pg_conf.name"];
   let cluster: ClusterStatus | null = null;
   let error: ErrorReport | null = null;
@@ -64,17 +61,15 @@ export async function readStatus(
     error = toReport(failure);
   }
   const tables: TableStatus[] = [];
-  for (let from = 0; from < entries.length; from += entriesAtOnce) {
-    const batch = entries.slice(from, from + entriesAtOnce);
-    tables.push(
-      ...(await Promise.all(batch.map((entry) => readTableStatus(configuration, entry)))),
-    );
+  for (let from = 0; from < entries.length; from += concurrentEntries) {
+    const batch = entries.slice(from, from + concurrentEntries);
+    tables.push(...(await Promise.all(batch.map((entry) => readEntryStatus(configuration, entry)))));
   }
   return { name, cluster, error, tables };
 }
 
 async function readClusterStatus({ control }: Configuration, name: string): Promise<ClusterStatus> {
-  const client = await connectFor(control, "status");
+  const client = await connectForCommand(control, "status");
   try {
     const cluster = await readCluster(client, name);
     const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
@@ -84,9 +79,9 @@ async function readClusterStatus({ control }: Configuration, name: string): Prom
   }
 }
 
-async function readTableStatus(configuration: Configuration, entry: Entry): Promise<TableStatus> {
+async function readEntryStatus(configuration: Configuration, entry: Entry): Promise<TableStatus> {
   try {
-    return await onEntry(configuration, entry, "status", (opened) => askTable(opened, newestRows));
+    return await withEntry(configuration, entry, "status", (opened) => queryTableStatus(opened, maxRateRows));
   } catch (failure) {
     return {
       ...namesOf(entry),
@@ -101,21 +96,18 @@ async function readTableStatus(configuration: Configuration, entry: Entry): Prom
   }
 }
 
-const namesOf = ({
-  target,
-  schema,
-  table,
-}: Entry): Pick<TableStatus, "database" | "schema" | "table"> => ({
+const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database" | "schema" | "table"> => ({
   database: target.database,
   schema,
   table,
 });
 
-/** @param newest rows that rates are counted in, at most */
-export async function askTable(
-  { client, table, entry }: OpenTable,
-  newest: number,
-): Promise<TableStatus> {
+/**
+ * Reads the status of a table.
+ *
+ * @param maxRows maximum number of newest rows from which the rates are calculated
+ */
+export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
   const manager = await readManager(client, table);
   const { sessions, running } = await readSessions(client, table);
   return {
@@ -124,7 +116,7 @@ export async function askTable(
     manager,
     sessions: { sessions, running },
     backlog: await readBacklog(client, table),
-    rates: await readRates(client, table, newest),
+    rates: await readRates(client, table, maxRows),
     counts: await readRowCounts(client, table),
     pauses: await readPauses(client, table),
   };

@@ -4,26 +4,29 @@ import { isAlive } from "../../embedded/isAlive.js";
 import { loopback } from "../../embedded/port.js";
 import { PgTaskError } from "../../shared/errors.js";
 
-/** Where the embedded server keeps its data unless told otherwise, in the working folder. */
-export const defaultData = ".pg-task/data";
+/**
+ * Default data directory of the embedded server (the PostgreSQL that pg-task starts itself), relative to the working
+ * directory.
+ */
+export const defaultDataDirectory = ".pg-task/data";
 
 /**
- * The url of the embedded server that runs on the working folder's data, null when none does.
+ * Returns the URL of the embedded server that runs in the working directory, or null if none runs there.
  *
- * @throws PgTaskError CONNECTION_FAILED when that may not be seen.
+ * @throws PgTaskError CONNECTION_FAILED if the server's lock file cannot be read
  */
 export async function embeddedUrl(cwd: string): Promise<string | null> {
-  const data = resolve(cwd, defaultData);
+  const data = resolve(cwd, defaultDataDirectory);
   try {
-    const found = await readLockFile(data);
-    if (found === null || found.pid === null || found.port === null) return null;
-    if (!(await isAlive(found.pid))) return null;
-    return `postgresql://postgres@${loopback}:${found.port}/postgres?sslmode=disable`;
+    const lock = await readLockFile(data);
+    if (lock === null || lock.pid === null || lock.port === null) return null;
+    if (!(await isAlive(lock.pid))) return null;
+    return `postgresql://postgres@${loopback}:${lock.port}/postgres?sslmode=disable`;
   } catch (error) {
-    const words = error instanceof Error ? error.message : String(error);
+    const reason = error instanceof Error ? error.message : String(error);
     throw new PgTaskError(
       "CONNECTION_FAILED",
-      `cannot see whether an embedded server runs on ${data}: ${words}; give its url in DATABASE_URL`,
+      `cannot tell whether an embedded server runs in ${data}: ${reason}; set its url in DATABASE_URL`,
       { cause: error },
     );
   }

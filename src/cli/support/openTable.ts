@@ -1,21 +1,22 @@
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
-import type { Configuration, ConnectionTarget, Entry } from "../../shared/config/types.js";
+import type { Configuration, Entry } from "../../shared/config/types.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { readingSettings } from "../../tasks/connectionSettings.js";
-import { tableExists } from "../../tasks/queries/tableExists.js";
-import { explainHere } from "./explainServerFailure.js";
-import { explainFailure } from "./explainFailure.js";
+import { indexScanSettings } from "../../tasks/connectionSettings.js";
+import { readTableStatus } from "../../tasks/queries/tableStatus.js";
+import { resolveConfiguration } from "./resolveConfiguration.js";
+import { toCommandError } from "./commandError.js";
 
-/** Options by which every command finds its table. */
+/** Options that select the task table. */
 export interface TableOptions {
   readonly config?: string;
   readonly entry?: string;
   readonly table?: string;
 }
 
-/** A connection to an entry's database, and the table's names. */
+/** A task table, and a connection to its database. */
 export interface OpenTable {
   readonly client: Client;
   readonly table: TaskTable;
@@ -26,12 +27,12 @@ export interface OpenTable {
 const warn = (message: string): void => void process.stderr.write(`pg-task: ${message}\n`);
 
 /**
- * The configuration as `start` would read it.
+ * Reads the configuration as `start` does.
  *
- * @throws PgTaskError of the family CONFIG; CONFIG_MISSING when nothing says which server.
+ * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
  */
 export async function loadForCommand(options: TableOptions): Promise<Configuration> {
-  const explained = await explainHere({
+  const explained = await resolveConfiguration({
     file: options.config,
     cwd: process.cwd(),
     env: process.env,
@@ -40,98 +41,97 @@ export async function loadForCommand(options: TableOptions): Promise<Configurati
   if (explained !== null) return explained.configuration;
   throw new PgTaskError(
     "CONFIG_MISSING",
-    "expected to be told which server: there is no pg_task.json here, neither DATABASE_URL nor PG* variables are set, and no embedded server runs for this folder; give --config, or start one with pg-task start",
+    "no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start",
   );
 }
 
-/** The entries that the options allow: by number, key, database or schema.table. */
-export function matchingEntries(
-  { entries }: Configuration,
-  { entry: wanted, table }: TableOptions,
-): Entry[] {
+/**
+ * Returns the entries that match the options. The options name an entry by its number, key or database, and its table
+ * as `table` or `schema.table`.
+ */
+export function findEntries({ entries }: Configuration, { entry: wanted, table }: TableOptions): Entry[] {
   return entries
     .filter(
-      ({ key, target }, index) =>
-        wanted === undefined || [key, target.database, String(index + 1)].includes(wanted),
+      ({ key, target }, index) => wanted === undefined || [key, target.database, String(index + 1)].includes(wanted),
     )
-    .filter(
-      (each) => table === undefined || [each.table, `${each.schema}.${each.table}`].includes(table),
-    );
+    .filter((each) => table === undefined || [each.table, `${each.schema}.${each.table}`].includes(table));
 }
 
-/** @throws PgTaskError USAGE unless exactly one entry is meant. */
+/**
+ * Returns the entry that matches the options.
+ *
+ * @throws PgTaskError USAGE unless exactly one entry matches
+ */
 export function chooseEntry(configuration: Configuration, options: TableOptions): Entry {
-  const matching = matchingEntries(configuration, options);
+  const matching = findEntries(configuration, options);
   const [entry] = matching;
   if (entry !== undefined && matching.length === 1) return entry;
   const all = configuration.entries;
   const list = (matching.length === 0 ? all : matching)
-    .map(
-      (each) =>
-        `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`,
-    )
+    .map((each) => `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`)
     .join("\n");
   throw new PgTaskError(
     "USAGE",
     matching.length === 0
-      ? `expected --entry and --table to name a table of the configuration, which has:\n${list}`
-      : `expected one table, got ${matching.length}: choose by --entry (its number, database or key) or --table:\n${list}`,
+      ? `no table of the configuration matches --entry and --table; it has:\n${list}`
+      : `expected one table, got ${matching.length}: choose with --entry (number, database or key) or --table:\n${list}`,
   );
 }
 
-/** Connects as a command of pg-task's; times and intervals come in forms that do not depend on settings. */
-export async function connectFor(target: ConnectionTarget, command: string): Promise<Client> {
+/** Connects for a command. The connection's settings make the format of times and intervals predictable. */
+export async function connectForCommand(target: ConnectionTarget, command: string): Promise<Client> {
   return await connectClient(target, {
     applicationName: `pg-task ${command}`,
     settings: {
       lock_timeout: "5s",
-      ...readingSettings,
+      ...indexScanSettings,
     },
   });
 }
 
 /**
- * Runs something on an entry's table and ends the connection.
+ * Connects to an entry's table, runs `action` and disconnects.
  *
- * @throws PgTaskError SCHEMA_MISSING when the table is not there or not adopted yet; a failure of a
- * statement as explainFailure has it.
+ * @throws PgTaskError SCHEMA_MISSING if the table does not exist or has not been adopted yet; any other error as
+ * `toCommandError` converts it
  */
-export async function onEntry<T>(
+export async function withEntry<T>(
   configuration: Configuration,
   entry: Entry,
   command: string,
-  work: (opened: OpenTable) => Promise<T>,
+  action: (opened: OpenTable) => Promise<T>,
 ): Promise<T> {
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectFor(entry.target, command);
+  const client = await connectForCommand(entry.target, command);
   try {
-    const there = await tableExists(client, table);
-    if (there === "no") await requireRightToMake(client, entry, table);
-    if (there !== "yes") throw notThere(there, entry, table);
-    return await work({ client, table, entry, configuration });
+    const status = await readTableStatus(client, table);
+    if (status === "no") await requireCreatePrivilege(client, entry, table);
+    if (status !== "yes") throw missingTableError(status, entry, table);
+    return await action({ client, table, entry, configuration });
   } catch (error) {
-    throw explainFailure(error, table);
+    throw toCommandError(error, table);
   } finally {
     await disconnect(client);
   }
 }
 
-/** The one table that the options mean. */
-export async function onTable<T>(
+/** Like `withEntry`, but for the only table that the options select. */
+export async function withTable<T>(
   options: TableOptions,
   command: string,
-  work: (opened: OpenTable) => Promise<T>,
+  action: (opened: OpenTable) => Promise<T>,
 ): Promise<T> {
   const configuration = await loadForCommand(options);
-  return await onEntry(configuration, chooseEntry(configuration, options), command, work);
+  return await withEntry(configuration, chooseEntry(configuration, options), command, action);
 }
 
 /**
- * A manager that lacks it may well run, and wait for it.
+ * Throws if the entry's user lacks the privilege to create the table. A manager can nevertheless be running, waiting
+ * for this privilege.
  *
  * @throws PgTaskError SCHEMA_NOT_ALLOWED
  */
-async function requireRightToMake(
+async function requireCreatePrivilege(
   client: Client,
   { target }: Entry,
   { qualified, schema }: TaskTable,
@@ -148,17 +148,17 @@ async function requireRightToMake(
   if (lacking === null) return;
   throw new PgTaskError(
     "SCHEMA_NOT_ALLOWED",
-    `there is no table ${qualified} in the database ${target.database}, and ${user} may not make it: GRANT CREATE ON ${lacking} TO ${identifier(user)}`,
+    `no table ${qualified} in database ${target.database}, and ${user} may not create it: GRANT CREATE ON ${lacking} TO ${identifier(user)}`,
   );
 }
 
-function notThere(why: "no" | "not adopted", { target }: Entry, table: TaskTable): PgTaskError {
+function missingTableError(why: "no" | "not adopted", { target }: Entry, table: TaskTable): PgTaskError {
   const what =
     why === "no"
-      ? `there is no table ${table.qualified} in the database ${target.database}`
-      : `the table ${table.qualified} in the database ${target.database} is not pg-task's yet`;
+      ? `no table ${table.qualified} in database ${target.database}`
+      : `table ${table.qualified} in database ${target.database} is not adopted yet`;
   return new PgTaskError(
     "SCHEMA_MISSING",
-    `${what}: pg-task start makes it ready; pg-task check says what it would do`,
+    `${what}: pg-task start creates or adopts it; pg-task check shows what would happen`,
   );
 }

@@ -1,32 +1,34 @@
-/** What a terminal would act on or be fooled by: control characters, and those that turn the direction of text. */
-const hazards = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\u{feff}]/gu;
-const lone = /\p{Surrogate}/gu;
+/**
+ * Matches control characters and bidirectional marks, which could control a terminal or make it show misleading text.
+ */
+const unsafeCharacters = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\u{feff}]/gu;
+const loneSurrogates = /\p{Surrogate}/gu;
 
-const short: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+const shortEscapes: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-const escaped = (character: string): string => {
+const escapeCharacter = (character: string): string => {
   const code = character.codePointAt(0) ?? 0;
-  if (code <= 0xff) return short[character] ?? `\\x${code.toString(16).padStart(2, "0")}`;
+  if (code <= 0xff) return shortEscapes[character] ?? `\\x${code.toString(16).padStart(2, "0")}`;
   return `\\u${code.toString(16).padStart(4, "0")}`;
 };
 
-/** A text for one line of a terminal: nothing in it moves the cursor or changes a colour. */
+/** Escapes a text so that it fits on one line of a terminal and can neither move the cursor nor change colours. */
 export function printableLine(text: string): string {
-  return text.replace(hazards, escaped).replace(lone, "\u{fffd}");
+  return text.replace(unsafeCharacters, escapeCharacter).replace(loneSurrogates, "\u{fffd}");
 }
 
-/** A text for a terminal that keeps its lines and tabs. */
+/** Like `printableLine`, but keeps line feeds and tabs. */
 export function printableText(text: string): string {
   return text
     .replaceAll("\r\n", "\n")
-    .replace(hazards, (character) =>
-      character === "\n" || character === "\t" ? character : escaped(character),
+    .replace(unsafeCharacters, (character) =>
+      character === "\n" || character === "\t" ? character : escapeCharacter(character),
     )
-    .replace(lone, "\u{fffd}");
+    .replace(loneSurrogates, "\u{fffd}");
 }
 
-/** A value for one field of a line that programs read, as COPY writes it. */
-export function field(text: string | null): string {
+/** Encodes a value as a field in the text format of COPY. */
+export function copyField(text: string | null): string {
   if (text === null) return "\\N";
-  return text.replace(/[\\\n\r\t]/g, (character) => short[character] ?? "\\\\");
+  return text.replace(/[\\\n\r\t]/g, (character) => shortEscapes[character] ?? "\\\\");
 }

@@ -1,11 +1,11 @@
-/** Longer units with the shorter one behind each, in s. */
+/** A longer and a shorter unit that are shown together, with their lengths in s. */
 const days = { long: "d", longS: 86_400, short: "h", shortS: 3600 };
 const pairs = [
   { long: "min", longS: 60, short: "s", shortS: 1, below: 3600 },
   { long: "h", longS: 3600, short: "min", shortS: 60, below: 86_400 },
 ] as const;
 
-/** A length of time for a reader, rounded: "0.3 ms", "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min", "3 d 4 h". */
+/** Formats a rounded duration, such as "0.3 ms", "12 ms", "3.4 s", "5 min 10 s", "2 h 5 min" or "3 d 4 h". */
 export function formatDuration(ms: number): string {
   if (ms < 0) return `-${formatDuration(-ms)}`;
   if (ms > 0 && ms < 0.95) return `${ms.toFixed(1)} ms`;
@@ -19,21 +19,21 @@ export function formatDuration(ms: number): string {
   return `${Math.floor(rounded / longS)} ${long}${rest === 0 ? "" : ` ${rest} ${short}`}`;
 }
 
-const two = (number: number): string => String(number).padStart(2, "0");
+const twoDigits = (number: number): string => String(number).padStart(2, "0");
 
-/** A time of the server's for a reader: in the zone of the machine, to the second; "infinity" as it is. */
-export function shownTime(iso: string | null, now = new Date()): string {
+/** Formats a time of the server in the local time zone, to the second. "infinity" is returned unchanged. */
+export function formatTime(iso: string | null, now = new Date()): string {
   if (iso === null) return "";
   const time = new Date(iso);
   if (Number.isNaN(time.getTime())) return iso;
-  const clock = [time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":");
-  const day = [time.getFullYear(), two(time.getMonth() + 1), two(time.getDate())].join("-");
+  const clock = [time.getHours(), time.getMinutes(), time.getSeconds()].map(twoDigits).join(":");
+  const day = [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
   return time.toDateString() === now.toDateString() ? clock : `${day} ${clock}`;
 }
 
-/** 1234567 as "1,234,567". */
-export const shownNumber = (number: number): string => number.toLocaleString("en-US");
+/** Formats a number with thousands separators, such as "1,234,567". */
+export const formatNumber = (number: number): string => number.toLocaleString("en-US");
 
-/** "1 task", "2 tasks". */
-export const counted = (number: number, what: string): string =>
-  `${shownNumber(number)} ${what}${number === 1 ? "" : "s"}`;
+/** Formats a count with its noun, such as "1 task" or "2 tasks". */
+export const formatCount = (number: number, noun: string): string =>
+  `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;

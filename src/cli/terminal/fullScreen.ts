@@ -1,32 +1,32 @@
 const enter = "\x1b[?1049h\x1b[?25l";
 const leave = "\x1b[?25h\x1b[?1049l";
-/** Ctrl-C, Ctrl-D and Escape alone end it as q does. */
-const quits = new Set(["q", "Q", "\x03", "\x04", "\x1b"]);
+/** The keys that quit: q, Ctrl-C, Ctrl-D and a lone Escape. */
+const quitKeys = new Set(["q", "Q", "\x03", "\x04", "\x1b"]);
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** The terminal's second screen: however it is left, the first one is back as it was. */
+/** The terminal's alternate screen. The main screen is restored however the program ends. */
 export class FullScreen {
-  readonly #left = new AbortController();
+  readonly #quit = new AbortController();
   #open = false;
   #lines: readonly string[] = [];
 
-  /** Aborted when somebody wants to leave. */
+  /** Aborted when the user quits. */
   get signal(): AbortSignal {
-    return this.#left.signal;
+    return this.#quit.signal;
   }
 
   open(): void {
     this.#open = true;
     process.stdout.write(enter);
     process.stdin.setRawMode(true);
-    process.stdin.on("data", this.#key);
+    process.stdin.on("data", this.#onKey);
     process.stdin.resume();
     process.stdout.on("resize", this.#redraw);
-    for (const signal of signals) process.on(signal, this.#leave);
+    for (const signal of signals) process.on(signal, this.#onQuit);
     process.on("exit", this.close);
   }
 
-  /** Shows these lines from the top, as far as there is room. */
+  /** Draws lines from the top of the screen, as many as fit. */
   draw(lines: readonly string[]): void {
     if (!this.#open) return;
     this.#lines = lines;
@@ -37,19 +37,19 @@ export class FullScreen {
   readonly close = (): void => {
     if (!this.#open) return;
     this.#open = false;
-    process.stdin.off("data", this.#key);
+    process.stdin.off("data", this.#onKey);
     process.stdin.setRawMode(false);
     process.stdin.pause();
     process.stdout.off("resize", this.#redraw);
-    for (const signal of signals) process.off(signal, this.#leave);
+    for (const signal of signals) process.off(signal, this.#onQuit);
     process.off("exit", this.close);
     process.stdout.write(leave);
   };
 
-  readonly #leave = (): void => this.#left.abort();
+  readonly #onQuit = (): void => this.#quit.abort();
 
-  readonly #key = (data: Buffer): void => {
-    if (quits.has(data.toString())) this.#leave();
+  readonly #onKey = (data: Buffer): void => {
+    if (quitKeys.has(data.toString())) this.#onQuit();
   };
 
   readonly #redraw = (): void => this.draw(this.#lines);

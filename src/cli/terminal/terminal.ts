@@ -1,49 +1,49 @@
 import { createInterface } from "node:readline/promises";
 
-/** Where a command writes, and what can be done there. */
+/** A command's input and output. */
 export interface Terminal {
-  /** Whether standard output is one: then there are tables and cut texts for a reader. */
+  /** Whether standard output is a terminal. Only a terminal gets tables and truncated texts. */
   readonly isTerminal: boolean;
-  readonly colours: boolean;
+  readonly hasColours: boolean;
   readonly columns: number;
   readonly rows: number;
-  /** Whether somebody can be asked. */
-  readonly canAsk: boolean;
+  /** Whether the command can ask the user questions. */
+  readonly isInteractive: boolean;
   write(text: string): void;
-  /** On standard error. */
-  note(text: string): void;
-  /** Overwrites its last line of progress; nothing where standard error is no terminal. */
-  progress(text: string | null): void;
-  /** True for yes. */
-  ask(question: string): Promise<boolean>;
+  /** Writes to standard error. */
+  writeError(text: string): void;
+  /** Overwrites the progress line; null clears the line. Does nothing if standard error is not a terminal. */
+  showProgress(text: string | null): void;
+  /** Asks a yes-or-no question. Resolves to true for yes. */
+  confirm(question: string): Promise<boolean>;
 }
 
-const narrowest = 40;
+const minColumns = 40;
 
 export function processTerminal(): Terminal {
   const { stdout, stderr, stdin, env } = process;
   const isTerminal = stdout.isTTY;
-  let inProgress = false;
+  let hasProgress = false;
   return {
     isTerminal,
-    colours: isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb",
+    hasColours: isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb",
     get columns() {
-      return Math.max(narrowest, stdout.columns || 80);
+      return Math.max(minColumns, stdout.columns || 80);
     },
     get rows() {
       return stdout.rows || 24;
     },
-    canAsk: isTerminal && stdin.isTTY,
+    isInteractive: isTerminal && stdin.isTTY,
     write: (text) => void stdout.write(text),
-    note: (text) => void stderr.write(text),
-    progress: (text) => {
-      if (!stderr.isTTY || (text === null && !inProgress)) return;
-      inProgress = text !== null;
+    writeError: (text) => void stderr.write(text),
+    showProgress: (text) => {
+      if (!stderr.isTTY || (text === null && !hasProgress)) return;
+      hasProgress = text !== null;
       stderr.write(`\r\x1b[K${text ?? ""}`);
     },
-    async ask(question) {
+    async confirm(question) {
       const lines = createInterface({ input: stdin, output: stderr });
-      // Ctrl-C and Ctrl-D mean no.
+      // Ctrl-C and Ctrl-D count as no.
       const closed = new Promise<string>((resolve) => lines.once("close", () => resolve("")));
       const answer = await Promise.race([lines.question(`${question} [y/N] `), closed]);
       lines.close();
@@ -52,10 +52,10 @@ export function processTerminal(): Terminal {
   };
 }
 
-/** What is said by a colour is said by words as well. */
+/** A colour or font style. Colours only repeat what the text already states. */
 export type Colour = "red" | "green" | "yellow" | "blue" | "grey" | "bold";
 
-const codes: Readonly<Record<Colour, readonly [number, number]>> = {
+const escapeCodes: Readonly<Record<Colour, readonly [number, number]>> = {
   red: [31, 39],
   green: [32, 39],
   yellow: [33, 39],
@@ -64,9 +64,9 @@ const codes: Readonly<Record<Colour, readonly [number, number]>> = {
   bold: [1, 22],
 };
 
-export function coloured(terminal: Terminal, colour: Colour | null, text: string): string {
-  if (!terminal.colours || colour === null) return text;
-  const [on, off] = codes[colour];
+export function colourText(terminal: Terminal, colour: Colour | null, text: string): string {
+  if (!terminal.hasColours || colour === null) return text;
+  const [on, off] = escapeCodes[colour];
   return `\x1b[${on}m${text}\x1b[${off}m`;
 }
 

@@ -1,25 +1,17 @@
 import { constants } from "node:fs";
-import {
-  chmod,
-  copyFile,
-  link,
-  lstat,
-  mkdir,
-  readdir,
-  readlink,
-  rename,
-  rm,
-  symlink,
-} from "node:fs/promises";
+import { chmod, copyFile, link, lstat, mkdir, readdir, readlink, rename, rm, symlink } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import type { InstalledPackage } from "./installedPackage.js";
 import type { Links } from "./libraryLinks.js";
 import { removeUnfinished, unfinishedPath } from "../data/unfinishedPath.js";
-import { errorCode, errorMessage } from "../systemError.js";
+import { systemErrorCode, errorMessage } from "../../shared/errors.js";
 
-/** Where copies may be kept, best first; root's own cache would be out of its server's reach. */
-export function cachePlaces(): string[] {
+/**
+ * Returns the folders in which programs can be copied, best first. For root, the first folder is not in root's own
+ * cache, because the server's account could not read it there.
+ */
+export function cacheFolders(): string[] {
   const uid = process.getuid?.();
   const own = process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache");
   const first = uid === 0 ? "/var/cache/pg-task" : join(own, "pg-task");
@@ -27,27 +19,29 @@ export function cachePlaces(): string[] {
 }
 
 /**
- * A whole copy of the package's programs in `place`, made if it is not there. It gets its name when
- * it is whole, so starts that run at once, or that were killed, do no harm.
+ * Returns a folder in `cache` with a complete copy of the package's programs, and creates the copy if needed. A copy
+ * gets its final name only when it is complete, so concurrent starts and killed starts do no harm.
+ *
+ * @returns the folder, or the reason why `cache` cannot be used.
  */
 export async function cachedCopy(
   installed: InstalledPackage,
   links: Links,
-  place: string,
+  cache: string,
 ): Promise<{ readonly folder: string } | { readonly refusal: string }> {
   try {
-    await mkdir(place, { recursive: true, mode: 0o755 });
-    if (!(await isOurs(place))) {
-      return { refusal: `${place} belongs to another user, or can be written by others` };
+    await mkdir(cache, { recursive: true, mode: 0o755 });
+    if (!(await isPrivate(cache))) {
+      return { refusal: `${cache} belongs to another user or is writable by others` };
     }
-    const folder = join(place, `${installed.platform}-${installed.version}`);
+    const folder = join(cache, `${installed.platform}-${installed.version}`);
     const files = await listFiles(installed.native, links);
-    if (!(await isWhole(folder, files, links))) {
+    if (!(await isComplete(folder, files, links))) {
       await removeUnfinished(folder);
       const copy = unfinishedPath(folder);
       try {
         await makeCopy(installed.native, files, links, copy);
-        await put(copy, folder, files, links);
+        await moveIntoPlace(copy, folder, files, links);
       } finally {
         await rm(copy, { recursive: true, force: true });
       }
@@ -58,14 +52,14 @@ export async function cachedCopy(
   }
 }
 
-async function isOurs(place: string): Promise<boolean> {
-  const found = await lstat(place);
+async function isPrivate(folder: string): Promise<boolean> {
+  const found = await lstat(folder);
   const uid = process.getuid?.();
   if (uid === undefined) return true;
   return found.isDirectory() && found.uid === uid && (found.mode & 0o022) === 0;
 }
 
-/** Path in the package → size in bytes and mode. */
+/** Maps the path of each file in the package to its size in bytes and its mode. */
 type Files = ReadonlyMap<string, { readonly size: number; readonly mode: number }>;
 
 async function listFiles(native: string, links: Links): Promise<Files> {
@@ -74,7 +68,7 @@ async function listFiles(native: string, links: Links): Promise<Files> {
   await Promise.all(
     entries.map(async (entry) => {
       const path = relative(native, join(entry.parentPath, entry.name));
-      // A copy of the package may have files where the links belong.
+      // If the package was copied, files may have taken the place of its links.
       if (!entry.isFile() || !isNeeded(path) || links.has(path)) return;
       const { size, mode } = await lstat(join(native, path));
       files.set(path, { size, mode });
@@ -83,20 +77,24 @@ async function listFiles(native: string, links: Links): Promise<Files> {
   return files;
 }
 
-/** Headers and static libraries are for building against PostgreSQL. */
+/**
+ * Whether a file is needed to run the server. Headers and static libraries are needed only for building against
+ * PostgreSQL.
+ */
 function isNeeded(path: string): boolean {
   return /^(bin|lib|share)[/\\]/.test(path) && !/\.a$|\.pc$/.test(path);
 }
 
-/** Compared file by file: what cleans up old files takes single ones out of a folder. */
-async function isWhole(folder: string, files: Files, links: Links): Promise<boolean> {
+/**
+ * Whether a copy is complete. Compares file by file, because cleaners of temporary files remove single files from a
+ * folder.
+ */
+async function isComplete(folder: string, files: Files, links: Links): Promise<boolean> {
   const same = [...files].map(async ([path, { size }]) => {
     const found = await lstat(join(folder, path));
     return found.isFile() && found.size === size;
   });
-  const linked = [...links].map(
-    async ([path, source]) => (await readlink(join(folder, path))) === source,
-  );
+  const linked = [...links].map(async ([path, source]) => (await readlink(join(folder, path))) === source);
   try {
     return (await Promise.all([...same, ...linked])).every(Boolean);
   } catch {
@@ -113,7 +111,10 @@ async function makeCopy(native: string, files: Files, links: Links, copy: string
   for (const [path, source] of links) await symlink(source, join(copy, path));
 }
 
-/** Made with a mode of their own: under a umask of 077 the server's account could not enter. */
+/**
+ * Creates a folder and its parent folders up to `root`. Sets the mode explicitly, because with a umask of 077 the
+ * server's account could not enter the folder.
+ */
 async function makeFolders(root: string, folder: string, made: Set<string>): Promise<void> {
   if (made.has(folder)) return;
   if (folder !== root) await makeFolders(root, dirname(folder), made);
@@ -128,8 +129,8 @@ async function linkOrCopy(source: string, target: string, mode: number): Promise
     try {
       return await link(source, target);
     } catch (error) {
-      const code = errorCode(error);
-      // Another file system, or a file that is not ours: copied instead.
+      const code = systemErrorCode(error);
+      // The source is on another file system or belongs to another user, so it is copied.
       if (!["EXDEV", "EPERM", "EACCES", "ENOTSUP", "ENOSYS", "EMLINK"].includes(code)) throw error;
     }
   }
@@ -137,32 +138,39 @@ async function linkOrCopy(source: string, target: string, mode: number): Promise
   await chmod(target, wanted);
 }
 
-async function put(copy: string, folder: string, files: Files, links: Links): Promise<void> {
+async function moveIntoPlace(copy: string, folder: string, files: Files, links: Links): Promise<void> {
   while (!(await renamed(copy, folder))) {
-    if (await isWhole(folder, files, links)) return;
+    if (await isComplete(folder, files, links)) return;
     await remove(folder);
   }
 }
 
-/** Under another name first, so that nobody takes it for whole meanwhile. */
+/**
+ * Removes an incomplete copy. Renames the folder first, so that no other start takes it for complete while it is being
+ * removed.
+ */
 async function remove(folder: string): Promise<void> {
   const broken = unfinishedPath(folder);
   try {
     await rename(folder, broken);
   } catch (error) {
-    // Another start has removed it.
-    if (errorCode(error) !== "ENOENT") throw error;
+    // Another start has already removed the folder.
+    if (systemErrorCode(error) !== "ENOENT") throw error;
   }
   await rm(broken, { recursive: true, force: true });
 }
 
-/** False when something stands at `to` already. */
+/**
+ * Renames a folder.
+ *
+ * @returns false if `to` already exists.
+ */
 async function renamed(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);
     return true;
   } catch (error) {
-    const code = errorCode(error);
+    const code = systemErrorCode(error);
     if (["ENOTEMPTY", "EEXIST"].includes(code)) return false;
     throw error;
   }

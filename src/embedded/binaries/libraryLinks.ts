@@ -1,28 +1,33 @@
 import { access, constants, lstat, readFile, stat, symlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { errorCode } from "../systemError.js";
+import { systemErrorCode } from "../../shared/errors.js";
 
-/** A library's other names, which npm packages cannot carry: path in `native` → what it points to. */
+/**
+ * Symbolic links of libraries, which npm packages cannot contain. Maps the path of each link in `native` to the link's
+ * target.
+ */
 export type Links = ReadonlyMap<string, string>;
 
-/** The links a package lists for itself. */
+/** Reads the list of links that the package contains. */
 export async function readLinks(native: string): Promise<Links> {
   const file = join(native, "pg-symlinks.json");
   let text: string;
   try {
     text = await readFile(file, "utf8");
   } catch (error) {
-    // Platforms whose libraries go by one name have no such list.
-    if (errorCode(error) === "ENOENT") return new Map();
+    // On platforms without library links, the package has no such list.
+    if (systemErrorCode(error) === "ENOENT") return new Map();
     throw error;
   }
   const pairs: readonly { readonly source: string; readonly target: string }[] = JSON.parse(text);
-  return new Map(
-    pairs.map(({ source, target }) => [target.replace(/^native\//, ""), basename(source)]),
-  );
+  return new Map(pairs.map(({ source, target }) => [target.replace(/^native\//, ""), basename(source)]));
 }
 
-/** Adds the links that are missing; false when the folder is not meant to be written. */
+/**
+ * Creates missing links.
+ *
+ * @returns false if the folder is read-only.
+ */
 export async function addLinks(native: string, links: Links): Promise<boolean> {
   for (const [path, source] of links) {
     const link = join(native, path);
@@ -31,8 +36,8 @@ export async function addLinks(native: string, links: Links): Promise<boolean> {
     try {
       await symlink(source, link);
     } catch (error) {
-      // Another start may have been quicker.
-      if (errorCode(error) !== "EEXIST") throw error;
+      // A concurrent start may have created the link.
+      if (systemErrorCode(error) !== "EEXIST") throw error;
     }
   }
   return true;
@@ -47,7 +52,7 @@ async function exists(path: string): Promise<boolean> {
   }
 }
 
-/** Root may write everywhere, so what the folder's mode says is asked as well. */
+/** Whether a folder can be written. Checks the folder's mode as well, because root can write everywhere. */
 async function isWritable(folder: string): Promise<boolean> {
   try {
     await access(folder, constants.W_OK);

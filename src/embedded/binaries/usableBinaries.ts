@@ -1,30 +1,30 @@
 import { join } from "node:path";
 import { PgTaskError } from "../../shared/errors.js";
 import { canRead } from "../serverAccount.js";
-import { cachedCopy, cachePlaces } from "./binaryCache.js";
+import { cachedCopy, cacheFolders } from "./binaryCache.js";
 import { run, type Account } from "../runCommand.js";
 import type { InstalledPackage } from "./installedPackage.js";
 import { addLinks, readLinks } from "./libraryLinks.js";
 
-/** Programs that the server's account can run. */
+/** Paths of the programs, which the server's account can execute. */
 export interface Binaries {
   readonly postgres: string;
   readonly initdb: string;
   readonly pgCtl: string;
-  /** 18 and the like. */
+  /** PostgreSQL's major version, such as 18. */
   readonly major: string;
 }
 
 /**
- * Makes the package's programs usable for the account: where they are installed if that is possible,
- * else as a copy in a cache folder.
+ * Makes the package's programs usable for the account. They are used in place if possible, and otherwise as a copy in a
+ * cache folder.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE when they do not run, with the reason.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE with the reasons if the programs do not run.
  */
 export async function usableBinaries(
   installed: InstalledPackage,
   account: Account | null,
-  places: readonly string[] = cachePlaces(),
+  caches: readonly string[] = cacheFolders(),
 ): Promise<Binaries> {
   const refusals: string[] = [];
   const native = installed.native;
@@ -34,8 +34,8 @@ export async function usableBinaries(
     if (typeof found !== "string") return found;
     refusals.push(found);
   }
-  for (const place of places) {
-    const copy = await cachedCopy(installed, links, place);
+  for (const cache of caches) {
+    const copy = await cachedCopy(installed, links, cache);
     const found = "refusal" in copy ? copy.refusal : await tryOut(copy.folder, account);
     if (typeof found !== "string") return found;
     refusals.push(found);
@@ -54,7 +54,11 @@ async function isReadable(native: string, account: Account | null): Promise<bool
   );
 }
 
-/** The programs when they run, else why not. */
+/**
+ * Tries whether the programs in `folder` run.
+ *
+ * @returns the programs if they run, otherwise the reason why they do not run.
+ */
 async function tryOut(folder: string, account: Account | null): Promise<Binaries | string> {
   const suffix = process.platform === "win32" ? ".exe" : "";
   const program = (name: string) => join(folder, "bin", name + suffix);
@@ -71,7 +75,7 @@ async function majorOf(
   account: Account | null,
 ): Promise<{ readonly major: string } | { readonly refusal: string }> {
   const { code, output } = await run(program, ["-V"], account);
-  // A program that is empty ends well, too.
+  // The output is checked because executing an empty file succeeds, too.
   const major = /\(PostgreSQL\) (\d+)/.exec(output)?.[1];
   if (code !== 0 || major === undefined) return { refusal: `${program} -V: ${output.trim()}` };
   return { major };

@@ -6,21 +6,27 @@ import { run } from "../runCommand.js";
 import { lockFilePath, readHolder, readLockFile, type LockFile } from "./lockFile.js";
 import { isAlive } from "../isAlive.js";
 
-/** A fast shutdown writes out all that is dirty. */
+/**
+ * How long to wait for another server's shutdown, in ms. A fast shutdown writes all dirty buffers, which can take long.
+ */
 const shutdownLimitMs = 60_000;
-/** From making the file to writing a process id into it takes a server microseconds. */
+/**
+ * How long a lock file can stay empty before it is removed, in ms. A server needs only microseconds between creating
+ * the file and writing its process id.
+ */
 const emptyLimitMs = 2_000;
-const lookEveryMs = 25;
+const pollMs = 25;
 
 /**
- * Waits while a server on the data is shutting down, and sees to it that one whose pg-task is gone
- * does. Returns the process id in a stale lock file, for the next server to disregard.
+ * Waits until no server uses the data directory. Shuts down a server if the pg-task that started it is gone.
  *
- * @throws PgTaskError EMBEDDED_DATA_IN_USE when a server is there to stay.
+ * @returns the process id in a stale lock file (one whose server is gone), which the next server has to ignore. Null if
+ * there is no lock file.
+ * @throws PgTaskError EMBEDDED_DATA_IN_USE if a server uses the directory and is not shutting down, or takes too long.
  */
 export async function awaitRelease(dataDirectory: string, log: Log): Promise<number | null> {
   const start = performance.now();
-  let told = false;
+  let isLogged = false;
   for (;;) {
     const found = await readLockFile(dataDirectory);
     if (found === null) return null;
@@ -30,27 +36,27 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
     } else {
       if (!(await isServer(found.pid, dataDirectory))) return found.pid;
       const holder = found.status === "" ? null : await readHolder(dataDirectory);
-      const isLeaving = await leaves(found, holder);
+      const isLeaving = await isShuttingDown(found, holder);
       if (!isLeaving || waitedMs > shutdownLimitMs) throw inUse(dataDirectory, found, holder);
-      if (!told) log.info(`waiting for the embedded server ${found.pid} to shut down`);
-      if (!told && found.status !== "stopping") process.kill(found.pid, "SIGINT");
-      told = true;
+      if (!isLogged) log.info(`waiting for the embedded server ${found.pid} to shut down`);
+      if (!isLogged && found.status !== "stopping") process.kill(found.pid, "SIGINT");
+      isLogged = true;
     }
-    await sleep(lookEveryMs);
+    await sleep(pollMs);
   }
 }
 
-/** A server without a status is only just starting: who started it is not written yet. */
-async function leaves({ status }: LockFile, holder: number | null): Promise<boolean> {
+/**
+ * Whether to wait for the server's end, because the server is shutting down or the pg-task that started it is gone. A
+ * server without a status is waited for as well. It is still starting, and the pg-task that started it is not recorded
+ * yet.
+ */
+async function isShuttingDown({ status }: LockFile, holder: number | null): Promise<boolean> {
   if (status === "" || status === "stopping") return true;
   return holder !== null && !(await isAlive(holder));
 }
 
-export function inUse(
-  dataDirectory: string,
-  { pid, port }: LockFile,
-  holder: number | null,
-): PgTaskError {
+function inUse(dataDirectory: string, { pid, port }: LockFile, holder: number | null): PgTaskError {
   const server = port === null ? `process ${pid}` : `process ${pid}, port ${port}`;
   const who =
     holder === null
@@ -62,7 +68,10 @@ export function inUse(
   );
 }
 
-/** Process ids are used again: only a server that works in this folder is the one that wrote it. */
+/**
+ * Whether the process is the server that wrote the lock file. Process ids are reused, so the process must also work in
+ * this data directory.
+ */
 async function isServer(pid: number, dataDirectory: string): Promise<boolean> {
   if (!(await isAlive(pid))) return false;
   if (process.platform === "win32") return true;
@@ -77,7 +86,7 @@ async function isServer(pid: number, dataDirectory: string): Promise<boolean> {
     ]);
     return name.trim() === "postgres" && theirs.dev === ours.dev && theirs.ino === ours.ino;
   } catch {
-    // Gone by now, or another user's, and the data is ours.
+    // The process is gone meanwhile, or it belongs to another user and cannot use our data.
     return false;
   }
 }

@@ -1,14 +1,13 @@
 import { access, constants, readdir, readFile, realpath, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { PgTaskError } from "../../shared/errors.js";
+import { PgTaskError, systemErrorCode, errorMessage } from "../../shared/errors.js";
 import { canRead } from "../serverAccount.js";
 import type { Account } from "../runCommand.js";
-import { errorCode, errorMessage } from "../systemError.js";
 
 export interface DataDirectory {
-  /** Absolute, without symbolic links where it exists. */
+  /** Absolute path. As far as the folder exists, the path contains no symbolic links. */
   readonly path: string;
-  /** Null when there is no data yet: the folder is empty, or not there. */
+  /** The data in the folder. Null means that there is no data yet, because the folder is empty or missing. */
   readonly cluster: {
     readonly major: string;
     readonly owner: { readonly uid: number; readonly gid: number };
@@ -16,10 +15,10 @@ export interface DataDirectory {
 }
 
 /**
- * Looks at a data folder without changing anything.
+ * Inspects a data folder without changing anything.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE when it is no folder, or cannot be read;
- * EMBEDDED_DATA_FOREIGN when it holds something else.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the path is not a folder or cannot be read.
+ * @throws PgTaskError EMBEDDED_DATA_FOREIGN if the folder contains anything other than PostgreSQL's data.
  */
 export async function inspect(given: string): Promise<DataDirectory> {
   const path = await realPath(resolve(given));
@@ -28,7 +27,7 @@ export async function inspect(given: string): Promise<DataDirectory> {
   if (!names.includes("PG_VERSION")) {
     throw new PgTaskError(
       "EMBEDDED_DATA_FOREIGN",
-      `${path} is no PostgreSQL data folder, and not empty (it holds ${names.toSorted()[0]}): give another data folder`,
+      `${path} is not a PostgreSQL data folder, and not empty (it contains ${names.toSorted()[0]}): give another data folder`,
     );
   }
   const { uid, gid } = await stat(path);
@@ -36,12 +35,16 @@ export async function inspect(given: string): Promise<DataDirectory> {
   return { path, cluster: { major, owner: { uid, gid } } };
 }
 
-/** @throws PgTaskError EMBEDDED_DATA_VERSION */
+/**
+ * Checks that the data belongs to PostgreSQL's major version `major`.
+ *
+ * @throws PgTaskError EMBEDDED_DATA_VERSION if the data belongs to another version.
+ */
 export function requireMajor({ path, cluster }: DataDirectory, major: string): void {
   if (cluster === null || cluster.major === major) return;
   throw new PgTaskError(
     "EMBEDDED_DATA_VERSION",
-    `the data folder ${path} is of PostgreSQL ${cluster.major}, the embedded server is PostgreSQL ${major}: give another data folder, or pg_upgrade this one`,
+    `the data folder ${path} belongs to PostgreSQL ${cluster.major}, the embedded server is PostgreSQL ${major}: give another data folder, or pg_upgrade this one`,
   );
 }
 
@@ -54,25 +57,23 @@ export function unwritable(path: string, why: string, cause?: unknown): PgTaskEr
 }
 
 /**
- * The name by which the server's account finds the folder when it starts in it. Folders above may be
- * closed to it, as /root is; on Linux it then goes by its own working directory.
+ * Returns a path by which the server's account can open the folder if the server is started in this folder. The account
+ * may not be allowed to enter a parent folder such as /root. On Linux, the path then refers to the server's working
+ * directory.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE where there is no such way.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE on other platforms if the account cannot enter a parent folder.
  */
-export async function nameFor(account: Account | null, path: string): Promise<string> {
+export async function pathFor(account: Account | null, path: string): Promise<string> {
   if (account === null || (await canRead([path], account))) return path;
   if (process.platform === "linux") return "/proc/self/cwd";
-  throw unwritable(
-    path,
-    `PostgreSQL does not run as root, and ${account.name} may not enter the folders above it`,
-  );
+  throw unwritable(path, `PostgreSQL does not run as root, and ${account.name} may not enter its parent folders`);
 }
 
 async function realPath(path: string): Promise<string> {
   try {
     return await realpath(path);
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return path;
+    if (systemErrorCode(error) === "ENOENT") return path;
     throw unwritable(path, errorMessage(error), error);
   }
 }
@@ -81,12 +82,16 @@ async function list(path: string): Promise<string[]> {
   try {
     return await readdir(path);
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return [];
+    if (systemErrorCode(error) === "ENOENT") return [];
     throw unwritable(path, errorMessage(error), error);
   }
 }
 
-/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE when the data is not ours to use. */
+/**
+ * Checks that the current user can use the data.
+ *
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the data belongs to another user or is read-only.
+ */
 export async function requireUsable({ path, cluster }: DataDirectory): Promise<void> {
   const uid = process.getuid?.();
   if (uid === undefined || cluster === null) return;
@@ -95,7 +100,7 @@ export async function requireUsable({ path, cluster }: DataDirectory): Promise<v
     throw unwritable(path, "it belongs to root, and PostgreSQL does not run as root");
   }
   if (uid !== 0 && owner !== uid) {
-    throw unwritable(path, `it belongs to user id ${owner}, and we are ${uid}`);
+    throw unwritable(path, `it belongs to user id ${owner}, and pg-task runs as ${uid}`);
   }
   try {
     await access(path, constants.W_OK);

@@ -1,19 +1,26 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../systemError.js";
+import { systemErrorCode } from "../../shared/errors.js";
 
-/** What a server writes about itself into postmaster.pid. */
+/** The content of postmaster.pid, the lock file that a server keeps in its data directory. */
 export interface LockFile {
-  /** Null when the file holds no process id: a server just being started, or what a crash left. */
+  /**
+   * Process id of the server. Null if the file contains no process id, because a server is just starting or has
+   * crashed.
+   */
   readonly pid: number | null;
   readonly port: number | null;
-  /** `starting`, `ready`, `stopping`, `standby`; empty until the server has got that far. */
+  /** Status of the server: `starting`, `ready`, `stopping` or `standby`. Empty at first. */
   readonly status: string;
 }
 
-/** Null when there is no such file. */
+/**
+ * Reads the lock file of a data directory.
+ *
+ * @returns null if there is no such file.
+ */
 export async function readLockFile(dataDirectory: string): Promise<LockFile | null> {
-  const text = await readIfThere(lockFilePath(dataDirectory));
+  const text = await readIfExists(lockFilePath(dataDirectory));
   if (text === null) return null;
   const [pid, , , port, , , , status] = text.split("\n");
   return {
@@ -27,12 +34,15 @@ export function lockFilePath(dataDirectory: string): string {
   return join(dataDirectory, "postmaster.pid");
 }
 
-/** The setting by which a server knows, and tells, who started it. */
+/** The setting that records which pg-task process started the server. */
 export const holderSetting = "embedded.holder";
 
-/** Who started the last server on the data, null when that was somebody else than us. */
+/**
+ * Returns the id of the pg-task process that started the last server on the data. Returns null if that server was not
+ * started by pg-task.
+ */
 export async function readHolder(dataDirectory: string): Promise<number | null> {
-  const text = await readIfThere(join(dataDirectory, "postmaster.opts"));
+  const text = await readIfExists(join(dataDirectory, "postmaster.opts"));
   return positive(text?.split(`${holderSetting}=`)[1]?.match(/^\d+/)?.[0]);
 }
 
@@ -41,11 +51,11 @@ function positive(text: string | undefined): number | null {
   return Number.isInteger(number) && number > 0 ? number : null;
 }
 
-async function readIfThere(path: string): Promise<string | null> {
+async function readIfExists(path: string): Promise<string | null> {
   try {
     return await readFile(path, "utf8");
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return null;
+    if (systemErrorCode(error) === "ENOENT") return null;
     throw error;
   }
 }

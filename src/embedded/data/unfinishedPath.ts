@@ -3,15 +3,18 @@ import { readdir, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { isAlive } from "../isAlive.js";
 
-/** A path beside `final`, for what becomes `final` by a rename when it is whole. */
+/** Returns a temporary path next to `final`. What is created there is renamed to `final` when it is complete. */
 export function unfinishedPath(final: string): string {
   return `${prefix(final)}${process.pid}-${randomBytes(4).toString("hex")}`;
 }
 
-/** What was killed with its start may take a moment to stop writing: some 3 s at most are waited. */
-const patience = { maxRetries: 10, retryDelay: 50 };
+/**
+ * Retries of a removal, for about 3 s. They are needed because processes of a killed start may continue to write for a
+ * moment.
+ */
+const retries = { maxRetries: 10, retryDelay: 50 };
 
-/** Removes what starts that were killed half-way left beside `final`. */
+/** Removes the files and folders that killed starts have left unfinished next to `final`. */
 export async function removeUnfinished(final: string): Promise<void> {
   const start = basename(prefix(final));
   for (const name of await readdir(dirname(final))) {
@@ -20,7 +23,7 @@ export async function removeUnfinished(final: string): Promise<void> {
     await rm(join(dirname(final), name), {
       recursive: true,
       force: true,
-      ...patience,
+      ...retries,
     });
   }
 }

@@ -1,50 +1,54 @@
-import type { OutputFormat } from "../../shared/ipc/messages.js";
+import type { OutputFormat } from "../../shared/ipc/run.js";
 import { SpillBuffer } from "../../shared/spillBuffer.js";
-import type { FieldDescription, ServerMessage } from "../../shared/postgres/protocol/messages.js";
-
-/** bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
-const plainTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
+import { largeOutputBytes, outputPieceLength } from "../tuning.js";
+import type { FieldDescription, ServerMessage } from "../../shared/postgres/protocol/decode.js";
 
 /**
- * Lines are joined to pieces of about this many characters, so that many short ones stay cheap; the
- * pieces are kept as UTF-8, which is outside of the thread's heap and its collections.
+ * OIDs of the types whose values are not quoted if the format's `string` is set: bool, int8, int2, int4, oid, tid, xid,
+ * cid, float4, float8, bit, numeric.
  */
-const pieceLength = 1 << 16;
+const unquotedTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
 
-/** From so much on, in bytes, output is handed on as bytes, and by itself. */
-const largeOutput = 1 << 20;
-
-/** Most output of a task, in bytes, whatever its limit: a statement has to carry it as one value. */
+/**
+ * Maximum output of a task, in bytes, even if the configured limit is higher. The reason is that one statement has to
+ * carry the output as a single value.
+ */
 export const maxOutputBytes = 256 << 20;
 
-/** An output that its taker has from then on: text, or a store where it is large; null is none at all. */
+/**
+ * Output that has been handed over to the caller: a buffer if the output is large, otherwise text. The text is null if
+ * there was no output at all.
+ */
 export type TakenOutput =
-  | { readonly text: string | null; readonly stored: null }
-  | { readonly text: null; readonly stored: SpillBuffer };
+  | { readonly text: string | null; readonly spilled: null }
+  | { readonly text: null; readonly spilled: SpillBuffer };
 
-/** Makes a task's output of what the server answers, in bounded memory. */
+/** Formats a task's output from the server's answers, using a limited amount of memory. */
 export class OutputFormatter {
   readonly #format: OutputFormat;
   readonly #limit: number;
   readonly #onFailure: () => void;
-  /** Null until there is more than a piece. */
-  #store: SpillBuffer | null = null;
+  /**
+   * Completed pieces of the output as UTF-8, stored outside of the thread's heap. Null until the first piece is
+   * completed.
+   */
+  #spillBuffer: SpillBuffer | null = null;
   #piece = "";
   #bytes = 0;
-  #empty = true;
+  #isEmpty = true;
   #failure: string | null = null;
-  /** The columns of the rows set that is being read, null outside of one. */
+  /** The columns of the result set that is being read. Null outside of a result set. */
   #columns: readonly FieldDescription[] | null = null;
   #quoted: readonly boolean[] = [];
-  #headerDue = false;
-  #copying = false;
-  /** Beyond so many bytes it is told once that the limit may be near. */
-  #foreseenAt = Infinity;
-  #onForeseen: () => void = () => {};
+  #isHeaderPending = false;
+  #isCopying = false;
+  /** When the output exceeds this many bytes, `onNearLimit` is called once. */
+  #warnAtBytes = Infinity;
+  #onNearLimit: () => void = () => {};
 
   /**
-   * @param limit most bytes of UTF-8 kept, where that is less than `mostOutput`
-   * @param onFailure called once, when the output cannot be taken; nothing is added from then on
+   * @param limit maximum output in bytes of UTF-8, capped at `maxOutputBytes`
+   * @param onFailure called once, when the output cannot be taken; from then on nothing is added to the output
    */
   constructor(format: OutputFormat, limit: number, onFailure: () => void) {
     this.#format = format;
@@ -52,46 +56,50 @@ export class OutputFormatter {
     this.#onFailure = onFailure;
   }
 
-  /** Why the output could not be taken, null when it could. */
+  /** Why the output could not be taken. Null means that there is no failure. */
   get failure(): string | null {
     return this.#failure;
   }
 
-  /** All that was kept and not taken; null when there was nothing at all. */
+  /** The output so far, provided that `take` has not been called. Null means that there was no output at all. */
   get text(): string | null {
-    if (this.#empty) return null;
-    return this.#store === null ? this.#piece : this.#store.read().toString() + this.#piece;
+    if (this.#isEmpty) return null;
+    return this.#spillBuffer === null ? this.#piece : this.#spillBuffer.read().toString() + this.#piece;
   }
 
-  /** All that was kept; nothing of it is left here. */
+  /** Hands the output over to the caller. Afterwards the formatter holds no output. */
   take(): TakenOutput {
-    if (this.#bytes < largeOutput) {
+    if (this.#bytes < largeOutputBytes) {
       const { text } = this;
-      this.drop();
-      return { text, stored: null };
+      this.discard();
+      return { text, spilled: null };
     }
-    const stored = this.#keepPiece();
-    this.#store = null;
-    return { text: null, stored };
+    const spilled = this.#spillPiece();
+    this.#spillBuffer = null;
+    return { text: null, spilled };
   }
 
-  /** What was kept is not wanted. */
-  drop(): void {
-    this.#store?.drop();
-    this.#store = null;
+  discard(): void {
+    this.#spillBuffer?.discard();
+    this.#spillBuffer = null;
     this.#piece = "";
   }
 
   /**
-   * @param beforeLimit how far before the limit, in bytes, it is to be told that more has come or is
-   * announced; where the limit is less than that, at the first
+   * Calls `onNearLimit` once, when the received and announced output comes within `beforeLimit` bytes of the limit. If
+   * the limit is lower than `beforeLimit`, the callback is called at the first output.
+   *
+   * @param beforeLimit distance to the limit, in bytes
    */
-  foresee(beforeLimit: number, onForeseen: () => void): void {
-    this.#foreseenAt = Math.max(0, this.#limit - beforeLimit);
-    this.#onForeseen = onForeseen;
+  warnBeforeLimit(beforeLimit: number, onNearLimit: () => void): void {
+    this.#warnAtBytes = Math.max(0, this.#limit - beforeLimit);
+    this.#onNearLimit = onNearLimit;
   }
 
-  /** Fails when this line would be too much: so that it is known before its statement is sent. */
+  /**
+   * Marks the output as failed if adding this line would exceed the limit. Called before the statement that yields the
+   * line is sent.
+   */
   reserve(line: string): void {
     if (this.#failure === null && this.#bytesWith(line) > this.#limit) this.#fail(this.#tooLarge);
   }
@@ -103,20 +111,20 @@ export class OutputFormatter {
         this.#beginRows(event.columns);
         break;
       case "dataRow":
-        this.#row(event.values);
+        this.#addRow(event.values);
         break;
       case "copyOut":
-        this.#copying = true;
+        this.#isCopying = true;
         if (event.binary) this.#fail("binary COPY TO STDOUT is not supported");
         break;
       case "copyData":
-        this.#add(event.text.endsWith("\n") ? event.text.slice(0, -1) : event.text);
+        this.#addLine(event.text.endsWith("\n") ? event.text.slice(0, -1) : event.text);
         break;
       case "unreadable":
         this.#fail(event.reason === "size" ? this.#tooLarge : "output is not encoded in UTF8");
         break;
       case "announced":
-        this.#reach(this.#bytes + event.bytes);
+        this.#checkNearLimit(this.#bytes + event.bytes);
         break;
       case "commandComplete":
         this.#endStatement(event.tag);
@@ -133,14 +141,13 @@ export class OutputFormatter {
 
   #beginRows(columns: readonly FieldDescription[]): void {
     this.#columns = columns;
-    this.#headerDue = this.#format.header && columns.length > 1;
+    this.#isHeaderPending = this.#format.header && columns.length > 1;
     this.#quoted = columns.map(
-      ({ typeOid }) =>
-        !(this.#format.string && plainTypes.has(typeOid)) && this.#format.quote !== "",
+      ({ typeOid }) => !(this.#format.string && unquotedTypes.has(typeOid)) && this.#format.quote !== "",
     );
   }
 
-  #row(values: readonly (string | null)[]): void {
+  #addRow(values: readonly (string | null)[]): void {
     const columns = this.#columns ?? [];
     if (columns.some(({ binary }) => binary)) {
       this.#fail("rows in binary format are not supported");
@@ -149,8 +156,8 @@ export class OutputFormatter {
     const line = values
       .map((value, index) => this.#cell(value, this.#quoted[index] ?? false))
       .join(this.#format.delimiter);
-    this.#add(this.#headerDue ? `${this.#header(columns)}\n${line}` : line);
-    this.#headerDue = false;
+    this.#addLine(this.#isHeaderPending ? `${this.#header(columns)}\n${line}` : line);
+    this.#isHeaderPending = false;
   }
 
   #header(columns: readonly FieldDescription[]): string {
@@ -166,39 +173,39 @@ export class OutputFormatter {
   }
 
   #endStatement(tag: string): void {
-    if (this.#columns === null && !this.#copying) this.#add(tag);
+    if (this.#columns === null && !this.#isCopying) this.#addLine(tag);
     this.#columns = null;
-    this.#copying = false;
+    this.#isCopying = false;
   }
 
-  #add(line: string): void {
+  #addLine(line: string): void {
     const bytes = this.#bytesWith(line);
     if (bytes > this.#limit) {
       this.#fail(this.#tooLarge);
       return;
     }
-    this.#piece += this.#empty ? line : `\n${line}`;
-    this.#empty = false;
+    this.#piece += this.#isEmpty ? line : `\n${line}`;
+    this.#isEmpty = false;
     this.#bytes = bytes;
-    if (this.#piece.length >= pieceLength) this.#keepPiece();
-    this.#reach(bytes);
+    if (this.#piece.length >= outputPieceLength) this.#spillPiece();
+    this.#checkNearLimit(bytes);
   }
 
   #bytesWith(line: string): number {
-    return this.#bytes + Buffer.byteLength(line) + (this.#empty ? 0 : 1);
+    return this.#bytes + Buffer.byteLength(line) + (this.#isEmpty ? 0 : 1);
   }
 
-  #reach(bytes: number): void {
-    if (bytes <= this.#foreseenAt) return;
-    this.#foreseenAt = Infinity;
-    this.#onForeseen();
+  #checkNearLimit(bytes: number): void {
+    if (bytes <= this.#warnAtBytes) return;
+    this.#warnAtBytes = Infinity;
+    this.#onNearLimit();
   }
 
-  #keepPiece(): SpillBuffer {
-    this.#store ??= new SpillBuffer();
-    this.#store.add(Buffer.from(this.#piece));
+  #spillPiece(): SpillBuffer {
+    this.#spillBuffer ??= new SpillBuffer();
+    this.#spillBuffer.append(Buffer.from(this.#piece));
     this.#piece = "";
-    return this.#store;
+    return this.#spillBuffer;
   }
 
   get #tooLarge(): string {

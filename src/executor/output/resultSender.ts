@@ -1,66 +1,69 @@
-import type { FromExecutor } from "../../shared/ipc/messages.js";
+import type { FromExecutor } from "../../shared/ipc/executorMessages.js";
 import type { OutgoingResult } from "../run/execution.js";
 
-type OfSession = Extract<FromExecutor, { readonly session: number }>;
+type SessionScopedMessage = Extract<FromExecutor, { readonly session: number }>;
 
 /**
- * Hands to the manager what it is to know, large outputs one at a time: the next one leaves, and gets
- * into the memory of both, when those before it are written. What comes of a session after its large
- * output waits behind it.
+ * Sends messages to the manager, and large outputs one at a time. The next large output is sent only after the manager
+ * has written the previous one, so that at most one occupies memory on both sides. Later messages of the same session
+ * wait behind a waiting output, so that their order is kept.
  */
 export class ResultSender {
   readonly #send: (message: FromExecutor) => void;
-  readonly #waiting: { readonly session: number; readonly what: OutgoingResult | OfSession }[] = [];
-  /** Whether a large output has been handed over and is not known to be written. */
-  #under = false;
+  readonly #queue: {
+    readonly session: number;
+    readonly item: OutgoingResult | SessionScopedMessage;
+  }[] = [];
+  /** Whether a large output has been sent but its write has not been confirmed yet. */
+  #isWriting = false;
 
   constructor(send: (message: FromExecutor) => void) {
     this.#send = send;
   }
 
-  /** Whether something of this session waits, behind which everything else of it has to wait. */
-  holds(session: number): boolean {
-    return this.#waiting.some((each) => each.session === session);
+  /** Whether messages of this session are queued. If so, the session's next messages must be queued too. */
+  hasQueued(session: number): boolean {
+    return this.#queue.some((each) => each.session === session);
   }
 
-  result(result: OutgoingResult): void {
+  sendResult(result: OutgoingResult): void {
     const { session } = result;
-    const waits = this.holds(session) || (result.stored !== undefined && this.#under);
-    if (waits) this.#waiting.push({ session, what: result });
-    else this.#handOver(result);
+    const waits = this.hasQueued(session) || (result.spilledOutput !== undefined && this.#isWriting);
+    if (waits) this.#queue.push({ session, item: result });
+    else this.#post(result);
   }
 
-  tell(message: FromExecutor): void {
-    if ("session" in message && this.holds(message.session)) {
-      this.#waiting.push({ session: message.session, what: message });
+  sendMessage(message: FromExecutor): void {
+    if ("session" in message && this.hasQueued(message.session)) {
+      this.#queue.push({ session: message.session, item: message });
     } else this.#send(message);
   }
 
-  /** What was handed over is written. */
-  written(): void {
-    this.#under = false;
-    this.#goOn();
+  /** Notes that the manager has written the large output, and sends the messages that waited for this. */
+  largeOutputWritten(): void {
+    this.#isWriting = false;
+    this.#sendQueued();
   }
 
-  /** Hands everything over, since nothing will be answered any more. */
-  end(): void {
-    while (this.#waiting.length > 0) this.written();
+  /** Sends all queued messages without waiting for confirmations, because none will arrive any more. */
+  sendAll(): void {
+    while (this.#queue.length > 0) this.largeOutputWritten();
   }
 
-  #goOn(): void {
-    const waiting = this.#waiting.splice(0);
-    for (const { what } of waiting) {
-      if ("outcome" in what) this.result(what);
-      else this.tell(what);
+  #sendQueued(): void {
+    const waiting = this.#queue.splice(0);
+    for (const { item } of waiting) {
+      if ("outcome" in item) this.sendResult(item);
+      else this.sendMessage(item);
     }
   }
 
-  #handOver({ stored, ...result }: OutgoingResult): void {
-    if (stored === undefined || result.outcome === "returned") {
+  #post({ spilledOutput, ...result }: OutgoingResult): void {
+    if (spilledOutput === undefined || result.outcome === "released") {
       this.#send({ type: "results", results: [result] });
       return;
     }
-    this.#under = true;
-    this.#send({ type: "results", results: [{ ...result, large: stored.take() }] });
+    this.#isWriting = true;
+    this.#send({ type: "results", results: [{ ...result, largeOutput: spilledOutput.take() }] });
   }
 }

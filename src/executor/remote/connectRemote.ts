@@ -1,72 +1,80 @@
 import type { LookupAddress } from "node:dns";
 import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
-import type { SslMode } from "../../shared/config/types.js";
-import { hidden } from "../../shared/postgres/connectionString/error.js";
-import type { RemoteProcess } from "../../shared/ipc/messages.js";
+import { systemErrorCode } from "../../shared/errors.js";
+import { mask } from "../../shared/postgres/connectionString/maskPasswords.js";
+import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
-import { cancelRemote } from "../../shared/postgres/cancelRequest.js";
-import { introduce, isStill, WrongSession } from "./sessionSetup.js";
+import { sendCancelRequest } from "../../shared/postgres/cancelRequest.js";
+import { setUpSession, prepareKeptSession, SessionMismatch } from "./sessionSetup.js";
 import { login, LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
-import type { Encryption } from "../../shared/postgres/transport/tlsSettings.js";
-import {
-  openSocket,
-  socketPath,
-  type SocketAddress,
-} from "../../shared/postgres/transport/openSocket.js";
-import { ServerFull, type ManagerServer } from "./managerServerLimit.js";
+import { encryptionAttempts, type Encryption } from "../../shared/postgres/transport/sslMode.js";
+import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
+import { openSocket, socketPath } from "../../shared/postgres/transport/openSocket.js";
+import { ServerFull } from "./connectionPermits.js";
+import type { ManagerServer } from "./managerServer.js";
 import type { RemoteServer, RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
-/** A connection to a remote server that can run a task. */
+/** A connection to a remote server on which a task can run. */
 export interface RemoteConnection {
   readonly wire: ProtocolConnection;
-  /** The server as it was reached, and the process there that runs the task. */
-  readonly place: RemoteProcess;
-  /** Which of the servers it is, for messages. */
-  readonly where: string;
+  /** The server's address, and the backend that runs the task. */
+  readonly process: RemoteProcess;
+  /** Names the server in messages. */
+  readonly serverLabel: string;
   /**
-   * Whether it is as a new one would be, or as it was left where it was kept with its state; sets it up
-   * for the next run.
+   * Sets the session up for its next run.
+   *
+   * @param saved whether the session keeps the state that the last run left
+   * @returns whether the session can be used. It cannot be used if it is lost, or if a new session would differ from
+   * it.
    */
-  renew(saved: boolean): Promise<boolean>;
-  /** Cancels what it runs; resolves when the server has got that, with false when it could not. */
+  prepareNextRun(saved: boolean): Promise<boolean>;
+  /**
+   * Sends a cancel request.
+   *
+   * @returns whether the request has reached the server
+   */
   cancel(): Promise<boolean>;
 }
 
 export interface RemoteConnectOptions {
-  /** What the session is called where the connection string does not say. */
+  /** The application_name to use if the connection string gives none. */
   readonly applicationName: string;
-  /** Largest message kept whole, in bytes. */
+  /** Size of the largest message that is buffered as a whole, in bytes. */
   readonly messageLimit: number;
-  /** What tells which servers have room for connections. */
-  readonly ownServer: ManagerServer;
-  /** Ends the attempt; its reason is thrown. */
+  readonly managerServer: ManagerServer;
+  /** Aborts connecting. The signal's reason is then thrown. */
   readonly signal: AbortSignal;
 }
 
-/** What one attempt came to nothing with, and where to go on, if anywhere. */
+/** A failed attempt to connect. */
 interface Failure {
   readonly problem: ConnectionProblem;
+  /** What to try next: the other encryption, the server's next address, the next server, or nothing. */
   readonly next: "encryption" | "address" | "server" | "none";
 }
 
-/** The server starts, stops or recovers: another one may take us. */
+/** SQLSTATE of a server that is starting, stopping or recovering. Another server may be available. */
 const cannotConnectNow = "57P03";
 const tooManyConnections = "53300";
-/** A wrong password, no such database, too little of something, such as connections. */
-const sameEitherWay = /^(?:28P01|3D000|53...)$/;
+/**
+ * Matches SQLSTATEs that are the same with and without TLS: wrong password, no such database, and insufficient
+ * resources such as connections.
+ */
+const unaffectedByTls = /^(?:28P01|3D000|53...)$/;
+
+const timeoutExpired = "timeout expired";
 
 /**
- * Opens a connection to the first of the target's servers that lets us in and is of the wanted
- * kind. The message of a failure has a line for each attempt.
+ * Connects to the first of the target's servers that accepts the login and has the wanted attributes.
  *
- * @throws ConnectionProblem, NoRoom, and the signal's reason
+ * @throws ConnectionProblem with a line for each failed attempt
+ * @throws ServerFull if the manager's server has no capacity for the connection
+ * @throws the signal's reason
  */
-export async function connectRemote(
-  target: RemoteTarget,
-  options: RemoteConnectOptions,
-): Promise<RemoteConnection> {
+export async function connectRemote(target: RemoteTarget, options: RemoteConnectOptions): Promise<RemoteConnection> {
   const wanted = target.sessionAttributes;
   const passes: SessionAttributes[] = wanted === "prefer-standby" ? ["standby", "any"] : [wanted];
   let problems: ConnectionProblem[] = [];
@@ -76,13 +84,13 @@ export async function connectRemote(
       const outcome = await tryServer(server, target, pass, options);
       if ("wire" in outcome) return outcome;
       problems.push(...outcome.problems);
-      if (outcome.final) throw joined(problems);
+      if (outcome.final) throw joinProblems(problems);
     }
   }
-  throw joined(problems);
+  throw joinProblems(problems);
 }
 
-function joined(problems: readonly ConnectionProblem[]): ConnectionProblem {
+function joinProblems(problems: readonly ConnectionProblem[]): ConnectionProblem {
   const last = problems.at(-1);
   const { detail, hint } = last ?? {};
   return new ConnectionProblem(problems.map(({ message }) => message).join("\n"), {
@@ -99,17 +107,17 @@ async function tryServer(
 ): Promise<RemoteConnection | { readonly problems: ConnectionProblem[]; readonly final: boolean }> {
   const problems: ConnectionProblem[] = [];
   try {
-    for (const place of await placesOf(server, options.signal)) {
-      const said = new Set<string>();
-      // A socket of this machine is never encrypted.
-      const mode = place.address === null ? "disable" : target.security.mode;
-      for (const encryption of encryptions[mode]) {
-        const attempt = { server, place, encryption, target, wanted };
-        const outcome = await tryPlace(attempt, options);
+    for (const address of await resolveAddresses(server, options.signal)) {
+      const messages = new Set<string>();
+      // Connections over Unix-domain sockets are never encrypted.
+      const mode = address.address === null ? "disable" : target.tls.mode;
+      for (const encryption of encryptionAttempts[mode]) {
+        const attempt = { server, address, encryption, target, wanted };
+        const outcome = await tryAddress(attempt, options);
         if (!("problem" in outcome)) return outcome;
-        // With the same words for both ways one line says it.
-        if (!said.has(outcome.problem.message)) problems.push(outcome.problem);
-        said.add(outcome.problem.message);
+        // If the attempts with and without encryption fail with the same message, the message is reported once.
+        if (!messages.has(outcome.problem.message)) problems.push(outcome.problem);
+        messages.add(outcome.problem.message);
         if (outcome.next === "none") return { problems, final: true };
         if (outcome.next === "server") return { problems, final: false };
         if (outcome.next === "address") break;
@@ -123,8 +131,13 @@ async function tryServer(
   return { problems, final: false };
 }
 
-/** Where exactly a server is to be reached. @throws ConnectionProblem, and the signal's reason */
-export async function placesOf(
+/**
+ * Resolves a server's host name to its addresses.
+ *
+ * @throws ConnectionProblem if the name cannot be resolved
+ * @throws the signal's reason
+ */
+export async function resolveAddresses(
   server: Omit<RemoteServer, "password">,
   signal: AbortSignal,
 ): Promise<SocketAddress[]> {
@@ -135,141 +148,123 @@ export async function placesOf(
     return found.map((each) => ({ host, address: each.address, port }));
   } catch (error) {
     signal.throwIfAborted();
-    const temporary = errorCode(error) === "EAI_AGAIN";
-    const why = temporary ? "Temporary failure in name resolution" : "Name or service not known";
-    throw new ConnectionProblem(
-      `could not translate host name "${withoutSecret(host)}" to address: ${why}`,
-    );
+    const temporary = systemErrorCode(error) === "EAI_AGAIN";
+    const reason = temporary ? "Temporary failure in name resolution" : "Name or service not known";
+    throw new ConnectionProblem(`could not translate host name "${maskPassword(host)}" to address: ${reason}`);
   }
 }
 
 async function lookUp(host: string, signal: AbortSignal): Promise<LookupAddress[]> {
   return await new Promise((resolve, reject) => {
-    const aborted = (): void => reject(signal.reason);
-    signal.addEventListener("abort", aborted, { once: true });
+    const onAbort = (): void => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
     void lookup(host, { all: true, order: "verbatim" })
       .then(resolve, reject)
-      .finally(() => signal.removeEventListener("abort", aborted));
+      .finally(() => signal.removeEventListener("abort", onAbort));
   });
 }
 
-/** What stands before an "@" is most likely the rest of a password that has one. */
-const withoutSecret = (host: string): string => host.replace(/^.*@/s, `${hidden}@`);
+/**
+ * Masks the text before an "@" in a host name. Such text is most likely the rest of a password that contains an "@".
+ */
+const maskPassword = (host: string): string => host.replace(/^.*@/s, `${mask}@`);
 
-/** What sslmode says is to be tried, one after another. */
-const encryptions: Readonly<Record<SslMode, readonly Encryption[]>> = {
-  disable: ["none"],
-  allow: ["none", "required"],
-  prefer: ["ifOffered", "none"],
-  require: ["required"],
-  "verify-ca": ["required"],
-  "verify-full": ["required"],
-};
-
-interface Attempt {
+interface ConnectAttempt {
   readonly server: RemoteServer;
-  readonly place: SocketAddress;
+  readonly address: SocketAddress;
   readonly encryption: Encryption;
   readonly target: RemoteTarget;
   readonly wanted: SessionAttributes;
 }
 
-async function tryPlace(
-  attempt: Attempt,
-  options: RemoteConnectOptions,
-): Promise<RemoteConnection | Failure> {
-  const { ownServer } = options;
-  const { place, target } = attempt;
-  const { connectTimeoutMs } = target;
-  const entered = await ownServer.enter(place, options.signal);
+async function tryAddress(attempt: ConnectAttempt, options: RemoteConnectOptions): Promise<RemoteConnection | Failure> {
+  const { managerServer } = options;
+  const { address, encryption, target } = attempt;
+  const { tls, keepAliveMs, connectTimeoutMs } = target;
+  const endReservation = await managerServer.reserve(address, options.signal);
   let opened = false;
-  const reached = { encrypted: false };
-  const limit = new AbortController();
-  const timer =
-    connectTimeoutMs > 0 ? setTimeout(() => limit.abort(), connectTimeoutMs) : undefined;
+  let encrypted = false;
+  const timeout = new AbortController();
+  const timer = connectTimeoutMs > 0 ? setTimeout(() => timeout.abort(), connectTimeoutMs) : undefined;
   try {
-    const signal = AbortSignal.any([options.signal, limit.signal]);
-    const connection = await open(attempt, { ...options, signal }, reached);
+    const signal = AbortSignal.any([options.signal, timeout.signal]);
+    const stream = await openSocket(address, { tls, encryption, keepAliveMs, signal });
+    encrypted = "encrypted" in stream;
+    const connection = await openSession(stream, attempt, { ...options, signal });
     opened = true;
     return connection;
   } catch (error) {
     options.signal.throwIfAborted();
     const full = error instanceof LoginRefused && error.error.code === tooManyConnections;
-    if (full && ownServer.is(place)) throw new ServerFull();
-    const late = limit.signal.aborted;
-    const problem = late ? new ConnectionProblem("timeout expired") : error;
-    return failure(attempt, problem, reached.encrypted);
+    if (full && managerServer.isAt(address)) throw new ServerFull();
+    const problem = timeout.signal.aborted ? new ConnectionProblem(timeoutExpired) : error;
+    return toFailure(attempt, problem, encrypted);
   } finally {
     clearTimeout(timer);
-    entered(opened);
+    endReservation(opened);
   }
 }
 
-/** @param reached is told whether the connection is encrypted. */
-async function open(
-  attempt: Attempt,
+/** Logs in on a stream and sets up the session. Destroys the stream if this fails. */
+async function openSession(
+  stream: Awaited<ReturnType<typeof openSocket>>,
+  { server, address, target, wanted }: ConnectAttempt,
   options: RemoteConnectOptions,
-  reached: { encrypted: boolean },
 ): Promise<RemoteConnection> {
-  const { server, place, encryption, target, wanted } = attempt;
   const { signal, messageLimit } = options;
-  const { security, keepAliveMs } = target;
-  const stream = await openSocket(place, { security, encryption, keepAliveMs, signal });
-  reached.encrypted = "encrypted" in stream;
-  const end = (): void => void stream.destroy();
-  signal.addEventListener("abort", end, { once: true });
+  const { tls, keepAliveMs } = target;
+  const onAbort = (): void => void stream.destroy();
+  signal.addEventListener("abort", onAbort, { once: true });
   try {
     const applicationName = target.applicationName ?? options.applicationName;
     const { password } = server;
     const key = await login(stream, { ...target, password, applicationName }, signal);
     const wire = new ProtocolConnection({ pid: key.pid, stream }, () => messageLimit);
-    const known = await introduce(wire, target, wanted);
-    const { pid, owner, started } = known;
-    options.ownServer.met(place, started);
+    const known = await setUpSession(wire, target, wanted);
+    const { pid, owner, serverStartedAt } = known;
+    options.managerServer.recordStart(address, serverStartedAt);
     signal.throwIfAborted();
-    const encrypted: Encryption = reached.encrypted ? "required" : "none";
-    const secured = { security, keepAliveMs, encryption: encrypted };
-    const cancel = (): Promise<boolean> => cancelRemote(place, key, secured);
-    const renew = (saved: boolean): Promise<boolean> =>
-      isStill(wire, target, { wanted, known, saved });
-    return { wire, place: { ...place, pid, owner }, where: describe(place), renew, cancel };
+    const encryption: Encryption = "encrypted" in stream ? "required" : "none";
+    return {
+      wire,
+      process: { ...address, pid, owner },
+      serverLabel: describe(address),
+      prepareNextRun: (saved) => prepareKeptSession(wire, target, { wanted, known, saved }),
+      cancel: () => sendCancelRequest(address, key, { tls, keepAliveMs, encryption }),
+    };
   } catch (error) {
     stream.destroy();
     throw error;
   } finally {
-    signal.removeEventListener("abort", end);
+    signal.removeEventListener("abort", onAbort);
   }
 }
 
-function failure(
-  { place, encryption, target }: Attempt,
-  error: unknown,
-  encrypted: boolean,
-): Failure {
-  const problem = named(describe(place), error);
-  const { mode } = target.security;
+function toFailure({ address, encryption, target }: ConnectAttempt, error: unknown, encrypted: boolean): Failure {
+  const problem = toProblem(describe(address), error);
+  const { mode } = target.tls;
   const withoutTls = mode === "prefer" && encryption === "ifOffered";
   const withTls = mode === "allow" && encryption === "none";
-  if (error instanceof WrongSession) return { problem, next: "server" };
+  if (error instanceof SessionMismatch) return { problem, next: "server" };
   if (error instanceof LoginRefused) {
     if (error.error.code === cannotConnectNow) return { problem, next: "server" };
-    const another = withTls || (withoutTls && encrypted);
-    return { problem, next: another && mayHelp(error) ? "encryption" : "none" };
+    const canSwitch = withTls || (withoutTls && encrypted);
+    return { problem, next: canSwitch && mayOtherEncryptionHelp(error) ? "encryption" : "none" };
   }
   if (error instanceof TlsProblem) return { problem, next: withoutTls ? "encryption" : "none" };
-  if (error instanceof ConnectionProblem && error.message !== "timeout expired") {
+  if (error instanceof ConnectionProblem && error.message !== timeoutExpired) {
     return { problem, next: "none" };
   }
   return { problem, next: "address" };
 }
 
-/** Whether with TLS instead of without, or the other way round, the server may let us in. */
-function mayHelp({ error, authenticated }: LoginRefused): boolean {
-  return !authenticated && !sameEitherWay.test(error.code);
+/** Whether the server might accept the login if TLS were used where it was not, or not used where it was. */
+function mayOtherEncryptionHelp({ error, authenticated }: LoginRefused): boolean {
+  return !authenticated && !unaffectedByTls.test(error.code);
 }
 
-function named(where: string, error: unknown): ConnectionProblem {
-  const prefix = `connection to server ${where} failed: `;
+function toProblem(serverLabel: string, error: unknown): ConnectionProblem {
+  const prefix = `connection to server ${serverLabel} failed: `;
   if (error instanceof LoginRefused) {
     const { severity, message, detail, hint } = error.error;
     return new ConnectionProblem(`${prefix}${severity}:  ${message}`, {
@@ -278,9 +273,7 @@ function named(where: string, error: unknown): ConnectionProblem {
     });
   }
   if (error instanceof PasswordRequired) return error;
-  return new ConnectionProblem(
-    prefix + (error instanceof ConnectionProblem ? error.message : systemReason(error)),
-  );
+  return new ConnectionProblem(prefix + (error instanceof ConnectionProblem ? error.message : systemReason(error)));
 }
 
 function describe({ host, address, port }: SocketAddress): string {
@@ -289,9 +282,12 @@ function describe({ host, address, port }: SocketAddress): string {
   return `at "${host}" (${address}), port ${port}`;
 }
 
-/** The C library's words, with libpq's question behind the two that everybody meets. */
+/**
+ * Returns the C library's message for an error. For the two most frequent errors, libpq's question to the user is
+ * added.
+ */
 function systemReason(error: unknown): string {
-  const code = errorCode(error);
+  const code = systemErrorCode(error);
   if (code === "ECONNREFUSED") {
     return "Connection refused\nIs the server running on that host and accepting TCP/IP connections?";
   }
@@ -299,11 +295,7 @@ function systemReason(error: unknown): string {
     return "No such file or directory\nIs the server running locally and accepting connections on that socket?";
   }
   const errno = error instanceof Error && "errno" in error ? Number(error.errno) : 0;
-  const [, words] = getSystemErrorMap().get(errno) ?? [];
-  if (words !== undefined) return words.charAt(0).toUpperCase() + words.slice(1);
+  const [, message] = getSystemErrorMap().get(errno) ?? [];
+  if (message !== undefined) return message.charAt(0).toUpperCase() + message.slice(1);
   return error instanceof Error ? error.message : String(error);
-}
-
-function errorCode(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
 }

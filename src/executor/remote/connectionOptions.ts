@@ -1,51 +1,70 @@
 import { defaultConnectTimeoutMs } from "../../shared/postgres/target/resolveTarget.js";
-import type { ConnectionTarget } from "../../shared/config/types.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { keywords, type KeywordName } from "../../shared/postgres/connectionString/keywords.js";
-import type { ConnectionWords } from "../../shared/postgres/connectionString/parse.js";
-import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
+import type { GivenOptions } from "../../shared/postgres/connectionString/parse.js";
+import { ConnectionStringError } from "../../shared/postgres/errors.js";
 
-/** Who asks for a remote connection, and from where. */
+/** What the resolution of a connection string depends on. */
 export interface RemoteContext {
-  /** The manager's own connection: what a string leaves open comes from it. */
-  readonly own: ConnectionTarget;
-  /** Whether its user is superuser there; who is not must bring a password and may use nothing of ours. */
-  readonly superuser: boolean;
+  /** The target of the manager's connection, which supplies what the connection string omits. */
+  readonly managerTarget: ConnectionTarget;
+  /**
+   * Whether the manager's user is a superuser. Other users must give a password in the connection string, and must not
+   * use any credentials of the machine that pg-task runs on.
+   */
+  readonly isSuperuser: boolean;
   readonly env: NodeJS.ProcessEnv;
   readonly warn: (message: string) => void;
 }
 
-/** What a connection string says, with what stands in for what it leaves open. */
+/**
+ * The options of a connection string. Defaults come from the manager's connection and from the PG* environment
+ * variables.
+ */
 export class ConnectionOptions {
-  readonly said: ConnectionWords;
-  readonly #own: ReadonlyMap<KeywordName, string>;
+  readonly given: GivenOptions;
+  readonly #managerDefaults: ReadonlyMap<KeywordName, string>;
   readonly #env: NodeJS.ProcessEnv;
-  readonly #superuser: boolean;
+  readonly #isSuperuser: boolean;
 
-  constructor(said: ConnectionWords, { own, env, superuser }: RemoteContext) {
-    this.said = said;
-    this.#own = ownWords(own, said, superuser);
+  /**
+   * Checks the integer options, and refuses options that are not supported.
+   *
+   * @throws ConnectionStringError
+   */
+  constructor(given: GivenOptions, { managerTarget, env, isSuperuser }: RemoteContext) {
+    this.given = given;
+    this.#managerDefaults = managerDefaults(managerTarget, given, isSuperuser);
     this.#env = env;
-    this.#superuser = superuser;
+    this.#isSuperuser = isSuperuser;
     this.integer("keepalives_interval");
     this.integer("keepalives_count");
     this.integer("tcp_user_timeout");
-    this.#refuseWhatCannotBe();
+    this.#refuseUnsupported();
   }
 
   text(keyword: KeywordName): string | undefined {
-    return this.said.get(keyword) ?? this.#own.get(keyword) ?? this.#fromVariable(keyword);
+    return this.given.get(keyword) ?? this.#managerDefaults.get(keyword) ?? this.#fromVariable(keyword);
   }
 
+  /**
+   * Returns an option's value as an integer, or undefined if the option is not set.
+   *
+   * @throws ConnectionStringError
+   */
   integer(keyword: KeywordName): number | undefined {
     const text = this.text(keyword);
     if (text === undefined) return undefined;
-    const value = readInteger(text);
+    const value = parseInteger(text);
     if (value !== null) return value;
-    throw new ConnectionStringError(
-      `invalid integer value "${text}" for connection option "${keyword}"`,
-    );
+    throw new ConnectionStringError(`invalid integer value "${text}" for connection option "${keyword}"`);
   }
 
+  /**
+   * Returns an option's value, which must be one of `choices`, or undefined if the option is not set.
+   *
+   * @throws ConnectionStringError
+   */
   choice<T extends string>(keyword: KeywordName, choices: readonly T[]): T | undefined {
     const text = this.text(keyword);
     const known = choices.find((choice) => choice === text);
@@ -53,67 +72,69 @@ export class ConnectionOptions {
     throw new ConnectionStringError(`invalid ${keyword} value: "${text}"`);
   }
 
-  /** The parts of a list with commas. */
+  /** Returns the elements of an option that is a comma-separated list. */
   list(keyword: KeywordName): string[] {
     return this.text(keyword)?.split(",") ?? [];
   }
 
   #fromVariable(keyword: KeywordName): string | undefined {
-    const { variable } = keywords[keyword];
-    const identity = keyword === "password" || keyword === "passfile";
-    if (variable === undefined || (identity && !this.#superuser)) return undefined;
+    const { variable, inherited } = keywords[keyword];
+    const isSecret = keyword === "password" || keyword === "passfile";
+    if (variable === undefined || inherited || (isSecret && !this.#isSuperuser)) return undefined;
     return this.#env[variable] || undefined;
   }
 
-  #refuseWhatCannotBe(): void {
+  #refuseUnsupported(): void {
     for (const keyword of ["service", "requirepeer", "sslcrldir"] as const) {
       if (this.text(keyword) === undefined) continue;
       const { variable } = keywords[keyword];
       throw new ConnectionStringError(`${variable} is not supported for remote tasks`);
     }
-    const encryption = this.choice("gssencmode", ["disable", "prefer", "require"]);
-    if (encryption === "require") {
-      throw new ConnectionStringError(
-        'gssencmode value "require" invalid when GSSAPI support is not compiled in',
-      );
+    if (this.choice("gssencmode", ["disable", "prefer", "require"]) === "require") {
+      throw new ConnectionStringError('gssencmode value "require" invalid when GSSAPI support is not compiled in');
     }
     const versions = ["3.0", "3.2", "latest"] as const;
-    const oldest = this.choice("min_protocol_version", versions) ?? "3.0";
+    const minVersion = this.choice("min_protocol_version", versions) ?? "3.0";
     this.choice("max_protocol_version", versions);
-    if (oldest !== "3.0") {
-      throw new ConnectionStringError(`min_protocol_version "${oldest}" is not supported`);
+    if (minVersion !== "3.0") {
+      throw new ConnectionStringError(`min_protocol_version "${minVersion}" is not supported`);
     }
   }
 }
 
-/** As C's strtol reads it: within an int, blanks around it do no harm. */
-export function readInteger(text: string): number | null {
+/**
+ * Parses an integer like C's `strtol`, and allows blanks around the number.
+ *
+ * @returns null for any other text
+ */
+export function parseInteger(text: string): number | null {
   const value = /^\s*[-+]?\d+\s*$/.test(text) ? Number(text) : Number.NaN;
   return Number.isInteger(value) && Math.abs(value) < 2 ** 31 ? value : null;
 }
 
-/** The manager's own connection in the words of a connection string. */
-function ownWords(
-  own: ConnectionTarget,
-  said: ConnectionWords,
-  superuser: boolean,
+/** Returns the options that a remote connection inherits from the manager's connection. */
+function managerDefaults(
+  target: ConnectionTarget,
+  given: GivenOptions,
+  isSuperuser: boolean,
 ): Map<KeywordName, string> {
-  const words = new Map<KeywordName, string>();
+  const options = new Map<KeywordName, string>();
   const add = (keyword: KeywordName, value: string | number | undefined): void => {
-    if (value !== undefined) words.set(keyword, String(value));
+    if (value !== undefined) options.set(keyword, String(value));
   };
-  if (!said.has("hostaddr")) add("host", own.host);
-  add("port", own.port);
-  add("dbname", own.database);
-  add("user", own.user);
-  add("connect_timeout", Math.ceil((own.connectTimeoutMs || defaultConnectTimeoutMs) / 1000));
-  if (!(said.get("sslrootcert") === "system")) add("sslmode", own.sslmode);
-  add("sslrootcert", own.sslrootcert);
-  if (!superuser) return words;
-  add("sslcert", own.sslcert);
-  add("sslkey", own.sslkey);
-  // It is meant for that server and that user, and goes to nobody else.
-  const elsewhere = (["host", "hostaddr", "port", "user"] as const).some((key) => said.has(key));
-  if (!elsewhere) add("password", own.password);
-  return words;
+  if (!given.has("hostaddr")) add("host", target.host);
+  add("port", target.port);
+  add("dbname", target.database);
+  add("user", target.user);
+  add("connect_timeout", Math.ceil((target.connectTimeoutMs || defaultConnectTimeoutMs) / 1000));
+  if (given.get("sslrootcert") !== "system") add("sslmode", target.sslmode);
+  add("sslrootcert", target.sslrootcert);
+  if (!isSuperuser) return options;
+  add("sslcert", target.sslcert);
+  add("sslkey", target.sslkey);
+  // The manager's password belongs to the manager's server and user, and must not be sent to other servers or for other
+  // users.
+  const elsewhere = (["host", "hostaddr", "port", "user"] as const).some((key) => given.has(key));
+  if (!elsewhere) add("password", target.password);
+  return options;
 }

@@ -1,210 +1,126 @@
 import { PgTaskError } from "../../shared/errors.js";
-import type { ConnectionTarget } from "../../shared/config/types.js";
-import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
-import type { BackendIdentity, Run, RunResult } from "../../shared/ipc/messages.js";
-import { identifier, literal } from "../../shared/postgres/quoting.js";
-import { messageLimit } from "../session/connector.js";
-import { formatError } from "../run/formatError.js";
+import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
+import type { Run, RunResult } from "../../shared/ipc/run.js";
+import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
 import { startTimer } from "../../shared/longTimer.js";
-import type { ForwardingLog } from "../forwardingLog.js";
-import {
-  cancelMessage,
-  Execution,
-  timeoutMessage,
-  type OutgoingResult,
-  type RunOutcome,
-} from "../run/execution.js";
-import {
-  applicationName,
-  resetSql,
-  SettingsText,
-  stopSql,
-  type TaskTableName,
-} from "../run/sessionSql.js";
-import {
-  firstError,
-  lastValue,
-  type ProtocolConnection,
-} from "../../shared/postgres/protocol/connection.js";
+import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
+import { resetSql, SettingsSql, stopSql } from "../run/settingsAndProof.sql.js";
+import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
-import {
-  homeServer,
-  ServerFull,
-  ManagerServer,
-  type ConnectionPermits,
-} from "./managerServerLimit.js";
-import { RemoteSession, type RemoteSessionCache } from "./remoteSession.js";
-import { ConnectionProblem } from "../../shared/postgres/errors.js";
-import { describe, type RemoteTarget } from "./remoteTarget.js";
+import { ServerFull } from "./connectionPermits.js";
+import { openRemoteSession, type RemoteRunContext } from "./openRemoteSession.js";
+import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
+import type { RemoteSession } from "./remoteSession.js";
 
-/** Whose run it is, and from where it goes to its server. */
-export interface RemoteRunPlace extends TaskTableName {
-  /** The session that has the task: its clock counts, and with its loss the run is over. */
-  readonly home: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity };
-  /** What the session keeps on another server between its runs. */
-  readonly kept: RemoteSessionCache;
-  readonly desk: ConnectionPermits;
-  readonly own: ConnectionTarget;
-  readonly superuser: boolean;
-  readonly outputLimit: number;
-  /** The ledger into which it is entered where the run is: quoted, with its schema. */
-  readonly ledger: string;
-  readonly log: ForwardingLog;
-  /** How long it is waited for a server to say whether a lost run still goes on there, in ms. */
-  readonly resetMs: number;
-  /** Gets told the clock of the session when the run begins. */
-  readonly begun: (start: string) => void;
-  /** Gets told which process of the remote server runs it, where the task's row could not be. */
-  readonly runsIn: (pid: number) => void;
-}
+/** Why a run is ended early. */
+type Ending = "timeout" | "abort" | "stop" | "sessionLost";
 
-/** Why a run is to end before its time. */
-type Ending = "timeout" | "abort" | "stop" | "home";
-
-/** How many cancels in a row may fail to reach the server before its connection is given up. */
-const mostFailedCancels = 3;
-
-/** How long a run waits for its own row when somebody has locked it, in ms. */
-const lockWaitMs = 10;
-const lockNotAvailable = "55P03";
+/** If this many cancels in a row fail to reach the server, the connection is closed. */
+const maxFailedCancels = 3;
 
 /**
- * One execution of one task on the server that its connection string names, beside a session that
- * keeps the task meanwhile.
+ * One execution of one task on the server that the task's connection string names. Meanwhile the local session keeps
+ * the task.
  *
- *     clock and settings here ─ connect there ─ run there ─ close there ─ clock and reset here
+ *     local: clock, settings ─ remote: connect ─ run ─ close ─ local: clock, reset
  *
- * With `count` or `live` the session there is kept instead of closed, and the next run of the same group and string
- * that this session gets takes it. It gives up connecting at once when it is to end; what runs there is cancelled by a cancel request
- * to that server.
+ * If the task has `count` or `live`, the remote session is not closed but kept. The local session's next run of the
+ * same group and connection string then uses it. If the run has to end early, connecting is aborted at once, and a
+ * running task is cancelled by a cancel request to its server.
  *
- * What it takes to reach other servers is loaded when it is needed: a thread that is started for a
- * task is to be there soon.
+ * The modules that connect are loaded on first use, so that executor threads start quickly.
  */
 export class RemoteExecution {
-  /** Whether others were before it when it came. */
-  waited = false;
+  /** Whether the run had to be queued behind other runs when it was dispatched. */
+  wasQueued = false;
   readonly #run: Run;
   readonly #remote: string;
-  readonly #place: RemoteRunPlace;
+  readonly #context: RemoteRunContext;
   readonly #connecting = new AbortController();
   #ending: Ending | null = null;
   #execution: Execution | null = null;
   #failedCancels = 0;
-  /** Whether its server could not be reached, so that nothing of it was run. */
-  #unreached = false;
-  /** Whether a cancel may still be on its way. */
-  #cancelAtLarge = false;
+  /** Whether connecting failed, so that nothing ran. */
+  #hasConnectFailed = false;
+  /** Whether a cancel may still arrive at the server later. */
+  #mayBeCancelledLate = false;
 
-  constructor(run: Run, remote: string, place: RemoteRunPlace) {
+  constructor(run: Run, remote: string, context: RemoteRunContext) {
     this.#run = run;
     this.#remote = remote;
-    this.#place = place;
+    this.#context = context;
   }
 
   get id(): string {
     return this.#run.id;
   }
 
-  /** Makes the run end; without effect when it has ended. */
+  /** Cancels the run, so that it is released. Has no effect once the run has ended. */
   abort(): void {
     this.#end("abort");
   }
 
-  /** Makes the run end as one that a user cancelled; without effect when it has ended. */
+  /** Cancels the run as a user would. Has no effect once the run has ended. */
   stop(): void {
     this.#end("stop");
   }
 
-  /** The session that has it is lost: what it runs is not wanted any more. */
-  forsake(): void {
-    this.#end("home");
+  /** Cancels the run, because the local session is lost. */
+  sessionLost(): void {
+    this.#end("sessionLost");
   }
 
-  /** Cancels of a remote run do not go over the manager. */
-  cancelled(): void {}
+  /** Does nothing, because remote runs are not cancelled through the manager. */
+  cancelAnswered(): void {}
 
-  /** @throws PgTaskError CONNECTION_LOST when it is not known how the run came out */
+  /**
+   * Executes the run.
+   *
+   * @throws PgTaskError CONNECTION_LOST if the outcome of the run is unknown
+   */
   async execute(): Promise<RunOutcome> {
-    const { wire } = this.#place.home;
-    const begun = performance.now();
-    const settings = await wire.ask(
-      new SettingsText(this.#place).sql({ ...this.#run, timeoutMs: 0 }),
-    );
+    const { wire } = this.#context.session;
+    const startedAt = performance.now();
+    const settings = await wire.query(new SettingsSql(this.#context).sql({ ...this.#run, timeoutMs: 0 }));
     const start = lastValue(settings);
-    if (start === null) throw lost(`its settings were refused: ${settings.error?.message ?? ""}`);
-    this.#place.begun(start);
-    const result = await this.#attempt(begun);
+    if (start === null) throw lost(`settings were refused: ${settings.error?.message ?? ""}`);
+    this.#context.onStart(start);
+    const result = await this.#attempt(startedAt);
     return await this.#finish(start, result);
   }
 
   #end(ending: Ending): void {
-    if (this.#ending !== null && ending !== "home") return;
+    if (this.#ending !== null && ending !== "sessionLost") return;
     this.#ending = ending;
     this.#connecting.abort();
     if (ending === "stop") this.#execution?.stop();
     else this.#execution?.abort();
   }
 
-  async #attempt(begun: number): Promise<OutgoingResult> {
+  async #attempt(startedAt: number): Promise<OutgoingResult> {
     const { timeoutMs } = this.#run;
-    const stopTimer =
-      timeoutMs > 0 ? startTimer(timeoutMs, () => this.#end("timeout")) : (): void => {};
+    const stopTimer = timeoutMs > 0 ? startTimer(timeoutMs, () => this.#end("timeout")) : (): void => {};
     let session: RemoteSession;
     try {
-      session = await this.#open();
+      const run = { ...this.#run, remote: this.#remote };
+      session = await openRemoteSession(run, this.#context, this.#connecting.signal);
     } catch (error) {
-      if (this.#ending !== null) return this.#ended(this.#ending);
-      if (error instanceof ServerFull) return { ...this.#returned, crowded: true };
+      if (this.#ending !== null) return this.#endedResult(this.#ending);
+      if (error instanceof ServerFull) return { ...this.#releasedResult, serverFull: true };
       if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringError)) {
         throw error;
       }
-      this.#unreached = true;
-      return this.#failed(error);
+      this.#hasConnectFailed = true;
+      return this.#failedResult(error);
     } finally {
       stopTimer();
     }
-    const leftMs = timeoutMs > 0 ? Math.max(1, timeoutMs - (performance.now() - begun)) : 0;
-    return await this.#runThere(session, leftMs);
+    const remainingMs = timeoutMs > 0 ? Math.max(1, timeoutMs - (performance.now() - startedAt)) : 0;
+    return await this.#runOn(session, remainingMs);
   }
 
-  /** The session that was kept for it, if that is still there, or a new one. */
-  async #open(): Promise<RemoteSession> {
-    const kept = await this.#place.kept.take({ remote: this.#remote, group: this.#run.group });
-    if (kept !== null && (await kept.isUsable(this.#connecting.signal))) return kept;
-    this.#connecting.signal.throwIfAborted();
-    const { home, own } = this.#place;
-    const [target, server] = await Promise.all([this.#resolve(), homeServer(home.wire, own.port)]);
-    return await this.#connect(target, new ManagerServer(this.#place.desk, server));
-  }
-
-  async #resolve(): Promise<RemoteTarget> {
-    const { own, superuser, log } = this.#place;
-    const { resolveRemote } = await import("./resolveRemoteTarget.js");
-    const target = await resolveRemote(this.#remote, {
-      own,
-      superuser,
-      env: process.env,
-      warn: (message) => log.warn({ id: this.id }, message),
-    });
-    log.debug({ id: this.id, server: describe(target) }, "remote task connects");
-    return target;
-  }
-
-  async #connect(target: RemoteTarget, ownServer: ManagerServer): Promise<RemoteSession> {
-    const { connectRemote } = await import("./connectRemote.js");
-    this.#connecting.signal.throwIfAborted();
-    const connection = await connectRemote(target, {
-      applicationName: `${applicationName(this.#place)} ${this.#run.group}`,
-      messageLimit: messageLimit(this.#place.outputLimit),
-      ownServer,
-      signal: this.#connecting.signal,
-    });
-    return new RemoteSession(target, connection, ownServer);
-  }
-
-  async #runThere(session: RemoteSession, timeoutMs: number): Promise<OutgoingResult> {
-    const { schema, table, outputLimit } = this.#place;
+  async #runOn(session: RemoteSession, timeoutMs: number): Promise<OutgoingResult> {
+    const { schema, table, outputLimit } = this.#context;
     const { target, connection } = session;
     const { wire } = connection;
     const execution: Execution = new Execution(
@@ -212,154 +128,134 @@ export class RemoteExecution {
       {
         wire,
         messages: null,
-        settings: new SettingsText({
+        settings: new SettingsSql({
           schema,
           table,
           ...(target.applicationName === null ? {} : { name: target.applicationName }),
         }),
         outputLimit,
         proof: null,
-        cancel: () => void this.#cancel(connection, execution),
+        requestCancel: () => void this.#cancel(connection, execution),
       },
     );
     this.#execution = execution;
-    const over = new AbortController();
+    const runEnded = new AbortController();
     let keep = false;
     try {
-      const { place } = connection;
-      const [refusal] = await Promise.all([
-        this.#note(JSON.stringify(place)),
-        this.#show(place.pid),
-      ]);
-      if (refusal !== null) return this.#failed({ message: refusal });
-      // Once it is sent a cancel may come too late.
-      if (this.#ending !== null) return this.#ended(this.#ending);
-      void this.#watch(session, over.signal);
+      const { process } = connection;
+      const [refusal] = await Promise.all([this.#recordLocation(JSON.stringify(process)), this.#showPid(process.pid)]);
+      if (refusal !== null) return this.#failedResult({ message: refusal });
+      // This is checked last, because once the run has been sent, a cancel may come too late.
+      if (this.#ending !== null) return this.#endedResult(this.#ending);
+      void this.#watch(session, runEnded.signal);
       const { result, loss } = await session.run(execution);
-      // What it may have left is in its session there.
-      const { spoiled = false, ...rest } = result;
-      keep = loss === null && !spoiled && result.outcome === "ended" && this.#keepable;
+      // `unusable` concerns the remote session, not the local session.
+      const { unusable = false, ...rest } = result;
+      keep = loss === null && !unusable && result.outcome === "ended" && this.#canKeepSession;
       return rest;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
-      return await this.#lost(session, execution, error);
+      return await this.#connectionLost(session, execution, error);
     } finally {
-      over.abort();
+      runEnded.abort();
       this.#execution = null;
-      execution.drop();
+      execution.discardOutput();
       const { group } = this.#run;
-      if (keep) this.#place.kept.keep({ remote: this.#remote, group, session });
+      if (keep) this.#context.sessionCache.keep({ remote: this.#remote, group, session });
       else await session.close();
     }
   }
 
-  /** Whether its session there may run another: what is still to cancel this run would hit that one. */
-  get #keepable(): boolean {
-    return this.#run.keep && !this.#cancelAtLarge && this.#ending !== "home";
+  /**
+   * Whether the remote session may be kept for the next run. It must not be kept if a late cancel of this run could hit
+   * the next run.
+   */
+  get #canKeepSession(): boolean {
+    return this.#run.dedicated && !this.#mayBeCancelledLate && this.#ending !== "sessionLost";
   }
 
-  async #watch(
-    { target, connection, ownServer }: RemoteSession,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { isHalfOpen } = await import("./remoteWatchdog.js");
-    if (await isHalfOpen(target, connection, { ownServer, signal })) {
-      connection.wire.destroy(lost("it is cut off from its server"));
+  async #watch({ target, connection, managerServer }: RemoteSession, signal: AbortSignal): Promise<void> {
+    const { isHalfOpen } = await import("./remoteProcess.js");
+    if (await isHalfOpen(target, connection, { managerServer, signal })) {
+      connection.wire.destroy(lost("its connection is half-open"));
+    }
+  }
+
+  /** Writes the remote backend's pid to the task's row, or reports the pid to the manager if the row is locked. */
+  async #showPid(pid: number): Promise<void> {
+    const { session, schema, table, onPidNotShown, log } = this.#context;
+    const error = await writePid(session, { schema, table, id: this.id }, pid);
+    if (error === "locked") onPidNotShown(pid);
+    else if (error !== null) {
+      log.debug({ id: this.id, reason: error.message }, "pid of remote task not written");
     }
   }
 
   /**
-   * Enters where it runs, before it does: whoever finds the task without this process knows whom to ask.
+   * Records the run's location in the ledger.
    *
-   * @param place empty when nobody has to ask any more.
-   * @returns what the server has against it.
+   * @returns the server's error message, or null on success
    */
-  async #note(place: string): Promise<string | null> {
-    const { home, ledger } = this.#place;
-    const values = `${this.#run.id}, ${this.#run.take}, false, ${literal(place)}`;
-    const { error, status } = await home.wire.ask(
-      "BEGIN READ WRITE; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; " +
-        `INSERT INTO ${ledger} (id, take, running, place) VALUES (${values}); COMMIT`,
-    );
-    if (status !== "I") await home.wire.ask("ROLLBACK");
-    return error?.message ?? null;
+  async #recordLocation(location: string): Promise<string | null> {
+    const { session, ledger } = this.#context;
+    return await recordLocation(session.wire, ledger, this.#run, location);
   }
 
   /**
-   * Has the task's row say which process runs it, before it does. A lock of somebody's is waited for no
-   * longer than a moment; a trigger of the user's that is against it does not keep the task from running.
+   * Sends a cancel request. Closes the connection if several requests in a row do not reach the server, or if the local
+   * session is lost.
    */
-  async #show(pid: number): Promise<void> {
-    const { home, schema, table, runsIn } = this.#place;
-    const { error, status } = await home.wire.ask(
-      `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = ${lockWaitMs}; SET LOCAL statement_timeout = 0; ` +
-        "SET LOCAL synchronous_commit = off; " +
-        `UPDATE ${identifier(schema)}.${identifier(table)} SET pid = ${pid} ` +
-        `WHERE id = ${this.id} AND owner = ${literal(home.backend.owner)}; COMMIT`,
-    );
-    if (status !== "I") await home.wire.ask("ROLLBACK");
-    if (error?.code === lockNotAvailable) runsIn(pid);
-    else if (error !== null)
-      this.#place.log.debug(
-        { id: this.id, reason: error.message },
-        "process of a remote task is not shown",
-      );
-  }
-
-  /** Asks the server to cancel; one that cannot be reached for that is given up. */
   async #cancel(connection: RemoteConnection, execution: Execution): Promise<void> {
     const arrived = await connection.cancel();
     this.#failedCancels = arrived ? 0 : this.#failedCancels + 1;
-    this.#cancelAtLarge ||= !arrived;
-    const useless = this.#failedCancels === mostFailedCancels || this.#ending === "home";
-    if (useless) connection.wire.destroy(lost("the run was given up"));
-    execution.cancelled();
+    this.#mayBeCancelledLate ||= !arrived;
+    const giveUp = this.#failedCancels === maxFailedCancels || this.#ending === "sessionLost";
+    if (giveUp) connection.wire.destroy(lost("the run cannot be cancelled"));
+    execution.cancelAnswered();
   }
 
-  /** The connection ended in the middle: whether the run still goes on there only the server knows. */
-  async #lost(
-    { target, connection, ownServer }: RemoteSession,
+  /** Handles the loss of the connection during the run. Asks the server whether the run is still active. */
+  async #connectionLost(
+    { target, connection, managerServer }: RemoteSession,
     execution: Execution,
     reason: PgTaskError,
   ): Promise<RunResult> {
-    this.#place.log.warn(
-      { id: this.id, server: connection.where, reason: reason.message },
-      "connection of a remote task lost",
+    this.#context.log.warn(
+      { id: this.id, server: connection.serverLabel, reason: reason.message },
+      "remote task lost its connection",
     );
     const { text, failure } = execution.output;
-    if (failure !== null) return this.#failed({ message: failure }, text ?? "");
-    if (execution.cancelReason === "timeout")
-      return this.#failed({ message: timeoutMessage }, text ?? "");
+    if (failure !== null) return this.#failedResult({ message: failure }, text ?? "");
+    if (execution.cancelReason === "timeout") return this.#failedResult({ message: timeoutMessage }, text ?? "");
     if (this.#ending === null) {
       const signal = AbortSignal.any([
         this.#connecting.signal,
-        AbortSignal.timeout(Math.min(this.#place.resetMs, 2 ** 31 - 1)),
+        AbortSignal.timeout(Math.min(this.#context.lostRunTimeoutMs, 2 ** 31 - 1)),
       ]);
       await connection.cancel();
-      const { awaitGone } = await import("./remoteProcess.js");
-      const gone = await awaitGone(target, connection.place, { ownServer, signal });
-      if (!gone && this.#ending === null) await this.#note("");
+      const { waitUntilGone } = await import("./remoteProcess.js");
+      const gone = await waitUntilGone(target, connection.process, {
+        managerServer,
+        signal,
+      });
+      if (!gone && this.#ending === null) await this.#recordLocation("");
     }
-    if (this.#ending === null || this.#ending === "home") throw reason;
-    return this.#ended(this.#ending);
+    if (this.#ending === null || this.#ending === "sessionLost") throw reason;
+    return this.#endedResult(this.#ending);
   }
 
-  #ended(ending: Ending): RunResult {
-    if (ending === "timeout") return this.#failed({ message: timeoutMessage });
-    if (ending === "stop") return this.#failed({ message: cancelMessage });
-    return this.#returned;
+  #endedResult(ending: Ending): RunResult {
+    if (ending === "timeout") return this.#failedResult({ message: timeoutMessage });
+    if (ending === "stop") return this.#failedResult({ message: cancelMessage });
+    return this.#releasedResult;
   }
 
-  get #returned(): Extract<RunResult, { outcome: "returned" }> {
-    return { outcome: "returned", session: this.#run.session, id: this.id };
+  get #releasedResult(): Extract<RunResult, { outcome: "released" }> {
+    return { outcome: "released", session: this.#run.session, id: this.id };
   }
 
-  #failed(
-    {
-      message,
-      detail,
-      hint,
-    }: { message: string; detail?: string | undefined; hint?: string | undefined },
+  #failedResult(
+    { message, detail, hint }: { message: string; detail?: string | undefined; hint?: string | undefined },
     output = "",
   ): RunResult {
     const { session, id, input } = this.#run;
@@ -386,31 +282,31 @@ export class RemoteExecution {
   }
 
   /**
-   * The run is over and how it came out is known: what fails now costs the session, not the result; but
-   * for one that did not get to its server.
+   * Reads the clock and resets the local session. The outcome of the run is already known, so a failure here loses the
+   * session but not the result. The exception is a run that failed to connect. Such a run is released.
    */
   async #finish(start: string, result: OutgoingResult): Promise<RunOutcome> {
-    const { wire } = this.#place.home;
+    const { wire } = this.#context.session;
     const run = { ...this.#run, timeoutMs: 0 };
     let stop: string | null = null;
     let loss: PgTaskError | null = null;
     try {
-      const reading = wire.ask(stopSql(run));
-      const resets = resetSql(run).map((text) => wire.ask(text));
+      const reading = wire.query(stopSql(run));
+      const resets = resetSql(run).map((text) => wire.query(text));
       stop = lastValue(await reading);
       const failure = firstError(await Promise.all(resets));
-      if (failure !== null) loss = lost(`it could not be reset: ${failure.message}`);
+      if (failure !== null) loss = lost(`reset failed: ${failure.message}`);
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
       loss = error;
     }
-    if (result.outcome === "returned") return { result, loss };
-    // What ended this session, a restart say, may well be what kept it from there.
-    if (loss !== null && this.#unreached) return { result: this.#returned, loss };
+    if (result.outcome === "released") return { result, loss };
+    // Whatever ended the local session, for example a restart, may also be the reason why connecting failed.
+    if (loss !== null && this.#hasConnectFailed) return { result: this.#releasedResult, loss };
     return { result: { ...result, start, stop }, loss };
   }
 }
 
-function lost(why: string): PgTaskError {
-  return new PgTaskError("CONNECTION_LOST", `the session was given up: ${why}`);
+function lost(reason: string): PgTaskError {
+  return new PgTaskError("CONNECTION_LOST", `session closed: ${reason}`);
 }

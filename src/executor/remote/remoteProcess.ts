@@ -1,54 +1,64 @@
 import { sleep } from "../../shared/backoff.js";
-import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { RemoteProcess } from "../../shared/ipc/messages.js";
+import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
+import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { connectRemote, placesOf } from "./connectRemote.js";
-import { ServerFull, ManagerServer, type ConnectionPermits } from "./managerServerLimit.js";
+import { connectRemote, resolveAddresses, type RemoteConnection } from "./connectRemote.js";
+import { ServerFull, type ConnectionPermits } from "./connectionPermits.js";
+import { ManagerServer } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
-import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import { resolveRemote } from "./resolveRemoteTarget.js";
 import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
 import type { RemoteContext } from "./connectionOptions.js";
 
-/** How often the server is asked, in ms. */
+/** Pause between queries about a lost run, in ms. */
 const pauseMs = 500;
-/** How long one question may take, in ms. */
+/** Time limit for one query, including the time to connect, in ms. */
 const answerMs = 10_000;
 
-/** How long a process has to wait for us until it is taken for one that is cut off, in ms. */
-const stillMs = 400;
+/** Time, in ms, for which a backend must wait for its client until the connection counts as half-open. */
+const idleMs = 400;
 
-/** Largest message of the answer, in bytes. */
+/**
+ * Period of silence, in ms, after which a run's server is asked about the run. It is `minSilenceMs` at first, and
+ * doubles up to `maxSilenceMs`.
+ */
+const minSilenceMs = 1_000;
+const maxSilenceMs = 30_000;
+
+/** Size of the largest message of the answer, in bytes. */
 const messageLimit = 1 << 16;
 
-/** Why a server could not be asked, or did not answer. */
-const problems = [ConnectionProblem, ConnectionStringError, ServerFull, LoginRefused, PgTaskError];
+/** Errors that are thrown if a server cannot be asked or does not answer. */
+const expectedErrors = [ConnectionProblem, ConnectionStringError, ServerFull, LoginRefused, PgTaskError];
 
-/** By what, and for how long, a server is asked. */
-interface Asking {
-  readonly ownServer: ManagerServer;
+function throwIfUnexpected(error: unknown, signal: AbortSignal): void {
+  if (!signal.aborted && !expectedErrors.some((kind) => error instanceof kind)) throw error;
+}
+
+interface ProcessQueryOptions {
+  readonly managerServer: ManagerServer;
   readonly signal: AbortSignal;
 }
 
 /**
- * Resolves when the server says that the process of a lost connection is gone, so that what it ran
- * has no effect any more that it has not had; or on abort. While the server cannot be asked, or may
- * not say, that is not known.
+ * Asks the server repeatedly whether the backend of a lost connection is gone. Only then can the backend's run have no
+ * further effect.
  *
- * @returns whether it is gone
+ * @returns true when the backend is gone, or false if `signal` was aborted first
  */
-export async function awaitGone(
+export async function waitUntilGone(
   target: RemoteTarget,
-  place: RemoteProcess,
-  { ownServer, signal }: Asking,
+  process: RemoteProcess,
+  options: ProcessQueryOptions,
 ): Promise<boolean> {
+  const { signal } = options;
   while (!signal.aborted) {
     try {
-      if (await isGone(target, place, { ownServer, signal })) return true;
+      if (await isGone(target, process, options)) return true;
     } catch (error) {
-      if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
+      throwIfUnexpected(error, signal);
     }
     await sleep(pauseMs, signal);
   }
@@ -56,118 +66,139 @@ export async function awaitGone(
 }
 
 /**
- * Asks once, by the task's own connection string, whether the process is gone; null when the server
- * cannot be asked.
+ * Asks the server once whether a remote run's backend is gone. Connects with the task's connection string.
+ *
+ * @returns null if the server cannot be asked
  */
 export async function findRemoteProcess(
   remote: string,
-  place: RemoteProcess,
+  process: RemoteProcess,
   context: RemoteContext,
-  desk: ConnectionPermits,
+  permits: ConnectionPermits,
 ): Promise<boolean | null> {
   const signal = AbortSignal.timeout(answerMs);
   try {
     const target = await resolveRemote(remote, context);
-    const { host, port } = context.own;
-    const own = await placesOf({ host, port, address: null }, signal);
-    const addresses = own.map(({ address }) => address);
-    const ownServer = new ManagerServer(desk, { addresses, port, started: null });
-    return await isGone(target, place, { ownServer, signal });
+    const { host, port } = context.managerTarget;
+    const resolved = await resolveAddresses({ host, port, address: null }, signal);
+    const addresses = resolved.map(({ address }) => address);
+    const managerServer = new ManagerServer(permits, { addresses, port, startedAt: null });
+    return await isGone(target, process, { managerServer, signal });
   } catch (error) {
-    if (!signal.aborted && !problems.some((kind) => error instanceof kind)) throw error;
+    throwIfUnexpected(error, signal);
     return null;
   }
 }
 
-async function isGone(
-  target: RemoteTarget,
-  place: RemoteProcess,
-  { ownServer, signal }: Asking,
-): Promise<boolean> {
-  return await atServer(
-    target,
-    place,
-    { ownServer, signal },
-    async (ask) => (await ask("pid")) === null,
-  );
+async function isGone(target: RemoteTarget, process: RemoteProcess, options: ProcessQueryOptions): Promise<boolean> {
+  return await onServer(target, process, options, async (query) => (await query("pid")) === null);
 }
 
 /**
- * Asks the server of a run that says nothing, by a connection of its own, whether the run's process
- * is gone or waits for us, as one does whose answer has not arrived; then that one is ended.
+ * Watches a run's connection, because a half-open connection (one whose other end is gone) never reports that it is
+ * closed. After a period of silence, the server is asked what the backend is doing. As long as the backend is working,
+ * the server is asked less and less often. Behind a pooler the connection is not watched, because another backend may
+ * run the task.
  *
- * @returns null when the server cannot be asked
+ * @returns true if the connection is half-open, or false if `signal` was aborted or the connection is not watched
  */
-export async function standsStill(
+export async function isHalfOpen(
   target: RemoteTarget,
-  place: RemoteProcess,
-  { ownServer, signal }: Asking,
+  { wire, process }: RemoteConnection,
+  options: ProcessQueryOptions,
+): Promise<boolean> {
+  if (wire.pid !== process.pid) return false;
+  let queryMs = minSilenceMs;
+  while (await sleep(queryMs, options.signal)) {
+    const silentMs = await wire.silentMs();
+    if (silentMs < queryMs) queryMs = minSilenceMs;
+    else if ((await isStuck(target, process, options)) === true) {
+      if ((await wire.silentMs()) >= silentMs) return true;
+    } else queryMs = Math.min(2 * queryMs, maxSilenceMs);
+  }
+  return false;
+}
+
+/**
+ * Asks the server of a silent run whether the run's backend is gone or is waiting for its client. Uses another
+ * connection. If the backend is waiting, its answer has been lost, and the backend is terminated.
+ *
+ * @returns whether the backend is gone or was waiting, or null if the server cannot be asked
+ */
+async function isStuck(
+  target: RemoteTarget,
+  process: RemoteProcess,
+  options: ProcessQueryOptions,
 ): Promise<boolean | null> {
-  const limited = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
+  const signal = AbortSignal.any([options.signal, AbortSignal.timeout(answerMs)]);
   try {
-    return await atServer(target, place, { ownServer, signal: limited }, async (ask) => {
-      const idleSince = "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN state_change END";
-      const before = await ask(idleSince);
+    return await onServer(target, process, { ...options, signal }, async (query) => {
+      const before = await query(idleSinceSql);
       if (before === null) return true;
-      if (before === "" || !(await sleep(stillMs, limited))) return false;
-      const now = await ask(idleSince);
+      if (before === "" || !(await sleep(idleMs, signal))) return false;
+      const now = await query(idleSinceSql);
       if (now === null) return true;
       if (now !== before) return false;
-      await ask("pg_catalog.pg_terminate_backend(pid)");
+      await query("pg_catalog.pg_terminate_backend(pid)");
       return true;
     });
   } catch (error) {
-    if (!limited.aborted && !problems.some((kind) => error instanceof kind)) throw error;
+    throwIfUnexpected(error, signal);
     return null;
   }
 }
 
-/** Reads an expression over the process's row in pg_stat_activity; null when it is gone, "" for NULL. */
-type Ask = (expression: string) => Promise<string | null>;
+const idleSinceSql = "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN state_change END";
 
-async function atServer<Result>(
+/**
+ * Evaluates an SQL expression over the backend's row in pg_stat_activity. Yields null if the backend is gone, and "" if
+ * the expression is NULL.
+ */
+type QueryBackend = (expression: string) => Promise<string | null>;
+
+/** Opens a connection to the backend's server for queries about the backend, and closes the connection afterwards. */
+async function onServer<Result>(
   target: RemoteTarget,
-  place: RemoteProcess,
-  { ownServer, signal }: Asking,
-  act: (ask: Ask) => Promise<Result>,
+  process: RemoteProcess,
+  { managerServer, signal }: ProcessQueryOptions,
+  act: (query: QueryBackend) => Promise<Result>,
 ): Promise<Result> {
   const { wire } = await connectRemote(
-    { ...target, servers: [serverAt(target, place)], sessionAttributes: "any" },
-    { applicationName: "pg_task", messageLimit, ownServer, signal },
+    { ...target, servers: [findServer(target, process)], sessionAttributes: "any" },
+    { applicationName: "pg_task", messageLimit, managerServer, signal },
   );
-  const end = (): void => void wire.close();
-  signal.addEventListener("abort", end, { once: true });
+  const onAbort = (): void => void wire.close();
+  signal.addEventListener("abort", onAbort, { once: true });
   try {
     return await act(async (expression) => {
-      // One whose start may not be seen counts as there.
-      const answer = await wire.ask(
+      const answer = await wire.query(
         `SELECT ${expression} FROM pg_catalog.pg_stat_activity AS activity WHERE ` +
-          `activity.pid OPERATOR(pg_catalog.=) ${place.pid} AND ` +
-          `coalesce(${ownerSql("activity")} OPERATOR(pg_catalog.=) ${literal(place.owner)}, true)`,
+          `activity.pid OPERATOR(pg_catalog.=) ${process.pid} AND ` +
+          isOwnerSql("activity", literal(process.owner)),
       );
       if (answer.error !== null) throw new LoginRefused(answer.error);
       const [row] = answer.rows;
       return row === undefined ? null : (row[0] ?? "");
     });
   } finally {
-    signal.removeEventListener("abort", end);
+    signal.removeEventListener("abort", onAbort);
     await wire.close();
   }
 }
 
 /**
- * The one of the target's servers that was reached, at the address at which it was: a name may mean
- * others as well.
+ * Finds the run's server among the target's servers, and returns it with the address that the run used, because a name
+ * may have several addresses.
  *
- * @throws ConnectionProblem when the connection string does not name it any more
+ * @throws ConnectionProblem if the connection string no longer contains the server
  */
-function serverAt({ servers }: RemoteTarget, { host, address, port }: RemoteProcess): RemoteServer {
+function findServer({ servers }: RemoteTarget, { host, address, port }: RemoteProcess): RemoteServer {
   const server = servers.find((each) => {
-    const named = each.host === host || (each.host === "" && each.address === host);
-    return each.port === port && (named || each.address === address);
+    const hasName = each.host === host || (each.host === "" && each.address === host);
+    return each.port === port && (hasName || each.address === address);
   });
   if (server === undefined) {
-    throw new ConnectionProblem("the connection string does not name the server any more");
+    throw new ConnectionProblem("the connection string no longer contains the server");
   }
   return { ...server, host, address };
 }

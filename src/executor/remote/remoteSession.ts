@@ -2,68 +2,78 @@ import { PgTaskError } from "../../shared/errors.js";
 import { Pipeline } from "../session/pipeline.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import type { RemoteConnection } from "./connectRemote.js";
-import type { ManagerServer } from "./managerServerLimit.js";
+import type { ManagerServer } from "./managerServer.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 
-/** How long a server may take to say that a session that was kept is still there, in ms. */
+/** A kept session that does not answer within this time, in ms, is considered lost. */
 const answerMs = 5_000;
 
-/** A session on another server: it runs one task at a time, and may be kept for the next. */
+/** A session on a remote server. It runs one task at a time, and can be kept for the next task. */
 export class RemoteSession {
   readonly target: RemoteTarget;
   readonly connection: RemoteConnection;
-  /** What it was opened by, and its server is asked by. */
-  readonly ownServer: ManagerServer;
-  readonly #lane: Pipeline;
-  #settle: { out: (outcome: RunOutcome) => void; lose: (reason: PgTaskError) => void } | null =
-    null;
+  readonly managerServer: ManagerServer;
+  readonly #pipeline: Pipeline;
+  /** Settles the promise of the run in progress. Null if no run is in progress. */
+  #settle: {
+    readonly finish: (outcome: RunOutcome) => void;
+    readonly fail: (reason: PgTaskError) => void;
+  } | null = null;
   #lost: PgTaskError | null = null;
-  /** Whether the last run has left its state to the next. */
-  #saved = false;
+  /** Whether the session keeps the state of its last run for the next run (`save`). */
+  #isStateSaved = false;
 
-  constructor(target: RemoteTarget, connection: RemoteConnection, ownServer: ManagerServer) {
-    this.ownServer = ownServer;
+  constructor(target: RemoteTarget, connection: RemoteConnection, managerServer: ManagerServer) {
     this.target = target;
     this.connection = connection;
+    this.managerServer = managerServer;
     const { wire } = connection;
-    const lane = new Pipeline(wire, {
-      out: (_, outcome) => this.#settle?.out(outcome),
+    const pipeline = new Pipeline(wire, {
+      finished: (_, outcome) => this.#settle?.finish(outcome),
       lost() {},
-      again: (it) => lane.send(it, null),
-      begun() {},
+      retry: (run) => pipeline.send(run, null),
+      started() {},
       changed() {},
     });
-    this.#lane = lane;
-    void wire.ended.then((reason) => this.#lose(reason));
+    this.#pipeline = pipeline;
+    void wire.ended.then((reason) => this.#connectionLost(reason));
   }
 
-  /** @throws PgTaskError CONNECTION_LOST when it is not known how the run came out */
+  /**
+   * Executes a run in this session.
+   *
+   * @throws PgTaskError CONNECTION_LOST if the outcome of the run is unknown
+   */
   async run(execution: Execution): Promise<RunOutcome> {
     if (this.#lost !== null) throw this.#lost;
-    this.#saved = execution.needs.save;
+    this.#isStateSaved = execution.resetOptions.save;
     try {
-      return await new Promise((out, lose) => {
-        this.#settle = { out, lose };
-        this.#lane.send(execution, null);
+      return await new Promise((finish, fail) => {
+        this.#settle = { finish, fail };
+        this.#pipeline.send(execution, null);
       });
     } finally {
-      // What came out is held by nobody here.
+      // Allows the output to be garbage-collected.
       this.#settle = null;
     }
   }
 
-  /** Whether it is as it was left, and ready for the next run; if not, it is closed. */
+  /**
+   * Prepares the session for its next run. Closes the session if it cannot be used.
+   *
+   * @returns whether the session can be used
+   */
   async isUsable(signal: AbortSignal): Promise<boolean> {
     const { wire } = this.connection;
     const limited = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
-    const end = (): void => wire.destroy(unanswered);
-    limited.addEventListener("abort", end, { once: true });
+    const onAbort = (): void => wire.destroy(noAnswer);
+    limited.addEventListener("abort", onAbort, { once: true });
     try {
-      if (await this.connection.renew(this.#saved)) return true;
+      if (await this.connection.prepareNextRun(this.#isStateSaved)) return true;
       await wire.close();
       return false;
     } finally {
-      limited.removeEventListener("abort", end);
+      limited.removeEventListener("abort", onAbort);
     }
   }
 
@@ -71,35 +81,35 @@ export class RemoteSession {
     await this.connection.wire.close();
   }
 
-  async #lose(reason: PgTaskError): Promise<void> {
+  async #connectionLost(reason: PgTaskError): Promise<void> {
     this.#lost = reason;
-    await this.#lane.lose(reason);
-    this.#settle?.lose(reason);
+    await this.#pipeline.connectionLost(reason);
+    this.#settle?.fail(reason);
   }
 }
 
-const unanswered = new PgTaskError(
-  "CONNECTION_LOST",
-  "the session was given up: it does not say that it is still there",
-);
+const noAnswer = new PgTaskError("CONNECTION_LOST", "session closed: no answer from the kept remote session");
 
-/** For whom a session is kept. */
-interface Keeping {
+interface CachedSession {
   readonly remote: string;
   readonly group: string;
   readonly session: RemoteSession;
 }
 
-/** The session on another server that a session here keeps for the next task of the same group and string. */
+/** Holds the remote session that a local session keeps for the next task of the same group and connection string. */
 export class RemoteSessionCache {
-  #kept: Keeping | null = null;
+  #kept: CachedSession | null = null;
 
-  keep(kept: Keeping): void {
+  keep(kept: CachedSession): void {
     this.#kept = kept;
   }
 
-  /** The one for these, which is kept no longer; null when there is none. Any other is ended. */
-  async take({ remote, group }: Omit<Keeping, "session">): Promise<RemoteSession | null> {
+  /**
+   * Removes and returns the session for this connection string and group. Closes a session that is kept for any other.
+   *
+   * @returns null if no session is kept for this connection string and group
+   */
+  async take({ remote, group }: Omit<CachedSession, "session">): Promise<RemoteSession | null> {
     const kept = this.#kept;
     if (kept !== null && kept.remote === remote && kept.group === group) {
       this.#kept = null;
@@ -109,7 +119,7 @@ export class RemoteSessionCache {
     return null;
   }
 
-  /** Ends what is kept. */
+  /** Closes the kept session, if there is one. */
   async end(): Promise<void> {
     const kept = this.#kept;
     this.#kept = null;

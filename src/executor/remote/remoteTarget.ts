@@ -1,51 +1,52 @@
 import type { AuthMethod, ChannelBinding } from "../../shared/postgres/auth/credentials.js";
-import type { Security } from "../../shared/postgres/transport/tlsSettings.js";
+import type { TlsSettings } from "../../shared/postgres/transport/socketOptions.js";
 
-/** One of the servers that a connection string names. */
+/** One of the servers in a connection string. */
 export interface RemoteServer {
-  /** Name, address, or the path of a socket's folder; empty when only an address is given. */
+  /**
+   * Host name, IP address, or the path of a socket's directory. Empty if the connection string gives only `hostaddr`.
+   */
   readonly host: string;
-  /** Where to connect instead of looking the name up, null when it is looked up. */
+  /** The IP address (`hostaddr`). Null means that the host name must be resolved. */
   readonly address: string | null;
   readonly port: number;
   readonly password: string | null;
 }
 
-export const sessionAttributes = [
-  "any",
-  "read-write",
-  "read-only",
-  "primary",
-  "standby",
-  "prefer-standby",
-] as const;
+export const sessionAttributes = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"] as const;
 export type SessionAttributes = (typeof sessionAttributes)[number];
 
-/** Everything needed to open a remote connection; holds secrets, so never log it (see `describe`). */
+/**
+ * Everything that is needed to open a remote connection. Contains secrets and must never be logged. Log the result of
+ * `describe` instead.
+ */
 export interface RemoteTarget {
-  /** In the order in which they are tried. */
+  /** The servers, in the order in which they are tried. */
   readonly servers: readonly RemoteServer[];
   readonly database: string;
   readonly user: string;
-  readonly security: Security;
-  /** For each address, in ms; 0 is without limit. */
+  readonly tls: TlsSettings;
+  /** Time limit for connecting to each address, in ms. 0 means no limit. */
   readonly connectTimeoutMs: number;
-  /** What the session is to be called, null when that is left to us. */
+  /** Null if the connection string gives no application name. */
   readonly applicationName: string | null;
-  /** More for the startup packet. */
+  /** Additional parameters of the startup message. */
   readonly startup: Readonly<Record<string, string>>;
   readonly sessionAttributes: SessionAttributes;
   readonly channelBinding: ChannelBinding;
-  /** How the server may ask who we are; null is any way. */
+  /** The accepted authentication methods. Null means that any method is accepted. */
   readonly authMethods: ReadonlySet<AuthMethod> | null;
-  /** Whether the server has to ask for the password. */
+  /** Whether the server must ask for the password. */
   readonly passwordRequired: boolean;
-  /** Idle time in ms after which the connection is probed, null for never; 0 is the system's own. */
+  /**
+   * Idle time after which the connection is probed by TCP keepalive, in ms. Null means never, and 0 means the system's
+   * default.
+   */
   readonly keepAliveMs: number | null;
 }
 
-/** Names a target in the log: never with a secret. */
+/** Describes a target for the log, without secrets. */
 export function describe({ servers, user, database }: RemoteTarget): string {
-  const places = servers.map(({ host, address, port }) => `${host || address}:${port}`).join(",");
-  return `${user}@${places}/${database}`;
+  const addresses = servers.map(({ host, address, port }) => `${host || address}:${port}`).join(",");
+  return `${user}@${addresses}/${database}`;
 }

@@ -1,19 +1,23 @@
 import { isIP } from "node:net";
 import {
-  defaultSocketFolder,
+  defaultSocketDirectory,
   findPassword,
   passwordFilePath,
   readPasswordFile,
 } from "../../shared/postgres/target/passwordFile.js";
-import { ConnectionStringError } from "../../shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../shared/postgres/errors.js";
 import type { RemoteServer } from "./remoteTarget.js";
-import { readInteger, type RemoteContext, type ConnectionOptions } from "./connectionOptions.js";
+import { parseInteger, type RemoteContext, type ConnectionOptions } from "./connectionOptions.js";
 
-/** The servers in the order in which they are to be tried. @throws ConnectionStringProblem */
-export function readServers(words: ConnectionOptions): Omit<RemoteServer, "password">[] {
-  const addresses = words.list("hostaddr");
-  const hosts = words.list("host");
-  const ports = words.list("port");
+/**
+ * Returns the servers in the order of the connection string.
+ *
+ * @throws ConnectionStringError
+ */
+export function resolveServers(options: ConnectionOptions): Omit<RemoteServer, "password">[] {
+  const addresses = options.list("hostaddr");
+  const hosts = options.list("host");
+  const ports = options.list("port");
   const count = addresses.length || hosts.length || 1;
   if (addresses.length > 0 && hosts.length > 0 && hosts.length !== addresses.length) {
     throw new ConnectionStringError(
@@ -21,25 +25,21 @@ export function readServers(words: ConnectionOptions): Omit<RemoteServer, "passw
     );
   }
   if (ports.length > 1 && ports.length !== count) {
-    throw new ConnectionStringError(
-      `could not match ${ports.length} port numbers to ${count} hosts`,
-    );
+    throw new ConnectionStringError(`could not match ${ports.length} port numbers to ${count} hosts`);
   }
-  return Array.from({ length: count }, (_, place) => {
-    const address = addresses[place] || null;
+  return Array.from({ length: count }, (_, index) => {
+    const address = addresses[index] || null;
     if (address !== null && isIP(address) === 0) {
-      throw new ConnectionStringError(
-        `could not parse network address "${address}": Name or service not known`,
-      );
+      throw new ConnectionStringError(`could not parse network address "${address}": Name or service not known`);
     }
-    const host = hosts[place] || (address === null ? defaultSocketFolder : "");
-    return { host, address, port: readPort(ports[place] ?? ports[0] ?? "") };
+    const host = hosts[index] || (address === null ? defaultSocketDirectory : "");
+    return { host, address, port: parsePort(ports[index] ?? ports[0] ?? "") };
   });
 }
 
-function readPort(text: string): number {
+function parsePort(text: string): number {
   if (text === "") return 5432;
-  const port = readInteger(text);
+  const port = parseInteger(text);
   if (port === null) {
     throw new ConnectionStringError(`invalid integer value "${text}" for connection option "port"`);
   }
@@ -47,36 +47,36 @@ function readPort(text: string): number {
   throw new ConnectionStringError(`invalid port number: "${text}"`);
 }
 
-/** Each with the password that is meant for it. */
-export async function withPasswords(
+/** Adds each server's password, and shuffles the servers if `load_balance_hosts` is `random`. */
+export async function addPasswords(
   servers: readonly Omit<RemoteServer, "password">[],
-  words: ConnectionOptions,
+  options: ConnectionOptions,
   context: RemoteContext,
 ): Promise<RemoteServer[]> {
-  const given = words.text("password");
-  if (given !== undefined)
-    return shuffled(
-      servers.map((each) => ({ ...each, password: given })),
-      words,
+  const password = options.text("password");
+  if (password !== undefined) {
+    return shuffle(
+      servers.map((server) => ({ ...server, password })),
+      options,
     );
-  const path = words.text("passfile") ?? passwordFilePath(context.env);
+  }
+  const path = options.text("passfile") ?? passwordFilePath(context.env);
   const file = await readPasswordFile(path, context.warn);
-  const database = words.text("dbname") ?? "";
-  const user = words.text("user") ?? "";
-  const found = servers.map((each) => {
-    const host = each.host || (each.address ?? "");
-    const password =
-      file === null ? null : findPassword(file, { host, port: each.port, database, user });
-    return { ...each, password };
+  const database = options.text("dbname") ?? "";
+  const user = options.text("user") ?? "";
+  const withPasswords = servers.map((server) => {
+    const host = server.host || (server.address ?? "");
+    const key = { host, port: server.port, database, user };
+    return { ...server, password: file === null ? null : findPassword(file, key) };
   });
-  return shuffled(found, words);
+  return shuffle(withPasswords, options);
 }
 
-function shuffled(servers: readonly RemoteServer[], words: ConnectionOptions): RemoteServer[] {
-  const random = words.choice("load_balance_hosts", ["disable", "random"]) === "random";
+function shuffle(servers: readonly RemoteServer[], options: ConnectionOptions): RemoteServer[] {
+  const random = options.choice("load_balance_hosts", ["disable", "random"]) === "random";
   if (!random) return [...servers];
   return servers
-    .map((server) => ({ server, place: Math.random() }))
-    .toSorted((a, b) => a.place - b.place)
+    .map((server) => ({ server, order: Math.random() }))
+    .toSorted((a, b) => a.order - b.order)
     .map(({ server }) => server);
 }

@@ -1,14 +1,16 @@
 import { PgTaskError } from "../../shared/errors.js";
-import { ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { BackendIdentity } from "../../shared/ipc/messages.js";
+import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
-import { startedSql } from "./managerServerLimit.js";
+import { serverStartSql } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
-/** The server ends a session whose client is gone within about ten seconds, where it can see that. */
+/**
+ * With these settings the server ends a session within about ten seconds after its client is gone, if the server can
+ * detect this.
+ */
 const settings: Readonly<Record<string, string>> = {
   client_connection_check_interval: "200",
   idle_session_timeout: "0",
@@ -18,7 +20,7 @@ const settings: Readonly<Record<string, string>> = {
   tcp_user_timeout: "10000",
 };
 
-/** What the server knows of these, and the connection string leaves to us. */
+/** Applies the settings above, except those that the server does not know or that the connection string sets. */
 const settingsSql = `SELECT pg_catalog.set_config(s.name, v.value, false)
 FROM (VALUES ${Object.entries(settings)
   .map(([name, value]) => `('${name}', '${value}')`)
@@ -26,7 +28,7 @@ FROM (VALUES ${Object.entries(settings)
 JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name::pg_catalog.text
 WHERE s.source OPERATOR(pg_catalog.<>) 'client'::pg_catalog.text`;
 
-/** What role and database set for their sessions, as one text. */
+/** Reads the settings that are stored for the role and the database, as one text. */
 const roleSettingsSql = `SELECT pg_catalog.string_agg(s::pg_catalog.text, ' ' ORDER BY s.setdatabase, s.setrole)
 FROM pg_catalog.pg_db_role_setting AS s
 WHERE s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, (SELECT d.oid
@@ -39,61 +41,63 @@ const stateSql =
   `pg_catalog.current_setting('transaction_read_only'), (SELECT ${ownerSql("activity")} ` +
   "FROM pg_catalog.pg_stat_activity AS activity " +
   "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()), " +
-  `(${roleSettingsSql}), ${startedSql}`;
+  `(${roleSettingsSql}), ${serverStartSql}`;
 
-/** What is known of a session from its introduction. */
-export interface Introduction extends BackendIdentity {
-  /** What role and database set for their sessions. */
+/** The properties of a session at the time when it was set up. */
+export interface RemoteSessionState extends BackendIdentity {
+  /** The settings that are stored for the role and the database. */
   readonly roleSettings: string | null;
-  /** When the server was started, by its own account. */
-  readonly started: string;
+  /** When the server was started, by its own clock. */
+  readonly serverStartedAt: string;
 }
 
-/** A session that is not of the wanted kind: another server may have one. */
-export class WrongSession extends ConnectionProblem {}
+/** The session does not have the wanted attributes. Another server may provide such a session. */
+export class SessionMismatch extends ConnectionProblem {}
 
 /**
- * Looks whether a session is what the connection string asks for, and sets it up.
+ * Checks that a session has the wanted `target_session_attrs`, and sets the session up.
  *
- * @returns the server process, which behind a pooler is another than the key data's
- * @throws WrongSession, Refusal, ConnectionProblem, CONNECTION_LOST
+ * @returns the session's properties, including its backend. Behind a pooler, this is not the backend in BackendKeyData.
+ * @throws SessionMismatch if the session does not have the wanted attributes
+ * @throws LoginRefused, ConnectionProblem, PgTaskError CONNECTION_LOST
  */
-export async function introduce(
+export async function setUpSession(
   wire: ProtocolConnection,
   { startup }: RemoteTarget,
   wanted: SessionAttributes,
-): Promise<Introduction> {
+): Promise<RemoteSessionState> {
   const encoding = startup["client_encoding"];
   const [state, , known] = await Promise.all([
-    wire.ask(stateSql).then(expectSuccess),
-    wire.ask(settingsSql).then(expectSuccess),
-    encoding === undefined ? null : wire.ask(encodingSql(encoding)).then(expectSuccess),
+    wire.query(stateSql).then(expectSuccess),
+    wire.query(settingsSql).then(expectSuccess),
+    encoding === undefined ? null : wire.query(encodingSql(encoding)).then(expectSuccess),
   ]);
   if (known?.rows[0]?.[0] === "-1") {
     throw new ConnectionProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
   }
   const [pid, standby, readOnly, owner, roleSettings = null, started] = state.rows[0] ?? [];
   const problem = mismatches[wanted]({ standby: standby === "t", readOnly: readOnly === "on" });
-  if (problem !== null) throw new WrongSession(problem);
-  return { pid: Number(pid), owner: owner ?? "", roleSettings, started: started ?? "" };
+  if (problem !== null) throw new SessionMismatch(problem);
+  return { pid: Number(pid), owner: owner ?? "", roleSettings, serverStartedAt: started ?? "" };
 }
 
 /**
- * Looks whether a session that was introduced and kept is as a new one would be, and sets it up again.
+ * Checks that a kept session still equals a new one, and sets the session up again.
  *
- * @param saved whether it was kept with its state: then it is only looked whether it is there.
+ * @param saved whether the session was kept with its state. In this case only its backend must still be the same.
+ * @returns whether the session can be used
  */
-export async function isStill(
+export async function prepareKeptSession(
   wire: ProtocolConnection,
   target: RemoteTarget,
-  { wanted, known, saved }: { wanted: SessionAttributes; known: Introduction; saved: boolean },
+  { wanted, known, saved }: { wanted: SessionAttributes; known: RemoteSessionState; saved: boolean },
 ): Promise<boolean> {
   try {
     if (saved) {
-      const { error, rows } = await wire.ask("SELECT pg_catalog.pg_backend_pid()");
+      const { error, rows } = await wire.query("SELECT pg_catalog.pg_backend_pid()");
       return error !== null || rows[0]?.[0] === String(known.pid);
     }
-    const { owner, roleSettings } = await introduce(wire, target, wanted);
+    const { owner, roleSettings } = await setUpSession(wire, target, wanted);
     return owner === known.owner && roleSettings === known.roleSettings;
   } catch (error) {
     const expected = [ConnectionProblem, LoginRefused, PgTaskError];
@@ -102,7 +106,10 @@ export async function isStill(
   }
 }
 
-/** Text goes over the wire as UTF-8 in any case: only whether there is such an encoding matters. */
+/**
+ * Returns a query that checks whether an encoding exists. The encoding is only checked, because text is always sent as
+ * UTF-8.
+ */
 function encodingSql(encoding: string): string {
   return `SELECT pg_catalog.pg_char_to_encoding(${literal(encoding)})`;
 }
@@ -112,14 +119,13 @@ function expectSuccess(answer: Answer): Answer {
   return answer;
 }
 
-/** Why a session is not of the wanted kind. */
-const mismatches: Readonly<
-  Record<SessionAttributes, (is: { standby: boolean; readOnly: boolean }) => string | null>
-> = {
-  any: () => null,
-  "read-write": ({ readOnly }) => (readOnly ? "session is read-only" : null),
-  "read-only": ({ readOnly }) => (readOnly ? null : "session is not read-only"),
-  primary: ({ standby }) => (standby ? "server is in hot standby mode" : null),
-  standby: ({ standby }) => (standby ? null : "server is not in hot standby mode"),
-  "prefer-standby": ({ standby }) => (standby ? null : "server is not in hot standby mode"),
-};
+/** For each wanted attribute, says why a session does not have it. Null means that the session has it. */
+const mismatches: Readonly<Record<SessionAttributes, (is: { standby: boolean; readOnly: boolean }) => string | null>> =
+  {
+    any: () => null,
+    "read-write": ({ readOnly }) => (readOnly ? "session is read-only" : null),
+    "read-only": ({ readOnly }) => (readOnly ? null : "session is not read-only"),
+    primary: ({ standby }) => (standby ? "server is in hot standby mode" : null),
+    standby: ({ standby }) => (standby ? null : "server is not in hot standby mode"),
+    "prefer-standby": ({ standby }) => (standby ? null : "server is not in hot standby mode"),
+  };

@@ -1,65 +1,87 @@
 import type { OutputFormatter } from "../output/outputFormatter.js";
-import type { FinishPlace } from "./sessionSql.js";
+import type { FinishContext } from "./settingsAndProof.sql.js";
 import type { Receive } from "../../shared/postgres/protocol/connection.js";
 import {
   decodeMicroseconds,
   timestampText,
   type ServerError,
   type TransactionStatus,
-} from "../../shared/postgres/protocol/messages.js";
+} from "../../shared/postgres/protocol/decode.js";
 
-/** How an attempt is made. */
+/*
+ * A run is sent to the server in one of two ways, pipelined or stepwise.
+ *
+ * Pipelined: settings, input, proof, commit and reset are sent in one write, without waiting for an answer.
+ * Other runs can follow on the same wire. This way is taken if all of the following hold:
+ * - The input contains no keyword that could end the transaction, cannot run in a transaction, reads from the
+ *   client, or changes what finish (writing the proof) relies on (`isWrappable`). Nor does it contain
+ *   anything that outlives a reset (`mayOutliveReset`).
+ * - There is no timeout, neither one of the task nor a short one of the session, and the task does not keep
+ *   the session's state (`save`).
+ * - The output limit leaves room for what may be in the network's buffers, and the output format has no
+ *   escape.
+ * - The session has the functions that the attempt calls. A remote server lacks these functions.
+ *
+ * Stepwise: each message is sent only after the previous one has been answered. This way is taken for all
+ * other runs. It also repeats a pipelined attempt if finish was refused, the attempt hit a limit set by the
+ * task, or the output came near its limit.
+ *
+ * In both ways the input is wrapped, that is, preceded by BEGIN and followed by proof and COMMIT. The
+ * exceptions are a task that is not atomic, an input that the server has refused in a transaction block, and
+ * an input that starts its transaction itself.
+ */
+
+/** How an attempt is sent to the server. */
 export interface AttemptForm {
-  /** Everything is sent at once. */
-  readonly whole: boolean;
-  /** BEGIN is sent before the input. */
-  readonly begin: boolean;
-  /** Whose proof is entered before the COMMIT, null for none. */
-  readonly proof: FinishPlace | null;
+  /** Whether everything is sent at once, without waiting for answers. */
+  readonly pipelined: boolean;
+  /** Whether BEGIN is sent before the input. */
+  readonly sendsBegin: boolean;
+  /** How the proof is written before the COMMIT. Null means that no proof is written. */
+  readonly proof: FinishContext | null;
 }
 
 export interface AttemptEvents {
-  /** The settings stand: from now on it is the input that is run. */
-  begun(): void;
-  /** Its transaction has ended: a cancel could not change anything any more. */
-  over(): void;
-  /** Whether a cancel may be on its way, so that nothing may be sent that it must not hit. */
-  endangered(): boolean;
-  /** Nothing of it is on the wire any more. */
+  /** The settings are applied, and the server begins to run the input. */
+  started(): void;
+  /** The transaction has ended, so a cancel would no longer change anything. */
+  transactionEnded(): void;
+  /** Whether a cancel may be under way. If so, nothing may be sent that the cancel must not hit. */
+  isCancelPending(): boolean;
+  /** No message of this attempt is on the wire any more. */
   done(): void;
 }
 
-/** One time that a run is sent to the server, and what was heard of it. */
+/** One time that a run is sent to the server, together with the server's answers. */
 export abstract class Attempt {
   readonly output: OutputFormatter;
   readonly form: AttemptForm;
-  /** The server's clock before the input; empty when it did not get there. */
+  /** The server's clock before the input. Empty if the attempt did not get that far. */
   start = "";
-  /** The server's clock after the transaction's end, null when it was not read. */
+  /** The server's clock after the end of the transaction. Null if the clock was not read. */
   stop: string | null = null;
-  /** From start to stop by the server's clock, null when those were not read as they came. */
-  tookMs: number | null = null;
+  /**
+   * Time from start to stop by the server's clock, in ms. Null if the two clock values were not read in binary form.
+   */
+  durationMs: number | null = null;
   inputError: ServerError | null = null;
-  /** Of entering the proof. */
   finishError: ServerError | null = null;
-  /** Of the COMMIT. */
-  endError: ServerError | null = null;
-  /** What the input left: an open transaction, a failed one, or none; null when it was not run. */
-  left: TransactionStatus | null = null;
-  /** Whether what makes the session as new was missing. */
-  protected resetMissing = false;
-  /** Whether the input itself ended a transaction, or went back to a savepoint. */
-  endedOne = false;
-  /** Whether its effect was committed while the task's row said that it runs. */
+  commitError: ServerError | null = null;
+  /** The transaction status after the input. Null if the input did not run. */
+  statusAfterInput: TransactionStatus | null = null;
+  /** Whether the function that resets the session does not exist. */
+  protected isResetMissing = false;
+  /** Whether the input itself ended a transaction, or rolled back to a savepoint. */
+  inputEndedTransaction = false;
+  /** Whether the effect was committed while the task's row was still in state WORK. */
   committed = false;
-  /** Whether its effect was committed without a proof, and without waiting for the disk. */
+  /** Whether the effect was committed without a proof and without waiting for the WAL to be flushed to disk. */
   unflushed = false;
   protected readonly events: AttemptEvents;
-  /** Whether the settings stand, so that the input runs under its own. */
-  protected prepared = false;
-  /** Whether the session was made as new. */
-  protected reset = false;
-  #over = false;
+  /** Whether the settings are applied, so that the input runs under the settings of its own task. */
+  protected settingsApplied = false;
+  protected wasReset = false;
+  #hasTransactionEnded = false;
   #startUs = NaN;
 
   constructor(options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents }) {
@@ -69,63 +91,74 @@ export abstract class Attempt {
   }
 
   /**
-   * @param previous the one right before it on the wire, when that has been left open.
-   * @param open whether its end is left to another right behind it, or to `close`; only for whole ones.
+   * Sends the attempt to the server.
+   *
+   * @param previous the attempt directly before this one on the wire, if its end was left open; otherwise null
+   * @param keepOpen whether to leave the end of this attempt to the next attempt or to `close`. Only pipelined attempts
+   * support this.
    */
-  abstract send(previous: Attempt | null, open: boolean): void;
+  abstract send(previous: Attempt | null, keepOpen: boolean): void;
 
-  /** Ends one that was left open. */
+  /** Ends an attempt whose end was left open. */
   close(): void {}
 
-  /** Whether the input was run, in the transaction and under the settings that are its own. */
-  get ran(): boolean {
-    return this.prepared && this.left !== null;
+  /** Whether the input has run, in its own transaction and under its own settings. */
+  get hasRun(): boolean {
+    return this.settingsApplied && this.statusAfterInput !== null;
   }
 
-  /** Whether its transaction has ended, so that it is known how it came out. */
-  get over(): boolean {
-    return this.#over;
+  /** Whether the transaction has ended, so that the outcome is known. */
+  get hasTransactionEnded(): boolean {
+    return this.#hasTransactionEnded;
   }
 
-  /** Whether something was missing that pg-task made beside the table. */
-  get lacking(): boolean {
-    return this.resetMissing || isMissing(this.finishError);
+  /** Whether an object that pg-task creates beside the table, such as a ledger or function, was missing. */
+  get objectsMissing(): boolean {
+    return this.isResetMissing || isObjectMissing(this.finishError);
   }
 
-  /** Whether it left nothing to do in its session. */
-  get clean(): boolean {
-    return this.reset && (this.stop !== null || !this.ran);
+  /** Whether the session needs no repair (rollback and reset) after this attempt. */
+  get isClean(): boolean {
+    return this.wasReset && (this.stop !== null || !this.hasRun);
   }
 
   protected readonly onOpening: Receive = (event) => {
-    if (event.type === "value" && event.bytes !== null) this.startedAt(event.bytes);
+    if (event.type === "value" && event.bytes !== null) this.recordStart(event.bytes);
     else if (event.type === "passed") {
-      this.prepared = true;
-      this.events.begun();
+      this.settingsApplied = true;
+      this.events.started();
     }
   };
 
-  /** @param clock the server's, as it came. */
-  protected startedAt(clock: Buffer): void {
+  /**
+   * Records the time at which the input begins.
+   *
+   * @param clock the server's clock in binary form
+   */
+  protected recordStart(clock: Buffer): void {
     this.#startUs = decodeMicroseconds(clock);
     this.start = timestampText(this.#startUs);
   }
 
-  /** @param clock the server's, as it came. */
-  protected stoppedAt(clock: Buffer): void {
+  /**
+   * Records the time after the transaction's end, and computes the duration.
+   *
+   * @param clock the server's clock in binary form
+   */
+  protected recordStop(clock: Buffer): void {
     const stopUs = decodeMicroseconds(clock);
     this.stop = timestampText(stopUs);
-    this.tookMs = (stopUs - this.#startUs) / 1000;
+    this.durationMs = (stopUs - this.#startUs) / 1000;
   }
 
-  protected end(): void {
-    if (this.#over) return;
-    this.#over = true;
-    this.events.over();
+  protected markTransactionEnded(): void {
+    if (this.#hasTransactionEnded) return;
+    this.#hasTransactionEnded = true;
+    this.events.transactionEnded();
   }
 }
 
-/** Whether a table or a function of pg-task's own is not there. */
-export function isMissing(error: ServerError | null): boolean {
+/** Whether the error says that a table or function of pg-task does not exist. */
+export function isObjectMissing(error: ServerError | null): boolean {
   return error?.code === "42P01" || error?.code === "42883";
 }

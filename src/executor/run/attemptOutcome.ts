@@ -1,91 +1,88 @@
 import type { Attempt } from "./attempt.js";
+import { maxAttemptsWithoutRun, maxConflicts } from "../tuning.js";
 import type { CancelReason } from "./cancellation.js";
-import type { ServerError } from "../../shared/postgres/protocol/messages.js";
+import type { ServerError } from "../../shared/postgres/protocol/decode.js";
 
 /**
- * How a run is tried again: as before, step by step, which stands more of what an input may do to its
- * transaction, or as it is, without BEGIN and proof.
+ * How a run is retried:
+ * - `same`: in the same form.
+ * - `stepwise`: one message after another, which tolerates more of what an input may do to its transaction.
+ * - `unwrapped`: without BEGIN and proof.
  */
-export type Retrial = "again" | "stepwise" | "bare";
+export type RetryForm = "same" | "stepwise" | "unwrapped";
 
-/**
- * What becomes of a run after an attempt: it has ended, it goes back as if it had never been run, or
- * it is tried again.
- */
-export type AttemptOutcome = "ended" | "returned" | Retrial;
+/** What follows an attempt: the run has ended, is released as if it had never run, or is retried. */
+export type AttemptOutcome = "ended" | "released" | RetryForm;
 
 export const queryCanceled = "57014";
 
-/** Raised by the function that enters the proof. */
+/**
+ * SQLSTATE that pg-task's finish function raises when the task's row was changed, stopped or deleted during the run.
+ */
 export const rowChanged = "PGT01";
 
 const readOnlyTransaction = "25006";
 
-/** Active transaction, invalid transaction termination, read-only transaction. */
-const notWrappable = new Set(["25001", "2D000", readOnlyTransaction]);
+/** SQLSTATEs for an active transaction, an invalid transaction termination, and a read-only transaction. */
+const notWrappableCodes = new Set(["25001", "2D000", readOnlyTransaction]);
 
-/** Serialization failure, deadlock. */
-const conflicts = new Set(["40001", "40P01"]);
-
-/** How often the transaction's end may fail for a conflict with others. */
-const mostConflicts = 5;
-
-/** How often something else may keep an attempt from being made. */
-const mostMisses = 10;
+/** SQLSTATEs for a serialization failure and a deadlock. */
+const conflictCodes = new Set(["40001", "40P01"]);
 
 export interface Circumstances {
-  /** Why it was asked to end, null when it was not. */
-  readonly reason: Exclude<CancelReason, "room"> | null;
-  /** Whether it was cancelled to be run again with its output answered before its end is sent. */
-  readonly crowded: boolean;
-  /** Whether a cancel that was meant for another may have hit it. */
+  /** Why the run was asked to end. Null if it was not asked to end. */
+  readonly cancelReason: Exclude<CancelReason, "outputNearLimit"> | null;
+  /** Whether the run was cancelled because its output came near the limit. Such a run is repeated stepwise. */
+  readonly outputNearLimit: boolean;
+  /** Whether a cancel meant for another run may have hit this run. */
   readonly exposed: boolean;
-  /** Whether it is to come back if it was not run. */
+  /** Whether the manager has taken the run back, so that it is to be released if it has not run. */
   readonly recalled: boolean;
-  /** How many attempts were made in this form, this one included. */
+  /** How many attempts were made in the current form, including this attempt. */
   readonly attempts: number;
 }
 
-/** What was rolled back because it was asked to end goes by that, not by what it would have done next. */
-export function attemptOutcome(attempt: Attempt, circumstances: Circumstances): AttemptOutcome {
-  const { reason, recalled, attempts } = circumstances;
+/** Decides what follows an attempt. A run that was asked to end and was rolled back for that reason is not retried. */
+export function decideOutcome(attempt: Attempt, circumstances: Circumstances): AttemptOutcome {
+  const { cancelReason, recalled, attempts } = circumstances;
   const error = firstError(attempt);
-  if (!attempt.ran) {
-    return reason === null && !recalled && attempts < mostMisses ? "again" : "returned";
+  if (!attempt.hasRun) {
+    const canRetry = cancelReason === null && !recalled && attempts < maxAttemptsWithoutRun;
+    return canRetry ? "same" : "released";
   }
-  if (error?.code === queryCanceled && reason === "abort") return "returned";
-  if (error?.code === queryCanceled && circumstances.crowded) return "stepwise";
-  const retrial = retrialOf(attempt, circumstances);
-  if (retrial === null) return "ended";
-  if (reason === null) return retrial;
-  return reason === "abort" ? "returned" : "ended";
+  if (error?.code === queryCanceled && cancelReason === "abort") return "released";
+  if (error?.code === queryCanceled && circumstances.outputNearLimit) return "stepwise";
+  const form = retryForm(attempt, circumstances);
+  if (form === null) return "ended";
+  if (cancelReason === null) return form;
+  return cancelReason === "abort" ? "released" : "ended";
 }
 
-/** How an attempt whose effect was rolled back would be tried again, null when it would not be. */
-export function retrialOf(
-  attempt: Attempt,
-  { reason, exposed, attempts }: Circumstances,
-): Retrial | null {
+/**
+ * Returns how an attempt whose effect was rolled back would be retried.
+ *
+ * @returns null if the attempt would not be retried
+ */
+export function retryForm(attempt: Attempt, { cancelReason, exposed, attempts }: Circumstances): RetryForm | null {
   const error = firstError(attempt);
-  if (error === null || attempt.output.failure !== null || attempt.endedOne) return null;
-  const { whole } = attempt.form;
-  const ours = attempt.inputError === null && attempt.form.proof !== null;
+  if (error === null || attempt.output.failure !== null || attempt.inputEndedTransaction) return null;
+  const failedAfterInput = attempt.inputError === null && attempt.form.proof !== null;
+  const stepwise = attempt.form.pipelined && failedAfterInput ? "stepwise" : null;
   if (error.code === queryCanceled) {
-    if (exposed && reason === null && attempts < mostMisses) return "again";
-    // A limit that the task has set.
-    return whole && ours ? "stepwise" : null;
+    const isUnexplained = exposed && cancelReason === null && attempts < maxAttemptsWithoutRun;
+    // If no stray cancel explains the error, a timeout set by the task has interrupted the writing of the proof.
+    return isUnexplained ? "same" : stepwise;
   }
-  if (isNotWrappable(attempt)) return "bare";
-  if (ours && conflicts.has(error.code) && attempts < mostConflicts) return "again";
-  const refused = attempt.finishError !== null && error.code !== rowChanged;
-  return whole && ours && refused ? "stepwise" : null;
+  if (isNotWrappable(attempt)) return "unwrapped";
+  if (failedAfterInput && conflictCodes.has(error.code) && attempts < maxConflicts) return "same";
+  return attempt.finishError !== null && error.code !== rowChanged ? stepwise : null;
 }
 
-function firstError({ inputError, finishError, endError }: Attempt): ServerError | null {
-  return inputError ?? finishError ?? endError;
+function firstError({ inputError, finishError, commitError }: Attempt): ServerError | null {
+  return inputError ?? finishError ?? commitError;
 }
 
-function isNotWrappable({ form, left, inputError, finishError }: Attempt): boolean {
+function isNotWrappable({ form, statusAfterInput, inputError, finishError }: Attempt): boolean {
   if (inputError === null) return finishError?.code === readOnlyTransaction;
-  return form.begin && left === "E" && notWrappable.has(inputError.code);
+  return form.sendsBegin && statusAfterInput === "E" && notWrappableCodes.has(inputError.code);
 }

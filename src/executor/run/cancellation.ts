@@ -1,94 +1,99 @@
-/** Why a run is cancelled on our own account; `room` is to be run again, all others end it. */
-export type CancelReason = "timeout" | "output" | "abort" | "stop" | "room";
+import { cancelRepeatMs } from "../tuning.js";
 
-/** A cancel that hit nothing, or that the task's SQL caught, is asked for again after this. */
-const repeatMs = 1000;
+/** Why pg-task cancels a run. After `outputNearLimit` the run is repeated. All other reasons end the run. */
+export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNearLimit";
 
 /**
- * Cancels one run through the manager, so that the cancel hits that run.
+ * Cancels one run through the manager, and makes sure that the cancel hits this run.
  *
- *     waiting ──begin──▶ running ──end──▶ ended
+ *     waiting ──start──▶ running ──end──▶ ended
  *        ▲                  │
- *        └──────wait────────┘
+ *        └─────suspend──────┘
  *
- * While waiting (another may be before it on the wire, or it has to be done again) a request is kept.
- * Once ended nothing is asked any more, but one that is under way must be waited for (`settled`)
- * before anything is run that it may not hit.
+ * In the state `waiting`, another run may be before this one on the wire, or this run is to be retried. A cancel
+ * requested in this state is kept until the run starts. In the state `ended`, no more cancels are requested. A cancel
+ * that is still pending must be awaited (`whenSettled`) before anything is sent that the cancel must not hit.
  */
 export class RunCancellation {
-  readonly #ask: () => void;
+  readonly #requestCancel: () => void;
   #state: "waiting" | "running" | "ended" = "waiting";
   #reason: CancelReason | null = null;
-  #underWay = false;
-  #repeat: NodeJS.Timeout | undefined;
-  #settle: (() => void)[] = [];
+  #isPending = false;
+  #repeatTimer: NodeJS.Timeout | undefined;
+  #onSettled: (() => void)[] = [];
 
-  /** @param ask asks the manager; it answers each time with `answered` */
-  constructor(ask: () => void) {
-    this.#ask = ask;
+  /** @param requestCancel asks the manager for a cancel. The manager answers each request with `cancelAnswered`. */
+  constructor(requestCancel: () => void) {
+    this.#requestCancel = requestCancel;
   }
 
-  /** Why the run was first asked to end, null when it was not. */
+  /** Why the run was first asked to end. Null if it was not asked to end. */
   get reason(): CancelReason | null {
     return this.#reason;
   }
 
-  /** From now on a cancel hits the run. */
-  begin(): void {
+  /** Notes that the run has started, so that a cancel now hits this run. Sends a cancel that was requested before. */
+  start(): void {
     if (this.#state !== "waiting") return;
     this.#state = "running";
     if (this.#reason !== null) this.#send();
   }
 
-  /** The run is to be done again: until then there is nothing to cancel. */
-  wait(): void {
+  /** Notes that there is nothing to cancel until the run is retried. */
+  suspend(): void {
     if (this.#state !== "running") return;
     this.#state = "waiting";
-    clearTimeout(this.#repeat);
+    clearTimeout(this.#repeatTimer);
   }
 
-  /** Whether a cancel has been asked for and not been answered. */
-  get underWay(): boolean {
-    return this.#underWay;
+  /** Whether a cancel has been requested but not answered yet. */
+  get isPending(): boolean {
+    return this.#isPending;
   }
 
   request(reason: CancelReason): void {
-    if (this.#state === "ended" || (this.#reason !== null && this.#reason !== "room")) return;
-    const asked = this.#reason !== null;
+    if (this.#state === "ended") return;
+    if (this.#reason !== null && this.#reason !== "outputNearLimit") return;
+    const isFirst = this.#reason === null;
     this.#reason = reason;
-    if (this.#state === "running" && !asked) this.#send();
+    if (this.#state === "running" && isFirst) this.#send();
   }
 
-  /** The run is to be done again, with room enough. */
-  clear(): void {
-    if (this.#reason !== "room") return;
+  /**
+   * Forgets a cancel for `outputNearLimit`, because the run is retried with its commit held back until the output is
+   * known.
+   */
+  clearForRetry(): void {
+    if (this.#reason !== "outputNearLimit") return;
     this.#reason = null;
-    this.wait();
+    this.suspend();
   }
 
-  /** The manager's cancel has reached the server, if it could. */
-  answered(): void {
-    if (!this.#underWay) return;
-    this.#underWay = false;
-    for (const settle of this.#settle.splice(0)) settle();
-    clearTimeout(this.#repeat);
-    if (this.#state === "running") this.#repeat = setTimeout(() => this.#send(), repeatMs);
+  /** Notes that the manager's cancel has reached the server, or could not be sent. */
+  cancelAnswered(): void {
+    if (!this.#isPending) return;
+    this.#isPending = false;
+    for (const settle of this.#onSettled.splice(0)) settle();
+    clearTimeout(this.#repeatTimer);
+    if (this.#state === "running") {
+      this.#repeatTimer = setTimeout(() => this.#send(), cancelRepeatMs);
+    }
   }
 
-  /** The run is over. */
+  /** Notes that the run is over. */
   end(): void {
     this.#state = "ended";
-    clearTimeout(this.#repeat);
+    clearTimeout(this.#repeatTimer);
   }
 
-  /** Resolves when no cancel is under way. */
-  async settled(): Promise<void> {
-    if (!this.#underWay) return;
-    await new Promise<void>((resolve) => this.#settle.push(resolve));
+  /** Resolves when no cancel is pending. */
+  async whenSettled(): Promise<void> {
+    if (!this.#isPending) return;
+    await new Promise<void>((resolve) => this.#onSettled.push(resolve));
   }
 
   #send(): void {
-    this.#underWay = true;
-    this.#ask();
+    this.#isPending = true;
+    this.#requestCancel();
   }
 }

@@ -1,46 +1,57 @@
-/** Blanks, comments and empty statements before the first statement. */
+import { maxSearchedLength } from "../tuning.js";
+
+/** Matches white space, line comments and empty statements before the first statement. */
 const leading = /^(?:[\s;]+|--[^\n\r]*)*/;
 const startsTransaction = /^(?:BEGIN|START\s+TRANSACTION)\b/i;
 
 /**
- * What may end the transaction, cannot run in one, must be the first in one, or reads from the
- * client; in a comment or a string it costs only time.
+ * Matches keywords that can end the transaction, cannot run in a transaction, must come first in a transaction, or read
+ * from the client. A match in a comment or string does no harm: the run only takes longer.
  */
-const special =
+const affectsTransaction =
   /\b(?:abort|begin|call|cluster|commit|concurrently|copy|database|discard|do|end|prepare|reindex|rollback|start|subscription|system|tablespace|transaction|vacuum)\b|\btransaction_/i;
 
 /**
- * What may keep the end of a transaction from being entered as it usually is: another role, limits; or
- * the next one from beginning right behind it.
+ * Matches keywords that can make finish (the writing of the proof) fail, such as another role or a timeout, or that can
+ * prevent the next transaction from being chained to this one.
  */
-const restricting =
-  /\b(?:authorization|listen|role|session_authorization|set_config)\b|_timeout\b/i;
+const affectsFinish = /\b(?:authorization|listen|role|session_authorization|set_config)\b|_timeout\b/i;
 
 /**
- * What the extended protocol refuses, several statements, or answers otherwise: parameters, a look at
- * the cursors, of which its own are some. In a comment or a string it costs only time.
+ * Matches what the extended protocol refuses or answers differently from the simple one. The extended protocol refuses
+ * several statements. It answers differently for parameters and for queries on the list of cursors, which includes the
+ * protocol's own. A match in a comment or string does no harm: the run only takes longer.
  */
-const simpleOnly = /;(?!\s*$)|\$\d|cursor/i;
+const needsSimpleProtocol = /;(?!\s*$)|\$\d|cursor/i;
 
-/** In a comment or a string it costs only time. */
-const blockOnly = /\b(?:declare|local|lock|release|savepoint)\b/i;
+/**
+ * Matches keywords that need a transaction block. A match in a comment or string does no harm: the run only takes
+ * longer.
+ */
+const mayNeedBlock = /\b(?:declare|local|lock|release|savepoint)\b/i;
 
-/** Blanks and comments, as far as they are few, short and not nested: a look at them stays short as well. */
+/** Matches white space and comments. The comments must be few, short and not nested, so that matching stays fast. */
 const blanks = String.raw`\s*(?:(?:--[^\n\r]{0,200}[\n\r]|/\*(?:[^*/]|\*(?!/)|/(?!\*)){0,200}\*/)\s*){0,4}`;
 let gaps = 0;
-/** None of it is given back, so that a comment behind it is one that it does not take. */
+/**
+ * Returns a pattern that matches `blanks` atomically, that is, without backtracking. Therefore, if a comment follows
+ * the matched gap, it is a comment that `blanks` does not match.
+ */
 const gap = (): string => `(?=(?<gap${(gaps += 1)}>${blanks}))\\k<gap${gaps}>`;
 const otherComment = String.raw`--|/\*`;
 const word = String.raw`[\w\x80-\uffff][\w$\x80-\uffff]*`;
 
 /**
- * What leaves something in a session that no reset takes away: the next random(), which a setting
- * makes as well, connections, an origin, slots, a backup, libraries, and settings that were not there,
- * which are empty from then on.
- * Those of pg-task count as not made when they are empty. In a comment or a string it costs a login; so
- * do names with Unicode escapes, which may be any of these, and comments that are not looked through.
+ * Matches what leaves something in a session that no reset removes:
+ * - the seed of random(), which can also be changed by a setting;
+ * - connections, a replication origin, replication slots, a backup, and loaded libraries;
+ * - new custom settings, which stay defined with an empty value. The settings of pg-task are exempt, because they count
+ *   as unset when empty.
+ *
+ * A match in a comment or string costs a login, because the session is replaced. Names with Unicode escapes match too,
+ * because they could stand for any of these names, and so do comments that the pattern does not skip.
  */
-const lasting = new RegExp(
+const outlivesReset = new RegExp(
   [
     String.raw`\b(?:setseed|dblink\w*|pg_backup_start|pg_start_backup|pg_replication_origin_session_setup)\b`,
     String.raw`\bpg_(?:create|copy)_(?:physical|logical)_replication_slot\b`,
@@ -52,38 +63,37 @@ const lasting = new RegExp(
   "i",
 );
 
-/** Inputs up to this are searched, in characters. */
-const longest = 1 << 16;
-
-/** Whether an input begins its transaction itself. */
+/** Whether the input begins a transaction itself. */
 export function beginsTransaction(input: string): boolean {
-  return startsTransaction.test(afterComments(input));
+  return startsTransaction.test(skipComments(input));
 }
 
 /**
- * Whether it is sure beforehand how an input leaves its transaction, open or failed, and likely that
- * its end is nothing special either.
+ * Whether it is certain that the input leaves its transaction open or failed, and likely that the proof can be written
+ * and the commit succeeds.
  */
 export function isWrappable(input: string): boolean {
-  return input.length <= longest && !special.test(input) && !restricting.test(input);
+  return input.length <= maxSearchedLength && !affectsTransaction.test(input) && !affectsFinish.test(input);
 }
 
-/** Whether it may be that a statement of it does nothing, or fails, outside of a transaction block. */
-export function needsBlock(input: string): boolean {
-  return blockOnly.test(input);
+/** Whether a statement of the input could fail, or have no effect, outside of a transaction block. */
+export function mayNeedTransactionBlock(input: string): boolean {
+  return mayNeedBlock.test(input);
 }
 
-/** Whether it may be that something of an input is left in its session after a reset. */
-export function mayLast(input: string): boolean {
-  return input.length > longest || lasting.test(input);
+/** Whether the input could leave something in its session that a reset does not remove. */
+export function mayOutliveReset(input: string): boolean {
+  return input.length > maxSearchedLength || outlivesReset.test(input);
 }
 
-/** Whether it is one statement at most, and the same in the extended protocol as in the simple one. */
-export function isSingle(input: string): boolean {
-  return !simpleOnly.test(input);
+/**
+ * Whether the input is at most one statement, and gets the same answer in the extended protocol as in the simple one.
+ */
+export function isSingleStatement(input: string): boolean {
+  return !needsSimpleProtocol.test(input);
 }
 
-function afterComments(input: string): string {
+function skipComments(input: string): string {
   let rest = input;
   for (;;) {
     rest = rest.replace(leading, "");
@@ -92,7 +102,7 @@ function afterComments(input: string): string {
   }
 }
 
-/** Comments nest. */
+/** Returns the length of the block comment at the beginning of the text. Block comments can be nested. */
 function commentLength(text: string): number {
   let depth = 0;
   for (const { 0: mark, index } of text.matchAll(/\/\*|\*\//g)) {

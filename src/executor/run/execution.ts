@@ -1,120 +1,97 @@
 import type { PgTaskError } from "../../shared/errors.js";
-import type { Run, RunResult } from "../../shared/ipc/messages.js";
-import { randomKey } from "../../shared/randomKey.js";
-import type { Attempt, AttemptForm } from "./attempt.js";
-import type { SpillBuffer } from "../../shared/spillBuffer.js";
-import { RunCancellation, type CancelReason } from "./cancellation.js";
-import { formatError, formatOwnError } from "./formatError.js";
-import { beginsTransaction, isWrappable, mayLast, needsBlock } from "./classifyInput.js";
+import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { startTimer } from "../../shared/longTimer.js";
+import { randomLockKey } from "../../shared/postgres/advisoryLocks.js";
+import type { SpillBuffer } from "../../shared/spillBuffer.js";
 import { OutputFormatter } from "../output/outputFormatter.js";
-import type { PipelinedMessages } from "./pipelinedMessages.js";
-import type { FinishPlace } from "./sessionSql.js";
-import { StepwiseAttempt, type StepwiseAttemptOptions } from "./stepwiseAttempt.js";
-import {
-  attemptOutcome,
-  queryCanceled,
-  retrialOf,
-  rowChanged,
-  type Circumstances,
-  type Retrial,
-  type AttemptOutcome,
-} from "./attemptOutcome.js";
+import { maxBufferedBytes, minPipelinedOutputLimit, minPipelinedTimeoutMs } from "../tuning.js";
+import type { Attempt, AttemptForm } from "./attempt.js";
+import { decideOutcome, type AttemptOutcome, type Circumstances, type RetryForm } from "./attemptOutcome.js";
+import { RunCancellation, type CancelReason } from "./cancellation.js";
+import { beginsTransaction, isWrappable, mayNeedTransactionBlock, mayOutliveReset } from "./classifyInput.js";
+import { formatRunError } from "./formatError.js";
 import { PipelinedAttempt } from "./pipelinedAttempt.js";
-import type { ServerError } from "../../shared/postgres/protocol/messages.js";
+import type { PipelinedMessages } from "./pipelinedMessages.js";
+import type { FinishContext } from "./settingsAndProof.sql.js";
+import { StepwiseAttempt, type StepwiseAttemptContext } from "./stepwiseAttempt.js";
 
-/**
- * So much of an answer, in bytes, the way to us may hold: its end would be committed before we have read
- * all that. A run that is sent whole stays that far below what is allowed.
- */
-const mostOnTheWay = 48 << 20;
-/** With less output allowed than this, in bytes, nothing is sent behind an input before it has answered. */
-const leastOutputOfWhole = 64 << 20;
-
-/** A statement_timeout of the session's own below this, in ms, may hit what is sent around an input. */
-const leastTimeoutOfWhole = 1_000;
-
-/** Where a run takes place. */
-export interface ExecutionContext extends StepwiseAttemptOptions {
+/** The session in which a run is executed, and what the run needs from the session. */
+export interface ExecutionContext extends StepwiseAttemptContext {
   readonly outputLimit: number;
-  /** Where the proof of its effect is entered, null when that is in another database. */
-  readonly proof: FinishPlace | null;
-  /** Asks for the session's backend to be cancelled; `cancelled` is the answer. */
-  readonly cancel: () => void;
+  /** How the proof is written. Null means that there is no proof, because the run's effect is in another database. */
+  readonly proof: FinishContext | null;
+  /** Asks for the session's backend to be cancelled. `cancelAnswered` must be called when this has been done. */
+  readonly requestCancel: () => void;
 }
 
-/** A result whose output, when that is large, is still where it was put together. */
-export type OutgoingResult = RunResult & { readonly stored?: SpillBuffer };
+/** A result. A large output is still in the buffer where it was collected. */
+export type OutgoingResult = RunResult & { readonly spilledOutput?: SpillBuffer };
 
-/** How a run came out, and whether its session can be used any longer. */
+/** The result of a run, and whether the run's session can still be used. */
 export interface RunOutcome {
   readonly result: OutgoingResult;
-  /** Why the session is of no use any more, null when it is. */
+  /** Why the session can no longer be used. Null means that it can be used. */
   readonly loss: PgTaskError | null;
 }
 
-/** Where on its wire a run is sent. */
-export interface SendPlace {
-  /** The one right before it that has been left open for it, null for none. */
+/** The position in its session's pipeline at which a run is sent. */
+export interface SendOptions {
+  /** The run directly before this one, if its end was left open for this run. Otherwise null. */
   readonly previous: Execution | null;
-  /** Whether another is to be sent right behind it. */
-  readonly followed: boolean;
-  /** Second key of the lock without which it does not begin behind another. */
+  /** Whether another run is to be sent directly after this one. */
+  readonly isFollowed: boolean;
+  /**
+   * The pipeline permit: the second key of an advisory lock. A run behind another run begins only while somebody holds
+   * that lock.
+   */
   readonly permit: number;
 }
 
-/** What the lane that a run is on wants to know. */
+/** Events that a run reports to the pipeline. */
 export interface RunEvents {
-  /** Its input is run from now on. */
-  begun(): void;
-  /** A cancel has been asked for: it may hit what is behind it. */
-  endangering(): void;
-  /** Nothing of this attempt is on the wire any more. */
+  /** The server has begun to run the input. */
+  started(): void;
+  /** A cancel has been requested, which may also hit the runs behind this one. */
+  cancelRequested(): void;
+  /** No message of this attempt is on the wire any more. */
   done(): void;
 }
 
-/** The server's own words, so that it does not matter which of the two clocks was first. */
-export const timeoutMessage = "canceling statement due to statement timeout";
-export const cancelMessage = "canceling statement due to user request";
-
-/** Of output that was too large by less than what the way to us holds. */
-const committedMeanwhile = "Its effect had been committed by then.";
-
-/** One execution of one task on one session, in as many attempts as it takes. */
+/** One execution of one task in one session. Makes as many attempts as it takes. */
 export class Execution {
-  /** Whether others were before it when it came. */
-  waited = false;
+  /** Whether the run had to be queued behind other runs when it was dispatched. */
+  wasQueued = false;
   readonly #run: Run;
-  readonly #place: ExecutionContext;
+  readonly #context: ExecutionContext;
   readonly #cancellation: RunCancellation;
-  readonly #plain: boolean;
-  /** Whether something of it may be left in its session, which no reset takes away. */
-  readonly #lasting: boolean;
-  #events: RunEvents = { begun() {}, endangering() {}, done() {} };
+  readonly #canPipeline: boolean;
+  /** Whether the run could leave something in its session that no reset removes. */
+  readonly #mayOutliveReset: boolean;
+  #events: RunEvents = { started() {}, cancelRequested() {}, done() {} };
   #attempt: Attempt | null = null;
   #attempts = 0;
-  #stepwise = false;
-  #bare = false;
-  #exposed = false;
-  #recalled = false;
-  #lock = 0;
-  #timed = false;
+  #isStepwise = false;
+  #isUnwrapped = false;
+  #isExposed = false;
+  #isRecalled = false;
+  #lockKey = 0;
+  #isTimerStarted = false;
   #stopTimer: () => void = () => {};
 
-  constructor(run: Run, place: ExecutionContext) {
+  constructor(run: Run, context: ExecutionContext) {
     this.#run = run;
-    this.#place = place;
-    // Escapes make more of an answer than has come.
-    const mayBeWhole = place.outputLimit >= leastOutputOfWhole && run.format.escape === "";
-    const { input, timeoutMs, save, atomic } = run;
-    const plain = isWrappable(input) && (atomic || !needsBlock(input));
-    const ownTimeoutMs = place.messages?.ownTimeoutMs ?? 0;
-    const timed = timeoutMs > 0 || (ownTimeoutMs > 0 && ownTimeoutMs < leastTimeoutOfWhole);
-    this.#lasting = !save && mayLast(input);
-    this.#plain = mayBeWhole && !timed && !save && plain && !this.#lasting;
+    this.#context = context;
+    const { input, timeoutMs, save, atomic, format } = run;
+    // With escapes, the output is larger than the server's answer by an unknown amount.
+    const isOutputSafe = context.outputLimit >= minPipelinedOutputLimit && format.escape === "";
+    const isInputSafe = isWrappable(input) && (atomic || !mayNeedTransactionBlock(input));
+    const sessionTimeoutMs = context.messages?.sessionTimeoutMs ?? 0;
+    const hasTimeout = timeoutMs > 0 || (sessionTimeoutMs > 0 && sessionTimeoutMs < minPipelinedTimeoutMs);
+    this.#mayOutliveReset = !save && mayOutliveReset(input);
+    this.#canPipeline = isOutputSafe && !hasTimeout && !save && isInputSafe && !this.#mayOutliveReset;
     this.#cancellation = new RunCancellation(() => {
-      this.#events.endangering();
-      place.cancel();
+      this.#events.cancelRequested();
+      context.requestCancel();
     });
   }
 
@@ -126,168 +103,173 @@ export class Execution {
     return this.#run.session;
   }
 
-  /** Second key of the lock that its attempt takes when it begins. */
-  get lock(): number {
-    return this.#lock;
+  /** Second key of the advisory lock that the current attempt takes when it begins. */
+  get lockKey(): number {
+    return this.#lockKey;
   }
 
-  /** Whether it may be on the wire right behind another, and another right behind it. */
-  get chainable(): boolean {
-    return this.#whole !== null;
+  /** Whether this run can be sent directly behind another run on the wire, and another run directly behind this one. */
+  get isChainable(): boolean {
+    return this.#pipelinedMessages !== null;
   }
 
-  /** What this run needs of its session's reset. */
-  get needs(): Pick<Run, "timeoutMs" | "save"> {
+  /** The properties of the run that its session's reset depends on. */
+  get resetOptions(): Pick<Run, "timeoutMs" | "save"> {
     return this.#run;
   }
 
-  /** Makes the run end by a cancel; without effect when it has ended. */
+  /** Cancels the run, so that it is released. Has no effect once the run has ended. */
   abort(): void {
     this.#cancellation.request("abort");
   }
 
-  /** Makes the run end as one that a user cancelled; without effect when it has ended. */
+  /** Cancels the run as a user would. Has no effect once the run has ended. */
   stop(): void {
     this.#cancellation.request("stop");
   }
 
-  /** The answer to a cancel. */
-  cancelled(): void {
-    this.#place.wire.resume();
-    this.#cancellation.answered();
+  /** Passes on the answer to `requestCancel`. */
+  cancelAnswered(): void {
+    this.#context.wire.resume();
+    this.#cancellation.cancelAnswered();
   }
 
-  /** It is to come back instead of being sent again. */
+  /** Marks the run to be released instead of retried if it has not run. */
   recall(): void {
-    this.#recalled = true;
+    this.#isRecalled = true;
   }
 
-  /** A cancel that was meant for another may hit it. */
+  /** Notes that a cancel meant for another run may hit this run. */
   expose(): void {
-    this.#exposed = true;
+    this.#isExposed = true;
   }
 
-  /** Why it was first asked to end on our own account, null when it was not. */
+  /** Why pg-task first cancelled the run. Null if pg-task did not cancel it. */
   get cancelReason(): CancelReason | null {
     return this.#cancellation.reason;
   }
 
-  /** Whether a cancel has been asked for and not been answered. */
-  get endangering(): boolean {
-    return this.#cancellation.underWay;
+  /** Whether a cancel has been requested but not answered yet. */
+  get isCancelPending(): boolean {
+    return this.#cancellation.isPending;
   }
 
-  /** Resolves when no cancel is under way. */
-  async settled(): Promise<void> {
-    await this.#cancellation.settled();
+  /** Resolves when no cancel is pending. */
+  async whenSettled(): Promise<void> {
+    await this.#cancellation.whenSettled();
   }
 
-  /** What it has put out so far, and why no more of it could be taken, null when it could. */
+  /** The output so far, and the reason if no more output could be taken. Without a failure, the reason is null. */
   get output(): { readonly text: string | null; readonly failure: string | null } {
     return this.#attempt?.output ?? { text: null, failure: null };
   }
 
-  /** The server's clock before the input; empty when it did not get there. */
+  /** The server's clock before the input. Empty if no attempt got that far. */
   get start(): string {
     return this.#attempt?.start ?? "";
   }
 
-  /** The last attempt. */
+  /** The last attempt. Null if there was none. */
   get attempt(): Attempt | null {
     return this.#attempt;
   }
 
-  /** Sends it; `done` is the end. When it is followed, `close` it if nothing follows after all. */
-  send({ previous, followed, permit }: SendPlace, events: RunEvents): void {
+  /**
+   * Makes an attempt. `events.done` is called at its end. If `isFollowed` was true but no run follows after all, the
+   * caller must call `close`.
+   */
+  send({ previous, isFollowed, permit }: SendOptions, events: RunEvents): void {
     this.#events = events;
-    this.#exposed = false;
+    this.#isExposed = false;
     this.#attempts += 1;
-    this.#lock = randomKey();
-    this.drop();
-    const { outputLimit } = this.#place;
-    const output = new OutputFormatter(this.#run.format, outputLimit, () => this.#cut("output"));
-    if (this.#whole !== null) output.foresee(mostOnTheWay, () => this.#cut("room"));
+    this.#lockKey = randomLockKey();
+    this.discardOutput();
+    const { outputLimit, wire } = this.#context;
+    const messages = this.#pipelinedMessages;
+    const output = new OutputFormatter(this.#run.format, outputLimit, () => this.#cutOff("output"));
+    if (messages !== null) {
+      output.warnBeforeLimit(maxBufferedBytes, () => this.#cutOff("outputNearLimit"));
+    }
     const options = {
       output,
       form: this.#form(),
       events: {
-        begun: () => this.#begun(),
-        over: () => this.#cancellation.wait(),
-        endangered: () => this.#cancellation.underWay,
+        started: () => this.#started(),
+        transactionEnded: () => this.#cancellation.suspend(),
+        isCancelPending: () => this.#cancellation.isPending,
         done: () => {
-          // Asked for again it would hit the reset, or this run's next attempt.
-          this.#cancellation.wait();
+          // A repeated cancel would hit the session's reset, or this run's next attempt.
+          this.#cancellation.suspend();
           events.done();
         },
       },
     };
-    const { wire } = this.#place;
-    const messages = this.#whole;
+    const lockKey = this.#lockKey;
     this.#attempt =
       messages === null
-        ? new StepwiseAttempt(this.#run, this.#place, options)
-        : new PipelinedAttempt(this.#run, { wire, messages, lock: this.#lock, permit }, options);
-    this.#attempt.send(previous?.attempt ?? null, followed);
+        ? new StepwiseAttempt(this.#run, this.#context, options)
+        : new PipelinedAttempt(this.#run, { wire, messages, lockKey, permit }, options);
+    this.#attempt.send(previous?.attempt ?? null, isFollowed);
   }
 
-  /** Ends what was left open: nothing comes right behind it. */
+  /** Ends an attempt whose end was left open, because no run follows it directly. */
   close(): void {
     this.#attempt?.close();
   }
 
-  /** What becomes of it after an attempt. */
-  verdict(): AttemptOutcome {
-    return this.#attempt === null ? "returned" : attemptOutcome(this.#attempt, this.#circumstances);
+  /** Decides what follows the last attempt. */
+  outcome(): AttemptOutcome {
+    return this.#attempt === null ? "released" : decideOutcome(this.#attempt, this.#circumstances);
   }
 
   get #circumstances(): Circumstances {
     const { reason } = this.#cancellation;
     return {
-      reason: reason === "room" ? null : reason,
-      crowded: reason === "room",
-      exposed: this.#exposed,
-      recalled: this.#recalled,
+      cancelReason: reason === "outputNearLimit" ? null : reason,
+      outputNearLimit: reason === "outputNearLimit",
+      exposed: this.#isExposed,
+      recalled: this.#isRecalled,
       attempts: this.#attempts,
     };
   }
 
-  /** It is to be tried again. */
-  renew(retrial: Retrial): void {
-    if (retrial === "again") return;
-    this.#cancellation.clear();
-    this.#stepwise = true;
-    this.#bare = retrial === "bare";
+  /** Sets the form of the next attempt. */
+  prepareRetry(form: RetryForm): void {
+    if (form === "same") return;
+    this.#cancellation.clearForRetry();
+    this.#isStepwise = true;
+    this.#isUnwrapped = form === "unwrapped";
     this.#attempts = 0;
   }
 
-  /** It is over: nothing is asked for any more. */
+  /** Marks the run as over, so that no more cancels are requested. */
   end(): void {
     this.#stopTimer();
     this.#cancellation.end();
   }
 
-  /** What it has put out is not wanted any more. */
-  drop(): void {
-    this.#attempt?.output.drop();
+  discardOutput(): void {
+    this.#attempt?.output.discard();
   }
 
   /**
-   * How it came out, by the verdict; the clock of an end that the attempt did not read is `stop`. The
-   * output goes along, and is not here any more.
+   * Builds the result for an outcome, and hands over the output.
+   *
+   * @param stop the server's clock, used if the attempt did not read the clock at its end
    */
-  result(verdict: "ended" | "returned", stop: string | null): OutgoingResult {
+  result(outcome: "ended" | "released", stop: string | null): OutgoingResult {
     const { session, id } = this.#run;
     const attempt = this.#attempt;
     const condition = {
-      ...(this.#lasting && attempt?.ran === true ? { spoiled: true } : {}),
-      ...(attempt?.lacking === true ? { lacking: true } : {}),
+      ...(this.#mayOutliveReset && attempt?.hasRun === true ? { unusable: true } : {}),
+      ...(attempt?.objectsMissing === true ? { objectsMissing: true } : {}),
     };
-    if (attempt === null || verdict === "returned") {
-      this.drop();
-      return { outcome: "returned", session, id, ...condition };
+    if (attempt === null || outcome === "released") {
+      this.discardOutput();
+      return { outcome: "released", session, id, ...condition };
     }
-    const error = this.#errorText(attempt);
-    const { text, stored } = attempt.output.take();
+    const error = formatRunError(attempt, this.#circumstances, this.#run.input);
+    const { text, spilled } = attempt.output.take();
     const { start, committed, unflushed } = attempt;
     return {
       outcome: "ended",
@@ -295,77 +277,42 @@ export class Execution {
       id,
       start,
       stop: attempt.stop ?? stop,
-      output: text ?? (error === null || stored !== null ? null : ""),
+      output: text ?? (error === null || spilled !== null ? null : ""),
       error,
       committed,
       unflushed,
-      ...(stored === null ? {} : { stored }),
+      ...(spilled === null ? {} : { spilledOutput: spilled }),
       ...condition,
     };
   }
 
-  /** What it is sent whole with, null when it is sent step by step. */
-  get #whole(): PipelinedMessages | null {
-    return this.#plain && !this.#stepwise ? this.#place.messages : null;
+  /** The messages around a pipelined attempt. Null if the next attempt is stepwise. */
+  get #pipelinedMessages(): PipelinedMessages | null {
+    return this.#canPipeline && !this.#isStepwise ? this.#context.messages : null;
   }
 
   #form(): AttemptForm {
-    const proof = this.#run.atomic && !this.#bare ? this.#place.proof : null;
-    const whole = this.#whole !== null;
-    // Nothing can tell a plain one from one that is as it was written.
-    const begin = whole || (proof !== null && !beginsTransaction(this.#run.input));
-    return { whole, begin, proof };
+    const proof = this.#run.atomic && !this.#isUnwrapped ? this.#context.proof : null;
+    const pipelined = this.#pipelinedMessages !== null;
+    // An input that can be pipelined behaves the same in pg-task's transaction as in a transaction of its own.
+    const sendsBegin = pipelined || (proof !== null && !beginsTransaction(this.#run.input));
+    return { pipelined, sendsBegin, proof };
   }
 
-  #begun(): void {
-    this.#cancellation.begin();
-    this.#events.begun();
-    if (this.#run.timeoutMs === 0 || this.#timed) return;
-    this.#timed = true;
+  #started(): void {
+    this.#cancellation.start();
+    this.#events.started();
+    if (this.#run.timeoutMs === 0 || this.#isTimerStarted) return;
+    this.#isTimerStarted = true;
     this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
   }
 
-  /** The server is kept from coming to the end of what is too much, until it has been cancelled. */
-  #cut(reason: "output" | "room"): void {
+  /**
+   * Cancels a run with too much output. Until the cancel is answered, no more of the output is read, so that the server
+   * cannot get to the end of the run.
+   */
+  #cutOff(reason: "output" | "outputNearLimit"): void {
     this.#cancellation.request(reason);
-    if (this.#cancellation.underWay) this.#place.wire.pause();
+    if (this.#cancellation.isPending) this.#context.wire.pause();
   }
-
-  #errorText(attempt: Attempt): string | null {
-    const { input } = this.#run;
-    const { failure } = attempt.output;
-    if (failure !== null) {
-      const committed = attempt.committed || attempt.unflushed;
-      return formatOwnError(failure, input, committed ? committedMeanwhile : undefined);
-    }
-    const { inputError, finishError, endError } = attempt;
-    if (inputError === null && finishError?.code === rowChanged) {
-      return formatOwnError(`${finishError.message}, its effect is undone`, input);
-    }
-    const error = inputError ?? withoutPosition(finishError) ?? endError;
-    if (error === null) return null;
-    const { reason } = this.#circumstances;
-    if (reason !== null && retrialOf(attempt, this.#circumstances) !== null) {
-      return formatOwnError(reason === "timeout" ? timeoutMessage : cancelMessage, input);
-    }
-    return formatError(this.#ownWords(error), input);
-  }
-
-  #ownWords(error: ServerError): ServerError {
-    const timedOut = error.code === queryCanceled && this.#cancellation.reason === "timeout";
-    return timedOut ? { ...error, message: timeoutMessage } : error;
-  }
-}
-
-/** It would be one in a text that the user does not know. */
-function withoutPosition(error: ServerError | null): ServerError | null {
-  if (error === null) return null;
-  const { severity, code, message, detail, hint } = error;
-  return {
-    severity,
-    code,
-    message,
-    ...(detail === undefined ? {} : { detail }),
-    ...(hint === undefined ? {} : { hint }),
-  };
 }

@@ -1,6 +1,21 @@
-import type { ServerError } from "../../shared/postgres/protocol/messages.js";
+import type { ServerError } from "../../shared/postgres/protocol/decode.js";
+import type { Attempt } from "./attempt.js";
+import { queryCanceled, retryForm, rowChanged, type Circumstances } from "./attemptOutcome.js";
 
-/** An error of the server as the text of the column `error`, laid out as in the server's own log. */
+/**
+ * The server's own messages for a timeout and a cancel. Using them makes the error the same whether the server or
+ * pg-task noticed the timeout first.
+ */
+export const timeoutMessage = "canceling statement due to statement timeout";
+export const cancelMessage = "canceling statement due to user request";
+
+/**
+ * Detail for output that exceeded the limit by less than what the network's buffers hold, so that the run was committed
+ * before it could be cancelled.
+ */
+const committedDetail = "Its effect had been committed by then.";
+
+/** Formats a server error as text for the column `error`, laid out as in the server's log. */
 export function formatError(error: ServerError, input: string): string {
   const position = error.position ?? error.internalPosition;
   const at = position === undefined ? "" : ` at character ${position}`;
@@ -12,14 +27,55 @@ export function formatError(error: ServerError, input: string): string {
     line("CONTEXT", error.where),
     line("STATEMENT", input),
   ]
-    .filter((part) => part !== "")
+    .filter((text) => text !== "")
     .join("\n");
 }
 
-/** An error of pg-task's own in the same layout. */
+/** Formats an error of pg-task itself in the same layout. */
 export function formatOwnError(message: string, input: string, detail?: string): string {
   const lines = [line("ERROR", message), line("DETAIL", detail), line("STATEMENT", input)];
-  return lines.filter((part) => part !== "").join("\n");
+  return lines.filter((text) => text !== "").join("\n");
+}
+
+/**
+ * Builds the text for the column `error` after a run's last attempt.
+ *
+ * @returns null if the run ended without error
+ */
+export function formatRunError(attempt: Attempt, circumstances: Circumstances, input: string): string | null {
+  const { failure } = attempt.output;
+  if (failure !== null) {
+    const committed = attempt.committed || attempt.unflushed;
+    return formatOwnError(failure, input, committed ? committedDetail : undefined);
+  }
+  const { inputError, finishError, commitError } = attempt;
+  if (inputError === null && finishError?.code === rowChanged) {
+    return formatOwnError(`${finishError.message}, its effect is undone`, input);
+  }
+  const error = inputError ?? withoutPosition(finishError) ?? commitError;
+  if (error === null) return null;
+  const isTimeout = circumstances.cancelReason === "timeout";
+  if (circumstances.cancelReason !== null && retryForm(attempt, circumstances) !== null) {
+    return formatOwnError(isTimeout ? timeoutMessage : cancelMessage, input);
+  }
+  const timedOut = isTimeout && error.code === queryCanceled;
+  return formatError(timedOut ? { ...error, message: timeoutMessage } : error, input);
+}
+
+/**
+ * Removes the position from an error in writing the proof. The position refers to pg-task's own statement, which the
+ * user does not know.
+ */
+function withoutPosition(error: ServerError | null): ServerError | null {
+  if (error === null) return null;
+  const { severity, code, message, detail, hint } = error;
+  return {
+    severity,
+    code,
+    message,
+    ...(detail === undefined ? {} : { detail }),
+    ...(hint === undefined ? {} : { hint }),
+  };
 }
 
 function line(label: string, text: string | undefined): string {

@@ -1,88 +1,92 @@
-import type { Run } from "../../shared/ipc/messages.js";
-import { Attempt, isMissing, type AttemptEvents, type AttemptForm } from "./attempt.js";
-import { isSingle } from "./classifyInput.js";
+import type { Run } from "../../shared/ipc/run.js";
+import { Attempt, isObjectMissing, type AttemptEvents, type AttemptForm } from "./attempt.js";
+import { isSingleStatement } from "./classifyInput.js";
 import type { OutputFormatter } from "../output/outputFormatter.js";
-import { provenEnds, unprovenEnds, type PipelinedMessages } from "./pipelinedMessages.js";
+import { commitWithProof, commitWithoutProof, type PipelinedMessages } from "./pipelinedMessages.js";
 import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
-/** Where a whole attempt takes place. */
-export interface PipelinedAttemptOptions {
+export interface PipelinedAttemptContext {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
-  /** Second key of the lock that it takes when it begins, where others are sent before or behind it. */
-  readonly lock: number;
-  /** Second key of the lock without which it does not begin behind another. */
+  /**
+   * Second key of the advisory lock that the attempt takes when it begins, if other runs are sent before or behind it.
+   */
+  readonly lockKey: number;
+  /**
+   * The pipeline permit: the second key of an advisory lock. An attempt behind another run begins only while somebody
+   * holds that lock.
+   */
   readonly permit: number;
 }
 
 /**
- * An attempt that is sent in one write, for inputs of which it is sure how they leave the transaction.
- * In brackets are guards, which keep the server from everything behind what fails; finish and the
- * reset of a run right before are calls, whose failure is their transaction's:
+ * An attempt that is sent in one write, for inputs whose effect on the transaction is known beforehand (see
+ * attempt.ts). Brackets mark guards: when a guard fails, the server skips everything behind it. Two messages are
+ * function calls instead: finish (the function that writes the proof), and the reset after the run directly before.
+ * When a function call fails, its transaction fails:
  *
  *     [BEGIN, clock, settings] ─ [input] ─ finish ┬ [COMMIT] ─ [BEGIN, reset, COMMIT]
  *                                                 └ [COMMIT AND CHAIN] ┬ [reset, COMMIT]
  *                                                                      └ reset, settings ─ [input] ─ …
  *
- * Finish is the proof, where there is to be one. An input of several statements is no guard either: its
- * failed transaction lets nothing pass but a COMMIT, which ends it, and the next begins with a reset. The
- * next has been claimed before the transaction it runs in begins, so that no task sees a now() from
- * before its plan.
+ * Finish is left out if there is no proof to write. An input of several statements is not a guard either. After an
+ * error in such an input, the transaction accepts only a COMMIT, which ends the transaction. The next transaction
+ * begins with a reset. A chained run was claimed before its transaction begins, so no task sees a now() that is earlier
+ * than its planned time.
  *
- * When a single statement fails, the server does nothing of what is behind it, the next attempts
- * included: the session has to be mended.
+ * When an input of a single statement fails, the server skips everything behind it, including the next attempts. In
+ * that case the session must be repaired.
  */
 export class PipelinedAttempt extends Attempt {
   readonly #run: Run;
-  readonly #place: PipelinedAttemptOptions;
-  /** Whether finish says that it has entered the proof. */
-  #entered = false;
-  /** Whether its transaction is chained to the next, whoever that belongs to. */
-  #chained = false;
-  /** Whether its reset has been sent. */
-  #closed = false;
+  readonly #context: PipelinedAttemptContext;
+  /** Whether the finish function has written the proof. */
+  #isProofWritten = false;
+  /** Whether the transaction was committed with AND CHAIN. */
+  #isChained = false;
+  /** Whether the reset after this attempt has been sent, either by this attempt or by the next run. */
+  #isResetSent = false;
 
   constructor(
     run: Run,
-    place: PipelinedAttemptOptions,
+    context: PipelinedAttemptContext,
     options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents },
   ) {
     super(options);
     this.#run = run;
-    this.#place = place;
+    this.#context = context;
   }
 
-  send(previous: Attempt | null, open: boolean): void {
-    const { wire, messages } = this.#place;
-    if (previous instanceof PipelinedAttempt) this.#follow(previous);
-    else
-      wire.guard(messages.opening(this.#run, true, open ? this.#place.lock : null), this.onOpening);
+  send(previous: Attempt | null, keepOpen: boolean): void {
+    const { wire, messages } = this.#context;
+    if (previous instanceof PipelinedAttempt) this.#sendChainedOpening(previous);
+    else wire.guard(messages.opening(this.#run, true, keepOpen ? this.#context.lockKey : null), this.onOpening);
     const { input } = this.#run;
-    if (isSingle(input)) wire.statement(input, this.#onInput);
+    if (isSingleStatement(input)) wire.statement(input, this.#onInput);
     else wire.send(input, this.#onInput);
-    if (this.#proves) wire.call(messages.proof(this.#run), this.#onProof);
-    const ends = this.#proves ? provenEnds : unprovenEnds;
-    this.#chained = open;
-    wire.guard(open ? ends.chained : ends.last, this.#onEnd);
-    if (!open) this.close();
+    if (this.#hasProof) wire.call(messages.finishCall(this.#run), this.#onProof);
+    const commit = this.#hasProof ? commitWithProof : commitWithoutProof;
+    this.#isChained = keepOpen;
+    wire.guard(keepOpen ? commit.chained : commit.last, this.#onEnd);
+    if (!keepOpen) this.close();
   }
 
   override close(): void {
-    const { wire, messages } = this.#place;
-    this.#closed = true;
-    wire.guard(this.#chained ? messages.chainedReset : messages.reset, this.#onReset);
+    const { wire, messages } = this.#context;
+    this.#isResetSent = true;
+    wire.guard(this.#isChained ? messages.chainedReset : messages.reset, this.#onReset);
     wire.sync(ignore);
   }
 
-  get #proves(): boolean {
+  get #hasProof(): boolean {
     return this.form.proof !== null;
   }
 
-  #follow(previous: PipelinedAttempt): void {
-    const { wire, messages, lock, permit } = this.#place;
-    previous.#closed = true;
+  #sendChainedOpening(previous: PipelinedAttempt): void {
+    const { wire, messages, lockKey: lock, permit } = this.#context;
+    previous.#isResetSent = true;
     const settings = messages.settings(this.#run);
-    wire.call(messages.following(this.#run, lock, permit), (event) => {
+    wire.call(messages.chainedOpening(this.#run, lock, permit), (event) => {
       previous.#onReset(event);
       if (event.type === "value" || settings === null) this.onOpening(event);
     });
@@ -90,35 +94,35 @@ export class PipelinedAttempt extends Attempt {
   }
 
   readonly #onInput: Receive = (event) => {
-    if (event.type === "ready") this.left = event.status;
-    else if (event.type === "passed") this.left = "T";
+    if (event.type === "ready") this.statusAfterInput = event.status;
+    else if (event.type === "passed") this.statusAfterInput = "T";
     else if (event.type === "error") this.inputError ??= event.error;
     else if (event.type !== "skipped") this.output.receive(event);
-    else if (this.inputError !== null) this.left = event.status;
+    else if (this.inputError !== null) this.statusAfterInput = event.status;
   };
 
   readonly #onProof: Receive = (event) => {
-    if (event.type === "value") this.#entered = event.bytes?.[0] === 1;
+    if (event.type === "value") this.#isProofWritten = event.bytes?.[0] === 1;
     else if (event.type === "error" && this.inputError === null) this.finishError = event.error;
   };
 
   readonly #onEnd: Receive = (event) => {
     if (event.type === "passed") {
-      // One whose input or proof has failed was rolled back.
-      this.committed = this.#entered && this.finishError === null;
-      this.unflushed = !this.#proves;
-      this.end();
+      // A COMMIT after a failed input or a failed finish acts as a rollback.
+      this.committed = this.#isProofWritten && this.finishError === null;
+      this.unflushed = !this.#hasProof;
+      this.markTransactionEnded();
     } else if (event.type === "error") {
-      if (this.inputError === null && this.finishError === null) this.endError = event.error;
-    } else if (event.type === "skipped" && !this.#closed) this.events.done();
+      if (this.inputError === null && this.finishError === null) this.commitError = event.error;
+    } else if (event.type === "skipped" && !this.#isResetSent) this.events.done();
   };
 
   readonly #onReset: Receive = (event) => {
-    if (event.type === "value" && event.bytes !== null) this.stoppedAt(event.bytes);
+    if (event.type === "value" && event.bytes !== null) this.recordStop(event.bytes);
     else if (event.type === "passed") {
-      this.reset = true;
+      this.wasReset = true;
       this.events.done();
-    } else if (event.type === "error") this.resetMissing ||= isMissing(event.error);
+    } else if (event.type === "error") this.isResetMissing ||= isObjectMissing(event.error);
     else if (event.type === "skipped") this.events.done();
   };
 }

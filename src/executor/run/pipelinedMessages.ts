@@ -1,51 +1,45 @@
-import type { ExecutorParameters, Run } from "../../shared/ipc/messages.js";
+import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
+import type { Run } from "../../shared/ipc/run.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { applicationName, smallerTimeoutMs, statementTimeoutMs } from "./sessionSql.js";
-import {
-  encodeCall,
-  encodeCommand,
-  flush,
-  type Block,
-} from "../../shared/postgres/protocol/messages.js";
+import { applicationName, effectiveTimeoutMs, statementTimeoutMs } from "./settingsAndProof.sql.js";
+import { encodeCall, encodeCommand, flush, type Block } from "../../shared/postgres/protocol/encode.js";
 
-/** What every session has set when it runs nothing, by name. */
-export type Standing = ReadonlyMap<string, string>;
+/** The settings of a session that runs nothing, by name. */
+export type InitialSettings = ReadonlyMap<string, string>;
 
-/** The settings that a run finds beside its id. */
-const settingNames = [
-  "application_name",
-  "pg_task.schema",
-  "pg_task.table",
-  "pg_task.group",
-] as const;
+/** The settings that pg-task sets for a run, besides the task's id. */
+const settingNames = ["application_name", "pg_task.schema", "pg_task.table", "pg_task.group"] as const;
 
-/** Reads the standing settings and where the functions are: one row, for `toStanding` and `toFunctions`. */
-export function standingSql({
-  finish,
-  reset,
+/**
+ * Returns a query for the initial settings and the OIDs of the functions. The query returns one row, for
+ * `toInitialSettings` and `toFunctionOids`.
+ */
+export function initialStateSql({
+  finishFunction: finish,
+  resetFunction: reset,
   ledgers,
-}: Pick<ExecutorParameters, "finish" | "reset" | "ledgers">): string {
+}: Pick<ExecutorParameters, "finishFunction" | "resetFunction" | "ledgers">): string {
   const settings = settingNames.map((name) => `pg_catalog.current_setting('${name}', true)`);
   const functions = [
     `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
     `${reset}(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int4)`,
   ].map((name) => `${literal(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
-  // A session does not begin without them.
+  // The query fails if a ledger is missing, so that no session begins without its ledgers.
   const tables = ledgers.map((name) => `${literal(name)}::pg_catalog.regclass`);
   return `SELECT ${[...settings, ...functions, ...tables].join(", ")}`;
 }
 
-export function toStanding(values: readonly (string | null)[]): Standing {
+export function toInitialSettings(values: readonly (string | null)[]): InitialSettings {
   return new Map(settingNames.map((name, index) => [name, values[index] ?? ""]));
 }
 
-/** The functions that are called around a run, by their numbers. */
-export interface Functions {
+/** The OIDs of the functions that are called around a run. */
+export interface FunctionOids {
   readonly finish: number;
   readonly reset: number;
 }
 
-export function toFunctions(values: readonly (string | null)[]): Functions {
+export function toFunctionOids(values: readonly (string | null)[]): FunctionOids {
   const [finish, reset] = values.slice(settingNames.length).map(Number);
   return { finish: finish ?? 0, reset: reset ?? 0 };
 }
@@ -53,169 +47,173 @@ export function toFunctions(values: readonly (string | null)[]): Functions {
 const beginCommand = encodeCommand("BEGIN");
 const commit = encodeCommand("COMMIT");
 const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
-/** What finish does for those with a proof: later it would not come before the end of the next. */
+/**
+ * Needed only without a proof, because the finish function does the same. Later in the pipeline, UNLISTEN would take
+ * effect only at the end of the next transaction.
+ */
 const unlisten = encodeCommand("UNLISTEN *");
-/** In a transaction it is the time of its BEGIN; no name in it could be a task's to choose. */
+/** Reads the time of BEGIN. The query contains no name that a task could redefine. */
 const startClock = "SELECT CURRENT_TIMESTAMP";
 const plainStart = encodeCommand(startClock);
 
-/** Begins a transaction. */
 export const begin: Block = block([beginCommand]);
 
-/** How a transaction is committed. */
-export interface Ends {
-  /** It is the last for now. */
+/** The messages that commit a transaction. */
+export interface CommitMessages {
+  /** Commits a transaction that is not followed by another one. */
   readonly last: Block;
-  /** Right behind it begins that of the next, without a message more. */
+  /** Commits a transaction and begins the next one, which saves a message. */
   readonly chained: Block;
 }
 
-/** Of one whose proof has been entered. */
-export const provenEnds: Ends = ends([]);
+export const commitWithProof: CommitMessages = commitMessages([]);
 
-/** Of one without a proof; that waits for no flush, since the one of the row's DONE covers it. */
-export const unprovenEnds: Ends = ends([unlisten, commitUnflushed]);
+/** Does not wait for the WAL flush, because the flush for the row's DONE covers this commit too. */
+export const commitWithoutProof: CommitMessages = commitMessages([unlisten, commitUnflushed]);
 
-function ends(before: readonly Buffer[]): Ends {
+function commitMessages(before: readonly Buffer[]): CommitMessages {
   return {
     last: block([...before, commit]),
     chained: block([...before, encodeCommand("COMMIT AND CHAIN")]),
   };
 }
 
-/** What of a group's settings is not as in a new session. */
+/** The settings of a group that differ from the session's initial settings. */
 interface GroupSettings {
-  /** For the function that makes the session as new: group and name, or neither. */
-  readonly values: readonly [string, string] | readonly [null, null];
-  /** For settings that it cannot be told. */
+  /** Arguments of the reset function: group and application name, or null for both. */
+  readonly arguments: readonly [string, string] | readonly [null, null];
+  /** Commands for the settings that cannot be passed to the reset function. */
   readonly commands: readonly Buffer[];
 }
 
 /**
- * The messages around an input that is sent whole. They are of the extended protocol, in which the
- * server answers nothing before it is asked to and skips everything behind what fails; and function
- * calls, for which it plans nothing.
+ * The messages around the input of a pipelined attempt. They use the extended protocol, in which the server sends no
+ * answer before it is asked to, and skips everything behind a failure. They also use function calls, which need no
+ * planning.
  */
 export class PipelinedMessages {
-  /** Makes the session as new; its one value is the stop. */
+  /** Resets the session. The one value that it yields is the server's clock at the end of the run. */
   readonly reset: Block;
-  /** The same in a transaction that has begun. */
+  /** Resets the session in a transaction that has already begun. */
   readonly chainedReset: Block;
-  /** The session's own statement_timeout, in ms; 0 is none. */
-  readonly ownTimeoutMs: number;
+  /** The session's initial statement_timeout, in ms. 0 means no timeout. */
+  readonly sessionTimeoutMs: number;
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
-  readonly #standing: Standing;
-  readonly #functions: Functions;
+  readonly #initialSettings: InitialSettings;
+  readonly #functionOids: FunctionOids;
   readonly #owner: string;
   #group: string | null = null;
-  #groupSettings: GroupSettings = { values: [null, null], commands: [] };
+  #groupSettings: GroupSettings = { arguments: [null, null], commands: [] };
 
   constructor(
-    parameters: Pick<ExecutorParameters, "schema" | "table" | "reset">,
+    parameters: Pick<ExecutorParameters, "schema" | "table" | "resetFunction">,
     session: {
       readonly owner: string;
-      readonly standing: Standing;
-      readonly functions: Functions;
+      readonly standing: InitialSettings;
+      readonly functions: FunctionOids;
       readonly ownTimeoutMs: number;
     },
   ) {
-    this.ownTimeoutMs = session.ownTimeoutMs;
+    this.sessionTimeoutMs = session.ownTimeoutMs;
     this.#table = parameters;
-    this.#standing = session.standing;
-    this.#functions = session.functions;
+    this.#initialSettings = session.standing;
+    this.#functionOids = session.functions;
     this.#owner = session.owner;
-    const reset = encodeCommand(`SELECT ${parameters.reset}()`);
+    const reset = encodeCommand(`SELECT ${parameters.resetFunction}()`);
     this.reset = block([beginCommand, reset, commit]);
     this.chainedReset = block([reset, commit]);
   }
 
   /**
-   * Up to the input; its one value is the start. Without a transaction the settings have one of their own.
+   * Builds everything that precedes the input. The one value that it yields is the server's clock at the start.
    *
-   * @param lock second key of the lock that it is to take, null for none.
+   * @param transaction whether to leave the transaction open for the input
+   * @param lock second key of the advisory lock to take, or null to take no lock
    */
-  opening(
-    run: Pick<Run, "id" | "group" | "timeoutMs">,
-    transaction: boolean,
-    lock: number | null,
-  ): Block {
+  opening(run: Pick<Run, "id" | "group" | "timeoutMs">, transaction: boolean, lock: number | null): Block {
     const { id, group, timeoutMs } = run;
     const start = lock === null ? plainStart : encodeCommand(`${startClock}, ${lockSql(lock)}`);
-    const settings = this.#differing(group).map(setting);
-    settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
+    const chainedSettings = this.#changedSettings(group).map(encodeSetting);
+    chainedSettings.push(encodeCommand(`SET pg_task.id = '${id}'`));
     if (timeoutMs > 0) {
-      const smaller = smallerTimeoutMs(timeoutMs, this.ownTimeoutMs);
-      settings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
+      const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
+      chainedSettings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
     }
     const end = transaction ? [] : [commit];
-    return block([beginCommand, start, ...settings, ...end], flush);
+    return block([beginCommand, start, ...chainedSettings, ...end], flush);
   }
 
   /**
-   * The opening of a run right behind another whose reset it is as well, in a transaction that has begun
-   * when that of the other ended: a call, whose value is the stop of that and the start of this. It fails
-   * when nobody holds the permit.
+   * Builds the opening of a run that directly follows another run on the wire. The opening is a function call in the
+   * transaction that the other run's COMMIT AND CHAIN began. The call also resets the session after the other run. Its
+   * value is both the stop of the other run and the start of this run. The call fails if nobody holds the pipeline
+   * permit (an advisory lock).
    *
-   * @param lock second key of the lock that it is to take.
+   * @param lock second key of the advisory lock that the run takes
+   * @param permit the pipeline permit, the second key of its advisory lock
    */
-  following({ id, group }: Pick<Run, "id" | "group">, lock: number, permit: number): Buffer {
-    const values = [id, ...this.#settingsOf(group).values, String(lock), String(permit)];
-    return encodeCall(this.#functions.reset, values);
+  chainedOpening({ id, group }: Pick<Run, "id" | "group">, lock: number, permit: number): Buffer {
+    const values = [id, ...this.#settingsOf(group).arguments, String(lock), String(permit)];
+    return encodeCall(this.#functionOids.reset, values);
   }
 
-  /** What `following` could not tell of the run, null for nothing. */
+  /**
+   * Builds the settings that `chainedOpening` could not include.
+   *
+   * @returns null if there are no such settings
+   */
   settings({ group }: Pick<Run, "group">): Block | null {
     const { commands } = this.#settingsOf(group);
     return commands.length === 0 ? null : block(commands, flush);
   }
 
-  /** Enters the proof: a call, whose value says whether it was entered, as `finishSql` does. */
-  proof({ id, take, ledger }: Pick<Run, "id" | "take" | "ledger">): Buffer {
-    return encodeCall(this.#functions.finish, [id, take, this.#owner, String(ledger)]);
+  /**
+   * Builds a function call that writes the proof, as `finishSql` does. Its value says whether the proof was written.
+   */
+  finishCall({ id, claimedAt, ledger }: Pick<Run, "id" | "claimedAt" | "ledger">): Buffer {
+    return encodeCall(this.#functionOids.finish, [id, claimedAt, this.#owner, String(ledger)]);
   }
 
   #settingsOf(group: string): GroupSettings {
     if (this.#group === group) return this.#groupSettings;
-    const differing = this.#differing(group);
+    const differing = this.#changedSettings(group);
     const told = new Map(differing);
     const values = [told.get("pg_task.group"), told.get("application_name")] as const;
     const [its, name] = values;
-    // The task before may have changed the encoding in which text is told.
-    const tellable =
-      differing.length === 2 && isAscii(group) && isAscii(applicationName(this.#table));
+    // The previous task may have changed client_encoding, which also applies to arguments. Therefore only ASCII text is
+    // passed as an argument.
+    const tellable = differing.length === 2 && isAscii(group) && isAscii(applicationName(this.#table));
     this.#group = group;
     this.#groupSettings =
       tellable && its !== undefined && name !== undefined
-        ? { values: [its, name], commands: [] }
-        : { values: [null, null], commands: differing.map(setting) };
+        ? { arguments: [its, name], commands: [] }
+        : { arguments: [null, null], commands: differing.map(encodeSetting) };
     return this.#groupSettings;
   }
 
-  /** Names and values of those settings that a new session has otherwise. */
-  #differing(group: string): (readonly [string, string])[] {
+  /** Returns the names and values of the settings that differ from the initial ones. */
+  #changedSettings(group: string): (readonly [string, string])[] {
     const { schema, table } = this.#table;
     const values = [`${applicationName(this.#table)} ${group}`, schema, table, group];
     return settingNames.flatMap((name, index) => {
       const value = values[index] ?? "";
-      return this.#standing.get(name) === value ? [] : [[name, value] as const];
+      return this.#initialSettings.get(name) === value ? [] : [[name, value] as const];
     });
   }
 }
 
-/** Takes the lock of a run of this session until its transaction ends. */
-const lockSql = (lock: number): string =>
-  `pg_catalog.pg_try_advisory_xact_lock(pg_catalog.pg_backend_pid(), ${lock})`;
+/** Takes a run's advisory lock, which is held until the run's transaction ends. */
+const lockSql = (lock: number): string => `pg_catalog.pg_try_advisory_xact_lock(pg_catalog.pg_backend_pid(), ${lock})`;
 
-function setting([name, value]: readonly [string, string]): Buffer {
-  // The last part of a name may be a reserved word.
+function encodeSetting([name, value]: readonly [string, string]): Buffer {
+  // The last part of a name may be a reserved word, and is therefore quoted.
   const quoted = name.replace(/[^.]+$/, '"$&"');
   return encodeCommand(`SET ${quoted} = ${literal(value)}`);
 }
 
 const isAscii = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 
-const timeoutSetting = (timeoutMs: number): string =>
-  `statement_timeout = ${statementTimeoutMs(timeoutMs)}`;
+const timeoutSetting = (timeoutMs: number): string => `statement_timeout = ${statementTimeoutMs(timeoutMs)}`;
 
 function block(commands: readonly Buffer[], end: Buffer = Buffer.alloc(0)): Block {
   return { bytes: Buffer.concat([...commands, end]), commands: commands.length };

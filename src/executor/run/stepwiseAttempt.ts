@@ -1,108 +1,110 @@
 import { PgTaskError } from "../../shared/errors.js";
-import type { Run } from "../../shared/ipc/messages.js";
+import type { Run } from "../../shared/ipc/run.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import type { OutputFormatter } from "../output/outputFormatter.js";
 import { begin, type PipelinedMessages } from "./pipelinedMessages.js";
-import {
-  finishEncodingSql,
-  finishSql,
-  resetSql,
-  stopSql,
-  type SettingsText,
-} from "./sessionSql.js";
+import { finishEncodingSql, finishSql, resetSql, stopSql, type SettingsSql } from "./settingsAndProof.sql.js";
 import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
-import type { ServerError, TransactionStatus } from "../../shared/postgres/protocol/messages.js";
+import type { ServerError, TransactionStatus } from "../../shared/postgres/protocol/decode.js";
 
-/** Where a stepwise attempt takes place. */
-export interface StepwiseAttemptOptions {
+export interface StepwiseAttemptContext {
   readonly wire: ProtocolConnection;
-  readonly settings: SettingsText;
-  /** Null where the server lacks what they need. */
+  readonly settings: SettingsSql;
+  /**
+   * The messages around a pipelined attempt, of which the opening is used. Null if the server lacks the functions that
+   * these messages call.
+   */
   readonly messages: PipelinedMessages | null;
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
-/** After these an open transaction is the input's own: COMMIT may have been one AND CHAIN. */
+/**
+ * If a statement of the input was answered with one of these tags and a transaction is open afterwards, the input has
+ * begun that transaction. COMMIT is among them because it may have been COMMIT AND CHAIN.
+ */
 const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
 
 /**
- * An attempt whose end is sent when its input has been answered, for whatever input. Each is a message
- * of its own; in brackets are guards, which keep the server from everything behind what fails:
+ * An attempt whose end is sent only after its input has been answered. This form works for any input. Each step is a
+ * message of its own. Brackets mark guards: when a guard fails, the server skips everything behind it.
  *
  *     [BEGIN, clock, settings, COMMIT] ─ [BEGIN] ─ input ┊ finish ─ COMMIT, stop ─ reset
  *
- * Where the server has nothing of ours, the settings are one query.
+ * On a server without pg-task's functions, the settings are set by one query.
  *
- * Settings within the transaction would be undone by an input that rolls it back, and keep it from
- * choosing its isolation.
+ * The settings come before BEGIN for two reasons. Within the transaction, they would be undone by an input that rolls
+ * the transaction back. They would also keep the input from choosing its isolation level.
  */
 export class StepwiseAttempt extends Attempt {
   readonly #run: Run;
-  readonly #place: StepwiseAttemptOptions;
-  #proven = false;
-  /** Whether an open transaction is one that the input has begun, so that its COMMIT shows. */
-  #opened: boolean;
-  /** How many messages of the reset are unanswered; null before any was sent. */
-  #resetting: number | null = null;
+  readonly #context: StepwiseAttemptContext;
+  #isProofWritten = false;
+  /** Whether an open transaction was begun by the input. If so, its COMMIT is part of the output. */
+  #hasInputBegun: boolean;
+  /** How many messages of the reset are unanswered. Null before the first one is sent. */
+  #pendingResets: number | null = null;
   #resetError: ServerError | null = null;
 
   constructor(
     run: Run,
-    place: StepwiseAttemptOptions,
+    context: StepwiseAttemptContext,
     options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents },
   ) {
     super(options);
     this.#run = run;
-    this.#place = place;
-    this.#opened = !options.form.begin;
+    this.#context = context;
+    this.#hasInputBegun = !options.form.sendsBegin;
   }
 
   send(): void {
-    const { wire, settings, messages } = this.#place;
+    const { wire, settings, messages } = this.#context;
     if (messages === null) wire.send(settings.sql(this.#run), this.#onSettings);
     else wire.guard(messages.opening(this.#run, false, null), this.onOpening);
-    if (this.form.begin) wire.guard(begin, ignore);
+    if (this.form.sendsBegin) wire.guard(begin, ignore);
     wire.send(this.#run.input, this.#onInput);
   }
 
   readonly #onSettings: Receive = (event) => {
     if (event.type === "dataRow") this.start = event.values.at(-1) ?? "";
-    else if (event.type === "commandComplete") this.prepared = true;
-    else if (event.type === "ready" && this.prepared) this.events.begun();
+    else if (event.type === "commandComplete") this.settingsApplied = true;
+    else if (event.type === "ready" && this.settingsApplied) this.events.started();
     else if (event.type === "error") {
-      // The input is on its way, and must not be run under another's settings.
-      this.#place.wire.destroy(unprepared(event.error));
+      // The input has already been sent, but must not run under the settings of another run.
+      this.#context.wire.destroy(settingsRefused(event.error));
     }
   };
 
   readonly #onInput: Receive = (event) => {
     if (event.type === "ready") {
-      this.left = event.status;
-      // Were this said a turn later, a cancel could be asked for in between.
-      if (event.status === "I") this.end();
-      this.#conclude(event.status);
+      this.statusAfterInput = event.status;
+      // Must happen at once. Otherwise a cancel could be requested first.
+      if (event.status === "I") this.markTransactionEnded();
+      this.#endTransaction(event.status);
     } else if (event.type === "skipped") this.events.done();
-    else if (this.prepared) {
+    else if (this.settingsApplied) {
       if (event.type === "error") this.inputError ??= event.error;
       else if (event.type === "commandComplete") {
-        if (endTags.has(event.tag)) this.endedOne = true;
-        if (openingTags.has(event.tag)) this.#opened = true;
+        if (endTags.has(event.tag)) this.inputEndedTransaction = true;
+        if (openingTags.has(event.tag)) this.#hasInputBegun = true;
       }
       this.output.receive(event);
     }
   };
 
-  /** Ends what the input left; a failed transaction, or one of a failed task, is rolled back. */
-  #conclude(left: TransactionStatus): void {
-    if (left === "T" && this.#opened) this.output.reserve("COMMIT");
-    const failed = left === "E" || this.output.failure !== null;
-    if (left === "I") this.#sendEnd(null);
+  /**
+   * Ends the transaction that the input left open. Rolls it back if the transaction has failed or the output could not
+   * be taken.
+   */
+  #endTransaction(status: TransactionStatus): void {
+    if (status === "T" && this.#hasInputBegun) this.output.reserve("COMMIT");
+    const failed = status === "E" || this.output.failure !== null;
+    if (status === "I") this.#sendEnd(null);
     else this.#sendEnd(failed ? "ROLLBACK" : "COMMIT");
-    if (!this.events.endangered()) this.#sendReset();
+    if (!this.events.isCancelPending()) this.#sendReset();
   }
 
   #sendEnd(command: "COMMIT" | "ROLLBACK" | null): void {
-    const { wire } = this.#place;
+    const { wire } = this.#context;
     const { proof } = this.form;
     if (proof !== null && command === "COMMIT") {
       const encoding = finishEncodingSql(proof);
@@ -114,36 +116,36 @@ export class StepwiseAttempt extends Attempt {
   }
 
   readonly #onFinish: Receive = (event) => {
-    if (event.type === "dataRow") this.#proven = event.values[0] === "t";
+    if (event.type === "dataRow") this.#isProofWritten = event.values[0] === "t";
     else if (event.type === "error") this.finishError ??= event.error;
   };
 
   readonly #onEnd: Receive = (event) => {
     if (event.type === "commandComplete") {
-      if (event.tag === "COMMIT") this.committed = this.#proven;
-      if (event.tag === "COMMIT" && this.#opened) this.output.receive(event);
-      if (event.tag === "COMMIT" || event.tag === "ROLLBACK") this.end();
+      if (event.tag === "COMMIT") this.committed = this.#isProofWritten;
+      if (event.tag === "COMMIT" && this.#hasInputBegun) this.output.receive(event);
+      if (event.tag === "COMMIT" || event.tag === "ROLLBACK") this.markTransactionEnded();
     } else if (event.type === "dataRow") this.stop = event.values.at(-1) ?? null;
     else if (event.type === "error") {
-      if (!this.over) this.endError ??= event.error;
+      if (!this.hasTransactionEnded) this.commitError ??= event.error;
     } else if (event.type === "ready") {
-      if (event.status === "I") this.end();
-      if (this.#resetting === null) this.events.done();
+      if (event.status === "I") this.markTransactionEnded();
+      if (this.#pendingResets === null) this.events.done();
     }
   };
 
   #sendReset(): void {
     const texts = resetSql(this.#run);
-    this.#resetting = texts.length;
-    for (const text of texts) this.#place.wire.send(text, this.#onReset);
+    this.#pendingResets = texts.length;
+    for (const text of texts) this.#context.wire.send(text, this.#onReset);
   }
 
   readonly #onReset: Receive = (event) => {
     if (event.type === "error") this.#resetError ??= event.error;
     else if (event.type === "ready") {
-      this.#resetting = (this.#resetting ?? 0) - 1;
-      if (this.#resetting > 0) return;
-      this.reset = event.status === "I" && this.#resetError === null;
+      this.#pendingResets = (this.#pendingResets ?? 0) - 1;
+      if (this.#pendingResets > 0) return;
+      this.wasReset = event.status === "I" && this.#resetError === null;
       this.events.done();
     }
   };
@@ -151,9 +153,9 @@ export class StepwiseAttempt extends Attempt {
 
 const ignore: Receive = () => {};
 
-function unprepared(error: ServerError): PgTaskError {
+function settingsRefused(error: ServerError): PgTaskError {
   return new PgTaskError(
     "CONNECTION_LOST",
-    `the session was given up: the settings of a run were refused: ${error.message} (SQLSTATE ${error.code})`,
+    `session closed, the settings of a run were refused: ${error.message} (SQLSTATE ${error.code})`,
   );
 }

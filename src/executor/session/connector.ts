@@ -1,38 +1,28 @@
-import { describeTarget } from "../../shared/postgres/target/describeTarget.js";
+import { describeTarget } from "../../shared/postgres/target/target.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { BackendIdentity, ExecutorParameters } from "../../shared/ipc/messages.js";
+import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import {
-  expectServer,
-  startupWith,
-  whoAnswersSql,
+  expectNoPooler,
+  buildStartup,
+  probeSql,
   type Startup,
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
 import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
 import { maxOutputBytes } from "../output/outputFormatter.js";
-import {
-  PipelinedMessages,
-  standingSql,
-  toFunctions,
-  toStanding,
-} from "../run/pipelinedMessages.js";
-import {
-  applicationName,
-  ownTimeoutPutAwaySql,
-  resetSql,
-  SettingsText,
-} from "../run/sessionSql.js";
+import { PipelinedMessages, initialStateSql, toFunctionOids, toInitialSettings } from "../run/pipelinedMessages.js";
+import { applicationName, clearSessionTimeoutSql, resetSql, SettingsSql } from "../run/settingsAndProof.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
-/** A connection that can run tasks. */
+/** A connection that has been set up to run tasks. */
 export interface OpenConnection {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
   readonly backend: BackendIdentity;
 }
 
-/** The server ends a session whose client is gone within about ten seconds. */
+/** With these settings the server ends a session within about ten seconds after its client is gone. */
 const settings: StartupSettings = {
   client_encoding: "UTF8",
   tcp_keepalives_idle: 5,
@@ -41,43 +31,48 @@ const settings: StartupSettings = {
   tcp_user_timeout: 10_000,
 };
 
-/** Known from PostgreSQL 14 on, and there not on every platform. */
+/** The additional settings exist since PostgreSQL 14, but not on every platform. */
 const laterSettings: StartupSettings = {
   ...settings,
   client_connection_check_interval: 200,
   idle_session_timeout: 0,
 };
 
-/** SQLSTATEs with which a server refuses a setting: it does not know it, or not that value of it. */
+/** SQLSTATEs with which the server refuses a setting: unknown name, invalid value. */
 const settingRefused = new Set(["42704", "22023"]);
 
-/** Messages of any size that are no row are kept up to this, in bytes. */
-const leastMessageLimit = 1 << 20;
-/** Lengths and count of the most columns a row may have. */
+/** Messages other than rows are kept up to this size, in bytes, regardless of the output limit. */
+const minMessageLimit = 1 << 20;
+/** Size of the column count and the column lengths in a row with the maximum number of columns, in bytes. */
 const rowOverhead = 8192;
 
-/** @returns the largest message kept whole, in bytes, where output may have `outputLimit` */
+/** Returns the size of the largest message that is kept, in bytes, for a given output limit. */
 export function messageLimit(outputLimit: number): number {
-  return Math.max(Math.min(outputLimit, maxOutputBytes), leastMessageLimit) + rowOverhead;
+  return Math.max(Math.min(outputLimit, maxOutputBytes), minMessageLimit) + rowOverhead;
 }
 
-/** Of what pg_stat_activity is made of: a new process would take longer to plan the view than for all the rest. */
+/**
+ * Reads the backend's identity. Uses the function behind pg_stat_activity instead of the view, because planning the
+ * view in a new backend would take longer than everything else in the query.
+ */
 const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, session_user, ` +
   "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END " +
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
 
-/** Another role may not see the process of the one that has logged in. */
-const hiddenBy = (user: string | null | undefined, role: string): string =>
+/**
+ * Explains why a user's own backend is not visible: the user's setting `role` selects a role that has no right to see
+ * this backend.
+ */
+const hiddenByRole = (user: string | null | undefined, role: string): string =>
   `: the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE … RESET role, or GRANT pg_read_all_stats TO ${role}`;
 
-/** A connection of which nothing is known yet but what it was asked for. */
 interface LoggedIn {
   readonly wire: ProtocolConnection;
   readonly startup: Startup;
 }
 
-/** Opens connections to one target, and remembers what its server knows. */
+/** Opens connections to one target, and remembers which settings the target's server knows. */
 export class Connector {
   readonly #parameters: ExecutorParameters;
   #settings = laterSettings;
@@ -87,14 +82,17 @@ export class Connector {
   }
 
   /**
-   * @param group it is set from the beginning, so that it need not be for its tasks.
-   * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or CONNECTION_POOLED as `connect`,
-   * CONNECTION_REJECTED when the server does not let a session set itself up, CONNECTION_LOST
+   * Opens a connection and sets it up to run tasks.
+   *
+   * @param group the group of the first tasks. It is set at login, so that it need not be set for each task.
+   * @throws PgTaskError CONNECTION_FAILED or CONNECTION_POOLED, as when connecting
+   * @throws PgTaskError CONNECTION_REJECTED as when connecting, or if the session cannot be set up
+   * @throws PgTaskError CONNECTION_LOST
    */
   async open(group: string): Promise<OpenConnection> {
     const loggedIn = await this.#connect(group);
     try {
-      return await this.#introduce(loggedIn);
+      return await this.#setUp(loggedIn);
     } catch (error) {
       await loggedIn.wire.close();
       throw error;
@@ -108,10 +106,10 @@ export class Connector {
       messageLimit: () => messageLimit(this.#parameters.outputLimit),
     };
     const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
-    // Other attempts may go on beside this one and change it.
+    // Concurrent attempts may change the field, so the value is read only once.
     const tried = this.#settings;
     const withSettings = async (given: StartupSettings): Promise<LoggedIn> => {
-      const startup = startupWith({ ...own, ...given });
+      const startup = buildStartup({ ...own, ...given });
       return { startup, wire: await openProtocolConnection(target, { ...options, startup }) };
     };
     try {
@@ -124,14 +122,14 @@ export class Connector {
     }
   }
 
-  /** All at once: each way there and back counts where many sessions are opened. */
-  async #introduce({ wire, startup }: LoggedIn): Promise<OpenConnection> {
+  /** Sets up a session in one round trip, because many sessions may be opened at once. */
+  async #setUp({ wire, startup }: LoggedIn): Promise<OpenConnection> {
     const [ownTimeout, who, identity, stands, ...rehearsal] = await Promise.all([
-      wire.ask(ownTimeoutPutAwaySql),
-      wire.ask(whoAnswersSql),
-      wire.ask(identitySql),
-      wire.ask(standingSql(this.#parameters)),
-      ...this.#rehearsal().map((text) => wire.ask(text)),
+      wire.query(clearSessionTimeoutSql),
+      wire.query(probeSql),
+      wire.query(identitySql),
+      wire.query(initialStateSql(this.#parameters)),
+      ...this.#rehearsalSql().map((text) => wire.query(text)),
     ]);
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
@@ -141,14 +139,14 @@ export class Connector {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
         `expected to find backend ${pid} of ${describeTarget(this.#parameters.target)} with its start ` +
-          `in pg_stat_activity, found none${role === null ? "" : hiddenBy(user, role)}`,
+          `in pg_stat_activity, found none${role === null ? "" : hiddenByRole(user, role)}`,
       );
     }
     const standing = stands.rows[0] ?? [];
     const session = {
       owner,
-      standing: toStanding(standing),
-      functions: toFunctions(standing),
+      standing: toInitialSettings(standing),
+      functions: toFunctionOids(standing),
       ownTimeoutMs: Number(ownTimeout.rows[0]?.[0] ?? 0),
     };
     const messages = new PipelinedMessages(this.#parameters, session);
@@ -157,17 +155,20 @@ export class Connector {
 
   #expectServer({ pid }: ProtocolConnection, who: Answer, startup: Startup): void {
     const [answered, mark] = who.rows[0] ?? [];
-    // Some poolers announce none.
+    // Some poolers announce no pid, which shows as 0.
     const announced = pid === 0 ? null : pid;
     const answer = { pid: Number(answered), mark };
-    expectServer(this.#parameters.target, announced, answer, startup);
+    expectNoPooler(this.#parameters.target, announced, answer, startup);
   }
 
-  /** What every run needs, so that no run fails for it; the session is as new after it. */
-  #rehearsal(): string[] {
+  /**
+   * Returns SQL that executes everything that a run needs besides its input, and ends with a reset. If something is
+   * missing or forbidden, opening the session fails instead of a later run.
+   */
+  #rehearsalSql(): string[] {
     const trial = { id: "0", group: "", timeoutMs: 0, save: false };
-    const { reset } = this.#parameters;
-    const told = new SettingsText(this.#parameters).sql(trial);
+    const { resetFunction: reset } = this.#parameters;
+    const told = new SettingsSql(this.#parameters).sql(trial);
     return [told, `SELECT ${reset}()`, ...resetSql(trial)];
   }
 
@@ -175,10 +176,8 @@ export class Connector {
     if (answer.error === null) return;
     const where = describeTarget(this.#parameters.target);
     const { message, code } = answer.error;
-    throw new PgTaskError(
-      "CONNECTION_REJECTED",
-      `the server ${where} did not let a session set itself up: ${message} (SQLSTATE ${code})`,
-      { sqlState: code },
-    );
+    throw new PgTaskError("CONNECTION_REJECTED", `session setup failed on ${where}: ${message} (SQLSTATE ${code})`, {
+      sqlState: code,
+    });
   }
 }

@@ -1,53 +1,55 @@
 import { PgTaskError } from "../../shared/errors.js";
-import type { SentRun } from "../../shared/ipc/messages.js";
+import type { SentRun } from "../../shared/ipc/executorMessages.js";
 import { PipelineDepth } from "./pipelineDepth.js";
 import { lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
-import { resetSql, stopSql } from "../run/sessionSql.js";
+import { resetSql, stopSql } from "../run/settingsAndProof.sql.js";
 import { queryCanceled } from "../run/attemptOutcome.js";
-
-/** How often what a stray cancel, of whomever, has hit is sent again. */
-const mostResets = 100;
+import { maxResets } from "../tuning.js";
 
 export interface PipelineEvents {
-  /** A run came out; with a loss no other will. */
-  out(execution: Execution, outcome: RunOutcome): void;
-  /** It is not known how a run came out. */
+  /** A run has a result. After a result with a `loss` (the session can no longer be used), no more results follow. */
+  finished(execution: Execution, outcome: RunOutcome): void;
+  /** The connection was lost before the outcome of a run was known. */
   lost(execution: Execution): void;
-  /** A run is to be sent again. */
-  again(execution: Execution): void;
-  /** A run is what the server is at now. */
-  begun(execution: Execution): void;
-  /** There may be room for one more. */
+  /** A run must be sent to the server again. */
+  retry(execution: Execution): void;
+  /** The server has begun to run the input of a run. */
+  started(execution: Execution): void;
+  /** It may have become possible to send another run. */
   changed(): void;
 }
 
 /**
- * The runs that are on one wire, in their order.
+ * The runs that one session has sent but not finished, in order.
  *
- *     free ──send──▶ sending ──done──▶ free
- *                       │  done, but not clean
+ *     idle ──send──▶ sending ──attempt done, clean──▶ idle
+ *                       │  attempt done, not clean
  *                       ▼
- *                    mending ──session as new──▶ free
+ *                    repairing ──session reset──▶ idle
  *
- * Several are on it at once only where the reset of each, a guard, keeps the next from a session that
- * is not as new. While a cancel is under way nothing is sent that it may hit; what it has hit although
- * it was not meant is done again. Mending: wait for the cancel, end the transaction, reset.
+ * Several runs are on the wire only if the reset of each run is a guard: if the reset fails, the server skips
+ * everything behind it. Therefore no run begins in a session that has not been reset. While a cancel is pending,
+ * nothing is sent that the cancel might hit by mistake. A run that was hit by a cancel meant for another run is
+ * retried. A repair waits for the pending cancel, ends the transaction and resets the session.
  */
 export class Pipeline {
   readonly #wire: ProtocolConnection;
   readonly #events: PipelineEvents;
   readonly #onWire: Execution[] = [];
-  /** Came back, and wait until the session has been mended. */
-  #held: Execution[] = [];
-  #mending: Promise<void> | null = null;
-  /** For whom the last on the wire was left open. */
-  #follower: Execution | null = null;
-  #filling = false;
+  /** Runs whose attempts are done, but which must wait until the session has been repaired. */
+  #awaitingRepair: Execution[] = [];
+  #repair: Promise<void> | null = null;
+  /** The run that is expected to be sent next. The end of the last run on the wire was left open for it. */
+  #expectedNext: Execution | null = null;
+  #isFilling = false;
   readonly #depth = new PipelineDepth();
   #lastDoneAt = 0;
-  #lost = false;
-  /** Second key of the lock without which the server begins no run behind another; null to send none. */
+  #isLost = false;
+  /**
+   * The pipeline permit: the second key of an advisory lock. The server begins no queued run unless somebody holds that
+   * lock. Null means that no queued runs may be sent.
+   */
   permit: number | null = null;
 
   constructor(wire: ProtocolConnection, events: PipelineEvents) {
@@ -55,156 +57,176 @@ export class Pipeline {
     this.#events = events;
   }
 
-  get idle(): boolean {
-    return this.#onWire.length === 0 && this.#held.length === 0 && this.#mending === null;
+  get isIdle(): boolean {
+    return this.#onWire.length === 0 && this.#awaitingRepair.length === 0 && this.#repair === null;
   }
 
-  /** What has not come out yet, in its order. */
+  /** The unfinished runs, in the order in which they were sent. */
   get runs(): readonly Execution[] {
-    return [...this.#held, ...this.#onWire];
+    return [...this.#awaitingRepair, ...this.#onWire];
   }
 
   /**
-   * Has these runs come back, unless the server runs them.
+   * Marks the runs with these ids to be released, unless the server is already running them.
    *
-   * @returns what is on the wire, in its order.
+   * @returns all runs on the wire, in order
    */
   recall(ids: readonly string[]): SentRun[] {
     for (const execution of this.runs) if (ids.includes(execution.id)) execution.recall();
-    return this.#onWire.map(({ id, lock }) => ({ id, lock }));
+    return this.#onWire.map(({ id, lockKey }) => ({ id, lockKey }));
   }
 
-  takes(execution: Execution): boolean {
-    if (this.#lost) return false;
-    if (this.#onWire.length === 0) return this.idle;
+  canSend(execution: Execution): boolean {
+    if (this.#isLost) return false;
+    if (this.#onWire.length === 0) return this.isIdle;
     if (this.permit === null) return false;
-    const most = this.#depth.runs;
-    // Filled up when only half of them are left, so that several leave in one write.
-    this.#filling = this.#onWire.length <= (this.#filling ? most - 1 : most / 2);
-    return (
-      this.#filling && this.#follower === execution && execution.chainable && !this.#endangered
-    );
+    const { maxRuns } = this.#depth;
+    // The pipeline is refilled only when half of its runs are left, so that several runs are sent in one write.
+    this.#isFilling = this.#onWire.length <= (this.#isFilling ? maxRuns - 1 : maxRuns / 2);
+    return this.#isFilling && this.#expectedNext === execution && execution.isChainable && !this.#mustWait;
   }
 
-  /** Whether what is sent might be hit by a cancel, or would be before what has to be mended. */
-  get #endangered(): boolean {
-    return this.#held.length > 0 || this.#onWire.some(({ endangering }) => endangering);
+  /**
+   * Whether nothing may be sent now, because a pending cancel might hit what is sent, or because the session needs
+   * repair first.
+   */
+  get #mustWait(): boolean {
+    return this.#awaitingRepair.length > 0 || this.#onWire.some(({ isCancelPending: endangering }) => endangering);
   }
 
-  /** Sends what it takes; `next` is what will be sent behind it as soon as that is taken. */
+  /**
+   * Sends a run. `canSend` must have returned true for it.
+   *
+   * @param next the run to be sent directly after this one as soon as possible; null if there is none
+   */
   send(execution: Execution, next: Execution | null): void {
     if (this.#onWire.length === 0) this.#lastDoneAt = performance.now();
-    const previous = this.#follower === execution ? (this.#onWire.at(-1) ?? null) : null;
+    const previous = this.#expectedNext === execution ? (this.#onWire.at(-1) ?? null) : null;
     this.#onWire.push(execution);
-    const followed = next?.chainable === true && execution.chainable && this.permit !== null;
-    this.#follower = followed ? next : null;
-    const place = { previous, followed, permit: this.permit ?? 0 };
+    const isFollowed = next?.isChainable === true && execution.isChainable && this.permit !== null;
+    this.#expectedNext = isFollowed ? next : null;
+    const place = { previous, isFollowed, permit: this.permit ?? 0 };
     execution.send(place, {
-      begun: () => this.#events.begun(execution),
-      endangering: () => this.#expose(execution),
-      done: () => this.#done(execution),
+      started: () => this.#events.started(execution),
+      cancelRequested: () => this.#exposeOthers(execution),
+      done: () => this.#attemptDone(execution),
     });
   }
 
-  /** When `next`, or none, is what comes now, the last must not wait for another. */
-  settle(next: Execution | null): void {
-    const follower = this.#follower;
+  /**
+   * Ends the attempt whose end was left open for a following run, unless `next` is that run and can still follow.
+   *
+   * @param next the first queued run; null if there is none
+   */
+  closeUnlessFollowedBy(next: Execution | null): void {
+    const follower = this.#expectedNext;
     if (follower === null) return;
-    const follows = next === follower && follower.chainable && this.permit !== null;
-    if (follows && !this.#endangered) return;
-    this.#follower = null;
+    const follows = next === follower && follower.isChainable && this.permit !== null;
+    if (follows && !this.#mustWait) return;
+    this.#expectedNext = null;
     this.#onWire.at(-1)?.close();
   }
 
-  /** The connection is gone. Resolves when everything that is known of its runs has been said. */
-  async lose(reason: PgTaskError): Promise<void> {
-    this.#lost = true;
-    await this.#mending;
-    for (const execution of [...this.#held.splice(0), ...this.#onWire.splice(0)]) {
+  /**
+   * Finishes or gives up all runs after the connection was lost. Resolves when the events for these runs have been
+   * emitted.
+   */
+  async connectionLost(reason: PgTaskError): Promise<void> {
+    this.#isLost = true;
+    await this.#repair;
+    for (const execution of [...this.#awaitingRepair.splice(0), ...this.#onWire.splice(0)]) {
       execution.end();
-      if (execution.attempt?.over === true) this.#comeOut(execution, null, reason);
+      if (execution.attempt?.hasTransactionEnded === true) this.#finish(execution, null, reason);
       else this.#events.lost(execution);
     }
   }
 
-  #expose(execution: Execution): void {
+  #exposeOthers(execution: Execution): void {
     for (const other of this.#onWire) if (other !== execution) other.expose();
   }
 
-  #done(execution: Execution): void {
-    if (this.#lost) return;
+  #attemptDone(execution: Execution): void {
+    if (this.#isLost) return;
     this.#onWire.shift();
-    if (this.#onWire.length === 0) this.#follower = null;
+    if (this.#onWire.length === 0) this.#expectedNext = null;
     const now = performance.now();
     const sinceMs = now - this.#lastDoneAt;
-    this.#depth.took(execution.attempt?.tookMs ?? sinceMs);
+    this.#depth.addDuration(execution.attempt?.durationMs ?? sinceMs);
     this.#lastDoneAt = now;
-    const verdict = execution.verdict();
-    const clean = execution.attempt?.clean === true && !execution.endangering;
-    const final = verdict === "ended" || verdict === "returned";
-    if (clean && final && this.#held.length === 0) this.#comeOut(execution, null, null);
-    else this.#held.push(execution);
-    if (this.#held.length > 0 && this.#onWire.length === 0) this.#mending = this.#mend();
+    const outcome = execution.outcome();
+    const clean = execution.attempt?.isClean === true && !execution.isCancelPending;
+    const final = outcome === "ended" || outcome === "released";
+    if (clean && final && this.#awaitingRepair.length === 0) this.#finish(execution, null, null);
+    else this.#awaitingRepair.push(execution);
+    if (this.#awaitingRepair.length > 0 && this.#onWire.length === 0) this.#repair = this.#repairSession();
     this.#events.changed();
   }
 
-  async #mend(): Promise<void> {
-    const held = this.#held;
+  async #repairSession(): Promise<void> {
+    const held = this.#awaitingRepair;
     let stop: string | null = null;
     let loss: PgTaskError | null = null;
     try {
-      const settled = Promise.all(held.map((execution) => execution.settled()));
+      const settled = Promise.all(held.map((execution) => execution.whenSettled()));
       await Promise.race([settled, this.#wire.ended]);
-      const unclean = held.find(({ attempt }) => attempt?.clean === false);
-      if (unclean !== undefined) stop = await this.#renewSession(unclean);
+      const unclean = held.find(({ attempt }) => attempt?.isClean === false);
+      if (unclean !== undefined) stop = await this.#resetSession(unclean);
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
       loss = error;
     }
-    this.#mending = null;
-    this.#held = [];
-    const again = held.filter((execution) => !this.#tryComeOut(execution, stop, loss));
-    for (const execution of again.toReversed()) this.#events.again(execution);
+    this.#repair = null;
+    this.#awaitingRepair = [];
+    const retried = held.filter((execution) => !this.#finishUnlessRetried(execution, stop, loss));
+    for (const execution of retried.toReversed()) this.#events.retry(execution);
     if (loss === null) this.#events.changed();
     else this.#wire.destroy(loss);
   }
 
-  /** @returns the server's clock before the first reset that succeeded */
-  async #renewSession({ needs }: Execution): Promise<string | null> {
-    for (let attempt = 0; attempt < mostResets; attempt++) {
-      // A ROLLBACK of no transaction puts a warning into the server's log.
+  /**
+   * Ends the transaction that an attempt has left open, and resets the session.
+   *
+   * @returns the server's clock before the reset that succeeded
+   */
+  async #resetSession({ resetOptions: needs }: Execution): Promise<string | null> {
+    for (let attempt = 0; attempt < maxResets; attempt++) {
+      // A ROLLBACK outside a transaction would put a warning into the server's log.
       const rollback = this.#wire.status === "I" ? "" : "ROLLBACK; ";
-      const end = this.#wire.ask(`${rollback}${stopSql(needs)}`);
-      const resets = resetSql(needs).map((text) => this.#wire.ask(text));
+      const end = this.#wire.query(`${rollback}${stopSql(needs)}`);
+      const resets = resetSql(needs).map((text) => this.#wire.query(text));
       const answers = await Promise.all([end, ...resets]);
       const failure = answers.find(({ error }) => error !== null)?.error ?? null;
       if (failure === null) return lastValue(await end);
       if (this.#wire.status === "I" && failure.code !== queryCanceled) {
-        throw lost(`the session could not be reset: ${failure.message} (SQLSTATE ${failure.code})`);
+        throw lost(`reset failed: ${failure.message} (SQLSTATE ${failure.code})`);
       }
     }
-    throw lost("every reset of the session was cancelled");
+    throw lost("every reset was cancelled");
   }
 
-  /** False when it is to be tried again. */
-  #tryComeOut(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
-    const verdict = execution.verdict();
-    if (verdict !== "ended" && verdict !== "returned" && loss === null) {
-      execution.renew(verdict);
+  /**
+   * Emits the run's result, unless the run must be retried.
+   *
+   * @returns false if the run must be retried
+   */
+  #finishUnlessRetried(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
+    const outcome = execution.outcome();
+    if (outcome !== "ended" && outcome !== "released" && loss === null) {
+      execution.prepareRetry(outcome);
       return false;
     }
-    this.#comeOut(execution, stop, loss);
+    this.#finish(execution, stop, loss);
     return true;
   }
 
-  #comeOut(execution: Execution, stop: string | null, loss: PgTaskError | null): void {
+  #finish(execution: Execution, stop: string | null, loss: PgTaskError | null): void {
     execution.end();
-    const verdict = execution.verdict();
-    const result = execution.result(verdict === "ended" ? "ended" : "returned", stop);
-    this.#events.out(execution, { result, loss });
+    const outcome = execution.outcome() === "ended" ? "ended" : "released";
+    const result = execution.result(outcome, stop);
+    this.#events.finished(execution, { result, loss });
   }
 }
 
 function lost(why: string): PgTaskError {
-  return new PgTaskError("CONNECTION_LOST", `the session was given up: ${why}`);
+  return new PgTaskError("CONNECTION_LOST", `session closed: ${why}`);
 }

@@ -1,51 +1,40 @@
 import { toReport, PgTaskError, type ErrorReport } from "../../shared/errors.js";
-import type {
-  BackendIdentity,
-  ExecutorParameters,
-  Run,
-  SentRun,
-  SessionRuns,
-} from "../../shared/ipc/messages.js";
+import type { ExecutorParameters, SentRun, RecalledRuns } from "../../shared/ipc/executorMessages.js";
+import type { Run } from "../../shared/ipc/run.js";
+import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { OpenConnection } from "./connector.js";
 import { Pipeline } from "./pipeline.js";
+import { StartReporter } from "./startReporter.js";
 import type { ForwardingLog } from "../forwardingLog.js";
-import type { ConnectionPermits } from "../remote/managerServerLimit.js";
+import type { ConnectionPermits } from "../remote/connectionPermits.js";
 import { RemoteExecution } from "../remote/remoteExecution.js";
 import { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
-import { SettingsText } from "../run/sessionSql.js";
+import { SettingsSql } from "../run/settingsAndProof.sql.js";
 
-/** What a session tells its executor; `unopened`, `lost` or `closed` is the last. */
+/** Events of a session. The last event is `openFailed`, `lost` or `closed`. */
 export interface ExecutorSessionEvents {
   opened(backend: BackendIdentity): void;
-  unopened(reason: ErrorReport): void;
+  openFailed(reason: ErrorReport): void;
   result(result: OutgoingResult): void;
-  /** Please cancel what the backend runs, and answer with `cancelled`. */
-  cancel(id: string): void;
-  /** A run that waited behind another has been under way for a while. */
+  /** Asks the manager to cancel the run on the session's backend. `cancelAnswered` passes on the answer. */
+  requestCancel(id: string): void;
+  /** A run that was queued behind others has been running for a while. */
   started(id: string, start: string): void;
-  /** A remote task runs in this process of its own server, which its row does not say. */
-  remote(id: string, pid: number): void;
-  /** Nothing came of the server for so long, though an answer is awaited. */
-  silent(ms: number): void;
+  /**
+   * A remote task runs in the backend with this pid on its server, but the pid could not be written to the task's row.
+   */
+  remoteStarted(id: string, pid: number): void;
+  /** Nothing has arrived from the server for this long, in ms, although an answer is awaited. */
+  silence(ms: number): void;
   lost(reason: ErrorReport): void;
   closed(): void;
 }
 
-/** A run that waited behind another is told of when it has been under way for so long. */
-const startedMs = 50;
-
-type Work = Execution | RemoteExecution;
-
-/** What is under way and has waited, and since when. */
-interface Late {
-  readonly id: string;
-  readonly start: string;
-  readonly sinceMs: number;
-}
+type AnyExecution = Execution | RemoteExecution;
 
 /**
- * One connection that runs what it is given, one after another.
+ * One connection that executes the runs dispatched to it, in order.
  *
  *     opening ──▶ open ──close──▶ closing ──▶ gone
  *        └─────────┴─ connection lost, stop ───▶ gone
@@ -55,201 +44,215 @@ export class ExecutorSession {
   readonly #parameters: ExecutorParameters;
   readonly #events: ExecutorSessionEvents;
   readonly #log: ForwardingLog;
-  readonly #desk: ConnectionPermits;
+  readonly #connectionPermits: ConnectionPermits;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
-  /** Given while the session was being opened. */
-  #early: Run[] = [];
-  /** Given and not on the wire yet. */
-  #queue: Work[] = [];
+  /** Runs that were dispatched while the session was opening. */
+  #runsBeforeOpen: Run[] = [];
+  /** Runs that were dispatched but are not on the wire yet. */
+  #queue: AnyExecution[] = [];
   #connection: OpenConnection | null = null;
-  #lane: Pipeline | null = null;
+  #pipeline: Pipeline | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
-  readonly #kept = new RemoteSessionCache();
-  readonly #settings: SettingsText;
+  readonly #remoteSessions = new RemoteSessionCache();
+  readonly #settings: SettingsSql;
   #permit: number | null = null;
-  #late: Late | null = null;
-  #lateTimer: NodeJS.Timeout | undefined;
-  /** Whether something is left of a run: what waits goes back, until the manager closes the session. */
-  #spoiled = false;
-  #end: (loss: PgTaskError | null) => void = () => {};
+  readonly #startReporter: StartReporter;
+  /**
+   * Whether a run left something in the session that no reset removes. If so, all queued runs are released until the
+   * manager closes the session.
+   */
+  #isUnusable = false;
+  #resolveEnd: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
 
-  /** @param id the manager's number for it */
+  /** @param id the number that the manager has given to the session */
   constructor(
     id: number,
     parameters: ExecutorParameters,
     connect: () => Promise<OpenConnection>,
     events: ExecutorSessionEvents,
-    shared: { readonly log: ForwardingLog; readonly desk: ConnectionPermits },
+    shared: { readonly log: ForwardingLog; readonly connectionPermits: ConnectionPermits },
   ) {
     this.#log = shared.log;
-    this.#desk = shared.desk;
+    this.#connectionPermits = shared.connectionPermits;
     this.#id = id;
     this.#parameters = parameters;
-    this.#settings = new SettingsText(parameters);
+    this.#settings = new SettingsSql(parameters);
     this.#events = events;
-    this.#ended = this.#live(connect);
+    this.#startReporter = new StartReporter((runId, start) => events.started(runId, start));
+    this.#ended = this.#connectAndServe(connect);
   }
 
-  /** Whether it has nothing to do. */
-  get idle(): boolean {
-    return this.#queue.length === 0 && this.#early.length === 0 && this.#underWay().length === 0;
-  }
-
-  /** Queues a run. False when the session takes no more: then nothing happens. */
-  dispatch(run: Run): boolean {
-    if (this.#state === "closing" || this.#state === "gone") return false;
-    if (this.#connection === null) this.#early.push(run);
-    else this.#add(this.#connection, run);
-    if (this.#spoiled) this.#returnWaiting();
-    return true;
-  }
-
-  /** Cancels a run that is not wanted any more; without effect when it has come out. */
-  cancel(id: string): void {
-    if (this.#returnWaiting((run) => run.id === id)) return;
-    for (const work of this.#underWay()) if (work.id === id) work.stop();
-  }
-
-  /** The manager's answer to `cancel`; without effect when that run has come out. */
-  cancelled(id: string): void {
-    for (const work of this.#underWay()) if (work.id === id) work.cancelled();
-  }
-
-  /** Runs are sent behind others under this permit from now on, with null not at all. */
-  permit(permit: number | null): void {
-    this.#permit = permit;
-    if (this.#lane !== null) this.#lane.permit = permit;
-    this.#pump();
+  get isIdle(): boolean {
+    return this.#queue.length === 0 && this.#runsBeforeOpen.length === 0 && this.#inProgress().length === 0;
   }
 
   /**
-   * Returns those of these runs that are not on the wire, and marks the others, so that they come back if
-   * the server does not run them; nothing more is sent behind others without another permit.
+   * Queues a run in this session.
    *
-   * @returns what is on the wire, null when they wait behind a run that has come out.
+   * @returns false if the session takes no more runs. In that case the run is not queued.
    */
-  recall({ ids, behind }: SessionRuns): SentRun[] | null {
-    if (behind !== null && this.#underWay()[0]?.id !== behind) return null;
-    this.permit(null);
-    this.#returnWaiting(({ id }) => ids.includes(id));
-    return this.#lane?.recall(ids) ?? [];
+  dispatch(run: Run): boolean {
+    if (this.#state === "closing" || this.#state === "gone") return false;
+    if (this.#connection === null) this.#runsBeforeOpen.push(run);
+    else this.#add(this.#connection, run);
+    if (this.#isUnusable) this.#releaseQueued();
+    return true;
   }
 
-  /** Ends the session once what was dispatched to it has come out. */
+  /** Cancels a run, or releases it if it is still queued. Has no effect once the run has finished. */
+  cancel(id: string): void {
+    if (this.#releaseQueued((run) => run.id === id)) return;
+    for (const work of this.#inProgress()) if (work.id === id) work.stop();
+  }
+
+  /** Passes on the manager's answer to `requestCancel`. Has no effect once that run has finished. */
+  cancelAnswered(id: string): void {
+    for (const work of this.#inProgress()) if (work.id === id) work.cancelAnswered();
+  }
+
+  /**
+   * Sets the pipeline permit, the advisory lock under which queued runs are sent. Null means that no queued runs may be
+   * sent.
+   */
+  setPermit(permit: number | null): void {
+    this.#permit = permit;
+    if (this.#pipeline !== null) this.#pipeline.permit = permit;
+    this.#sendQueued();
+  }
+
+  /**
+   * Takes runs back from this session. Runs that have not been sent to the server are released at once. Runs that have
+   * been sent are marked to be released if the server does not run them. Without a new pipeline permit, no more queued
+   * runs are sent.
+   *
+   * @returns the runs that have been sent and not finished, or null if the runs to take back waited behind a run that
+   * has finished
+   */
+  recall({ ids, queuedBehind }: RecalledRuns): SentRun[] | null {
+    if (queuedBehind !== null && this.#inProgress()[0]?.id !== queuedBehind) return null;
+    this.setPermit(null);
+    this.#releaseQueued(({ id }) => ids.includes(id));
+    return this.#pipeline?.recall(ids) ?? [];
+  }
+
+  /** Ends the session once the runs dispatched to it have finished. */
   close(): void {
     if (this.#state === "opening" || this.#state === "open") this.#state = "closing";
-    this.#pump();
+    this.#sendQueued();
   }
 
-  /** Tells for how long nothing has come of the server, if it has something to run. */
-  async listen(): Promise<void> {
+  /** If a run is in progress, reports how long nothing has arrived from the server. */
+  async reportSilence(): Promise<void> {
     const ms = (await this.#connection?.wire.silentMs()) ?? 0;
-    if (ms > 0 && this.#underWay().length > 0) this.#events.silent(ms);
+    if (ms > 0 && this.#inProgress().length > 0) this.#events.silence(ms);
   }
 
-  /** Returns what waits, and cancels what runs. */
+  /** Releases queued runs and cancels runs in progress. */
   abort(): void {
-    this.#returnWaiting();
-    for (const work of this.#underWay()) work.abort();
+    this.#releaseQueued();
+    for (const work of this.#inProgress()) work.abort();
   }
 
-  /** Ends the session at once; a run in the middle is lost. Resolves when the connection is closed. */
+  /** Ends the session at once. A run in progress is lost. Resolves when the connection is closed. */
   async stop(): Promise<void> {
-    this.#returnWaiting();
+    this.#releaseQueued();
     if (this.#state === "opening") {
       this.#state = "gone";
-      this.#events.unopened(toReport(stopped("while it was being opened")));
+      this.#events.openFailed(toReport(stopped("while it was opening")));
       return;
     }
     this.close();
-    if (this.#underWay().length > 0) {
-      this.#connection?.wire.destroy(stopped("in the middle of a run"));
+    if (this.#inProgress().length > 0) {
+      this.#connection?.wire.destroy(stopped("during a run"));
     }
     await this.#ended;
   }
 
-  async #live(connect: () => Promise<OpenConnection>): Promise<void> {
+  async #connectAndServe(connect: () => Promise<OpenConnection>): Promise<void> {
     let connection: OpenConnection;
     try {
       connection = await connect();
     } catch (error) {
-      this.#failOpening(error);
+      this.#openFailed(error);
       return;
     }
     if (this.#state === "gone") return await connection.wire.close();
-    const loss = await this.#work(connection);
+    const loss = await this.#serve(connection);
     this.#state = "gone";
-    clearTimeout(this.#lateTimer);
+    this.#startReporter.stop();
     await this.#disconnect(connection, loss);
   }
 
-  #failOpening(error: unknown): void {
+  #openFailed(error: unknown): void {
     if (this.#state === "gone") return;
     this.#state = "gone";
-    this.#returnWaiting();
-    this.#events.unopened(toReport(error));
+    this.#releaseQueued();
+    this.#events.openFailed(toReport(error));
   }
 
   async #disconnect({ wire }: OpenConnection, loss: PgTaskError | null): Promise<void> {
     if (loss === null) {
-      await Promise.all([wire.close(), this.#kept.end()]);
+      await Promise.all([wire.close(), this.#remoteSessions.end()]);
       this.#events.closed();
       return;
     }
     wire.destroy(loss);
     await wire.ended;
-    this.#remote?.execution.forsake();
-    await Promise.all([this.#lane?.lose(loss), this.#remote?.over]);
-    await this.#kept.end();
-    this.#returnWaiting();
+    this.#remote?.execution.sessionLost();
+    await Promise.all([this.#pipeline?.connectionLost(loss), this.#remote?.over]);
+    await this.#remoteSessions.end();
+    this.#releaseQueued();
     this.#events.lost(toReport(loss));
   }
 
-  /** Runs what comes; resolves with the reason when the connection is lost, with null when told to close. */
-  async #work(connection: OpenConnection): Promise<PgTaskError | null> {
-    const end = new Promise<PgTaskError | null>((resolve) => (this.#end = resolve));
-    void connection.wire.ended.then(this.#end);
+  /**
+   * Executes the dispatched runs until the session ends.
+   *
+   * @returns the reason if the connection was lost, or null if the session was closed on request
+   */
+  async #serve(connection: OpenConnection): Promise<PgTaskError | null> {
+    const end = new Promise<PgTaskError | null>((resolve) => (this.#resolveEnd = resolve));
+    void connection.wire.ended.then(this.#resolveEnd);
     this.#connection = connection;
-    this.#lane = new Pipeline(connection.wire, {
-      out: (execution, { result }) => this.#out(execution, result),
-      lost: (execution) => execution.drop(),
-      again: (execution) => this.#queue.unshift(execution),
-      begun: (execution) => this.#begun(execution, execution.start),
-      changed: () => this.#pump(),
+    this.#pipeline = new Pipeline(connection.wire, {
+      finished: (execution, { result }) => this.#runFinished(execution, result),
+      lost: (execution) => execution.discardOutput(),
+      retry: (execution) => this.#queue.unshift(execution),
+      started: (execution) => this.#runStarted(execution, execution.start),
+      changed: () => this.#sendQueued(),
     });
-    this.#lane.permit = this.#permit;
+    this.#pipeline.permit = this.#permit;
     if (this.#state === "opening") this.#state = "open";
     this.#events.opened(connection.backend);
-    for (const run of this.#early.splice(0)) this.#add(connection, run);
-    this.#pump();
+    for (const run of this.#runsBeforeOpen.splice(0)) this.#add(connection, run);
+    this.#sendQueued();
     return await end;
   }
 
   #add(connection: OpenConnection, run: Run): void {
-    const work = this.#prepare(connection, run);
-    work.waited = this.#queue.length > 0 || this.#remote !== null || this.#lane?.idle === false;
+    const work = this.#toExecution(connection, run);
+    work.wasQueued = this.#queue.length > 0 || this.#remote !== null || this.#pipeline?.isIdle === false;
     this.#queue.push(work);
-    // What is dispatched together is looked at together.
-    if (this.#queue.length === 1) process.nextTick(() => this.#pump());
+    // Sending waits for the rest of the dispatch, so that runs dispatched together are sent together.
+    if (this.#queue.length === 1) process.nextTick(() => this.#sendQueued());
   }
 
-  /** Sends what can be sent. */
-  #pump(): void {
-    const lane = this.#lane;
-    if (lane === null || this.#state === "gone" || this.#remote !== null) return;
+  #sendQueued(): void {
+    const pipeline = this.#pipeline;
+    if (pipeline === null || this.#state === "gone" || this.#remote !== null) return;
     for (;;) {
       const [first, second] = this.#queue;
-      if (first instanceof Execution && lane.takes(first)) {
+      if (first instanceof Execution && pipeline.canSend(first)) {
         this.#queue.shift();
-        lane.send(first, second instanceof Execution ? second : null);
-      } else if (first instanceof RemoteExecution && lane.idle) {
+        pipeline.send(first, second instanceof Execution ? second : null);
+      } else if (first instanceof RemoteExecution && pipeline.isIdle) {
         this.#queue.shift();
         this.#remote = { execution: first, over: this.#runRemote(first) };
         return;
       } else {
-        lane.settle(first instanceof Execution ? first : null);
-        if (this.#state === "closing" && first === undefined && lane.idle) this.#end(null);
+        pipeline.closeUnlessFollowedBy(first instanceof Execution ? first : null);
+        if (this.#state === "closing" && first === undefined && pipeline.isIdle) this.#resolveEnd(null);
         return;
       }
     }
@@ -259,100 +262,86 @@ export class ExecutorSession {
     let loss: PgTaskError | null;
     try {
       const outcome = await execution.execute();
-      this.#out(execution, outcome.result);
+      this.#runFinished(execution, outcome.result);
       loss = outcome.loss;
     } catch (error) {
-      loss = error instanceof PgTaskError ? error : internal(error);
+      loss = error instanceof PgTaskError ? error : internalError(error);
     }
     this.#remote = null;
-    if (loss === null) this.#pump();
-    else this.#end(loss);
+    if (loss === null) this.#sendQueued();
+    else this.#resolveEnd(loss);
   }
 
-  #prepare(home: OpenConnection, run: Run): Work {
-    const { schema, table, outputLimit, finish, ledgers } = this.#parameters;
-    const { wire, messages, backend } = home;
+  #toExecution(connection: OpenConnection, run: Run): AnyExecution {
+    const { schema, table, outputLimit, finishFunction, ledgers } = this.#parameters;
+    const { wire, messages, backend } = connection;
     if (run.remote === null) {
       const settings = this.#settings;
-      const cancel = () => this.#events.cancel(run.id);
-      const proof = { finish, owner: backend.owner };
-      return new Execution(run, { wire, messages, settings, outputLimit, proof, cancel });
+      const requestCancel = () => this.#events.requestCancel(run.id);
+      const proof = { finishFunction, owner: backend.owner };
+      return new Execution(run, {
+        wire,
+        messages,
+        settings,
+        outputLimit,
+        proof,
+        requestCancel,
+      });
     }
-    const { target: own, superuser, resetMs } = this.#parameters;
+    const { target: managerTarget, isSuperuser, lostRunTimeoutMs } = this.#parameters;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
-      home,
-      kept: this.#kept,
-      desk: this.#desk,
-      own,
-      superuser,
+      session: connection,
+      sessionCache: this.#remoteSessions,
+      connectionPermits: this.#connectionPermits,
+      managerTarget,
+      isSuperuser,
       schema,
       table,
       outputLimit,
       ledger: ledgers[run.ledger - 1] ?? ledgers[0],
-      resetMs,
+      lostRunTimeoutMs,
       log: this.#log,
-      begun: (start) => this.#begun(work, start),
-      runsIn: (pid) => this.#events.remote(run.id, pid),
+      onStart: (start) => this.#runStarted(work, start),
+      onPidNotShown: (pid) => this.#events.remoteStarted(run.id, pid),
     });
     return work;
   }
 
-  #underWay(): readonly Work[] {
-    return this.#remote === null ? (this.#lane?.runs ?? []) : [this.#remote.execution];
+  #inProgress(): readonly AnyExecution[] {
+    return this.#remote === null ? (this.#pipeline?.runs ?? []) : [this.#remote.execution];
   }
 
-  #begun(work: Work, start: string): void {
-    if (!work.waited) return;
-    this.#late = { id: work.id, start, sinceMs: performance.now() };
-    this.#lateTimer ??= setTimeout(() => this.#lookForLate(), startedMs);
+  #runStarted(work: AnyExecution, start: string): void {
+    if (!work.wasQueued) return;
+    this.#startReporter.started(work.id, start);
   }
 
-  #lookForLate(): void {
-    this.#lateTimer = undefined;
-    const late = this.#late;
-    if (late === null) return;
-    const leftMs = late.sinceMs + startedMs - performance.now();
-    if (leftMs > 0) {
-      this.#lateTimer = setTimeout(() => this.#lookForLate(), Math.ceil(leftMs));
-    } else {
-      // Its end may have come, and only not have been read yet.
-      setImmediate(() => this.#tellLate(late));
-    }
-  }
-
-  #tellLate(late: Late): void {
-    if (this.#late === late) {
-      this.#late = null;
-      this.#events.started(late.id, late.start);
-    } else if (this.#late !== null) this.#lookForLate();
-  }
-
-  #out(work: Work, result: OutgoingResult): void {
-    if (this.#late?.id === work.id) this.#late = null;
+  #runFinished(work: AnyExecution, result: OutgoingResult): void {
+    this.#startReporter.finished(work.id);
     this.#events.result(result);
-    if (result.spoiled !== true) return;
-    this.#spoiled = true;
-    this.#returnWaiting();
+    if (result.unusable !== true) return;
+    this.#isUnusable = true;
+    this.#releaseQueued();
   }
 
   /**
-   * Returns runs that are not on the wire: those that `chosen` says, or all.
+   * Releases the runs that are not on the wire. If `matches` is given, only the runs for which it returns true are
+   * released.
    *
-   * @returns whether there were any.
+   * @returns whether any run was released
    */
-  #returnWaiting(chosen: (run: Pick<Run, "id">) => boolean = () => true): boolean {
-    const returned = [...this.#early, ...this.#queue].filter(chosen);
-    if (returned.length === 0) return false;
-    this.#early = this.#early.filter((run) => !chosen(run));
-    this.#queue = this.#queue.filter((work) => !chosen(work));
-    for (const { id } of returned)
-      this.#events.result({ outcome: "returned", session: this.#id, id });
-    this.#pump();
+  #releaseQueued(matches: (run: Pick<Run, "id">) => boolean = () => true): boolean {
+    const released = [...this.#runsBeforeOpen, ...this.#queue].filter(matches);
+    if (released.length === 0) return false;
+    this.#runsBeforeOpen = this.#runsBeforeOpen.filter((run) => !matches(run));
+    this.#queue = this.#queue.filter((work) => !matches(work));
+    for (const { id } of released) this.#events.result({ outcome: "released", session: this.#id, id });
+    this.#sendQueued();
     return true;
   }
 }
 
-function internal(error: unknown): PgTaskError {
+function internalError(error: unknown): PgTaskError {
   return new PgTaskError("INTERNAL", toReport(error).message, { cause: error });
 }
 

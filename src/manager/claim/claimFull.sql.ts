@@ -1,166 +1,132 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { arrayOf } from "../../shared/postgres/arrayText.js";
-import { byId, isNoneOf, isReady } from "../sql/byId.js";
-import {
-  alone,
-  assigned,
-  claimedColumns,
-  toTask,
-  unflushed,
-  type ClaimedRow,
-  type ClaimedTask,
-} from "./claimedTask.sql.js";
-import { beside, groupPaused } from "../sql/head.js";
-import { heldBack } from "../sql/pauseGroup.sql.js";
-import { tooLate } from "../sql/tooLate.js";
-
-/** A due task that was not given away. */
-export interface DueTask {
-  readonly id: string;
-  readonly hash: number;
-  readonly max: number;
-}
+import { arrayLiteral } from "../../shared/postgres/arrayText.js";
+import { alone, assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
+import { deferredIds } from "../sql/pauseGroup.sql.js";
+import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
+import { hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.js";
 
 export interface ClaimResult {
   readonly claimed: readonly ClaimedTask[];
-  /** Due tasks it met that are not worth running any more. */
-  readonly gone: readonly DueTask[];
-  /** How many of those it looked at could start but found no place. */
+  /** Late tasks that the claim has read. They are not claimed and expire afterwards. */
+  readonly late: readonly DueTask[];
+  /** How many of the tasks that were read could start but got no slot. */
   readonly more: number;
-  /** Hashes of their groups. */
+  /** Hashes of the groups of the tasks that got no slot. */
   readonly moreOf: ReadonlySet<number>;
-  /** How many of those need a session that has nothing else. */
-  readonly alone: number;
-  /** Due tasks passed over since somebody holds their row: offer them again later. */
+  /** How many of the tasks that got no slot are exclusive (must be alone in a session's queue). */
+  readonly exclusive: number;
+  /** Due tasks that were skipped because their rows are locked. */
   readonly locked: readonly DueTask[];
-  /** The first due task that is left of each group, as far as it has looked. */
+  /** The next head (first due task) of each group, if one was read. */
   readonly heads: readonly (DueTask & { readonly paused: boolean })[];
 }
 
-/** A session as a claim sees it. */
-export interface ClaimingSession {
-  readonly owner: string;
-  readonly pid: number;
-}
-
-/** A session that runs several tasks of one group, as far as their count and live let it. */
-export interface KeptSession extends ClaimingSession {
-  readonly hash: number;
-  /** How many tasks it has run. */
-  readonly ran: number;
-  /** How long ago its first task started, in ms. */
-  readonly ageMs: number;
-}
-
-/** A place in a session's queue. */
-export interface QueueSlot extends ClaimingSession {
-  /** Whether it is the front of an empty queue: its task starts at once. */
-  readonly front: boolean;
-}
-
-/** A group to take tasks of. */
+/** A group whose tasks are to be claimed. */
 export interface ClaimedGroup {
   readonly hash: number;
-  /** How many sessions have tasks of it. */
+  /** How many sessions have tasks of the group. */
   readonly running: number;
-  /** Where to begin: nothing before this is due, in the order of larger max, then smaller id. */
+  /** Where reading starts in the group: the position of its head (first due task). */
   readonly max: number;
   readonly id: bigint;
-  /** How many of its tasks may start at most, or find a place of its own. */
-  readonly most: number;
-  /** Places of its own, in sessions that have tasks of it; null when it takes part in the places for all. */
-  readonly places: readonly QueueSlot[] | null;
+  /** Maximum number of tasks to claim from the group. */
+  readonly maxTasks: number;
+  /**
+   * Slots in sessions that already have tasks of the group. Null means that the group competes for the shared slots.
+   */
+  readonly ownSlots: readonly QueueSlot[] | null;
 }
 
 export interface ClaimRequest {
   readonly groups: readonly ClaimedGroup[];
-  /** For the tasks of all groups without places of their own, best first. */
-  readonly places: readonly QueueSlot[];
-  readonly kept: readonly KeptSession[];
-  /** How many tasks of such groups to look at in all. */
-  readonly look: number;
-  /** Tasks not to look at this time. */
+  /** Slots shared by all groups that have no slots of their own, best slot first. */
+  readonly slots: readonly QueueSlot[];
+  readonly dedicated: readonly DedicatedSession[];
+  /** How many tasks of these groups are ranked. */
+  readonly maxCandidates: number;
+  /** Ids of tasks to skip. */
   readonly except: readonly string[];
-  /** Whether `data` is wanted. */
+  /** Whether to return the column `data`. */
   readonly traced?: boolean;
 }
 
-/** A row of a claim's answer. */
-export interface ClaimRow extends ClaimedRow {
+/** A row of a claim's result. */
+interface ClaimRow extends ClaimedRow {
   readonly kind: "claimed" | "gone" | "more" | "alone" | "locked" | "head";
   readonly paused: boolean;
 }
 
 /**
- * Gives due tasks of chosen groups to sessions: those with the larger `max` minus running in their
- * group first, then the smaller id. Rows that somebody has locked are passed over.
+ * Full claim: gives due tasks of the requested groups to sessions. Tasks with the larger priority come first, where the
+ * priority is `max` minus the number of running tasks of the group. Among equals, the smaller id comes first. Locked
+ * rows are skipped.
  *
- * Of a group with places of its own the first due tasks get them, one behind the other: they start
- * when those before them in their sessions have ended, so that only the other sessions count. A task
- * that has to be alone in its session ends that row.
+ * A group can have its own slots, in sessions that already have tasks of the group. Then the first due tasks of the
+ * group get these slots, in order. Each of these tasks starts when the task before it in its session has ended. By then
+ * one task of the group less is running, and the group limit is checked accordingly. At the first exclusive task (one
+ * that must be alone in its session's queue) the group gets no further tasks.
  *
- * All other groups share `places`. A task that has to be alone needs the front of one, and nothing
- * goes behind it; those of its group that come after one which found no such place wait as well. A
- * session that stays with a group gets a task of it whose own count and live allow that.
+ * All other groups share `slots`. An exclusive task needs a slot in an empty queue, and nothing is queued behind it.
+ * Once a task of a group finds no slot, the later tasks of that group get no slot either. A dedicated session, which
+ * stays with one group, gets a task of its group if the task's `count` and `live` allow that.
  *
- * Of each group the rows are read from where its last claim ended, so that what was claimed and
- * finished before costs nothing even while a snapshot is held open.
+ * Each group is read from its head (first due task). So tasks that were claimed and finished earlier cost nothing, even
+ * while an old snapshot keeps their index entries.
  */
-export async function claimFull(
-  client: Client,
-  table: TaskTable,
-  request: ClaimRequest,
-): Promise<ClaimResult> {
-  const { kept } = request;
+export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
+  const { dedicated } = request;
   const { rows } = await client.query<ClaimRow>({
     name: request.traced === true ? "claim traced" : "claim",
     text: claimStatement(table, request.traced === true),
     values: [
       ...groupColumns(request),
       ...slotColumns(request),
-      placesOf(request).map((place) => place.front),
-      request.places.length,
-      request.look,
+      allSlots(request).map((slot) => slot.startsNow),
+      request.slots.length,
+      request.maxCandidates,
       request.except,
-      kept.map((session) => session.owner),
-      kept.map((session) => session.pid),
-      kept.map((session) => session.hash),
-      kept.map((session) => session.ran),
-      kept.map((session) => session.ageMs),
+      dedicated.map((session) => session.owner),
+      dedicated.map((session) => session.pid),
+      dedicated.map((session) => session.hash),
+      dedicated.map((session) => session.ran),
+      dedicated.map((session) => session.ageMs),
     ],
   });
   return toClaim(rows);
 }
 
-/** Each group's hash, running, max, id, most, and how many places there are before its own; null without. */
-export function groupColumns({ groups, places }: ClaimRequest): unknown[][] {
-  let from = places.length;
+/**
+ * Returns the groups as parameter arrays. The last array holds, for each group, the offset of its own slots in
+ * `allSlots`, or null if the group has no slots of its own.
+ */
+export function groupColumns({ groups, slots }: ClaimRequest): unknown[][] {
+  let from = slots.length;
   const own = groups.map((group) => {
     const first = from;
-    from += group.places?.length ?? 0;
-    return group.places === null ? null : first;
+    from += group.ownSlots?.length ?? 0;
+    return group.ownSlots === null ? null : first;
   });
   return [
     groups.map((group) => group.hash),
     groups.map((group) => group.running),
     groups.map((group) => group.max),
     groups.map((group) => String(group.id)),
-    groups.map((group) => group.most),
+    groups.map((group) => group.maxTasks),
     own,
   ];
 }
 
-/** Those for all groups, then each group's own. */
-const placesOf = ({ groups, places }: ClaimRequest): QueueSlot[] => [
-  ...places,
-  ...groups.flatMap((group) => group.places ?? []),
+/** Lists the shared slots first, then the slots of each group. */
+const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
+  ...slots,
+  ...groups.flatMap((group) => group.ownSlots ?? []),
 ];
 
-/** The sessions' owners and pids, and for each place which of these it is, from 1. */
+/** Returns the owners and the pids of the sessions, and for each slot the number of its session, counted from 1. */
 export function slotColumns(request: ClaimRequest): unknown[] {
   const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
-  const numbers = placesOf(request).map(({ owner, pid }) => {
+  const sessionOfSlot = allSlots(request).map(({ owner, pid }) => {
     let session = sessions.get(owner);
     if (session === undefined) {
       session = { pid, number: sessions.size + 1 };
@@ -168,54 +134,52 @@ export function slotColumns(request: ClaimRequest): unknown[] {
     }
     return session.number;
   });
-  return [[...sessions.keys()], [...sessions.values()].map(({ pid }) => pid), arrayOf(numbers)];
+  return [[...sessions.keys()], [...sessions.values()].map(({ pid }) => pid), arrayLiteral(sessionOfSlot)];
 }
 
-/** Parts the rows by what they are. */
-export function toClaim(rows: readonly ClaimRow[]): ClaimResult {
+function toClaim(rows: readonly ClaimRow[]): ClaimResult {
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
   const more = rows.filter(({ kind }) => kind === "more" || kind === "alone");
   const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });
   return {
     claimed: of("claimed").map(toTask),
-    gone: of("gone").map(due),
+    late: of("gone").map(due),
     more: more.length,
     moreOf: new Set(more.map(({ hash }) => hash)),
-    alone: of("alone").length,
+    exclusive: of("alone").length,
     locked: of("locked").map(due),
     heads: of("head").map((row) => ({ ...due(row), paused: row.paused })),
   };
 }
 
 /**
- * The hash is compared as an array's element, which keeps it in the order that is asked for: so only
- * the index that has that order serves, however few rows the planner believes there are.
+ * SQL of the first due tasks of group `g`. The hash is compared as an array element, so that the planner keeps the hash
+ * in ORDER BY. Then only the index with that order can be used, however few rows the planner expects.
  */
 function firstDue({ qualified }: TaskTable, from: string): string {
   return `
-      SELECT id, count, live, ${beside} AS max, "group", ${tooLate} AS gone, ${alone} AS alone
+      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate} AS gone, ${alone} AS alone
       FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND ${isNoneOf("id", "$13")} AND id <> ALL (${heldBack})
-      ORDER BY hash, ${beside} DESC, id LIMIT g.most + 1`;
+        AND plan <= now() AND ${isNotIn("id", "$13")} AND id <> ALL (${deferredIds})
+      ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
 
-/** SQL of whether a candidate may start in the places for all. */
+/** SQL that is true if a candidate can get a shared slot. */
 const startable = (c: string): string =>
   `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.gone AND NOT ${c}.paused`;
 
 /**
- * Looked up in a table of hashes: as an array a thousand of them would cost a million comparisons, and
- * as a join it would be the planner's guess.
+ * SQL that is true if the CTE `part` contains the id. The lookup is hashed. With an array, a thousand ids would cost a
+ * million comparisons. With a join, the planner would choose the method by an estimate.
  */
 const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS TRUE`;
-const isNot = (id: string, part: string): string =>
-  `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
+const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
 
 function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
 WITH candidate AS MATERIALIZED (
-  SELECT c.*, ${groupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
+  SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
     c.max - c.running - c.nth + 1 AS priority
   FROM (
     SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.gone) OVER before + 1 AS nth,
@@ -223,9 +187,9 @@ WITH candidate AS MATERIALIZED (
     FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
       AS g(hash, running, max, id, most, own)
     CROSS JOIN LATERAL (
-      (${firstDue(table, `${beside} = g.max AND id >= g.id`)})
+      (${firstDue(table, `${maxOthers} = g.max AND id >= g.id`)})
       UNION ALL
-      (${firstDue(table, `${beside} < g.max`)})
+      (${firstDue(table, `${maxOthers} < g.max`)})
       LIMIT g.most + 1
     ) AS d
     WINDOW before AS (PARTITION BY g.hash ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -272,7 +236,7 @@ WITH candidate AS MATERIALIZED (
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
   FROM given AS g
-  WHERE ${byId("g.id")} AND ${is("g.id", "locked")}
+  WHERE ${hasId("g.id")} AND ${is("g.id", "locked")}
   RETURNING ${claimedColumns("g", traced)}
 ), left_over AS MATERIALIZED (
   SELECT CASE WHEN c.gone THEN 'gone'

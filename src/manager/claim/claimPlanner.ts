@@ -1,30 +1,40 @@
-import { precedes, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
+import { groupPrecedes, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
 import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";
-import type { OfferedSession } from "../sessions/session.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import type { ClaimedGroup, ClaimRequest, QueueSlot } from "./claimFull.sql.js";
+import type { ClaimedGroup, ClaimRequest } from "./claimFull.sql.js";
+import type { DedicatedSession, OfferedSession, QueueSlot } from "../model.js";
 
-/** Before every task of a group. */
-const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
+/** A position before every task of a group. */
+const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
-/** A claim that is to be sent, and what it is made from. */
+/** A claim to send, with the sessions and groups for which it was planned. */
 export interface ClaimPlan extends Omit<ClaimRequest, "except" | "traced"> {
   readonly offered: readonly OfferedSession[];
-  readonly chosen: readonly {
-    readonly group: ActiveGroup;
-    readonly head: Head | null;
-    readonly most: number;
-  }[];
+  readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];
 }
 
-/** Decides which tasks the next claim asks for, and for which places, by what is known of both. */
+export interface PlanLimits {
+  /** Maximum number of tasks. */
+  readonly maxTasks: number;
+  /** How many more sessions can become busy. */
+  readonly maxStarts: number;
+  /** How many startable tasks to count beyond the tasks that get a session. */
+  readonly lookAhead: number;
+  /**
+   * Minimum number of groups to read. It is raised after a claim whose groups had no due task at their supposed head
+   * (first due task).
+   */
+  readonly minGroups: number;
+}
+
+/** Decides which groups the next claim reads, and which queue slots the claim fills. */
 export class ClaimPlanner {
   readonly #sessions: SessionPool;
   readonly #groups: ActiveGroups;
   readonly #runTimes: RunTimes;
-  /** How many sessions are left to run dry, for tasks that must be alone in theirs. */
-  reserved = 0;
+  /** How many busy sessions get no more tasks, so that they become free for exclusive tasks. */
+  reservedSessions = 0;
 
   constructor({
     sessions,
@@ -40,206 +50,235 @@ export class ClaimPlanner {
     this.#runTimes = runTimes;
   }
 
-  /**
-   * @param most how many tasks at most.
-   * @param start how many more sessions may have something to do.
-   * @param lookAhead how many tasks beyond those that find a session are counted.
-   * @param groups how many groups to look at at least, since of many nothing may be due any more.
-   */
-  next(most: number, start: number, lookAhead: number, groups = 0): ClaimPlan | null {
-    const offered = this.#sessions.offer(Math.min(most, start));
+  plan(limits: PlanLimits): ClaimPlan | null {
+    const { maxTasks, maxStarts, lookAhead } = limits;
+    const offered = this.#sessions.offer(Math.min(maxTasks, maxStarts));
     if (offered.length > 0) {
-      const plan = this.#planStarts(offered, lookAhead, most, groups);
+      const plan = this.#planStarts(offered, limits);
       if (plan !== null) return plan;
-      this.#sessions.withdraw(offered);
+      this.#sessions.withdrawOffers(offered);
     }
-    const behind = most > 0 ? this.#planBehind(most) : null;
-    if (behind !== null || lookAhead === 0 || offered.length > 0) return behind;
-    return this.#planStarts([], lookAhead, most, groups);
+    const queued = maxTasks > 0 ? this.#planQueued(maxTasks) : null;
+    if (queued !== null || lookAhead === 0 || offered.length > 0) return queued;
+    return this.#planStarts([], limits);
   }
 
-  /** A single task, so that it is known which one the server refuses. */
-  nextOne(start: number): ClaimPlan | null {
-    const offered = this.#sessions.offer(Math.min(1, start));
-    const plan = offered.length > 0 ? this.#planStarts(offered, 0, 1) : null;
-    if (plan === null) this.#sessions.withdraw(offered);
+  /** Plans a claim of only one task. If the server rejects such a claim, the rejected task is known. */
+  planSingle(maxStarts: number): ClaimPlan | null {
+    const offered = this.#sessions.offer(Math.min(1, maxStarts));
+    const limits = { maxTasks: 1, lookAhead: 0, minGroups: 0 };
+    const plan = offered.length > 0 ? this.#planStarts(offered, limits) : null;
+    if (plan === null) this.#sessions.withdrawOffers(offered);
     return plan;
   }
 
-  /** One task for each free session, and more behind it when all are of one group and expected to be short. */
+  /**
+   * Plans one task for each free session. If all of these tasks are short and of one group, more tasks of the group are
+   * queued behind them.
+   */
   #planStarts(
     offered: readonly OfferedSession[],
-    lookAhead: number,
-    most: number,
-    groups = 0,
+    { maxTasks, lookAhead, minGroups }: Omit<PlanLimits, "maxStarts">,
   ): ClaimPlan | null {
-    const kept = offered.flatMap((session) => session.kept ?? []);
-    const chosen = new Set<ActiveGroup>();
-    for (const { hash } of kept) {
-      const group = this.#groups.choose(hash);
-      if (group !== null) chosen.add(group);
+    const dedicated = offered.flatMap((session) => session.dedication ?? []);
+    const taken = new Set<ActiveGroup>();
+    for (const { hash } of dedicated) {
+      const group = this.#groups.take(hash);
+      if (group !== null) taken.add(group);
     }
-    const ranked: ActiveGroup[] = [];
-    const least = Math.max(1, offered.length, groups);
-    while (ranked.length < Math.max(offered.length + lookAhead, groups)) {
-      const group = this.#groups.next();
-      if (group === null) break;
-      chosen.add(group);
-      ranked.push(group);
-      // Those that are left are counted without a look.
-      if (ranked.length >= least && this.#groups.startable >= lookAhead) break;
-    }
-    if (chosen.size === 0) return null;
-    const fronts = offered.flatMap(({ owner, pid, kept: stays }) =>
-      stays === null ? { owner, pid, front: true } : [],
+    const best = this.#takeBestGroups(offered.length, lookAhead, minGroups);
+    for (const group of best) taken.add(group);
+    if (taken.size === 0) return null;
+    const starting = offered.flatMap(({ owner, pid, dedication }) =>
+      dedication === null ? { owner, pid, startsNow: true } : [],
     );
-    const behind = kept.length > 0 ? [] : this.#behindFronts(offered, ranked, most - fronts.length);
-    const places = [...fronts, ...behind];
-    const look = Math.max(offered.length + behind.length + lookAhead, groups);
-    const mosts = mostOfEach([...chosen], look);
-    return this.#request(offered, places, kept, look, mosts, null);
+    const maxQueued = maxTasks - starting.length;
+    const queued = dedicated.length > 0 ? [] : this.#slotsBehind(offered, best, maxQueued);
+    const maxCandidates = Math.max(offered.length + queued.length + lookAhead, minGroups);
+    return toPlan({
+      offered,
+      slots: [...starting, ...queued],
+      dedicated,
+      maxCandidates,
+      maxTasks: maxTasksOfEach([...taken], maxCandidates),
+    });
   }
 
-  /** Places behind tasks that start now, where a single group has any. */
-  #behindFronts(
-    offered: readonly OfferedSession[],
-    ranked: readonly ActiveGroup[],
-    most: number,
-  ): QueueSlot[] {
-    const [group] = ranked;
-    const sessions = offered.map((session) => ({ ...session, aheadMs: 0, groups: [] }));
-    const places = new QueueCapacity(sessions, this.#runTimes);
-    if (group === undefined || ranked.length > 1) return [];
-    if (!places.suits(group) || this.#runTimes.known(group.hash) === 0) return [];
-    const behind: QueueSlot[] = [];
-    for (let taken = 0; behind.length < most; taken += 1) {
-      const place = places.behindAny(group.hash);
-      if (place === null) break;
-      // The first of each session is its front.
-      if (taken >= offered.length) behind.push(place);
+  #takeBestGroups(sessions: number, lookAhead: number, minGroups: number): ActiveGroup[] {
+    const groups: ActiveGroup[] = [];
+    const enough = Math.max(1, sessions, minGroups);
+    while (groups.length < Math.max(sessions + lookAhead, minGroups)) {
+      const group = this.#groups.takeBest();
+      if (group === null) break;
+      groups.push(group);
+      // The remaining groups are only counted, so the claim need not read them.
+      if (groups.length >= enough && this.#groups.startable >= lookAhead) break;
     }
-    return behind;
+    return groups;
   }
 
   /**
-   * More tasks for busy sessions, best first. One that is expected to be long, or of which nothing is
-   * known, is not put behind others: a session is left to run dry for it, and nothing worse is put
-   * where it could have gone.
+   * Returns slots behind the tasks that start now. There are none unless only one group is claimed and its runs are
+   * known to be short.
    */
-  #planBehind(most: number): ClaimPlan | null {
-    const places = new QueueCapacity(this.#sessions.roomy(), this.#runTimes);
-    places.reserve(this.reserved);
-    if (places.none) return null;
-    const own = this.#waitingBehindOwn(places);
-    const mosts = new Map<ActiveGroup, number>();
-    const ownPlaces = new Map<ActiveGroup, readonly QueueSlot[]>();
-    const shared: QueueSlot[] = [];
-    const ranked: ActiveGroup[] = [];
-    const passed: ActiveGroup[] = [];
-    let left = most;
-    while (left > 0 && !places.none) {
+  #slotsBehind(offered: readonly OfferedSession[], groups: readonly ActiveGroup[], maxSlots: number): QueueSlot[] {
+    const [group] = groups;
+    const sessions = offered.map((session) => ({ ...session, expectedMs: 0, groups: [] }));
+    const capacity = new QueueCapacity(sessions, this.#runTimes);
+    if (group === undefined || groups.length > 1) return [];
+    if (!capacity.isShort(group) || this.#runTimes.count(group.hash) === 0) return [];
+    const slots: QueueSlot[] = [];
+    for (let taken = 0; slots.length < maxSlots; taken += 1) {
+      const slot = capacity.takeAny(group.hash);
+      if (slot === null) break;
+      // The first slot of each session belongs to the task that starts in the session at once.
+      if (taken >= offered.length) slots.push(slot);
+    }
+    return slots;
+  }
+
+  /**
+   * Plans more tasks for busy sessions, best task first. A task does not queue behind others if the task is expected to
+   * be long or if no run times are known for its group. For each such task, one session gets no further tasks, so that
+   * the session becomes free for the task and no later task takes its place.
+   */
+  #planQueued(maxTasks: number): ClaimPlan | null {
+    const capacity = new QueueCapacity(this.#sessions.queueable(), this.#runTimes);
+    capacity.reserve(this.reservedSessions);
+    if (capacity.isExhausted) return null;
+    const ownGroups = this.#groupsForOwnSlots(capacity);
+    const maxTasksOf = new Map<ActiveGroup, number>();
+    const ownSlots = new Map<ActiveGroup, readonly QueueSlot[]>();
+    const sharedSlots: QueueSlot[] = [];
+    const sharing: ActiveGroup[] = [];
+    const skipped: ActiveGroup[] = [];
+    let remaining = maxTasks;
+    while (remaining > 0 && !capacity.isExhausted) {
       const best = this.#groups.best;
-      const mine = own[0];
-      if (mine !== undefined && (best === null || mine === best || ownPrecedes(mine, best))) {
-        own.shift();
-        const behind = places.behindOwn(mine.hash, left);
-        if (behind.length === 0) continue;
-        this.#groups.choose(mine.hash);
-        mosts.set(mine, behind.length);
-        ownPlaces.set(mine, behind);
-        left -= behind.length;
+      const own = ownGroups[0];
+      if (own !== undefined && (best === null || own === best || precedesOnceDone(own, best))) {
+        ownGroups.shift();
+        const slots = capacity.takeOwn(own.hash, remaining);
+        if (slots.length === 0) continue;
+        this.#groups.take(own.hash);
+        maxTasksOf.set(own, slots.length);
+        ownSlots.set(own, slots);
+        remaining -= slots.length;
         continue;
       }
-      const group = this.#groups.next();
+      const group = this.#groups.takeBest();
       if (group === null) break;
-      if (!places.suits(group)) {
-        passed.push(group);
-        places.reserve(1);
+      if (!capacity.isShort(group)) {
+        skipped.push(group);
+        capacity.reserve(1);
         continue;
       }
-      const place = places.behindAny(group.hash);
-      if (place === null) {
-        passed.push(group);
+      const slot = capacity.takeAny(group.hash);
+      if (slot === null) {
+        skipped.push(group);
         break;
       }
-      shared.push(place);
-      ranked.push(group);
-      left -= 1;
+      sharedSlots.push(slot);
+      sharing.push(group);
+      remaining -= 1;
     }
-    for (const group of passed) this.#groups.release(group);
-    for (const [group, count] of mostOfEach(ranked, shared.length)) mosts.set(group, count);
-    if (mosts.size === 0) return null;
-    return this.#request([], shared, [], shared.length, mosts, ownPlaces);
+    for (const group of skipped) this.#groups.putBack(group);
+    for (const [group, count] of maxTasksOfEach(sharing, sharedSlots.length)) maxTasksOf.set(group, count);
+    if (maxTasksOf.size === 0) return null;
+    return toPlan({
+      offered: [],
+      slots: sharedSlots,
+      dedicated: [],
+      maxCandidates: sharedSlots.length,
+      maxTasks: maxTasksOf,
+      ownSlots,
+    });
   }
 
-  /** Whether it could have more sessions, and has not shown yet whether that is worth it. */
-  #isNew({ hash, head, running }: ActiveGroup): boolean {
-    return head !== null && head.max >= running && this.#runTimes.known(hash) === 0;
-  }
-
-  /** Groups of which more may wait in the sessions that have some, best first. */
-  #waitingBehindOwn(places: QueueCapacity): ActiveGroup[] {
-    const groups = places.groups.flatMap((hash) => {
+  /**
+   * Returns the groups whose tasks can queue in sessions that already have tasks of the same group, best group first.
+   */
+  #groupsForOwnSlots(capacity: QueueCapacity): ActiveGroup[] {
+    const groups = capacity.groups.flatMap((hash) => {
       const group = this.#groups.get(hash);
-      return group !== null && mayWait(group) && !this.#isNew(group) ? group : [];
+      return group !== null && canQueue(group) && !this.#isUntried(group) ? group : [];
     });
-    return groups.toSorted((a, b) => (precedes(a, b, 0) ? -1 : 1));
+    return groups.toSorted((a, b) => (groupPrecedes(a, b, 0) ? -1 : 1));
   }
 
-  #request(
-    offered: readonly OfferedSession[],
-    places: ClaimRequest["places"],
-    kept: ClaimRequest["kept"],
-    look: number,
-    mosts: ReadonlyMap<ActiveGroup, number>,
-    own: ReadonlyMap<ActiveGroup, ClaimRequest["places"]> | null,
-  ): ClaimPlan {
-    const chosen = [...mosts].map(([group, most]) => ({ group, head: group.head, most }));
-    const groups = chosen.map(({ group, head, most }): ClaimedGroup => {
-      const { max, id } = head ?? top;
-      const { hash, running } = group;
-      return { hash, running, max, id, most, places: own?.get(group) ?? null };
-    });
-    return {
-      offered,
-      chosen,
-      groups,
-      places,
-      kept,
-      look,
-    };
+  /**
+   * Returns whether the group could use more sessions, while no run has shown yet whether more sessions are worthwhile.
+   */
+  #isUntried({ hash, head, running }: ActiveGroup): boolean {
+    return head !== null && head.max >= running && this.#runTimes.count(hash) === 0;
   }
 }
 
-/** A task behind one of its own group starts when that has ended, so that one less runs by then. */
-const ownPrecedes = (own: ActiveGroup, other: ActiveGroup): boolean => precedes(own, other, 1);
+function toPlan({
+  maxTasks,
+  ownSlots,
+  ...plan
+}: {
+  readonly offered: readonly OfferedSession[];
+  readonly slots: readonly QueueSlot[];
+  readonly dedicated: readonly DedicatedSession[];
+  readonly maxCandidates: number;
+  readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
+  readonly ownSlots?: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
+}): ClaimPlan {
+  const planned = [...maxTasks].map(([group, count]) => ({ group, maxTasks: count }));
+  const groups = planned.map(({ group, maxTasks: count }): ClaimedGroup => {
+    const { max, id } = group.head ?? start;
+    const { hash, running } = group;
+    return { hash, running, max, id, maxTasks: count, ownSlots: ownSlots?.get(group) ?? null };
+  });
+  return { ...plan, planned, groups };
+}
 
-/** Whether more of its tasks may wait in the sessions that have some. */
-function mayWait({ head, running, paused, chosen }: ActiveGroup): boolean {
-  return head !== null && !paused && !chosen && head.max >= running - 1;
+export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): ClaimPlan {
+  return {
+    ...plan,
+    groups: plan.groups.filter(({ hash }) => !hashes.has(hash)),
+    planned: plan.planned.filter(({ group }) => !hashes.has(group.hash)),
+    dedicated: plan.dedicated.filter(({ hash }) => !hashes.has(hash)),
+    // Sessions dedicated to one of these groups must not be ended.
+    offered: plan.offered.filter(({ dedication }) => dedication === null || !hashes.has(dedication.hash)),
+  };
 }
 
 /**
- * How many of each group may be among the best `count` tasks, given that of each one only the first
- * is known: others come before its k-th one for certain where their first has a larger max minus
- * running than it can have.
+ * Returns whether the head (first due task) of group `own` comes before the head of group `other`. The head of `own` is
+ * to be queued behind a task of its own group. When the head starts, that task has ended, so the group then has one
+ * running task less.
  */
-function mostOfEach(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
-  const priorities = groups.map(({ head, running }) => (head?.max ?? top.max) - running);
+const precedesOnceDone = (own: ActiveGroup, other: ActiveGroup): boolean => groupPrecedes(own, other, 1);
+
+/** Returns whether more tasks of the group can queue behind its own tasks. */
+function canQueue({ head, running, paused, claiming }: ActiveGroup): boolean {
+  return head !== null && !paused && !claiming && head.max >= running - 1;
+}
+
+/**
+ * Returns how many tasks of each group can be among the best `count` tasks. Only the head (first due task) of each
+ * group is known. A task's priority is its `max` minus the running tasks of its group. The head of another group
+ * certainly precedes the k-th task of a group if its priority exceeds the highest priority possible for that k-th task.
+ */
+function maxTasksOfEach(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
+  const priorities = groups.map(({ head, running }) => (head?.max ?? start.max) - running);
   const sorted = priorities.toSorted((a, b) => b - a);
-  const mosts = new Map<ActiveGroup, number>();
+  const result = new Map<ActiveGroup, number>();
   for (const [index, group] of groups.entries()) {
     const priority = priorities[index] ?? 0;
-    const allowed = Math.min(priority, group.least - group.running) + 1;
-    let most = 1;
-    let before = 0;
-    while (most < allowed) {
-      while (before < sorted.length && (sorted[before] ?? 0) > priority - most) before += 1;
-      // The group's own first is among those before.
-      if (most + Math.max(0, before - 1) >= count) break;
-      most += 1;
+    const allowed = Math.min(priority, group.minQueuedMax - group.running) + 1;
+    let tasks = 1;
+    let preceding = 0;
+    while (tasks < allowed) {
+      while (preceding < sorted.length && (sorted[preceding] ?? 0) > priority - tasks) preceding += 1;
+      // The head of the group itself is among the preceding heads.
+      if (tasks + Math.max(0, preceding - 1) >= count) break;
+      tasks += 1;
     }
-    mosts.set(group, most);
+    result.set(group, tasks);
   }
-  return mosts;
+  return result;
 }

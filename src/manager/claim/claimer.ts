@@ -1,71 +1,88 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { ClaimPlanner, type ClaimPlan } from "./claimPlanner.js";
-import { comesBefore, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
+import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
+import { headPrecedes, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
 import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { RunTimes } from "../sessions/runTimes.js";
-import type { AssignedRun } from "../sessions/session.js";
 import { RejectedClaims } from "./rejectedClaims.js";
 import { isRowError, type RejectedRows } from "../rejectedRows.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import { claimFull, type ClaimResult, type ClaimRequest, type DueTask } from "./claimFull.sql.js";
-import type { ClaimedTask } from "./claimedTask.sql.js";
-import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
+import type { ClaimResult } from "./claimFull.sql.js";
 import { claimSingle } from "./claimSingle.sql.js";
+import { ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
+import type { AssignedRun, ClaimedTask, DueTask } from "../model.js";
+import { maxEmptyClaims, rejectedSearchMs } from "../tuning.js";
 
-/** How long one turn may look for tasks that are refused beyond those of its claims, in ms. */
-const searchMs = 200;
+export interface ClaimLimits {
+  /** How many more sessions can become busy. */
+  readonly start: number;
+  /** How many startable tasks to count beyond the tasks that get a session. */
+  readonly lookAhead: number;
+  /** Maximum number of tasks in one claim. */
+  readonly fetch: number;
+  /** Maximum number of tasks in all claims of one cycle together. */
+  readonly limit: number;
+}
 
 export interface ClaimOutcome {
   /** How many tasks were given to sessions. */
   readonly claimed: number;
-  /** How many more could start had they a session, as far as it was looked. */
+  /** How many more tasks could start if there were sessions for them, at most `lookAhead`. */
   readonly more: number;
-  /** Groups with tasks that are not worth running any more. */
-  readonly gone: readonly number[];
-  /** How many were passed over since somebody has their row locked, and groups for what is refused. */
+  /** Hashes of groups that have late tasks. */
+  readonly lateGroups: readonly number[];
+  /**
+   * How many tasks were skipped because their rows are locked, plus how many groups were left out because a claim of
+   * their tasks was rejected.
+   */
   readonly locked: number;
-  /** Whether it met only groups of which nothing is due any more, and there are others. */
+  /** Whether claiming stopped after `maxEmptyClaims` empty claims although more groups are still to be tried. */
   readonly again: boolean;
 }
 
-/** How many claims of one turn may find nothing. */
-const mostVain = 10;
-
 /**
- * Gives due tasks to sessions. Free sessions first: those get the best tasks, one each. When none is
- * free and runs are short, more tasks wait in the sessions behind what runs, so that these need not
- * wait for the manager: those of a group that is at its limit in the sessions that have it already.
+ * Gives due tasks to sessions, by one of three claims:
+ *
+ * - The single claim (claimSingle.sql.ts) is sent when nothing runs and no due task is known. It takes the only due
+ *   task of the table without knowing its group. If several tasks are due, it takes none of them. Then the group scan
+ *   of the same cycle reads the head (first due task) of each group, and a full claim follows.
+ * - The full claim (claimFull.sql.ts) handles every case. It is used when there are free sessions, and each of them
+ *   gets one of the best tasks. It is also used whenever the queued claim does not apply.
+ * - The queued claim (claimQueued.sql.ts) does three quarters of the full claim's work. It is used when no session is
+ *   free and all tasks would queue behind tasks of their own group. Once it meets a task that is late, exclusive (must
+ *   be alone in its session's queue) or of a paused group, full claims follow until no such task is met.
+ *
+ * When no session is free and runs are short, tasks queue behind the current tasks, so that sessions need not wait for
+ * the manager. Tasks of a group at its limit queue only in sessions that already have tasks of that group.
  */
 export class Claimer {
   readonly #table: TaskTable;
   readonly #sessions: SessionPool;
   readonly #groups: ActiveGroups;
-  readonly #outbox: PendingResults;
+  readonly #pendingResults: PendingResults;
   readonly #ledgers: LedgerRotation;
-  readonly #plans: ClaimPlanner;
+  readonly #planner: ClaimPlanner;
+  readonly #strategy: ClaimStrategy;
+  readonly #rejectedClaims: RejectedClaims;
+  readonly #settingsAge: SettingsAge;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
-  /** Due tasks whose row somebody has locked: not looked at until they are found free. */
+  /** Ids of due tasks whose rows are locked. They are skipped until a check finds the rows unlocked. */
   #locked: string[] = [];
-  readonly #refused: RejectedClaims;
-  /** Groups that are left out until the next turn, since a claim of their tasks was refused. */
-  #suspects: ActiveGroup[] = [];
-  readonly #settingsAge: SettingsAge;
-  /** Whether the last claim met what only the claim that does everything knows how to treat. */
-  #oddMet = false;
+  /** Groups that are left out until the next cycle because a claim of their tasks was rejected. */
+  #suspectGroups: ActiveGroup[] = [];
   #started = 0;
 
   constructor(options: {
     readonly table: TaskTable;
     readonly sessions: SessionPool;
     readonly groups: ActiveGroups;
-    readonly outbox: PendingResults;
+    readonly pendingResults: PendingResults;
     readonly ledgers: LedgerRotation;
     readonly runTimes: RunTimes;
     readonly settingsAge: SettingsAge;
@@ -75,55 +92,52 @@ export class Claimer {
     this.#table = options.table;
     this.#sessions = options.sessions;
     this.#groups = options.groups;
-    this.#outbox = options.outbox;
+    this.#pendingResults = options.pendingResults;
     this.#ledgers = options.ledgers;
-    this.#plans = new ClaimPlanner(options);
+    this.#planner = new ClaimPlanner(options);
+    this.#strategy = new ClaimStrategy(options.table, options.log);
+    this.#rejectedClaims = new RejectedClaims(options.table, options.log);
+    this.#settingsAge = options.settingsAge;
     this.#tracing = options.tracing ?? null;
     this.#log = options.log;
-    this.#refused = new RejectedClaims(options.table, options.log);
-    this.#settingsAge = options.settingsAge;
   }
 
-  /** Ids of due tasks that are not looked at, for whatever reason. */
-  get passedOver(): readonly string[] {
-    return [...this.#locked, ...this.refusals.ids];
+  /** Ids of due tasks that claims and scans skip, because their rows are locked or rejected. */
+  get skippedIds(): readonly string[] {
+    return [...this.#locked, ...this.rejected.ids];
   }
 
-  /** Due tasks that the server refuses to change. */
-  get refusals(): RejectedRows {
-    return this.#refused.refusals;
+  /** Due tasks whose claim or expiry the server rejects. */
+  get rejected(): RejectedRows {
+    return this.#rejectedClaims.rows;
   }
 
-  /** Tries refused ones again, as far as it is time. */
-  async retry(client: Client): Promise<void> {
-    await this.#refused.retry(client);
+  get rejectedIds(): readonly string[] {
+    return this.rejected.ids;
   }
 
-  /** Those of them that the server refuses to start. */
-  get refused(): readonly string[] {
-    return this.refusals.ids;
+  /** Retries rejected tasks whose retry pause is over. */
+  async retryRejected(client: Client): Promise<void> {
+    await this.#rejectedClaims.retry(client);
   }
 
-  /** How many tasks it has given to sessions so far. */
+  /** How many tasks have been given to sessions so far. */
   get started(): number {
     return this.#started;
   }
 
-  /** What it goes by. */
+  /** The state of the claimer, for diagnostics. */
   get state(): Readonly<Record<string, number | boolean>> {
-    const { careful } = this.#refused;
-    const { ids } = this.refusals;
-    const { reserved } = this.#plans;
     return {
       locked: this.#locked.length,
-      refused: ids.length,
-      careful,
-      reserved,
-      odd: this.#oddMet,
+      rejected: this.rejected.ids.length,
+      claimsSingly: this.#rejectedClaims.claimsSingly,
+      reservedSessions: this.#planner.reservedSessions,
+      needsFull: this.#strategy.needsFull,
     };
   }
 
-  /** Those of them that somebody has locked. */
+  /** Ids of due tasks whose rows are locked. */
   get locked(): readonly string[] {
     return this.#locked;
   }
@@ -132,263 +146,210 @@ export class Claimer {
     this.#locked = [...ids];
   }
 
-  /**
-   * Claims as long as there are places and tasks for them.
-   *
-   * @param room.start how many more sessions may have something to do.
-   * @param room.lookAhead how many tasks beyond those that find a session are counted.
-   * @param room.fetch most tasks of one statement.
-   * @param room.limit most tasks in all.
-   */
-  async fill(
-    client: Client,
-    room: {
-      readonly start: number;
-      readonly lookAhead: number;
-      readonly fetch: number;
-      readonly limit: number;
-    },
-  ): Promise<ClaimOutcome> {
+  /** Sends claims as long as there are both due tasks and queue slots. */
+  async claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
     try {
-      const claimed = await this.#fill(client, room);
-      // Only now, since what was claimed has to get to its sessions whatever the look came to.
-      this.#settingsAge.check();
-      return claimed;
+      const outcome = await this.#claimAll(client, limits);
+      // This comes last because claimed tasks have to reach their sessions even if comparing the settings failed.
+      this.#settingsAge.throwFailure();
+      return outcome;
     } finally {
-      for (const group of this.#suspects.splice(0)) this.#groups.release(group);
+      for (const group of this.#suspectGroups.splice(0)) this.#groups.putBack(group);
     }
   }
 
-  async #fill(
-    client: Client,
-    room: {
-      readonly start: number;
-      readonly lookAhead: number;
-      readonly fetch: number;
-      readonly limit: number;
-    },
-  ): Promise<ClaimOutcome> {
-    const gone = new Set<number>();
-    let [claimed, more, locked, start] = [0, 0, 0, room.start];
+  async #claimAll(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
+    const late = new Set<number>();
+    let [claimed, more, locked, start] = [0, 0, 0, limits.start];
     let moreOf: ReadonlySet<number> = new Set();
-    const searchUntil = performance.now() + searchMs;
-    let vain = 0;
-    // What is to start first may be on its way back, or a pause be due: the next turn sees to it.
-    while (!this.#outbox.holdsUpAny) {
-      const most = Math.min(room.fetch, room.limit - claimed);
+    const searchUntil = performance.now() + rejectedSearchMs;
+    let emptyClaims = 0;
+    // Tasks that come first may be about to be released, or a pause may be about to be written. Then claiming waits for
+    // the next cycle, which writes these changes first.
+    while (!this.#pendingResults.blocksAnyGroup) {
+      const maxTasks = Math.min(limits.fetch, limits.limit - claimed);
       const startable = this.#groups.startable;
-      const plan = this.#refused.careful
-        ? this.#plans.nextOne(start)
-        : this.#plans.next(most, start, room.lookAhead, vain > 0 ? most : 0);
+      const minGroups = emptyClaims > 0 ? maxTasks : 0;
+      const plan = this.#plan({
+        maxTasks,
+        maxStarts: start,
+        lookAhead: limits.lookAhead,
+        minGroups,
+      });
       if (plan === null) break;
       const busy = this.#sessions.busy;
-      const suspects = this.#suspects.length;
-      const outcome = await this.#send(client, plan, performance.now() < searchUntil);
-      for (const { hash } of outcome.gone) gone.add(hash);
-      claimed += outcome.claimed.length;
-      locked += outcome.locked.length;
+      const suspects = this.#suspectGroups.length;
+      const result = await this.#sendIsolating(client, plan, performance.now() < searchUntil);
+      for (const { hash } of result.late) late.add(hash);
+      claimed += result.claimed.length;
+      locked += result.locked.length;
       start -= Math.max(0, this.#sessions.busy - busy);
-      ({ more, moreOf } = outcome);
-      // Those of other groups need not wait for the next turn.
-      if (this.#suspects.length > suspects && claimed < room.limit) continue;
-      // Sessions that were filled up have little room again by now: not worth another statement.
-      const filled = plan.offered.length === 0 && outcome.claimed.length < most;
-      if (outcome.claimed.length === 0) {
-        // Somebody stopped or deleted what was known to be next: others may be next behind it.
-        if (outcome.locked.length > 0 || this.#groups.startable >= startable) break;
-        vain += 1;
-        if (vain === mostVain) break;
-      } else if (filled || claimed >= room.limit) break;
+      ({ more, moreOf } = result);
+      // The other groups need not wait for the next cycle.
+      if (this.#suspectGroups.length > suspects && claimed < limits.limit) continue;
+      // Queues that were just filled have hardly any space again yet, so another statement is not worthwhile.
+      const isFilled = plan.offered.length === 0 && result.claimed.length < maxTasks;
+      if (result.claimed.length === 0) {
+        // The tasks known to be next have been stopped or deleted, so other tasks may be next now.
+        if (result.locked.length > 0 || this.#groups.startable >= startable) break;
+        emptyClaims += 1;
+        if (emptyClaims === maxEmptyClaims) break;
+      } else if (isFilled || claimed >= limits.limit) break;
     }
-    locked += this.#suspects.length;
-    // Groups it has looked at and those that it has not, of which one task each is known.
-    const counted = [...moreOf].filter((hash) => this.#groups.mayStart(hash)).length;
+    locked += this.#suspectGroups.length;
+    // `more` counts tasks of the groups that were read. For each other startable group, one more task is known.
+    const counted = [...moreOf].filter((hash) => this.#groups.canStart(hash)).length;
     more += this.#groups.startable - counted;
-    if (more < room.lookAhead) more += this.#sessions.countMovable(room.lookAhead - more);
-    more = Math.min(room.lookAhead, more);
-    return { claimed, more, gone: [...gone], locked, again: vain === mostVain };
+    if (more < limits.lookAhead) more += this.#sessions.tasks.countMovable(limits.lookAhead - more);
+    more = Math.min(limits.lookAhead, more);
+    const again = emptyClaims === maxEmptyClaims;
+    return { claimed, more, lateGroups: [...late], locked, again };
+  }
+
+  #plan(limits: PlanLimits): ClaimPlan | null {
+    return this.#rejectedClaims.claimsSingly ? this.#planner.planSingle(limits.maxStarts) : this.#planner.plan(limits);
+  }
+
+  /** Whether the only due task can be claimed without knowing which it is, because no other task could come first. */
+  get #canClaimSingle(): boolean {
+    const { totalRunning, startable, hasWithheld } = this.#groups;
+    const isIdle = totalRunning === 0 && startable === 0 && !hasWithheld;
+    return isIdle && !this.#pendingResults.blocksAnyGroup && !this.#rejectedClaims.claimsSingly;
   }
 
   /**
-   * Starts the task that is due if there is but one, as long as nothing runs and nothing is known to be due.
+   * Sends a single claim if nothing runs and no due task is known.
    *
-   * @returns how many were started.
+   * @returns how many tasks were started
    */
-  async startSole(client: Client, room: { readonly start: number }): Promise<number> {
-    const wanted = room.start > 0 && this.#groups.total === 0 && this.#groups.startable === 0;
-    if (!wanted || this.#groups.withholds) return 0;
-    if (this.#outbox.holdsUpAny || this.#refused.careful) return 0;
+  async claimSingle(client: Client, { start }: { readonly start: number }): Promise<number> {
+    if (start <= 0 || !this.#canClaimSingle) return 0;
     const offered = this.#sessions.offer(1);
     const [session] = offered;
     try {
-      if (session === undefined || session.kept !== null) return 0;
+      if (session === undefined || session.dedication !== null) return 0;
       const traced = this.#tracing !== null;
       const since = this.#tracing?.now() ?? 0;
       const [task] = await Promise.all([
-        claimSingle(client, this.#table, { session, except: this.passedOver, traced }),
-        this.#settingsAge.look(client, true),
+        claimSingle(client, this.#table, { session, except: this.skippedIds, traced }),
+        this.#settingsAge.tryCompare(client, true),
       ]);
       if (task === null) return 0;
       this.#tracing?.claimed([task], since);
       this.#assign([task]);
       return 1;
     } catch (error) {
-      // What the server refuses is found out, and left out, by a claim that knows what it asks for.
+      // A full claim follows. It knows the groups of its tasks and finds out which tasks the server rejects.
       if (!isRowError(error) && (sqlState(error) === null || isTransient(error))) throw error;
       return 0;
     } finally {
-      this.#sessions.withdraw(offered);
+      this.#sessions.withdrawOffers(offered);
     }
   }
 
-  /** @param search whether to look beyond the tasks of the claim for such as are refused. */
-  async #send(client: Client, plan: ClaimPlan, search: boolean): Promise<ClaimResult> {
+  /**
+   * Sends a claim. If the server rejects the claim, finds the rejected tasks and claims the other tasks.
+   *
+   * @param search whether to look for rejected tasks beyond the tasks of the claim
+   */
+  async #sendIsolating(client: Client, plan: ClaimPlan, search: boolean): Promise<ClaimResult> {
     try {
-      return await this.#sendWhole(client, plan);
+      return await this.#send(client, plan);
     } catch (error) {
       if (!isRowError(error)) throw error;
-      const hashes = await this.#refused.find(client, plan, error, {
-        except: this.passedOver,
+      const hashes = await this.#rejectedClaims.findRejected(client, plan, error, {
+        except: this.skippedIds,
         search,
         traced: this.#tracing !== null,
       });
       return await this.#sendWithout(client, plan, hashes);
     } finally {
-      for (const { group } of plan.chosen)
-        if (!this.#suspects.includes(group)) this.#groups.release(group);
-      this.#sessions.withdraw(plan.offered);
+      for (const { group } of plan.planned) if (!this.#suspectGroups.includes(group)) this.#groups.putBack(group);
+      this.#sessions.withdrawOffers(plan.offered);
     }
   }
 
-  async #sendWhole(client: Client, plan: ClaimPlan): Promise<ClaimResult> {
-    const since = this.#tracing?.now() ?? 0;
-    const request = { ...plan, except: this.passedOver, traced: this.#tracing !== null };
-    const [outcome] = await Promise.all([
-      this.#claim(client, request),
-      this.#settingsAge.look(client, plan.offered.length > 0),
-    ]);
-    this.#tracing?.claimed(outcome.claimed, since);
-    this.#settle(plan, outcome);
-    this.#refused.passed(outcome.claimed);
-    return outcome;
-  }
-
-  /** For a claim that was refused: what is not of these groups, which come with the next turn. */
-  async #sendWithout(
-    client: Client,
-    plan: ClaimPlan,
-    hashes: ReadonlySet<number>,
-  ): Promise<ClaimResult> {
-    for (const { group } of plan.chosen) if (hashes.has(group.hash)) this.#suspects.push(group);
+  /** Repeats a rejected claim without these groups. They are claimed again in the next cycle. */
+  async #sendWithout(client: Client, plan: ClaimPlan, hashes: ReadonlySet<number>): Promise<ClaimResult> {
+    for (const { group } of plan.planned) if (hashes.has(group.hash)) this.#suspectGroups.push(group);
     const rest = withoutGroups(plan, hashes);
-    if (rest.groups.length === 0) return nothing;
+    if (rest.groups.length === 0) return emptyClaim;
     try {
-      return await this.#sendWhole(client, rest);
+      return await this.#send(client, rest);
     } catch (error) {
       if (!isRowError(error)) throw error;
       return await this.#sendWithout(client, rest, new Set(rest.groups.map(({ hash }) => hash)));
     }
   }
 
-  async #claim(client: Client, request: ClaimRequest): Promise<ClaimResult> {
-    if (!this.#oddMet && isQueuedClaim(request)) {
-      try {
-        const { odd, claimed, heads } = await claimQueued(client, this.#table, request);
-        this.#oddMet = odd;
-        return { ...nothing, claimed, heads: heads.map((head) => ({ ...head, paused: false })) };
-      } catch (error) {
-        if (!isTransient(error)) throw error;
-        this.#log.debug({ err: error }, "tasks are claimed one step at a time");
-      }
-    }
-    const outcome = await claimFull(client, this.#table, request);
-    const { gone, locked, alone, claimed, heads } = outcome;
-    this.#oddMet =
-      gone.length + locked.length + alone > 0 ||
-      claimed.some((task) => task.alone) ||
-      heads.some(({ paused }) => paused);
-    return outcome;
-  }
-
-  #settle(plan: ClaimPlan, outcome: ClaimResult): void {
-    this.#locked.push(...outcome.locked.map(({ id }) => id));
-    this.#plans.reserved = outcome.alone;
-    this.#settleHeads(plan, outcome);
-    this.#assign(outcome.claimed);
-    this.#sessions.settle(plan.offered);
+  async #send(client: Client, plan: ClaimPlan): Promise<ClaimResult> {
+    const since = this.#tracing?.now() ?? 0;
+    const request = { ...plan, except: this.skippedIds, traced: this.#tracing !== null };
+    const [result] = await Promise.all([
+      this.#strategy.claim(client, request),
+      this.#settingsAge.tryCompare(client, plan.offered.length > 0),
+    ]);
+    this.#tracing?.claimed(result.claimed, since);
+    this.#locked.push(...result.locked.map(({ id }) => id));
+    this.#planner.reservedSessions = result.exclusive;
+    updateHeads(this.#groups, plan, result);
+    this.#assign(result.claimed);
+    this.#sessions.endOffers(plan.offered);
+    this.#rejectedClaims.recordSuccess(result.claimed);
+    return result;
   }
 
   #assign(claimed: readonly ClaimedTask[]): void {
     const runs: AssignedRun[] = [];
-    /** Claimed while something came that has to be written before they start. */
-    const early: DueTask[] = [];
-    const owners = new Map<string, string>();
-    // What starts at once is the first that its session gets.
-    const fronts = claimed.filter(({ front }) => front);
-    const others = claimed.filter(({ front }) => !front);
-    for (const task of [...fronts, ...others]) {
-      const { owner } = task;
+    /**
+     * Claimed tasks that must not start yet, because a change of their group arrived during the claim and has to be
+     * written first.
+     */
+    const blocked: ClaimedTask[] = [];
+    // A task that starts at once has to be the first task that its session gets.
+    const first = claimed.filter(({ startsNow }) => startsNow);
+    const others = claimed.filter(({ startsNow }) => !startsNow);
+    for (const task of [...first, ...others]) {
       this.#log.debug({ id: task.id, group: task.group }, "task starts");
-      owners.set(task.id, owner);
-      if (this.#outbox.holdsUp(task.hash)) early.push(task);
-      else {
-        const session = this.#sessions.numberOf(owner);
-        runs.push({ task, session, shown: task.front, ledger: this.#ledgers.next() });
+      if (this.#pendingResults.blocksGroup(task.hash)) {
+        blocked.push(task);
+        continue;
       }
+      const session = this.#sessions.numberOf(task.owner);
+      const ledger = this.#ledgers.countRun();
+      runs.push({ task, session, isStartWritten: task.startsNow, ledger });
     }
     const missed = this.#sessions.assign(runs).map(({ task }) => task);
     this.#started += runs.length - missed.length;
-    for (const { id, hash, max } of [...early, ...missed]) {
-      this.#outbox.putBack([], [{ id, owner: owners.get(id) ?? "", due: { hash, max } }]);
-    }
-  }
-
-  /** What comes next in the groups it looked at; one of which it has seen all has nothing due. */
-  #settleHeads({ chosen }: ClaimPlan, outcome: ClaimResult): void {
-    const heads = new Map(outcome.heads.map((head) => [head.hash, head]));
-    const seen = new Map<number, DueTask[]>();
-    for (const task of [...outcome.claimed, ...outcome.locked, ...outcome.gone]) {
-      const tasks = seen.get(task.hash);
-      if (tasks === undefined) seen.set(task.hash, [task]);
-      else tasks.push(task);
-    }
-    for (const { group, most } of chosen) {
-      const next = heads.get(group.hash);
-      const past = seen.get(group.hash) ?? [];
-      if (next !== undefined) this.#groups.see(group.hash, position(next), next.paused);
-      else this.#groups.see(group.hash, past.length > most ? last(past) : null, false);
-    }
+    for (const { id, owner, hash, max } of [...blocked, ...missed])
+      this.#pendingResults.requeue([], [{ id, owner, due: { hash, max } }]);
   }
 }
 
-const nothing: ClaimResult = {
-  claimed: [],
-  gone: [],
-  locked: [],
-  heads: [],
-  more: 0,
-  moreOf: new Set(),
-  alone: 0,
-};
-
-function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): ClaimPlan {
-  return {
-    ...plan,
-    groups: plan.groups.filter(({ hash }) => !hashes.has(hash)),
-    chosen: plan.chosen.filter(({ group }) => !hashes.has(group.hash)),
-    kept: plan.kept.filter(({ hash }) => !hashes.has(hash)),
-    // Sessions that stay with such a group are not to end.
-    offered: plan.offered.filter(({ kept }) => kept === null || !hashes.has(kept.hash)),
-  };
+/** Sets the next head (first due task) of each group of a claim. A group that was read to its end has no head. */
+function updateHeads(groups: ActiveGroups, { planned }: ClaimPlan, result: ClaimResult): void {
+  const heads = new Map(result.heads.map((head) => [head.hash, head]));
+  const read = new Map<number, DueTask[]>();
+  for (const task of [...result.claimed, ...result.locked, ...result.late]) {
+    const tasks = read.get(task.hash);
+    if (tasks === undefined) read.set(task.hash, [task]);
+    else tasks.push(task);
+  }
+  for (const { group, maxTasks } of planned) {
+    const next = heads.get(group.hash);
+    const tasks = read.get(group.hash) ?? [];
+    if (next !== undefined) groups.setHead(group.hash, position(next), next.paused);
+    else groups.setHead(group.hash, tasks.length > maxTasks ? lastOf(tasks) : null, false);
+  }
 }
 
 const position = ({ max, id }: DueTask): Head => ({ max, id: BigInt(id) });
 
-function last(tasks: readonly DueTask[]): Head | null {
-  let latest: Head | null = null;
+function lastOf(tasks: readonly DueTask[]): Head | null {
+  let last: Head | null = null;
   for (const task of tasks) {
-    const at = position(task);
-    if (latest === null || comesBefore(latest, at)) latest = at;
+    const head = position(task);
+    if (last === null || headPrecedes(last, head)) last = head;
   }
-  return latest;
+  return last;
 }

@@ -2,23 +2,25 @@ import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isReady } from "../sql/byId.js";
 import { claimedColumns } from "./claimedTask.sql.js";
-import { planRepeat } from "../sql/planRepeat.sql.js";
-import { withNote } from "../results/withoutRepeat.sql.js";
-import { tooLate } from "../sql/tooLate.js";
+import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { appendNote } from "../sql/omissions.js";
+import { isLate, isReady } from "../sql/fragments.js";
 
-/** Of a text that has other bytes than its encoding has, or than ours has. */
+/**
+ * SQLSTATEs of errors in text: bytes that are invalid in their encoding, or characters that do not exist in the
+ * client's encoding.
+ */
 const unreadable = new Set(["22021", "22P05"]);
 
-/** Whether the server could not tell a text. */
+/** Returns whether the error means that the server could not send a text. */
 export const isUnreadable = (error: unknown): error is DatabaseError =>
   error instanceof DatabaseError && unreadable.has(error.code ?? "");
 
 /**
- * Reads what claims read of these tasks: not of those that are late, or whose row somebody has locked.
+ * Reads the same columns of these tasks as a claim does. Late tasks and tasks with locked rows are left out.
  *
- * @throws what claims throw where one of the texts cannot be told.
+ * @throws the same error as a claim if one of the texts is unreadable
  */
 export async function readTexts(
   client: Client,
@@ -30,15 +32,16 @@ export async function readTexts(
     name: traced ? "read texts traced" : "read texts",
     text: `
 SELECT ${claimedColumns("g", traced)} FROM ${qualified} AS t, (SELECT false AS front) AS g
-WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${tooLate}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
+WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
     values: [ids],
   });
 }
 
 /**
- * Ends a due task whose texts the server cannot tell as FAIL; one that repeats is planned again.
+ * Ends a due task with unreadable texts as FAIL. If the task repeats, its successor is inserted.
  *
- * @param unrepeated where that was refused: what its `error` says of it, and it is not planned again.
+ * @param unrepeated a note for the column `error` if inserting the successor was rejected before; then no
+ *   successor is inserted
  */
 export async function failUnreadable(
   client: Client,
@@ -56,12 +59,12 @@ WITH locked AS MATERIALIZED (
 ), failed AS (
   UPDATE ${table.qualified}
   SET state = 'FAIL', ready = NULL, start = now(), stop = now(), output = '',
-    error = ${withNote("$2::text", "CASE WHEN repeat > interval '0' THEN $3::text END")}
+    error = ${appendNote("$2::text", "CASE WHEN repeat > interval '0' THEN $3::text END")}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), again AS (
   SELECT id, stop FROM failed WHERE $3::text IS NULL
-), repeated AS (${planRepeat(table, shape, "again")}
+), repeated AS (${insertSuccessors(table, shape, "again")}
 )
 SELECT id FROM failed`,
     values: [task.id, `ERROR:  task is not readable as UTF-8: ${task.reason}`, unrepeated],

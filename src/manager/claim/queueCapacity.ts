@@ -1,90 +1,90 @@
-import { shortMs, type RunTimes } from "../sessions/runTimes.js";
-import type { QueueableSession } from "../sessions/session.js";
-import type { QueueSlot } from "./claimFull.sql.js";
+import type { RunTimes } from "../sessions/runTimes.js";
+import type { QueueableSession, QueueSlot } from "../model.js";
+import { shortRunMs } from "../tuning.js";
 
-/** Places in the queues of busy sessions, for tasks that are expected to be short. */
+/** The free slots in the queues of busy sessions, for tasks that are expected to be short. */
 export class QueueCapacity {
   readonly #sessions: QueueableSession[];
   readonly #runTimes: RunTimes;
-  readonly #ofGroup = new Map<number, QueueableSession[]>();
+  readonly #byGroup = new Map<number, QueueableSession[]>();
 
   constructor(sessions: readonly QueueableSession[], runTimes: RunTimes) {
     this.#sessions = [...sessions];
     this.#runTimes = runTimes;
     for (const session of sessions) {
       for (const hash of session.groups) {
-        const others = this.#ofGroup.get(hash);
-        if (others === undefined) this.#ofGroup.set(hash, [session]);
+        const others = this.#byGroup.get(hash);
+        if (others === undefined) this.#byGroup.set(hash, [session]);
         else others.push(session);
       }
     }
   }
 
-  get none(): boolean {
+  get isExhausted(): boolean {
     return this.#sessions.length === 0;
   }
 
-  /** Leaves the `count` least busy sessions to run dry. */
+  /** Excludes the `count` least busy sessions, so that they get no more tasks. */
   reserve(count: number): void {
     for (let each = 0; each < count; each += 1) {
-      const session = least(this.#sessions);
+      const session = leastBusy(this.#sessions);
       if (session === null) return;
       this.#sessions.splice(this.#sessions.indexOf(session), 1);
-      session.aheadMs = Infinity;
+      session.expectedMs = Infinity;
     }
   }
 
-  /** Of which groups sessions have tasks. */
+  /** Hashes of the groups whose tasks the sessions have. */
   get groups(): number[] {
-    return [...this.#ofGroup.keys()];
+    return [...this.#byGroup.keys()];
   }
 
-  /** At most `most` places behind tasks of the same group. */
-  behindOwn(hash: number, most: number): QueueSlot[] {
-    const expected = this.#runTimes.expected(hash);
-    const sessions = this.#ofGroup.get(hash) ?? [];
-    const places: QueueSlot[] = [];
-    if (expected === null) return places;
-    // What is expected rests on few runs at first.
-    const known = this.#runTimes.known(hash) || this.#runTimes.known();
-    const enough = Math.min(most, 2 * known);
-    while (places.length < enough) {
-      const place = take(least(sessions), expected, this.#runTimes.mostOwnMs);
-      if (place === null) break;
-      places.push(place);
+  /** Takes up to `maxSlots` slots behind tasks of the same group. */
+  takeOwn(hash: number, maxSlots: number): QueueSlot[] {
+    const expectedMs = this.#runTimes.expectedMs(hash);
+    const sessions = this.#byGroup.get(hash) ?? [];
+    const slots: QueueSlot[] = [];
+    if (expectedMs === null) return slots;
+    // While only few runs have been measured, the expected time is uncertain, so fewer slots are taken.
+    const runs = this.#runTimes.count(hash) || this.#runTimes.count();
+    const count = Math.min(maxSlots, 2 * runs);
+    while (slots.length < count) {
+      const slot = take(leastBusy(sessions), expectedMs, this.#runTimes.maxOwnGroupMs);
+      if (slot === null) break;
+      slots.push(slot);
     }
-    return places;
+    return slots;
   }
 
   /**
-   * Whether a task of the group is expected to be short enough to be put behind any others. Of a group
-   * that nothing is known of yet, the first that run will tell; others' runs speak for it until then.
+   * Returns whether a task of the group is expected to be short enough to queue behind tasks of any group. If nothing
+   * is known of the group and none of its tasks runs, the run times of all groups decide. If one of its tasks runs,
+   * that first run has to end before the group is known to be short.
    */
-  suits({ hash, running }: { readonly hash: number; readonly running: number }): boolean {
-    if (running > 0 && this.#runTimes.known(hash) === 0) return false;
-    return (this.#runTimes.expected(hash) ?? Infinity) <= shortMs;
+  isShort({ hash, running }: { readonly hash: number; readonly running: number }): boolean {
+    if (running > 0 && this.#runTimes.count(hash) === 0) return false;
+    return (this.#runTimes.expectedMs(hash) ?? Infinity) <= shortRunMs;
   }
 
-  /** A place behind tasks of whatever group; null when there is none for a task of this one. */
-  behindAny(hash: number): QueueSlot | null {
-    const expected = this.#runTimes.expected(hash) ?? Infinity;
-    return take(least(this.#sessions), expected, this.#runTimes.mostAnyMs);
+  /**
+   * Takes a slot behind tasks of any group.
+   *
+   * @returns null if there is no slot for a task of this group
+   */
+  takeAny(hash: number): QueueSlot | null {
+    const expectedMs = this.#runTimes.expectedMs(hash) ?? Infinity;
+    return take(leastBusy(this.#sessions), expectedMs, this.#runTimes.maxAnyGroupMs);
   }
 }
 
-function take(
-  session: QueueableSession | null,
-  expectedMs: number,
-  mostMs: number,
-): QueueSlot | null {
-  if (session === null || session.aheadMs + expectedMs > mostMs) return null;
-  session.aheadMs += expectedMs;
-  return { owner: session.owner, pid: session.pid, front: false };
+function take(session: QueueableSession | null, expectedMs: number, maxMs: number): QueueSlot | null {
+  if (session === null || session.expectedMs + expectedMs > maxMs) return null;
+  session.expectedMs += expectedMs;
+  return { owner: session.owner, pid: session.pid, startsNow: false };
 }
 
-function least(sessions: readonly QueueableSession[]): QueueableSession | null {
+function leastBusy(sessions: readonly QueueableSession[]): QueueableSession | null {
   let best: QueueableSession | null = null;
-  for (const session of sessions)
-    if (best === null || session.aheadMs < best.aheadMs) best = session;
+  for (const session of sessions) if (best === null || session.expectedMs < best.expectedMs) best = session;
   return best;
 }

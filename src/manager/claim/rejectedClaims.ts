@@ -3,65 +3,58 @@ import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { ClaimPlan } from "./claimPlanner.js";
-import { attemptEach, isLocked, isRowError, RejectedRows } from "../rejectedRows.js";
+import { tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import type { DueTask } from "./claimFull.sql.js";
 import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js";
-import { lockWaitMs, waitedInVain } from "../sql/lockWait.js";
-import { withoutRepeat } from "../results/withoutRepeat.sql.js";
-import { firstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
+import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
+import { rejectedRepeatNote } from "../sql/omissions.js";
+import { readFirstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { DueTask } from "../model.js";
+import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../tuning.js";
 
-/** How long one round of tries may take, in ms: all others wait meanwhile. */
-const roundMs = 50;
-/** How long such rounds may follow each other as long as nothing is refused any more, in ms. */
-const retryMs = 200;
-/** How many tasks one round tries: so many at first, and within these bounds as time allows. */
-const tries = { first: 64, least: 8, most: 1_000 };
-/** How many claims of a single task follow when tries did not tell which one is refused. */
-const carefulClaims = 50;
-
-const message = "start refused by the server, it is tried again";
+const message = "claim rejected by the server, retrying";
 
 /**
- * Tasks whose start the server refuses, by a trigger of the user's on that row. After a claim was
- * refused, the tasks that come next in its groups are tried one by one in a single statement; those that
- * are refused are left out for a while, and the others run.
+ * Due tasks that the server refuses to start, because of a user's trigger or constraint. After a rejected claim, the
+ * next tasks of its groups are tried one by one within a single statement. Rejected tasks are skipped during their
+ * retry pause, while the other tasks run.
  */
 export class RejectedClaims {
   readonly #table: TaskTable;
-  /** All due tasks that are left out, whatever is refused of them. */
-  readonly refusals: RejectedRows;
-  #most = tries.first;
-  #carefulClaims = 0;
+  /** All due tasks that claims skip because the server rejects starting or expiring them. */
+  readonly rows: RejectedRows;
+  #roundSize = trialRoundSize.initial;
+  #singleClaims = 0;
 
   constructor(table: TaskTable, log: Log) {
     this.#table = table;
-    this.refusals = new RejectedRows(log);
+    this.rows = new RejectedRows(log);
   }
 
-  /** Whether only one task is to be claimed at a time. */
-  get careful(): boolean {
-    return this.#carefulClaims > 0;
+  /** Whether each claim should take only one task. */
+  get claimsSingly(): boolean {
+    return this.#singleClaims > 0;
   }
 
-  /** A claim succeeded with these. */
-  passed(claimed: readonly { readonly id: string }[]): void {
-    if (this.#carefulClaims > 0) this.#carefulClaims -= 1;
-    for (const { id } of claimed) this.refusals.delete(id);
+  /** Records that a claim of these tasks succeeded. */
+  recordSuccess(claimed: readonly { readonly id: string }[]): void {
+    if (this.#singleClaims > 0) this.#singleClaims -= 1;
+    for (const { id } of claimed) this.rows.delete(id);
   }
 
   /**
-   * Finds out what a claim was refused for.
+   * Finds the tasks because of which a claim was rejected.
    *
-   * @param options.except tasks that it did not look at.
-   * @param options.search whether to look beyond the tasks that it could have claimed.
-   * @param options.traced whether claims read `data`.
-   * @returns hashes of the groups whose tasks are refused; all of its groups where it is not known.
+   * @param options.except ids of tasks that the claim skipped
+   * @param options.search whether to try more tasks than the claim could take
+   * @param options.traced whether claims return the column `data`
+   * @returns hashes of the groups that have rejected tasks; if no rejected task was found, the hashes of all
+   *   groups of the claim
    */
-  async find(
+  async findRejected(
     client: Client,
-    { chosen, groups, places, kept }: ClaimPlan,
+    { planned, groups, slots: places, dedicated: kept }: ClaimPlan,
     error: unknown,
     {
       except,
@@ -69,55 +62,50 @@ export class RejectedClaims {
       traced,
     }: { readonly except: readonly string[]; readonly search: boolean; readonly traced: boolean },
   ): Promise<ReadonlySet<number>> {
-    const hashes = chosen.map(({ group }) => group.hash);
-    const beyond = search ? this.#most / hashes.length : 1;
-    const most = Math.max(...chosen.map((group) => group.most), beyond);
-    const each = Math.max(1, Math.min(Math.ceil(most), Math.floor(tries.most / hashes.length)));
-    const due = await firstDue(client, this.#table, hashes, each, except);
-    const all = [...places, ...groups.flatMap((group) => group.places ?? [])];
-    const fronts = kept.length > 0 || all.some(({ front }) => front);
+    const hashes = planned.map(({ group }) => group.hash);
+    const beyond = search ? this.#roundSize / hashes.length : 1;
+    const most = Math.max(...planned.map((group) => group.maxTasks), beyond);
+    const each = Math.max(1, Math.min(Math.ceil(most), Math.floor(trialRoundSize.max / hashes.length)));
+    const due = await readFirstDue(client, this.#table, hashes, each, except);
+    const all = [...places, ...groups.flatMap((group) => group.ownSlots ?? [])];
+    const fronts = kept.length > 0 || all.some(({ startsNow: front }) => front);
     const as = [
-      ...(fronts ? ["front" as const] : []),
-      ...(all.some(({ front }) => !front) ? ["behind" as const] : []),
+      ...(fronts ? ["current" as const] : []),
+      ...(all.some(({ startsNow: front }) => !front) ? ["queued" as const] : []),
     ];
     const ids = due.map(({ id }) => id);
-    if (isLocked(error)) await waitedInVain(client);
-    const tried = await this.#try(client, ids, as, lockWaitMs.apart);
+    if (isLockTimeout(error)) await recordLockTimeout(client);
+    const tried = await this.#try(client, ids, as, lockTimeoutMs.isolating);
     const found = new Set([
-      ...tried.refused.keys(),
-      ...(isUnreadable(error) ? await this.#endUnreadable(client, due, traced) : []),
+      ...tried.rejected.keys(),
+      ...(isUnreadable(error) ? await this.#failUnreadable(client, due, traced) : []),
     ]);
     if (found.size > 0) return new Set(due.flatMap(({ id, hash }) => (found.has(id) ? hash : [])));
     const [first] = due;
-    if (this.careful && first !== undefined && !isUnreadable(error))
-      this.refusals.add(first.id, error, message);
-    this.#carefulClaims = carefulClaims;
+    if (this.claimsSingly && first !== undefined && !isUnreadable(error)) this.rows.add(first.id, error, message);
+    this.#singleClaims = singleClaimsAfterTrials;
     return new Set(hashes);
   }
 
-  /** Tries those again whose pause is over; the others go on being left out. */
+  /** Retries the rows whose retry pause is over. */
   async retry(client: Client): Promise<void> {
-    const until = performance.now() + retryMs;
+    const until = performance.now() + trialRetryMs;
     for (;;) {
-      const due = this.refusals.due.slice(0, this.#most);
+      const due = this.rows.retryableIds.slice(0, this.#roundSize);
       if (due.length === 0) return;
-      const { refused, locked } = await this.#try(client, due, ["front"], lockWaitMs.wary);
-      for (const id of locked) this.refusals.putOff(id);
-      // As long as what was wrong is put right.
+      const { rejected: refused, locked } = await this.#try(client, due, ["current"], lockTimeoutMs.reduced);
+      for (const id of locked) this.rows.postpone(id);
+      // The retries continue only while the cause of the rejections seems to be gone.
       if (refused.size + locked.length > 0 || performance.now() >= until) return;
     }
   }
 
   /**
-   * Ends those of these tasks whose texts the server cannot tell, which no try shows: the first of each group.
+   * Finds the first task with unreadable texts in each group and lets it fail. Trial claims do not detect such tasks.
    *
-   * @returns their ids.
+   * @returns the ids of these tasks
    */
-  async #endUnreadable(
-    client: Client,
-    due: readonly DueTask[],
-    traced: boolean,
-  ): Promise<ReadonlySet<string>> {
+  async #failUnreadable(client: Client, due: readonly DueTask[], traced: boolean): Promise<ReadonlySet<string>> {
     const ended = new Set<string>();
     let rest = due;
     for (;;) {
@@ -158,31 +146,31 @@ export class RejectedClaims {
       await failUnreadable(client, this.#table, shape, task);
     } catch (refusal) {
       if (!isRowError(refusal)) throw refusal;
-      const reason = await attemptEach(refusal, [
-        (last) => failUnreadable(client, this.#table, shape, task, withoutRepeat(last)),
+      const reason = await tryInOrder(refusal, [
+        (last) => failUnreadable(client, this.#table, shape, task, rejectedRepeatNote(last)),
       ]);
-      if (reason !== null) this.refusals.add(id, reason, message);
+      if (reason !== null) this.rows.add(id, reason, message);
     }
   }
 
   async #try(
     client: Client,
     ids: readonly string[],
-    as: readonly ("front" | "behind")[],
+    as: readonly ("current" | "queued")[],
     lockMs: number,
   ): Promise<ClaimTrial> {
-    if (ids.length === 0) return { tried: [], refused: new Map(), free: [], locked: [] };
+    if (ids.length === 0) return { tried: [], rejected: new Map(), free: [], locked: [] };
     const since = performance.now();
-    const outcome = await tryClaims(client, this.#table, ids, as, { forMs: roundMs, lockMs });
-    const { tried, refused, free, locked } = outcome;
+    const outcome = await tryClaims(client, this.#table, ids, as, { forMs: trialRoundMs, lockMs });
+    const { tried, rejected: refused, free, locked } = outcome;
     const ms = Math.max(performance.now() - since, 1);
-    const most = Math.floor((tried.length * roundMs) / ms);
-    this.#most = Math.min(Math.max(most, tries.least), 2 * this.#most, tries.most);
+    const most = Math.floor((tried.length * trialRoundMs) / ms);
+    this.#roundSize = Math.min(Math.max(most, trialRoundSize.min), 2 * this.#roundSize, trialRoundSize.max);
     const known = new Set([...refused.keys(), ...free, ...locked]);
-    for (const [id, error] of refused) this.refusals.add(id, error, message);
-    for (const id of free) this.refusals.release(id);
-    // Deleted, or not due any more.
-    for (const id of tried) if (!known.has(id)) this.refusals.delete(id);
+    for (const [id, error] of refused) this.rows.add(id, error, message);
+    for (const id of free) this.rows.allow(id);
+    // The task was deleted or is no longer due.
+    for (const id of tried) if (!known.has(id)) this.rows.delete(id);
     return outcome;
   }
 }

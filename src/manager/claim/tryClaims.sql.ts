@@ -4,20 +4,19 @@ import { literal } from "../../shared/postgres/quoting.js";
 import { transientSqlStates } from "../../shared/postgres/transientErrors.js";
 import { serverErrorClasses } from "../rejectedRows.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { arrayOf } from "../../shared/postgres/arrayText.js";
-import { isNoneOf, isReady } from "../sql/byId.js";
-import type { DueTask } from "./claimFull.sql.js";
+import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned } from "./claimedTask.sql.js";
-import { beside } from "../sql/head.js";
-import { heldBack } from "../sql/pauseGroup.sql.js";
+import { deferredIds } from "../sql/pauseGroup.sql.js";
+import type { DueTask } from "../model.js";
+import { isNotIn, isReady, maxOthers } from "../sql/fragments.js";
 
 /**
- * The first due tasks of each of these groups.
+ * Reads the first due tasks of each of these groups.
  *
- * @param each how many of each at most.
- * @param except tasks not to look at this time.
+ * @param each maximum number of tasks of each group
+ * @param except ids of tasks to skip
  */
-export async function firstDue(
+export async function readFirstDue(
   client: Client,
   { qualified }: TaskTable,
   hashes: readonly number[],
@@ -28,46 +27,45 @@ export async function firstDue(
     name: "first due",
     text: `
 SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, hash, ${beside} AS max FROM ${qualified}
-  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND plan <= now() AND ${isNoneOf("id", "$3")} AND id <> ALL (${heldBack})
-  ORDER BY hash, ${beside} DESC, id LIMIT $2
+  SELECT id, hash, ${maxOthers} AS max FROM ${qualified}
+  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
+  ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
 ) AS d`,
     values: [hashes, each, except],
   });
   return rows;
 }
 
-/** What came of tries. */
 export interface ClaimTrial {
-  /** Those that were tried, as many of the first ones as there was time for: at least one. */
+  /** The tasks that were tried before the time was up, in the given order. At least one task is tried. */
   readonly tried: readonly string[];
-  /** Of these, those that the server refuses, be it since a trigger of the user's has to wait for a lock. */
-  readonly refused: ReadonlyMap<string, DatabaseError>;
-  /** Those that could be claimed. */
+  /** Tasks that the server rejects. This includes tasks that ran into a lock timeout in a user's trigger. */
+  readonly rejected: ReadonlyMap<string, DatabaseError>;
+  /** Tasks that could be claimed. */
   readonly free: readonly string[];
-  /** Those whose row somebody has locked. The others are not due any more. */
+  /** Tasks with locked rows. A tried task that is not rejected, free or locked is no longer due. */
   readonly locked: readonly string[];
 }
 
-/** Where the session has what came of it: a block of code returns nothing. */
+/** The setting in which the block leaves its outcome, because a DO block cannot return anything. */
 const setting = "pgtask.tried";
-/** SQLSTATE by which a try that succeeds is undone. */
+/** SQLSTATE that the block raises to roll back a successful trial. */
 const undo = "PGT00";
 
 /**
- * Tries each of these tasks by itself whether the server lets it be claimed, and undoes that: in one
- * statement, since there may be thousands that it refuses.
+ * Tries to claim each of these tasks on its own, and rolls each claim back. One statement does all of this, because
+ * thousands of tasks may be rejected.
  *
- * @param as whether each is to start at once, or to wait behind others, or both.
- * @param limits.forMs after so long it tries no more, in ms.
- * @param limits.lockMs how long each waits for a lock that a trigger wants, in ms.
- * @throws what is not refused for a row.
+ * @param as whether to try a task as one that starts at once, as a queued one, or both
+ * @param limits.forMs after this time no further task is tried, in ms
+ * @param limits.lockMs lock timeout of each trial, in ms
+ * @throws any error that is not caused by a row
  */
 export async function tryClaims(
   client: Client,
   table: TaskTable,
   ids: readonly string[],
-  as: readonly ("front" | "behind")[],
+  as: readonly ("current" | "queued")[],
   limits: TryLimits,
 ): Promise<ClaimTrial> {
   await client.query(`DO ${literal(tryBlock(table, ids, as, limits))}`);
@@ -75,12 +73,11 @@ export async function tryClaims(
     `SELECT current_setting('${setting}') AS tried, set_config('${setting}', '', false)`,
   );
   const { count, done }: Outcome = JSON.parse(rows[0]?.tried ?? "");
-  const of = (state: string): string[] =>
-    done.flatMap((each) => (each.state === state ? each.id : []));
+  const of = (state: string): string[] => done.flatMap((each) => (each.state === state ? each.id : []));
   const refused = done.filter(({ state }) => state !== "free" && state !== "locked");
   return {
     tried: ids.slice(0, count),
-    refused: new Map(refused.map((each) => [each.id, toError(each)])),
+    rejected: new Map(refused.map((each) => [each.id, toError(each)])),
     free: of("free"),
     locked: of("locked"),
   };
@@ -92,15 +89,14 @@ interface TryLimits {
 }
 
 interface Outcome {
-  /** How many were tried. */
   readonly count: number;
-  /** Those of them that are due. */
+  /** The tried tasks that are still due. */
   readonly done: readonly Tried[];
 }
 
 interface Tried {
   readonly id: string;
-  /** `free`, `locked`, or the SQLSTATE of its refusal. */
+  /** `free`, `locked`, or the SQLSTATE with which the server rejected the task. */
   readonly state: string;
   readonly message: string | null;
 }
@@ -112,21 +108,24 @@ function toError({ state, message }: Tried): DatabaseError {
   return error;
 }
 
-/** One try: what it comes to is in the variables. */
+/** Returns the PL/pgSQL of one trial. It sets the variables `state` and `message`. */
 const block = (each: string): string => `
     BEGIN${each}
     EXCEPTION
       WHEN SQLSTATE '${undo}' THEN tries.state := coalesce(tries.state, 'free');
       WHEN OTHERS OR query_canceled OR assert_failure THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT;
-        IF state ~ '${serverErrorClasses.source}' AND state <> ALL ('${arrayOf([...transientSqlStates])}') THEN RAISE; END IF;
+        IF state ~ '${serverErrorClasses.source}' AND state <> ALL ('${arrayLiteral([...transientSqlStates])}') THEN RAISE; END IF;
     END;`;
 
-/** Variables are named with their block, so that no column of the user's is taken for one. */
+/**
+ * Returns the PL/pgSQL that tries all tasks. Its variables are qualified with the block's label, so that they cannot
+ * clash with columns of a user's table.
+ */
 function tryBlock(
   table: TaskTable,
   ids: readonly string[],
-  as: readonly ("front" | "behind")[],
+  as: readonly ("current" | "queued")[],
   { forMs, lockMs }: TryLimits,
 ): string {
   const due = `t.id = ANY (ARRAY[tries.id]) AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now()`;
@@ -135,7 +134,7 @@ function tryBlock(
       PERFORM FROM ${table.qualified} AS t WHERE ${due} FOR NO KEY UPDATE SKIP LOCKED;
       IF FOUND THEN
         UPDATE ${table.qualified} AS t SET ${assigned(table, "g")}
-        FROM (SELECT '0'::text AS owner, 0 AS pid, ${place === "front"} AS front) AS g
+        FROM (SELECT '0'::text AS owner, 0 AS pid, ${place === "current"} AS front) AS g
         WHERE ${due};
         IF FOUND THEN RAISE SQLSTATE '${undo}'; END IF;
       ELSIF EXISTS (SELECT FROM ${table.qualified} AS t WHERE ${due}) THEN

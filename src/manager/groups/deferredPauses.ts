@@ -1,59 +1,66 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { RejectedRows, singleOut } from "../rejectedRows.js";
-import { holdBack, pauseLater, type PausedTask } from "../sql/pauseGroup.sql.js";
+import { RejectedRows, changeRows } from "../rejectedRows.js";
+import { setDeferred, retryPauses, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** Tasks that a pause of their group did not reach, since their row was locked or refused: they wait for `retry`. */
+/**
+ * Tasks that could not be replanned (given a later planned time) when their group paused, because their rows were
+ * locked or the server rejected the change. `retry` tries again.
+ */
 export class DeferredPauses {
   readonly #table: TaskTable;
-  #left: PausedTask[] = [];
-  readonly #refusals: RejectedRows;
+  #deferred: DeferredPause[] = [];
+  readonly #rejected: RejectedRows;
 
   constructor(table: TaskTable, log: Log) {
     this.#table = table;
-    this.#refusals = new RejectedRows(log);
+    this.#rejected = new RejectedRows(log);
   }
 
   get size(): number {
-    return this.#left.length;
+    return this.#deferred.length;
   }
 
-  /** How many of them somebody has locked, as far as is known. */
+  /** How many of these tasks have locked rows, as far as is known. */
   get locked(): number {
-    return this.#left.length - this.#refusals.ids.length;
+    return this.#deferred.length - this.#rejected.ids.length;
   }
 
-  /** Until one that was refused is to be tried again, in ms; Infinity when there is none. */
+  /** Time until a rejected task can be retried, in ms. Infinity if no task was rejected. */
   get retryMs(): number {
-    return this.#refusals.pauseMs;
+    return this.#rejected.nextRetryMs;
   }
 
-  add(tasks: readonly PausedTask[]): void {
+  add(tasks: readonly DeferredPause[]): void {
     const ids = new Set(tasks.map(({ id }) => id));
-    // A later run of the group may have met the same rows: its pause counts.
-    this.#left = [...this.#left.filter(({ id }) => !ids.has(id)), ...tasks];
+    // If a later run of the group met the same rows, the pause after that later run counts.
+    this.#deferred = [...this.#deferred.filter(({ id }) => !ids.has(id)), ...tasks];
   }
 
-  /** To be called from time to time, and first on a new connection, which holds none of them back. */
+  /**
+   * Replans the deferred tasks whose rows are free. Called periodically, and at the start of each new connection,
+   * because the list of deferred tasks is a session setting that a new connection lacks.
+   */
   async retry(client: Client): Promise<void> {
-    if (this.#left.length === 0) return;
-    // For a new session, and for what was left by a statement of another one.
-    await holdBack(client, this.#left);
-    const waiting = new Set(this.#refusals.waiting);
-    await singleOut(
+    if (this.#deferred.length === 0) return;
+    // A new session lacks this list. In the current session, the list lacks tasks that a statement of another session
+    // has deferred.
+    await setDeferred(client, this.#deferred);
+    const waiting = new Set(this.#rejected.pausedIds);
+    await changeRows(
       client,
-      this.#left.filter(({ id }) => !waiting.has(id)),
+      this.#deferred.filter(({ id }) => !waiting.has(id)),
       async (tasks) => {
-        const locked = new Set((await pauseLater(client, this.#table, tasks)).map(({ id }) => id));
-        for (const { id } of tasks) this.#refusals.delete(id);
+        const locked = new Set((await retryPauses(client, this.#table, tasks)).map(({ id }) => id));
+        for (const { id } of tasks) this.#rejected.delete(id);
         const free = new Set(tasks.filter(({ id }) => !locked.has(id)));
-        this.#left = this.#left.filter((task) => !free.has(task));
+        this.#deferred = this.#deferred.filter((task) => !free.has(task));
       },
       ({ id }, error) => {
-        this.#refusals.add(id, error, "pause refused by the server, it is tried again");
+        this.#rejected.add(id, error, "pause rejected by the server, retrying");
       },
     );
-    await holdBack(client, this.#left);
+    await setDeferred(client, this.#deferred);
   }
 }

@@ -1,19 +1,17 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNoneOf, isReady } from "../sql/byId.js";
-import { beside } from "../sql/head.js";
-import { planRepeat } from "../sql/planRepeat.sql.js";
-import { withNote } from "../results/withoutRepeat.sql.js";
-import { tooLate } from "../sql/tooLate.js";
+import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { appendNote } from "../sql/omissions.js";
+import { isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.js";
 
 /**
- * Due tasks that are no longer worth running: of each of these groups those among its first `limit` due
- * tasks, at most `limit` in all.
+ * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most
+ * `limit` ids in all.
  *
- * @param except tasks not to look at this time.
+ * @param except ids of tasks to skip
  */
-export async function overdueCondition(
+export async function readLate(
   client: Client,
   table: TaskTable,
   hashes: readonly number[],
@@ -21,12 +19,12 @@ export async function overdueCondition(
   except: readonly string[],
 ): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>({
-    name: "late",
+    name: "late tasks",
     text: `
 SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, ${tooLate} AS gone FROM ${table.qualified}
-  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNoneOf("id", "$3")}
-  ORDER BY hash, ${beside} DESC, id LIMIT $2
+  SELECT id, ${isLate} AS gone FROM ${table.qualified}
+  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNotIn("id", "$3")}
+  ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
 ) AS d WHERE d.gone LIMIT $2`,
     values: [hashes, limit, except],
   });
@@ -34,11 +32,12 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
 }
 
 /**
- * Ends those of these tasks that are due and no longer worth running as GONE; those that repeat are
- * planned again. Rows that somebody has locked are passed over.
+ * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
+ * are skipped.
  *
- * @param unrepeated where that was refused: what their `error` says of it, and they are not planned again.
- * @returns the ids of those that were ended.
+ * @param unrepeated a note for the column `error` if inserting successors was rejected before; then no
+ *   successors are inserted
+ * @returns the ids of the expired tasks
  */
 export async function expire(
   client: Client,
@@ -52,17 +51,17 @@ export async function expire(
     text: `
 WITH locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified}
-  WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${tooLate}
+  WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate}
   FOR NO KEY UPDATE SKIP LOCKED
 ), gone AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),
-    error = ${withNote("'ERROR:  task not active'", "CASE WHEN repeat > interval '0' THEN $2::text END")}
+    error = ${appendNote("'ERROR:  task not active'", "CASE WHEN repeat > interval '0' THEN $2::text END")}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), again AS (
   SELECT id, stop FROM gone WHERE $2::text IS NULL
-), repeated AS (${planRepeat(table, shape, "again")}
+), repeated AS (${insertSuccessors(table, shape, "again")}
 )
 SELECT id::text AS id FROM gone`,
     values: [ids, unrepeated],

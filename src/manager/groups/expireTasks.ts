@@ -1,25 +1,25 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { attemptEach, singleOut, type RejectedRows } from "../rejectedRows.js";
+import { tryInOrder, changeRows, type RejectedRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import { expire, overdueCondition } from "./expire.sql.js";
-import { withoutRepeat } from "../results/withoutRepeat.sql.js";
+import { expire, readLate } from "./expire.sql.js";
+import { rejectedRepeatNote } from "../sql/omissions.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 export interface ExpiredTasks {
-  readonly gone: number;
+  readonly expired: number;
   readonly locked: readonly string[];
   readonly again: boolean;
 }
 
-const nothing: ExpiredTasks = { gone: 0, locked: [], again: false };
+const nothing: ExpiredTasks = { expired: 0, locked: [], again: false };
 
 /**
- * Ends due tasks of these groups that are no longer worth running as GONE, at most `limit`.
+ * Expires at most `limit` late tasks of these groups.
  *
- * @param known.except tasks not to look at this time.
- * @param known.refusals those that the server refuses to end are added.
- * @returns how many were ended, which ones were not since somebody has their row locked, and whether to look
- * again at once.
+ * @param known.except ids of tasks to skip
+ * @param known.refusals receives the tasks that the server refuses to end
+ * @returns how many tasks expired, the ids of late tasks whose rows are locked, and whether to scan again at
+ *   once
  */
 export async function expireTasks(
   client: Client,
@@ -29,7 +29,7 @@ export async function expireTasks(
   { except, refusals }: { readonly except: readonly string[]; readonly refusals: RejectedRows },
 ): Promise<ExpiredTasks> {
   if (hashes.length === 0) return nothing;
-  const ids = await overdueCondition(client, table, hashes, limit, except);
+  const ids = await readLate(client, table, hashes, limit, except);
   if (ids.length === 0) return nothing;
   const shape = await readColumnSet(client, table);
   let gone = 0;
@@ -39,18 +39,18 @@ export async function expireTasks(
     for (const id of ended) open.delete(id);
     gone += ended.length;
   };
-  const left = await singleOut(
+  const left = await changeRows(
     client,
     ids,
     (some) => end(some, null),
     async (id, error) => {
-      const reason = await attemptEach(error, [(refusal) => end([id], withoutRepeat(refusal))]);
+      const reason = await tryInOrder(error, [(refusal) => end([id], rejectedRepeatNote(refusal))]);
       if (reason === null) return;
-      refusals.add(id, reason, "end as GONE refused by the server, it is tried again");
+      refusals.add(id, reason, "expiry rejected by the server, retrying");
       open.delete(id);
     },
   );
   for (const id of left) open.delete(id);
-  // Behind each of them, whatever became of it, there may be others.
-  return { gone, locked: [...open], again: true };
+  // Whatever happened to each of these tasks, other tasks of its group may follow.
+  return { expired: gone, locked: [...open], again: true };
 }

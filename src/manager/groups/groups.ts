@@ -1,93 +1,93 @@
-import { IndexedHeap, type Ranked } from "../../shared/indexedHeap.js";
+import { IndexedHeap, type HeapItem } from "../../shared/indexedHeap.js";
 
-/** A group's first due task, as far as is known: nothing before it is due. */
+/** Position of the head, which is the first known due task of a group. */
 export interface Head {
-  /** How many others of its group it starts beside. */
+  /** How many other tasks of its group can be running when the task starts. */
   readonly max: number;
   readonly id: bigint;
 }
 
-/** What is known of a group that runs, or has something due. */
-export interface ActiveGroup extends Ranked {
+/** A group that has running, queued or due tasks. */
+export interface ActiveGroup extends HeapItem {
   readonly hash: number;
-  /** How many have tasks of it: sessions of ours, and tasks that are rescued when their sessions are gone. */
+  /** How many sessions have tasks of the group. Orphans (tasks of dead sessions) count as well. */
   running: number;
-  /** How many of its tasks wait in sessions' queues, behind others. */
-  waiting: number;
-  /** The least max of those that wait: no more may run beside them once they start. */
-  least: number;
-  /** Null when nothing is due. */
+  /** How many tasks of the group are queued behind other tasks. */
+  queuedTasks: number;
+  /** The smallest `max` of the group's queued tasks. It limits how many other tasks can be running when they start. */
+  minQueuedMax: number;
+  /** The first known due task of the group. Null if no due task is known. */
   head: Head | null;
-  /** The round of looks in which that was last learnt. */
+  /** The scan round in which the head (first due task) was last set. */
   round: number;
   paused: boolean;
-  /** Whether a claim is under way that takes tasks of it. */
-  chosen: boolean;
+  /** Whether a claim that reads this group is in progress. */
+  claiming: boolean;
 }
 
-/** What sessions have of a group. */
+/** How many tasks of one group the sessions have. */
 export interface GroupLoad {
   readonly sessions: number;
-  /** How many of its tasks wait behind others. */
-  readonly waiting: number;
-  /** The least max of those, Infinity without any. */
-  readonly least: number;
+  /** How many tasks of the group are queued behind other tasks. */
+  readonly queuedTasks: number;
+  /** The smallest `max` of the queued tasks. Infinity if no task is queued. */
+  readonly minQueuedMax: number;
 }
 
-export const noLoad: GroupLoad = { sessions: 0, waiting: 0, least: Infinity };
+export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity };
 
 /**
- * The groups of which something runs or is due, and which of them comes next: that whose first task
- * has the larger max minus running, then the smaller id.
+ * The groups that have running or due tasks, in order of priority. The priority of a group is the `max` of its head
+ * (first due task) minus the number of running tasks. The larger priority comes first. Among equals, the head with the
+ * smaller id comes first.
  *
- * The heads are hints. One that is not due any more costs a look, at most until a round of looks has been
- * made, and one that is not known yet starts later, but what a claim takes is decided by the rows themselves.
+ * Heads are only hints: the rows themselves decide which tasks a claim takes. If a head is no longer due, claims that
+ * read it find nothing, until the current scan round ends at the latest. If a head is not known yet, its task starts
+ * later.
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
-  readonly #startable = new IndexedHeap<ActiveGroup>((a, b) => precedes(a, b, 0));
-  /** Of which nothing may start until it is allowed. */
+  readonly #startable = new IndexedHeap<ActiveGroup>((a, b) => groupPrecedes(a, b, 0));
+  /** Hashes of the groups that must not start any tasks until `allow` is called. */
   readonly #withheld = new Set<number>();
   #orphans = 0;
   #busy = 0;
   #round = 0;
 
-  /** How many run over all groups: of our sessions, and elsewhere. */
-  get total(): number {
+  /** Number of busy sessions plus orphans (tasks of dead sessions). */
+  get totalRunning(): number {
     return this.#busy + this.#orphans;
   }
 
-  /** How many groups have a task that may start. */
+  /** How many groups have a head (first due task) that can start. */
   get startable(): number {
     return this.#startable.size;
   }
 
-  /** Whether that group is one of them. */
-  mayStart(hash: number): boolean {
-    return (this.#groups.get(hash)?.rank ?? -1) >= 0;
+  canStart(hash: number): boolean {
+    return (this.#groups.get(hash)?.heapIndex ?? -1) >= 0;
   }
 
-  /** Whether there are groups of which nothing may start. */
-  get withholds(): boolean {
+  get hasWithheld(): boolean {
     return this.#withheld.size > 0;
   }
 
-  /** Nothing of the group may start until `allow`. */
+  /** Keeps the group's tasks from starting until `allow` is called. */
   withhold(hash: number): void {
     this.#withheld.add(hash);
-    this.#rank(this.#of(hash));
+    this.#rank(this.#getOrCreate(hash));
   }
 
   allow(hash: number): void {
     this.#withheld.delete(hash);
-    this.#rank(this.#of(hash));
+    this.#rank(this.#getOrCreate(hash));
   }
 
   isWithheld(hash: number): boolean {
     return this.#withheld.has(hash);
   }
 
-  /** The one that comes next, null when nothing may start. */
+  /** The group whose task should start next. Null if no group can start a task. */
   get best(): ActiveGroup | null {
     return this.#startable.best;
   }
@@ -96,79 +96,76 @@ export class ActiveGroups {
     return this.#groups.get(hash) ?? null;
   }
 
-  /** A task runs of which no session of ours knows. */
-  begin(hash: number): void {
+  addOrphan(hash: number): void {
     this.#orphans += 1;
-    this.join(hash);
+    this.addSession(hash);
   }
 
-  end(hash: number): void {
+  removeOrphan(hash: number): void {
     this.#orphans -= 1;
-    this.leave(hash);
+    this.removeSession(hash);
   }
 
-  /** A session of ours has tasks of the group from now on. */
-  join(hash: number): void {
-    const group = this.#of(hash);
+  /** Records that a session got its first task of the group. */
+  addSession(hash: number): void {
+    const group = this.#getOrCreate(hash);
     group.running += 1;
     this.#rank(group);
   }
 
-  leave(hash: number): void {
-    const group = this.#of(hash);
+  removeSession(hash: number): void {
+    const group = this.#getOrCreate(hash);
     group.running -= 1;
     this.#rank(group);
   }
 
-  /** A session of ours has something to do from now on. */
-  occupy(): void {
+  addBusySession(): void {
     this.#busy += 1;
   }
 
-  vacate(): void {
+  removeBusySession(): void {
     this.#busy -= 1;
   }
 
-  /** A task waits in a session's queue. */
-  wait(hash: number, max: number): void {
-    const group = this.#of(hash);
-    group.waiting += 1;
-    group.least = Math.min(group.least, max);
+  /** Records that a task was queued behind another task. */
+  enqueue(hash: number, max: number): void {
+    const group = this.#getOrCreate(hash);
+    group.queuedTasks += 1;
+    group.minQueuedMax = Math.min(group.minQueuedMax, max);
     this.#rank(group);
   }
 
-  /** It waits no more. */
-  stir(hash: number): void {
-    const group = this.#of(hash);
-    group.waiting -= 1;
-    if (group.waiting === 0) group.least = Infinity;
+  /** Records that a queued task became its session's current task or left the queue. */
+  dequeue(hash: number): void {
+    const group = this.#getOrCreate(hash);
+    group.queuedTasks -= 1;
+    if (group.queuedTasks === 0) group.minQueuedMax = Infinity;
     this.#rank(group);
   }
 
-  /** A task is due: it is the head if it comes before what is known. */
-  offer(hash: number, task: Head): void {
-    const group = this.#of(hash);
-    if (group.head !== null && !comesBefore(task, group.head)) return;
+  /** Makes a due task the head of its group if the task precedes the known head. */
+  addDue(hash: number, task: Head): void {
+    const group = this.#getOrCreate(hash);
+    if (group.head !== null && !headPrecedes(task, group.head)) return;
     group.head = task;
     group.round = this.#round;
     this.#rank(group);
   }
 
-  /** This is the head by now, and whether the group is paused. */
-  see(hash: number, head: Head | null, paused: boolean): void {
-    const group = this.#of(hash);
+  setHead(hash: number, head: Head | null, paused: boolean): void {
+    const group = this.#getOrCreate(hash);
     group.head = head;
     group.paused = paused;
     group.round = this.#round;
     this.#rank(group);
   }
 
-  /** From now on every group is looked at of which something is due. */
+  /** Starts a scan round, which visits all groups that have due tasks. */
   beginRound(): void {
     this.#round += 1;
   }
 
-  /** All were: of those of which nothing was seen or heard meanwhile nothing is due any more. */
+  /** Ends the scan round, and drops every head that was not set during the round. */
   endRound(): void {
     for (const group of this.#groups.values()) {
       if (group.head === null || group.round === this.#round) continue;
@@ -177,59 +174,71 @@ export class ActiveGroups {
     }
   }
 
-  /** Takes the group out that comes next, until `release`; null when nothing may start. */
-  next(): ActiveGroup | null {
+  /**
+   * Takes the best group out of the ranking until `putBack` is called.
+   *
+   * @returns null if no group can start a task
+   */
+  takeBest(): ActiveGroup | null {
     const group = this.#startable.take();
-    if (group !== null) group.chosen = true;
+    if (group !== null) group.claiming = true;
     return group;
   }
 
-  /** Takes a group out that may have nothing to start, until `release`; null when it is out already, or withheld. */
-  choose(hash: number): ActiveGroup | null {
-    const group = this.#of(hash);
-    if (group.chosen || this.#withheld.has(hash)) return null;
-    group.chosen = true;
+  /**
+   * Takes this group out of the ranking until `putBack` is called, whether or not the group can start a task.
+   *
+   * @returns null if the group is already taken or is withheld
+   */
+  take(hash: number): ActiveGroup | null {
+    const group = this.#getOrCreate(hash);
+    if (group.claiming || this.#withheld.has(hash)) return null;
+    group.claiming = true;
     this.#startable.remove(group);
     return group;
   }
 
-  release(group: ActiveGroup): void {
-    group.chosen = false;
+  putBack(group: ActiveGroup): void {
+    group.claiming = false;
     this.#rank(group);
   }
 
-  /** Counts anew what runs and waits, by what sessions have and who else runs something; no head is known then. */
+  /** Sets all counts from the sessions' queues and the orphans, and forgets all heads. */
   recount(load: {
     readonly busy: number;
     readonly groups: ReadonlyMap<number, GroupLoad>;
-    /** Of each task that runs of which no session of ours knows, the hash. */
+    /** The hash of each orphan's group, one element for each orphan. */
     readonly orphans: readonly number[];
   }): void {
     this.#busy = load.busy;
     this.#orphans = load.orphans.length;
-    for (const group of this.#groups.values()) {
-      const { sessions, waiting, least } = load.groups.get(group.hash) ?? noLoad;
-      Object.assign(group, { running: sessions, waiting, least, head: null, paused: false });
-    }
-    for (const [hash, { sessions, waiting, least }] of load.groups)
-      Object.assign(this.#of(hash), { running: sessions, waiting, least });
-    for (const hash of load.orphans) this.#of(hash).running += 1;
+    for (const group of this.#groups.values())
+      Object.assign(group, {
+        running: 0,
+        queuedTasks: 0,
+        minQueuedMax: Infinity,
+        head: null,
+        paused: false,
+      });
+    for (const [hash, { sessions, queuedTasks, minQueuedMax }] of load.groups)
+      Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax });
+    for (const hash of load.orphans) this.#getOrCreate(hash).running += 1;
     for (const group of this.#groups.values()) this.#rank(group);
   }
 
-  #of(hash: number): ActiveGroup {
+  #getOrCreate(hash: number): ActiveGroup {
     let group = this.#groups.get(hash);
     if (group === undefined) {
       group = {
         hash,
-        rank: -1,
+        heapIndex: -1,
         running: 0,
-        waiting: 0,
-        least: Infinity,
+        queuedTasks: 0,
+        minQueuedMax: Infinity,
         head: null,
         round: this.#round,
         paused: false,
-        chosen: false,
+        claiming: false,
       };
       this.#groups.set(hash, group);
     }
@@ -237,29 +246,29 @@ export class ActiveGroups {
   }
 
   #rank(group: ActiveGroup): void {
-    if (mayStart(group) && !this.#withheld.has(group.hash)) this.#startable.put(group);
+    if (canStart(group) && !this.#withheld.has(group.hash)) this.#startable.put(group);
     else this.#startable.remove(group);
-    const idle = group.running === 0 && group.waiting === 0 && group.head === null;
-    if (idle && !group.chosen) this.#groups.delete(group.hash);
+    const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null;
+    if (idle && !group.claiming) this.#groups.delete(group.hash);
   }
 }
 
-/** Whether one more session may have the group's first task. */
-function mayStart({ head, running, least, paused, chosen }: ActiveGroup): boolean {
-  return head !== null && !paused && !chosen && head.max >= running && least >= running;
+/** Returns whether one more session can run the group's head (first due task). */
+function canStart({ head, running, minQueuedMax, paused, claiming }: ActiveGroup): boolean {
+  return head !== null && !paused && !claiming && head.max >= running && minQueuedMax >= running;
 }
 
-/** In the order of a group's tasks. */
-export function comesBefore(a: Head, b: Head): boolean {
+/** Returns whether `a` comes before `b` in the order of their group's tasks. */
+export function headPrecedes(a: Head, b: Head): boolean {
   return a.max === b.max ? a.id < b.id : a.max > b.max;
 }
 
 /**
- * Whether the first task of `a` comes before that of `b`.
+ * Returns whether the head of group `a` comes before the head of group `b`.
  *
- * @param fewer how many less of `a` will run when it starts.
+ * @param fewer how many running tasks of `a` will have ended when its head starts
  */
-export function precedes(a: ActiveGroup, b: ActiveGroup, fewer: number): boolean {
+export function groupPrecedes(a: ActiveGroup, b: ActiveGroup, fewer: number): boolean {
   if (a.head === null || b.head === null) return b.head === null;
   const difference = a.head.max - a.running + fewer - (b.head.max - b.running);
   return difference === 0 ? a.head.id < b.head.id : difference > 0;

@@ -1,14 +1,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { beside, groupPaused, type HeadRow } from "../sql/head.js";
-import { tooLate } from "../sql/tooLate.js";
+import { type HeadRow, isGroupPaused, isLate, maxOthers } from "../sql/fragments.js";
 
-/** A row that was inserted, whether it is due or not. */
+/** An inserted row, whether or not its task is due. */
 export interface InsertedTask extends HeadRow {
   readonly due: boolean;
 }
 
-/** At most `limit` rows after this id, in its order. */
+/** Reads at most `limit` rows with ids larger than `after`, in the order of their ids. */
 export async function insertedTasks(
   client: Client,
   table: TaskTable,
@@ -16,17 +15,17 @@ export async function insertedTasks(
   limit: number,
 ): Promise<InsertedTask[]> {
   const { rows } = await client.query<InsertedTask>({
-    name: "inserted",
+    name: "inserted tasks",
     text: `
-SELECT t.id, t.hash, ${beside} AS max, coalesce(t.ready AND t.plan <= now(), false) AS due,
-  ${tooLate} AS gone, ${groupPaused(table, "t")} AS paused
+SELECT t.id, t.hash, ${maxOthers} AS max, coalesce(t.ready AND t.plan <= now(), false) AS due,
+  ${isLate} AS gone, ${isGroupPaused(table, "t")} AS paused
 FROM ${table.qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT $2`,
     values: [String(after), limit],
   });
   return rows;
 }
 
-/** The largest id there is, 0 when there is none. */
+/** Reads the largest id, or 0 if the table is empty. */
 export async function lastId(client: Client, table: TaskTable): Promise<bigint> {
   const { rows } = await client.query<{ id: string }>({
     name: "last id",

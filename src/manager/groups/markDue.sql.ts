@@ -1,70 +1,63 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNoneOf } from "../sql/byId.js";
-import type { DueTask } from "../claim/claimFull.sql.js";
-import { beside } from "../sql/head.js";
+import type { DueTask } from "../model.js";
+import { isNotIn, maxOthers } from "../sql/fragments.js";
+import { maxMarkedDue } from "../tuning.js";
 
-/** Most rows of one statement. */
-export const maxMarkedDue = 1000;
+type DueRow = Omit<DueTask, "id"> & { readonly id: string | number };
 
-type PromotedRow = Omit<DueTask, "id"> & { readonly id: string | number };
+const toDue = ({ id, hash, max }: DueRow): DueTask => ({ id: String(id), hash, max });
 
-const toDue = ({ id, hash, max }: PromotedRow): DueTask => ({ id: String(id), hash, max });
-
-/** SQL of the tasks to mark, those in parameter $1 left out. */
+/** SQL of the ids of tasks to mark as due, except the ids in parameter $1. */
 const overdue = ({ qualified }: TaskTable): string => `
-  SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNoneOf("id", "$1")}
+  SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$1")}
   ORDER BY plan LIMIT ${maxMarkedDue} FOR NO KEY UPDATE SKIP LOCKED`;
 
 /**
- * Marks tasks whose plan has come as due.
+ * Marks planned tasks as due when their time has come.
  *
- * @param except tasks not to look at this time.
- * @returns them, and whether there may be more.
+ * @param except ids of tasks to skip
+ * @returns the marked tasks, and whether there may be more tasks to mark
  */
 export async function markDue(
   client: Client,
   table: TaskTable,
   except: readonly string[] = [],
 ): Promise<{ readonly due: readonly DueTask[]; readonly more: boolean }> {
-  const { rows } = await client.query<PromotedRow>({
-    name: "promote",
+  const { rows } = await client.query<DueRow>({
+    name: "mark due",
     text: `
 UPDATE ${table.qualified} SET ready = true WHERE id = ANY (ARRAY(${overdue(table)}))
-RETURNING id, hash, ${beside} AS max`,
+RETURNING id, hash, ${maxOthers} AS max`,
     values: [except],
   });
   return { due: rows.map(toDue), more: rows.length === maxMarkedDue };
 }
 
-/** The tasks that `promote` would mark. */
-export async function dueTaskIds(
-  client: Client,
-  table: TaskTable,
-  except: readonly string[],
-): Promise<string[]> {
+/** Reads the ids of the tasks that `markDue` would mark. */
+export async function readMarkable(client: Client, table: TaskTable, except: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ id: string | number }>({
-    name: "promotable",
+    name: "due task ids",
     text: overdue(table),
     values: [except],
   });
   return rows.map(({ id }) => String(id));
 }
 
-/** As `promote`, for those of these that are to be marked. */
-export async function markTheseDue(
+/** Marks the given tasks as due if their time has come, as `markDue` does. */
+export async function markListedDue(
   client: Client,
   table: TaskTable,
   ids: readonly string[],
 ): Promise<readonly DueTask[]> {
-  const { rows } = await client.query<PromotedRow>({
-    name: "promote these",
+  const { rows } = await client.query<DueRow>({
+    name: "mark these due",
     text: `
 UPDATE ${table.qualified} SET ready = true
 WHERE id = ANY (ARRAY(
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND ready IS FALSE AND plan <= now() AND owner IS NULL
   FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING id, hash, ${beside} AS max`,
+RETURNING id, hash, ${maxOthers} AS max`,
     values: [ids],
   });
   return rows.map(toDue);

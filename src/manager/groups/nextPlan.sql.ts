@@ -1,12 +1,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNoneOf } from "../sql/byId.js";
+import { isNotIn } from "../sql/fragments.js";
 
 /**
- * Time until the next task that is not due yet becomes due, in ms, null when there is none. Servers
- * before 17 cannot subtract from an infinite plan, and what is planned for never becomes due.
+ * Reads the time until the next task becomes due, in ms. Infinite planned times are left out, because they never come,
+ * and servers before version 17 cannot subtract from them.
  *
- * @param except tasks not to look at this time.
+ * @param except ids of tasks to skip
+ * @returns null if no task is planned
  */
 export async function nextPlan(
   client: Client,
@@ -14,10 +15,10 @@ export async function nextPlan(
   except: readonly string[] = [],
 ): Promise<number | null> {
   const { rows } = await client.query<{ ms: number | null }>({
-    name: "nearest plan",
+    name: "next plan",
     text: `
 SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms
-FROM ${table.qualified} WHERE NOT ready AND plan > '-infinity' AND plan < 'infinity' AND ${isNoneOf("id", "$1")}`,
+FROM ${table.qualified} WHERE NOT ready AND plan > '-infinity' AND plan < 'infinity' AND ${isNotIn("id", "$1")}`,
     values: [except],
   });
   const ms = rows[0]?.ms ?? null;

@@ -1,136 +1,146 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Head } from "./groups.js";
-import { withGroupPauses } from "../claim/withGroupPauses.js";
-import type { HeadRow } from "../sql/head.js";
+import { firstUnpaused } from "./firstUnpaused.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { HeadRow } from "../sql/fragments.js";
+import { maxPausedSearch, pausedRestMs, scanRestFactor } from "../tuning.js";
 
-/** How many groups one look visits, and how many tasks in all. */
-const most = { groups: 50, tasks: 5_000 };
-/** Looking may take a tenth of the time. */
-const share = 10;
-/** A group in which nothing was found is left alone for so long, in ms. */
-const restMs = 1_000;
-/** Before every task of a group. */
-const top: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
+/** A position before every task of a group. */
+const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
-interface Sought {
-  /** The next look begins behind this. */
+interface Search {
+  /** The position behind which the search continues. */
   from: Head;
-  /** The first task found that is not paused, as far as is known. */
+  /** The first task found that is not paused. */
   found: HeadRow | null;
-  /** Not to be looked at before, on the process's clock. */
+  /** When the group can be searched again, on the process's clock. */
   restUntil: number;
-  /** How many changes there had been when it was last begun at the top. */
+  /** The value of the change counter when the search last started at the beginning of the group. */
   changes: number;
-  /** Whether its first task was paused in this round of looks. */
+  /** Whether the group's head (first due task) was paused in this scan round. */
   seen: boolean;
 }
 
 /**
- * Groups are told apart by a hash, pauses are for names: where the first due task of a group is paused, one
- * of another name with the same hash may wait behind it. So paused groups are looked through, some of
- * their tasks at a time, and about once a second, since hardly any two names have the same hash.
+ * Groups are identified by a hash, but pauses apply to names. Two names can have the same hash, so behind a paused head
+ * (first due task) there may be a due task of another name. Therefore paused groups are searched for such tasks, some
+ * of their tasks at a time. This happens only about once a second, because two names hardly ever have the same hash.
  */
 export class PausedGroups {
   readonly #table: TaskTable;
   readonly #now: () => number;
-  readonly #sought = new Map<number, Sought>();
+  readonly #searches = new Map<number, Search>();
   #changes = 0;
   #restUntil = 0;
 
-  /** @param now the process's clock, in ms. */
+  /** @param now returns the time of the process's clock, in ms */
   constructor(table: TaskTable, now: () => number = () => performance.now()) {
     this.#table = table;
     this.#now = now;
   }
 
-  /** Tasks may have come, or become due, in any group. */
-  change(): void {
+  /** Records that tasks of any group may have been inserted or become due. */
+  markChanged(): void {
     this.#changes += 1;
   }
 
-  /** Until another look is due though nothing else is, in ms; Infinity when all is known. */
-  get pauseMs(): number {
-    for (const { from, changes } of this.#sought.values())
-      if (from !== top || changes !== this.#changes) return restMs;
+  /** Time until the next search, in ms. Infinity if every group has been searched to its end. */
+  get nextLookMs(): number {
+    for (const { from, changes } of this.#searches.values())
+      if (from !== start || changes !== this.#changes) return pausedRestMs;
     return Infinity;
   }
 
   /**
-   * @param paused hashes of groups whose first due task is paused.
-   * @param except tasks not to look at this time.
-   * @returns the first tasks that are not paused, of those groups of which one is known.
+   * Searches some of the paused groups.
+   *
+   * @param paused hashes of groups with a paused head (first due task)
+   * @param except ids of tasks to skip
+   * @returns the first known unpaused task of each of these groups; groups without such a task are left out
    */
-  async look(
+  async findUnpaused(
     client: Client,
     paused: readonly number[],
     except: readonly string[],
   ): Promise<readonly HeadRow[]> {
     for (const hash of paused) {
-      const sought = this.#sought.get(hash);
-      if (sought !== undefined) sought.seen = true;
+      const search = this.#searches.get(hash);
+      if (search !== undefined) search.seen = true;
       else
-        this.#sought.set(hash, { from: top, found: null, restUntil: 0, changes: -1, seen: true });
+        this.#searches.set(hash, {
+          from: start,
+          found: null,
+          restUntil: 0,
+          changes: -1,
+          seen: true,
+        });
     }
     const next = this.#next(new Set(paused));
-    if (next.length > 0) await this.#lookAt(client, next, except);
-    return paused.flatMap((hash) => this.#sought.get(hash)?.found ?? []);
+    if (next.length > 0) await this.#searchIn(client, next, except);
+    return paused.flatMap((hash) => this.#searches.get(hash)?.found ?? []);
   }
 
-  /** All groups have been visited of which something is due: the others are forgotten. */
+  /** Ends a scan round, and forgets groups that were not reported as paused during the round. */
   endRound(): void {
-    for (const [hash, sought] of this.#sought) {
-      if (!sought.seen) this.#sought.delete(hash);
-      sought.seen = false;
+    for (const [hash, search] of this.#searches) {
+      if (!search.seen) this.#searches.delete(hash);
+      search.seen = false;
     }
   }
 
-  /** Those that were looked at go to the end; what was found is looked at each time, since it may be taken by now. */
-  #next(paused: ReadonlySet<number>): (readonly [number, Sought])[] {
+  /**
+   * Returns the groups to search now, the least recently searched group first. A group in which a task was found is
+   * searched each time, because the task may have been claimed by now.
+   */
+  #next(paused: ReadonlySet<number>): (readonly [number, Search])[] {
     const now = this.#now();
-    const next: (readonly [number, Sought])[] = [];
-    for (const [hash, sought] of this.#sought) {
+    const next: (readonly [number, Search])[] = [];
+    for (const [hash, search] of this.#searches) {
       if (!paused.has(hash)) continue;
-      const rests = Math.max(this.#restUntil, sought.restUntil) > now;
-      if (rests && sought.found === null) continue;
-      next.push([hash, sought]);
-      if (next.length === most.groups) break;
+      const rests = Math.max(this.#restUntil, search.restUntil) > now;
+      if (rests && search.found === null) continue;
+      next.push([hash, search]);
+      if (next.length === maxPausedSearch.groups) break;
     }
     return next;
   }
 
-  async #lookAt(
+  async #searchIn(
     client: Client,
-    next: readonly (readonly [number, Sought])[],
+    next: readonly (readonly [number, Search])[],
     except: readonly string[],
   ): Promise<void> {
-    const limit = Math.ceil(most.tasks / next.length);
+    const limit = Math.ceil(maxPausedSearch.tasks / next.length);
     const groups = next.map(([hash, { from }]) => ({ hash, ...from }));
     const since = this.#now();
     const changes = this.#changes;
-    const rows = await withGroupPauses(client, this.#table, groups, limit, except);
+    const rows = await firstUnpaused(client, this.#table, groups, limit, except);
     const now = this.#now();
-    this.#restUntil = now + (now - since) * share;
+    this.#restUntil = now + (now - since) * scanRestFactor;
     const heads = new Map(rows.map((row) => [row.hash, row]));
-    for (const [hash, sought] of next) {
-      this.#sought.delete(hash);
+    for (const [hash, search] of next) {
+      this.#searches.delete(hash);
       const row = heads.get(hash);
-      this.#sought.set(hash, {
-        ...sought,
-        ...follow(sought, row),
-        restUntil: row === undefined ? now + restMs : 0,
-        changes: sought.from === top ? changes : sought.changes,
+      this.#searches.set(hash, {
+        ...search,
+        ...advance(search, row),
+        restUntil: row === undefined ? now + pausedRestMs : 0,
+        changes: search.from === start ? changes : search.changes,
       });
     }
   }
 }
 
-/** What is known after a look that came to this row. */
-function follow({ found }: Sought, row: HeadRow | undefined): Pick<Sought, "from" | "found"> {
-  if (row === undefined) return { from: top, found: null };
+/**
+ * Returns the state of a search that has reached this row. `row` is undefined if the search has reached the end of the
+ * group.
+ */
+function advance({ found }: Search, row: HeadRow | undefined): Pick<Search, "from" | "found"> {
+  if (row === undefined) return { from: start, found: null };
   const at = { max: row.max, id: BigInt(row.id) };
   if (row.paused) return { from: at, found };
-  // Met again: it cannot start, and something that can may have come before it.
-  if (found !== null && String(found.id) === String(row.id)) return { from: top, found: row };
+  // The search found the same task again, so the task cannot start. An unpaused task may have been inserted before it,
+  // so the search starts at the beginning of the group.
+  if (found !== null && String(found.id) === String(row.id)) return { from: start, found: row };
   return { from: { ...at, id: at.id - 1n }, found: row };
 }

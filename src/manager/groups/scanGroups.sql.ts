@@ -1,9 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNoneOf } from "../sql/byId.js";
-import { allPaused, beside, groupPaused, type HeadRow } from "../sql/head.js";
-import { heldBack } from "../sql/pauseGroup.sql.js";
-import { tooLate } from "../sql/tooLate.js";
+import { deferredIds } from "../sql/pauseGroup.sql.js";
+import { type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.js";
 
 export interface ScannedGroup extends HeadRow {
   /** Whether the whole table is paused. */
@@ -11,11 +9,11 @@ export interface ScannedGroup extends HeadRow {
 }
 
 /**
- * The first due task of each of the next `limit` groups after hash `after`, visited by the index: its
- * cost follows the number of groups, not that of tasks.
+ * Reads the first due task of each of the next `limit` groups whose hashes are larger than `after`. The statement skips
+ * through the index from group to group, so its cost depends on the number of groups and not on the number of tasks.
  *
- * @param after -2147483649 is before all.
- * @param except tasks not to look at this time.
+ * @param after the last visited hash; -2147483649 precedes all hashes
+ * @param except ids of tasks to skip
  */
 export async function scanGroups(
   client: Client,
@@ -27,23 +25,23 @@ export async function scanGroups(
   },
 ): Promise<ScannedGroup[]> {
   const { rows } = await client.query<ScannedGroup>({
-    name: "sweep",
-    text: sweepStatement(table),
+    name: "scan groups",
+    text: scanStatement(table),
     values: [request.after, request.limit, request.except],
   });
   return rows;
 }
 
-function sweepStatement(table: TaskTable): string {
+function scanStatement(table: TaskTable): string {
   const first = (after: string): string => `
-    SELECT hash, ${beside} AS max, id, "group", ${tooLate} AS gone FROM ${table.qualified}
-    WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNoneOf("id", "$3")} AND id <> ALL (${heldBack})
-    ORDER BY hash, ${beside} DESC, id LIMIT 1`;
+    SELECT hash, ${maxOthers} AS max, id, "group", ${isLate} AS gone FROM ${table.qualified}
+    WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
+    ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
   return `
 WITH RECURSIVE head AS (
   (${first("$1::bigint + 1")})
   UNION ALL
   SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("h.hash::bigint + 1")}) AS n
 )
-SELECT h.hash, h.max, h.id, h.gone, ${groupPaused(table, "h")} AS paused, ${allPaused(table)} AS "all" FROM head AS h LIMIT $2`;
+SELECT h.hash, h.max, h.id, h.gone, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`;
 }

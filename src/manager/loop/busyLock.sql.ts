@@ -1,15 +1,19 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 
-/** A transaction that has written to the table and has not ended. */
+/** A transaction, running or prepared, that has written to the table. */
 export interface Writer {
-  /** Tells it from every other one for as long as it has not ended or been prepared. */
+  /** Identifies the transaction until it ends or is prepared. */
   readonly transaction: string;
   readonly prepared: boolean;
 }
 
-/** From now on writers do not notify. False when one of them is just looking whether to. */
-export async function beginBusy(client: Client, tableOid: number): Promise<boolean> {
+/**
+ * Takes the lock of busy mode. While the manager holds this lock, writers do not notify.
+ *
+ * @returns false if a writer was just testing the lock; then nothing has changed and the caller retries
+ */
+export async function enterBusyMode(client: Client, tableOid: number): Promise<boolean> {
   const { rows } = await client.query<{ locked: boolean }>({
     name: "begin busy",
     text: "SELECT pg_try_advisory_lock($1, $2) AS locked",
@@ -18,8 +22,11 @@ export async function beginBusy(client: Client, tableOid: number): Promise<boole
   return rows[0]?.locked === true;
 }
 
-/** From now on writers notify; what `writers` then finds may have seen that they need not. */
-export async function endBusy(client: Client, tableOid: number): Promise<void> {
+/**
+ * Releases the lock of busy mode, so that writers notify again. The writers that `readWriters` finds afterwards may
+ * still have seen busy mode, and so may commit without notifying.
+ */
+export async function leaveBusyMode(client: Client, tableOid: number): Promise<void> {
   await client.query({
     name: "end busy",
     text: "SELECT pg_advisory_unlock($1, $2)",
@@ -28,10 +35,10 @@ export async function endBusy(client: Client, tableOid: number): Promise<void> {
 }
 
 /**
- * Who writes to the table or a partition of it now. A transaction holds its lock from before its
- * triggers are called until its rows can be seen.
+ * Lists the transactions that are writing to the table or to one of its partitions. Each of them has held its table
+ * lock since before its triggers were called, and holds it until its rows are visible.
  */
-export async function writers(client: Client, tableOid: number): Promise<Writer[]> {
+export async function readWriters(client: Client, tableOid: number): Promise<Writer[]> {
   const { rows } = await client.query<Writer>({
     name: "writers",
     text: `

@@ -1,340 +1,361 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { WakeSignal } from "../../shared/wakeSignal.js";
-import type { ActiveGroups } from "../groups/groups.js";
-import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
-import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
-import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { Pruner } from "../upkeep/pruner.js";
-import type { ServerConnectionLimit } from "../sessions/serverConnectionLimit.js";
-import type { SessionPool } from "../sessions/sessionPool.js";
-import type { ManagerSettings } from "../settings.js";
-import type { SettingsAge } from "../sessions/settingsAge.js";
+import type { ManagerComponents } from "../components.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
-import type { RunTimes } from "../sessions/runTimes.js";
-import type { Statistics } from "../telemetry/statistics.js";
-import type { WorkCycle, CycleOutcome } from "./workCycle.js";
+import type { ManagerSettings } from "../settings.js";
+import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 import type { WakeUps } from "./wakeUps.js";
-import type { PoolScaler } from "../sessions/poolScaler.js";
+import { checkRunsMs, maxSleepMs } from "../tuning.js";
 
-/** In deep sleep the table is checked this often in any case, in ms. */
-const longestSleepMs = 5 * 60_000;
-/** How often it looks, when it is not told, whether what runs is still wanted, in ms. */
-const watchMs = 200;
+export type ManagerLoopOptions = Pick<
+  ManagerComponents,
+  | "wakeSignal"
+  | "groups"
+  | "sessions"
+  | "pendingResults"
+  | "orphans"
+  | "settingsAge"
+  | "poolScaler"
+  | "connectionLimit"
+  | "pruner"
+  | "ledgers"
+  | "statistics"
+  | "runTimes"
+> & { readonly workCycle: WorkCycle; readonly wakeUps: WakeUps };
 
-export interface ManagerLoopOptions {
-  readonly bell: WakeSignal;
-  readonly groups: ActiveGroups;
-  readonly sessions: SessionPool;
-  readonly outbox: PendingResults;
-  readonly orphans: OrphanRescuer;
-  readonly turn: WorkCycle;
-  readonly settingsAge: SettingsAge;
-  readonly workforce: PoolScaler;
-  readonly serverRoom: ServerConnectionLimit;
-  readonly pruning: Pruner;
-  readonly ledgers: LedgerRotation;
-  readonly wakeUps: WakeUps;
-  readonly statistics: Statistics;
-  readonly runTimes: RunTimes;
+/** The events that the loop reports to its manager. */
+export interface ManagerLoopEvents {
+  /** Called once, when the first cycle has succeeded, or when the loop only waits for a lock. */
+  readonly began: () => void;
+  /** Called after each cycle. */
+  readonly cycled: () => void;
+  /**
+   * Called once, when no more tasks are claimed and another manager can serve the table. This comes before anything
+   * else, unless results of closed sessions still have to be written.
+   */
+  readonly handOver: () => Promise<void>;
+  /** Called once, when no more tasks are claimed. Called after `handOver` if the handover was possible at once. */
+  readonly released: () => void;
 }
 
 /**
- * The manager at work, from the moment it holds the table's lock until its connection ends or it
- * is told to finish: one turn after another, each when there is something to do.
+ * The manager at work, from the moment it holds the table's lock until its connection ends or its work is finished. It
+ * runs one cycle after another, each when there is something to do.
  *
- *   awake ──`idle` empty checks──▶ asleep (no executors; until a wake-up or the nearest plan)
+ *   awake ──`idle` empty checks──▶ asleep (no executor threads; until a wake-up or the nearest plan)
  *     ▲                              │
  *     └────────wake-up, or a task────┘
  *
- * Drained, it lets the table go as soon as it claims nothing more, and only writes what comes out of
- * its sessions: what they have counts as running for whoever has the table then. What came out of
- * sessions that are gone is written before that, since it would be taken for cut off.
+ * A draining manager hands the table over to the next manager as soon as it claims no more tasks. From then on it only
+ * writes the results of its sessions, whose tasks count as running for the next manager. Results of closed sessions are
+ * written before the handover, because the next manager would take those tasks for orphans.
  */
 export class ManagerLoop {
   readonly #client: Client;
   #settings: ManagerSettings;
-  readonly #parts: ManagerLoopOptions;
-  /** Whether tasks may be started. */
-  #accepting = true;
-  /** Whether it was told that nothing more is claimed. */
-  #released = false;
-  /** Whether another manager may have the table. */
-  #handedOver = false;
-  /** Somebody changed the table since the last turn: what runs may not be wanted any more. */
+  readonly #components: ManagerLoopOptions;
+  /** Whether tasks may be claimed. */
+  #isAccepting = true;
+  /** Whether `released` was called. */
+  #hasReleased = false;
+  /** Whether another manager can serve the table. */
+  #hasHandedOver = false;
+  /** Whether the table was changed since the last cycle, so that rows of running tasks may have changed. */
   #changed = true;
-  #asleep = false;
+  #isAsleep = false;
   #emptyChecks = 0;
-  #overdueTurns = 0;
-  #releasedAt = performance.now();
+  #overdueCycles = 0;
+  #retriedAt = performance.now();
   #scannedAt = 0;
-  /** When the last turn ended. */
-  #turnedAt = performance.now();
-  #watchedAt = 0;
+  #cycleEndedAt = performance.now();
+  #runsCheckedAt = 0;
 
-  constructor(client: Client, settings: ManagerSettings, parts: ManagerLoopOptions) {
+  constructor(client: Client, settings: ManagerSettings, components: ManagerLoopOptions) {
     this.#client = client;
     this.#settings = settings;
-    this.#parts = parts;
+    this.#components = components;
   }
 
-  /** Somebody tells that something happened to the table. */
-  hear(): void {
-    this.#parts.wakeUps.hear();
+  /** Called when the server has notified a change of the table. */
+  receiveNotification(): void {
+    this.#components.wakeUps.receive();
     this.wake();
   }
 
-  /** Something happened to the table. */
+  /** Starts a cycle that checks everything. */
   wake(): void {
     this.#changed = true;
     this.#stayAwake();
-    this.#parts.bell.notify();
+    this.#components.wakeSignal.notify();
   }
 
-  /** What it goes by. */
+  /** The state of the loop, for diagnostics. */
   get state(): Readonly<Record<string, number | boolean | null>> {
-    const { turn, wakeUps } = this.#parts;
-    const turnMs = Math.round(performance.now() - this.#turnedAt);
-    return { asleep: this.#asleep, told: wakeUps.told, turnMs, waiting: turn.waiting };
+    const { workCycle, wakeUps } = this.#components;
+    const cycleMs = Math.round(performance.now() - this.#cycleEndedAt);
+    return {
+      asleep: this.#isAsleep,
+      notified: wakeUps.isNotified,
+      cycleMs,
+      waiting: workCycle.isWaiting,
+    };
   }
 
-  /** From the next turn on it goes by these. */
+  /** Replaces the settings. They apply from the next cycle on. */
   reconfigure(settings: ManagerSettings): void {
     this.#settings = settings;
     this.wake();
   }
 
-  /** Whether it waits for a wake-up or the nearest plan only. */
-  get asleep(): boolean {
-    return this.#asleep;
+  /** Whether the manager is in deep sleep. */
+  get isAsleep(): boolean {
+    return this.#isAsleep;
   }
 
-  /** Starts nothing more. What the server has refused is tried once more, and not waited for. */
+  /** Stops claiming tasks. Rejected rows are tried once more, but the manager does not wait for them. */
   drain(): void {
-    this.#accepting = false;
-    this.#parts.outbox.release(Infinity);
-    this.#parts.bell.notify();
+    this.#isAccepting = false;
+    this.#components.pendingResults.requeueDeferred(Infinity);
+    this.#components.wakeSignal.notify();
   }
 
-  /**
-   * Works until `finished` says so.
-   *
-   * @param told.began called once, when it is seen that it can work, or has to wait for a lock only.
-   * @param told.worked called after each turn that nothing went wrong in.
-   * @param told.handOver called once when nothing more is claimed and another manager may have the table:
-   * before anything else is done, unless results of sessions that are gone are to be written first.
-   * @param told.released called once when nothing more is claimed, and that was done if it could be at once.
-   */
-  async run(
-    finished: () => boolean,
-    told: {
-      readonly began: () => void;
-      readonly worked: () => void;
-      readonly handOver: () => Promise<void>;
-      readonly released: () => void;
-    },
-  ): Promise<void> {
-    const { bell, ledgers, serverRoom, turn, workforce, wakeUps } = this.#parts;
-    // This connection does not know yet what has to wait.
-    await turn.release(this.#client);
-    let begin = (): void => {
-      begin = () => {};
-      told.began();
+  /** Runs cycles until `finished` returns true. */
+  async run(finished: () => boolean, events: ManagerLoopEvents): Promise<void> {
+    const { connectionLimit, wakeSignal, workCycle } = this.#components;
+    // On a new connection it is not known yet which rows are locked.
+    await workCycle.retryLocked(this.#client);
+    let hasBegun = false;
+    const begin = (): void => {
+      if (!hasBegun) events.began();
+      hasBegun = true;
     };
     while (!finished()) {
-      await serverRoom.settle(this.#client);
-      if (!this.#accepting) {
-        await this.#handOver(told.handOver);
-        if (!this.#released) told.released();
-        this.#released = true;
-        const more = await turn.finish(this.#client);
-        told.worked();
-        await this.#release();
-        await this.#handOver(told.handOver);
-        if (!more) await bell.wait(Math.min(watchMs, this.#settings.sleepMs));
-        continue;
-      }
-      if (!(await this.#foundOrphans())) {
+      await connectionLimit.answerRequests(this.#client);
+      if (!this.#isAccepting) {
+        await this.#drainOnce(events);
+      } else if (await this.#rescueOrphans()) {
+        await this.#cycle(begin, events);
+      } else {
         begin();
-        await bell.wait(this.#settings.sleepMs);
-        continue;
+        await wakeSignal.wait(this.#settings.sleepMs);
       }
-      const since = performance.now();
-      const outcome = await turn.once(this.#client, this.#settings, this.#room());
-      this.#turnedAt = performance.now();
-      begin();
-      told.worked();
-      this.#parts.statistics.turned(outcome, since);
-      if (outcome.claimed > 0) this.#parts.runTimes.turned(performance.now() - since);
-      if (this.#accepting) await workforce.grow(this.#client, outcome.more);
-      if (outcome.more === 0) workforce.shrink();
-      if (outcome.claimed > 0) this.#stayAwake();
-      // Those that end long after the last one was started are kept no longer than others.
-      if (outcome.ended > 0 || outcome.gone > 0) this.#parts.pruning.touch();
-      await ledgers.tend(this.#client);
-      const pruning = await this.#prune();
-      const look = await this.#look(outcome);
-      const busy = look || pruning || outcome.again || (await bell.wait(this.#pauseMs(outcome)));
-      if (!busy && wakeUps.told && this.#idle(outcome)) await this.#emptyCheck();
-      await this.#release();
     }
+  }
+
+  async #cycle(begin: () => void, events: ManagerLoopEvents): Promise<void> {
+    const { ledgers, poolScaler, pruner, runTimes, statistics } = this.#components;
+    const { wakeSignal, wakeUps, workCycle } = this.#components;
+    const since = performance.now();
+    const outcome = await workCycle.run(this.#client, this.#settings, this.#request());
+    this.#cycleEndedAt = performance.now();
+    begin();
+    events.cycled();
+    statistics.cycleEnded(outcome, since);
+    if (outcome.claimed > 0) runTimes.addCycle(performance.now() - since);
+    if (this.#isAccepting) await poolScaler.grow(this.#client, outcome.more);
+    if (outcome.more === 0) poolScaler.shrink();
+    if (outcome.claimed > 0) this.#stayAwake();
+    // Rows of finished tasks have to be pruned in time, even if the task ended long after the last task was started.
+    if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
+    await ledgers.rotate(this.#client);
+    const canPruneMore = await this.#prune();
+    const mustCheck = await this.#updateWakeUps(outcome);
+    const isBusy = mustCheck || canPruneMore || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
+    if (!isBusy && wakeUps.isNotified && this.#isIdle(outcome)) await this.#countEmptyCheck();
+    await this.#retryLocked();
+  }
+
+  async #drainOnce(events: ManagerLoopEvents): Promise<void> {
+    const { wakeSignal, workCycle } = this.#components;
+    await this.#handOver(events);
+    if (!this.#hasReleased) events.released();
+    this.#hasReleased = true;
+    const more = await workCycle.writeOnly(this.#client);
+    events.cycled();
+    await this.#retryLocked();
+    await this.#handOver(events);
+    if (!more) await wakeSignal.wait(Math.min(checkRunsMs, this.#settings.sleepMs));
   }
 
   /**
-   * Lets another manager have the table, once. It takes a run for cut off whose session is gone and whose
-   * end is not in its row, so such ends come first; one that is not written when all else has ended, say
-   * since somebody has its row locked, is given up with the connection.
+   * Lets another manager serve the table, once. The next manager would rescue a task whose session is closed and whose
+   * result is not in its row, so such results are written first. A result may still be unwritten when everything else
+   * has ended, for example because its row is locked. Such a result is given up when the connection ends.
    */
-  async #handOver(handOver: () => Promise<void>): Promise<void> {
-    const { outbox, sessions, wakeUps } = this.#parts;
-    if (this.#handedOver) return;
-    for (const owner of outbox.owners) if (!sessions.stays(owner)) return;
-    await wakeUps.leave();
+  async #handOver({ handOver }: ManagerLoopEvents): Promise<void> {
+    const { pendingResults, sessions, wakeUps } = this.#components;
+    if (this.#hasHandedOver) return;
+    for (const owner of pendingResults.unwrittenOwners) {
+      if (!sessions.isOpen(owner)) return;
+    }
+    await wakeUps.stop();
     await handOver();
-    this.#handedOver = true;
+    this.#hasHandedOver = true;
   }
 
-  /** Every `sleep`, however busy it is: what waits for a lock must not wait for a pause as well. */
-  async #release(): Promise<void> {
-    const { turn } = this.#parts;
-    if (!turn.waiting && turn.retryMs > 0) return;
-    if (performance.now() - this.#releasedAt < this.#settings.sleepMs) return;
-    this.#releasedAt = performance.now();
-    await turn.release(this.#client);
+  /**
+   * Retries the work that waits for locked rows, every `sleep` ms. This also happens under load, when the loop does not
+   * pause.
+   */
+  async #retryLocked(): Promise<void> {
+    const { workCycle } = this.#components;
+    if (!workCycle.isWaiting && workCycle.retryMs > 0) return;
+    if (performance.now() - this.#retriedAt < this.#settings.sleepMs) return;
+    this.#retriedAt = performance.now();
+    await workCycle.retryLocked(this.#client);
   }
 
-  /** False when somebody has locked the table. */
+  /**
+   * Prunes finished rows (deletes those that are older than `keep`), one step at a time.
+   *
+   * @returns whether there is more to prune right away
+   */
   async #prune(): Promise<boolean> {
-    try {
-      return await this.#parts.pruning.step(this.#client, this.#settings.batch);
-    } catch (error) {
-      if (isTransient(error)) return false;
-      throw error;
-    }
+    const { pruner } = this.#components;
+    return await falseIfTransient(() => pruner.step(this.#client, this.#settings.batch));
   }
 
-  /** Nothing is claimed before it is known what runs; false when somebody has locked the table. */
-  async #foundOrphans(): Promise<boolean> {
-    try {
-      await this.#findOrphans();
+  /**
+   * Rescues tasks of dead sessions (orphans). No task is claimed before it is known which tasks are running.
+   *
+   * @returns false after a transient error, such as a lock on the table
+   */
+  async #rescueOrphans(): Promise<boolean> {
+    return await falseIfTransient(async () => {
+      await this.#scanOrphans();
+      if (this.#components.orphans.size > 0) await this.#rescue();
       return true;
-    } catch (error) {
-      if (isTransient(error)) return false;
-      throw error;
-    }
+    });
   }
 
-  async #findOrphans(): Promise<void> {
-    const { orphans, sessions, settingsAge, workforce } = this.#parts;
-    // Before any session is opened.
+  async #scanOrphans(): Promise<void> {
+    const { orphans, settingsAge } = this.#components;
+    // The settings are compared for the first time before any session is opened.
     if (this.#scannedAt === 0) await settingsAge.compare(this.#client);
     if (this.#scannedAt === 0 || performance.now() - this.#scannedAt > this.#settings.resetMs) {
-      await orphans.scan(this.#client, (row) => this.#known(row));
+      await orphans.scan(this.#client, (row) => this.#isKnown(row));
       this.#scannedAt = performance.now();
     }
-    if (orphans.size === 0) return;
-    // A thread may take longer to start than the server to see that one is gone.
-    const lost = orphans.takeLost();
-    if (this.#accepting) await workforce.grow(this.#client, Math.max(0, lost - sessions.free));
-    const rescued = await orphans.check(this.#client, {
-      crashes: this.#settings.crash,
-      batch: this.#settings.batch,
-    });
-    this.#parts.statistics.rescued(rescued);
+  }
+
+  async #rescue(): Promise<void> {
+    const { orphans, poolScaler, sessions, statistics } = this.#components;
+    const { batch, crash: crashes } = this.#settings;
+    // Never with 0 tasks, which would withdraw the demand for the tasks that the next claim is to start.
+    const openSessions = async (tasks: number): Promise<void> => {
+      const more = tasks - sessions.free;
+      if (this.#isAccepting && more > 0) await poolScaler.grow(this.#client, more);
+    };
+    // Starting a thread can take longer than the server needs to notice that a backend is gone, so sessions are opened
+    // now.
+    await openSessions(orphans.takeLostCount());
+    const rescued = await orphans.check(this.#client, { crashes, batch });
+    statistics.rescued(rescued);
     if (rescued === 0) return;
     this.#changed = true;
     this.#stayAwake();
-    if (this.#accepting) await workforce.grow(this.#client, Math.max(0, rescued - sessions.free));
+    await openSessions(rescued);
   }
 
-  /** A claim whose answer was lost with the connection left tasks with sessions of ours: not run. */
-  #known(row: OwnedRow): boolean {
-    const { sessions, outbox } = this.#parts;
-    if (sessions.runs(row.id) || outbox.has(row.id)) return true;
+  /**
+   * Returns whether a claimed row needs no rescue. If the answer to a claim was lost with the connection, its tasks
+   * belong to sessions that are alive but do not run them. Such tasks are released.
+   */
+  #isKnown(row: OwnedRow): boolean {
+    const { sessions, pendingResults } = this.#components;
+    if (sessions.tasks.has(row.id) || pendingResults.has(row.id)) return true;
     if (!sessions.owners().includes(row.owner)) return false;
-    outbox.putBack([], [{ id: row.id, owner: row.owner }]);
+    pendingResults.requeue([], [{ id: row.id, owner: row.owner }]);
     return true;
   }
 
   #stayAwake(): void {
-    this.#parts.pruning.touch();
-    this.#asleep = false;
+    this.#components.pruner.touch();
+    this.#isAsleep = false;
     this.#emptyChecks = 0;
   }
 
-  #room(): { start: number; lookAhead: number; watch: boolean; told: boolean } {
+  #request(): CycleRequest {
+    const { groups, poolScaler, wakeUps } = this.#components;
     const now = performance.now();
-    const told = this.#changed;
-    const watch = told || (!this.#parts.wakeUps.told && now - this.#watchedAt >= watchMs);
+    const notified = this.#changed;
+    const checkRuns = notified || (!wakeUps.isNotified && now - this.#runsCheckedAt >= checkRunsMs);
     this.#changed = false;
-    if (watch) this.#watchedAt = now;
-    if (!this.#accepting) return { start: 0, lookAhead: 0, watch, told };
-    // Those that run may be more: tasks found running count as well.
-    const allowed = Math.max(0, this.#settings.run - this.#parts.groups.total);
-    const { start, lookAhead } = this.#parts.workforce;
+    if (checkRuns) this.#runsCheckedAt = now;
+    if (!this.#isAccepting) return { start: 0, lookAhead: 0, checkRuns, notified };
+    // More tasks than the limit may be running, because tasks of earlier managers count as well.
+    const allowed = Math.max(0, this.#settings.run - groups.totalRunning);
     return {
-      start: Math.min(allowed, start),
-      lookAhead: Math.min(allowed, lookAhead),
-      watch,
-      told,
+      start: Math.min(allowed, poolScaler.usableSessions),
+      lookAhead: Math.min(allowed, poolScaler.lookAhead),
+      checkRuns,
+      notified,
     };
   }
 
-  /** Whether the next turn has to look at everything, and at once. */
-  async #look(outcome: CycleOutcome): Promise<boolean> {
-    const turn = { found: found(outcome), full: this.#full(), putOff: outcome.putOff };
-    try {
-      if (!(await this.#parts.wakeUps.after(turn))) return false;
-    } catch (error) {
-      if (isTransient(error)) return false;
-      throw error;
-    }
+  /**
+   * Tells the wake-ups how the cycle went.
+   *
+   * @returns whether the next cycle has to check everything, and at once
+   */
+  async #updateWakeUps({ claimed, more, again, deferred }: CycleOutcome): Promise<boolean> {
+    const { wakeUps } = this.#components;
+    const cycle = { found: claimed > 0 || more > 0 || again, full: this.#isFull(), deferred };
+    if (!(await falseIfTransient(() => wakeUps.afterCycle(cycle)))) return false;
     this.#changed = true;
     this.#stayAwake();
     return true;
   }
 
-  /** Nothing more can be started before something that runs has ended. */
-  #full(): boolean {
-    const { groups, sessions, workforce } = this.#parts;
-    if (!this.#accepting || groups.total >= this.#settings.run) return true;
-    return sessions.size > 0 && sessions.busy === sessions.size && workforce.lookAhead === 0;
+  /** Whether no task can start before a run ends. */
+  #isFull(): boolean {
+    const { groups, poolScaler, sessions } = this.#components;
+    if (!this.#isAccepting || groups.totalRunning >= this.#settings.run) return true;
+    return sessions.size > 0 && sessions.busy === sessions.size && poolScaler.lookAhead === 0;
   }
 
   #pauseMs({ nearestMs }: CycleOutcome): number {
-    const { orphans, pruning, serverRoom, turn, wakeUps, workforce } = this.#parts;
-    // A task that stays overdue is locked by somebody, and may hide the plan of the next: looking
-    // again at once would not help, but it has to be looked again.
-    this.#overdueTurns = nearestMs === 0 ? this.#overdueTurns + 1 : 0;
-    const overdue = this.#overdueTurns > 1;
-    const { sleepMs } = this.#settings;
+    const { connectionLimit, orphans, poolScaler, pruner, wakeUps, workCycle } = this.#components;
+    // If a task stays overdue, its row is locked, and its planned time may hide the planned time of the next task.
+    // Another cycle at once would not help, but a cycle is needed before long.
+    this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
+    const isOverdue = this.#overdueCycles > 1;
+    const { sleepMs, resetMs } = this.#settings;
+    const canSleepDeeply = this.#isAsleep && !isOverdue && !workCycle.isWaiting;
     return Math.ceil(
       Math.min(
-        this.#asleep && !overdue && !turn.waiting ? longestSleepMs : sleepMs,
-        overdue ? Infinity : (nearestMs ?? Infinity),
+        canSleepDeeply ? maxSleepMs : sleepMs,
+        isOverdue ? Infinity : (nearestMs ?? Infinity),
         orphans.pauseMs,
-        Math.max(turn.retryMs, sleepMs),
-        workforce.pauseMs ?? Infinity,
-        serverRoom.pauseMs,
+        Math.max(workCycle.retryMs, sleepMs),
+        poolScaler.pauseMs ?? Infinity,
+        connectionLimit.pauseMs,
         wakeUps.pauseMs,
-        Math.max(pruning.pauseMs, 1),
-        this.#settings.resetMs,
+        Math.max(pruner.pauseMs, 1),
+        resetMs,
       ),
     );
   }
 
-  #idle(outcome: CycleOutcome): boolean {
-    const { groups, serverRoom, turn } = this.#parts;
-    if (turn.waiting || serverRoom.waiting) return false;
-    return !outcome.putOff && !found(outcome) && groups.total === 0;
+  #isIdle({ claimed, more, again, deferred }: CycleOutcome): boolean {
+    const { connectionLimit, groups, workCycle } = this.#components;
+    if (workCycle.isWaiting || connectionLimit.hasWaiting) return false;
+    return !deferred && claimed === 0 && more === 0 && !again && groups.totalRunning === 0;
   }
 
-  async #emptyCheck(): Promise<void> {
+  async #countEmptyCheck(): Promise<void> {
     this.#emptyChecks += 1;
-    if (this.#asleep || this.#emptyChecks < this.#settings.idle) return;
-    this.#asleep = true;
-    await this.#parts.workforce.dismiss();
+    if (this.#isAsleep || this.#emptyChecks < this.#settings.idle) return;
+    this.#isAsleep = true;
+    await this.#components.poolScaler.closeAll();
   }
 }
 
-const found = ({ claimed, more, again }: CycleOutcome): boolean => claimed > 0 || more > 0 || again;
+async function falseIfTransient(step: () => Promise<boolean>): Promise<boolean> {
+  try {
+    return await step();
+  } catch (error) {
+    if (isTransient(error)) return false;
+    throw error;
+  }
+}

@@ -1,5 +1,5 @@
 import { Backoff, sleep } from "../../shared/backoff.js";
-import { refuseTo } from "../../shared/config/serverSettings.js";
+import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
@@ -11,89 +11,92 @@ import type { TaskTable } from "../schema/taskTable.js";
 
 export interface SettingsReloaderOptions {
   readonly table: TaskTable;
-  /** The entry as it is now. */
+  /** Returns the current entry (the task table's configuration). */
   readonly entry: () => Entry;
-  /** Gets the settings as soon as they are read. */
-  readonly settled: (settings: ManagerSettings) => void;
-  /** Gets where the tasks are by now; false when that is not this table any more. */
-  readonly placed: (place: TableLocation) => boolean;
-  /** Called after each try: what was asked for is done, or has to wait. */
-  readonly answered: () => void;
+  /** Receives the settings as soon as they have been read. */
+  readonly settingsRead: (settings: ManagerSettings) => void;
+  /** Receives the current location of the tasks. Returns false if they are in another table than the manager's. */
+  readonly tableLocated: (place: TableLocation) => boolean;
+  /** Called after each attempt, whether it succeeded or not. */
+  readonly attempted: () => void;
   readonly signal: AbortSignal;
   readonly log: Log;
 }
 
 /**
- * Takes changed parameters up while the manager works, and makes again what somebody has dropped. What ALTER DATABASE and ALTER ROLE have set
- * shows only in a new session, and a change of the table's defaults must not hold up the turns, so
- * this has a connection of its own for as long as it takes. A locked table is tried again with
- * growing pauses, between which producers go on.
+ * Applies changed parameters and recreates dropped objects while the manager works. It opens a short-lived connection
+ * of its own, for two reasons: settings of ALTER DATABASE and ALTER ROLE apply only to new sessions, and changing
+ * column defaults must not block the manager's cycles. If the table is locked, the reloader retries after pauses of
+ * growing length, during which producers can continue.
  */
 export class SettingsReloader {
   readonly #options: SettingsReloaderOptions;
-  /** Aborted when parameters have come that the work under way does not know. */
+  /** Aborted when new parameters arrive that the current attempt does not use. */
   #outdated = new AbortController();
-  /** How often something was missing. */
-  #missed = 0;
+  /** How many times `restore` was called. */
+  #restoreRequests = 0;
   #running = false;
 
   constructor(options: SettingsReloaderOptions) {
     this.#options = options;
   }
 
-  /** Parameters have changed: begins, or begins anew. */
-  start(): void {
+  /** Applies changed parameters. If the last attempt failed, the pause after it ends now. */
+  restart(): void {
     this.#outdated.abort();
     this.#begin();
   }
 
-  /** Something was missing: begins, or looks once more behind a try that is under way. A pause before the next one stays. */
-  mend(): void {
-    this.#missed += 1;
+  /**
+   * Recreates missing objects, after the current attempt if there is one. If the last attempt failed, the pause after
+   * it is not shortened.
+   */
+  restore(): void {
+    this.#restoreRequests += 1;
     this.#begin();
   }
 
   #begin(): void {
     if (this.#running) return;
     this.#running = true;
-    void this.#untilDone();
+    void this.#run();
   }
 
-  async #untilDone(): Promise<void> {
-    const { entry, answered, signal, log } = this.#options;
+  async #run(): Promise<void> {
+    const { entry, attempted, signal, log } = this.#options;
     const backoff = new Backoff({
       firstMs: 500,
       maxMs: entry().parameters["pg_conf.restart"] * 1000,
     });
-    let said: string | null = null;
+    let logged: string | null = null;
     while (!signal.aborted) {
       this.#outdated = new AbortController();
       const outdated = this.#outdated.signal;
-      const missed = this.#missed;
+      const requests = this.#restoreRequests;
       try {
-        await this.#once();
-        answered();
-        if (!outdated.aborted && missed === this.#missed) break;
+        await this.#attempt();
+        attempted();
+        if (!outdated.aborted && requests === this.#restoreRequests) break;
       } catch (error) {
         const reason = toReport(error);
-        if (said !== reason.message) {
-          said = reason.message;
-          log.warn({ code: reason.code, reason: reason.message }, "changed parameters wait");
+        if (logged !== reason.message) {
+          logged = reason.message;
+          log.warn({ code: reason.code, reason: reason.message }, "changed parameters not applied yet, retrying");
         }
-        answered();
+        attempted();
         await sleep(backoff.next(), AbortSignal.any([signal, outdated]));
       }
     }
     this.#running = false;
   }
 
-  async #once(): Promise<void> {
-    const { table, log, settled, placed } = this.#options;
+  async #attempt(): Promise<void> {
+    const { table, log, settingsRead, tableLocated } = this.#options;
     const entry = this.#options.entry();
     const client = await connectManager(entry);
     try {
-      if (!placed(await locateTable(client, entry, refuseTo(log)))) return;
-      settled(await readSettings(client, entry, log));
+      if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) return;
+      settingsRead(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
     } finally {
       await client.end().catch(() => {});

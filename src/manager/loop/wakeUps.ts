@@ -1,144 +1,160 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { beginBusy, endBusy, writers } from "./busyLock.sql.js";
-
-/** When it goes from one to the other. */
-export interface WakeUpLimits {
-  /** So many wake-ups within 100 ms, and it is cheaper for everybody that it looks by itself. */
-  readonly wakeUps: number;
-  /** How long it finds nothing before it wants to be told again, in ms: longer if it is soon busy again. */
-  readonly shortestQuietMs: number;
-  readonly longestQuietMs: number;
-}
-
-const usual: WakeUpLimits = { wakeUps: 20, shortestQuietMs: 50, longestQuietMs: 2_000 };
-const manyWithinMs = 100;
-const soonMs = 1_000;
-/** How often it looks while busy: at first, and when it finds nothing again and again, in ms. */
-const shortestLookMs = 2;
-const longestLookMs = 50;
-/** With every session taken, a new task need not be seen before one of them is free. */
-const fullLookMs = 200;
-/** How often it looks for what writers that were not asked to tell may still commit, in ms. */
-const longestSettleMs = 200;
+import { enterBusyMode, leaveBusyMode, readWriters } from "./busyLock.sql.js";
+import {
+  floodMs,
+  maxNotifications,
+  maxSettlePollMs,
+  busyPollMs,
+  busyQuietMs,
+  saturatedPollMs,
+  soonAgainMs,
+} from "../tuning.js";
 
 /**
- * Whether the manager is told of changes, or looks by itself: NOTIFY makes its senders commit one
- * after another, so they leave it while the manager is busy.
+ * The limits at which the manager enters and leaves busy mode. In busy mode, the manager polls and writers do not
+ * notify.
+ */
+export interface WakeUpLimits {
+  /** After this many notifications within 100 ms, polling is cheaper for everybody. */
+  readonly wakeUps: number;
+  /**
+   * The manager leaves busy mode when it has found no work for this long, in ms. The time grows from the minimum to the
+   * maximum if the manager becomes busy again soon.
+   */
+  readonly minQuietMs: number;
+  readonly maxQuietMs: number;
+}
+
+const defaultLimits: WakeUpLimits = {
+  wakeUps: maxNotifications,
+  minQuietMs: busyQuietMs.min,
+  maxQuietMs: busyQuietMs.max,
+};
+
+/**
+ * Decides whether writers notify changes or the manager polls. NOTIFY makes the transactions that use it commit one
+ * after another. Therefore writers do not notify while the manager holds the lock of busy mode.
  *
- *   settling ──those have ended──▶ last look ──▶ told ──many wake-ups──▶ busy
- *     ▲  └────────────────────────many wake-ups────────────────────────▶ │
- *     └──────────────────────quiet: lets its lock go─────────────────────┘
+ *   settling ──no silent writers──▶ last check ──▶ notified ──many notifications──▶ busy
+ *     ▲  └───────────────────────────many notifications──────────────────────────▶ │
+ *     └────────────────────────quiet: releases the lock────────────────────────────┘
  *
- * No wake-up is lost: whoever found it busy wrote to the table before that and holds a lock on it
- * until its rows can be seen. After it has let go it finds those, looks at the table until they have
- * ended, and then once more. It begins like that: whom the manager before it spared, nobody knows.
+ * No wake-up is lost. A writer that saw busy mode has written to the table before, and holds a lock on the table until
+ * its rows are visible. After the manager has released its own lock, it lists these silent writers and polls until they
+ * have ended. Then it checks the table once more. A new manager begins in the state `settling`, because it has no list
+ * of the silent writers that the previous manager left.
  */
 export class WakeUps {
   readonly #client: Client;
   readonly #tableOid: number;
-  #state: "settling" | "last look" | "told" | "busy" = "settling";
-  /** Transactions that may not tell; null when it has to be found out which. */
-  #untold: ReadonlySet<string> | null = null;
-  /** When the last ones came, oldest first. */
-  readonly #heard: number[] = [];
-  #lookMs = 0;
-  #foundAt = 0;
+  #state: "settling" | "last check" | "notified" | "busy" = "settling";
+  /** Transactions that may commit without notifying. Null before they have been listed. */
+  #silentWriters: ReadonlySet<string> | null = null;
+  /** The times of the latest notifications, oldest first. */
+  readonly #receivedAt: number[] = [];
+  #pollMs = 0;
+  #foundWorkAt = 0;
   readonly #limits: WakeUpLimits;
   #quietMs: number;
-  #endedAt = -Infinity;
+  #busyEndedAt = -Infinity;
 
-  constructor(client: Client, tableOid: number, limits = usual) {
+  constructor(client: Client, tableOid: number, limits = defaultLimits) {
     this.#client = client;
     this.#tableOid = tableOid;
     this.#limits = limits;
-    this.#quietMs = limits.shortestQuietMs;
+    this.#quietMs = limits.minQuietMs;
   }
 
-  /** Somebody has told of a change. */
-  hear(): void {
-    this.#heard.push(performance.now());
-    if (this.#heard.length > this.#limits.wakeUps) this.#heard.shift();
+  /** Records that a change was notified. */
+  receive(): void {
+    this.#receivedAt.push(performance.now());
+    if (this.#receivedAt.length > this.#limits.wakeUps) this.#receivedAt.shift();
   }
 
-  /** Whether every change from now on is told. */
-  get told(): boolean {
-    return this.#state === "told";
+  /** Whether every change from now on is notified. */
+  get isNotified(): boolean {
+    return this.#state === "notified";
   }
 
-  /** When the next turn has to look at the latest, in ms. */
+  /** Maximum time until the next cycle, in ms. */
   get pauseMs(): number {
-    return this.told ? Infinity : this.#lookMs;
+    return this.isNotified ? Infinity : this.#pollMs;
   }
 
-  /** It looks no more: whoever writes has to tell somebody else. */
-  async leave(): Promise<void> {
-    if (this.#state === "busy") await endBusy(this.#client, this.#tableOid);
+  /** Stops polling. If the manager is in busy mode, it leaves busy mode, so that writers notify the next manager. */
+  async stop(): Promise<void> {
+    if (this.#state === "busy") await leaveBusyMode(this.#client, this.#tableOid);
     this.#state = "settling";
   }
 
   /**
-   * To be called after each turn.
+   * Changes the state as needed. Called after each cycle.
    *
-   * @param found whether it had something to do.
-   * @param full whether nothing more could be started.
-   * @param putOff whether it could not look at everything.
-   * @returns whether the next turn must not wait.
+   * @param cycle.found whether the cycle had something to do
+   * @param cycle.full whether no more tasks can start
+   * @param cycle.deferred whether part of the cycle was deferred
+   * @returns whether the next cycle must start without a pause
    */
-  async after(turn: { found: boolean; full: boolean; putOff: boolean }): Promise<boolean> {
-    if (this.#state === "busy") return await this.#afterBusyTurn(turn.found, turn.full);
-    if (this.#crowded() && (await this.#beginBusy())) return false;
+  async afterCycle(cycle: { found: boolean; full: boolean; deferred: boolean }): Promise<boolean> {
+    if (this.#state === "busy") return await this.#afterBusyCycle(cycle.found, cycle.full);
+    if (this.#isFlooded() && (await this.#beginBusy())) return false;
     if (this.#state === "settling") return await this.#settle();
-    if (this.#state === "last look" && !turn.putOff) this.#state = "told";
+    if (this.#state === "last check" && !cycle.deferred) this.#state = "notified";
     return false;
   }
 
-  #crowded(): boolean {
-    const [first = -Infinity] = this.#heard;
-    return this.#heard.length === this.#limits.wakeUps && performance.now() - first < manyWithinMs;
+  #isFlooded(): boolean {
+    const [first = -Infinity] = this.#receivedAt;
+    return this.#receivedAt.length === this.#limits.wakeUps && performance.now() - first < floodMs;
   }
 
   async #beginBusy(): Promise<boolean> {
-    if (!(await beginBusy(this.#client, this.#tableOid))) return false;
+    if (!(await enterBusyMode(this.#client, this.#tableOid))) return false;
     const now = performance.now();
-    const soon = now - this.#endedAt < soonMs;
-    const { shortestQuietMs, longestQuietMs } = this.#limits;
-    this.#quietMs = soon ? Math.min(this.#quietMs * 2, longestQuietMs) : shortestQuietMs;
+    const soon = now - this.#busyEndedAt < soonAgainMs;
+    const { minQuietMs, maxQuietMs } = this.#limits;
+    this.#quietMs = soon ? Math.min(this.#quietMs * 2, maxQuietMs) : minQuietMs;
     this.#state = "busy";
-    this.#heard.length = 0;
-    this.#foundAt = now;
-    this.#lookMs = shortestLookMs;
+    this.#receivedAt.length = 0;
+    this.#foundWorkAt = now;
+    this.#pollMs = busyPollMs.min;
     return true;
   }
 
-  async #afterBusyTurn(found: boolean, full: boolean): Promise<boolean> {
+  async #afterBusyCycle(found: boolean, full: boolean): Promise<boolean> {
     const now = performance.now();
     if (found || full) {
-      this.#foundAt = now;
-      this.#lookMs = full ? fullLookMs : shortestLookMs;
+      this.#foundWorkAt = now;
+      this.#pollMs = full ? saturatedPollMs : busyPollMs.min;
       return false;
     }
-    if (now - this.#foundAt < this.#quietMs) {
-      this.#lookMs = Math.min(this.#lookMs * 1.5, longestLookMs);
+    if (now - this.#foundWorkAt < this.#quietMs) {
+      this.#pollMs = Math.min(this.#pollMs * 1.5, busyPollMs.max);
       return false;
     }
-    await endBusy(this.#client, this.#tableOid);
-    this.#endedAt = now;
+    await leaveBusyMode(this.#client, this.#tableOid);
+    this.#busyEndedAt = now;
     this.#state = "settling";
-    this.#untold = null;
-    this.#lookMs = shortestLookMs;
+    this.#silentWriters = null;
+    this.#pollMs = busyPollMs.min;
     return await this.#settle();
   }
 
-  /** One that was prepared meanwhile has another name: each prepared one may be it. */
+  /**
+   * Ends settling once no silent writer is left. A writer that was prepared in the meantime has another transaction id,
+   * so every prepared transaction counts as a silent writer.
+   *
+   * @returns whether the table has to be checked once more, at once
+   */
   async #settle(): Promise<boolean> {
-    const known = this.#untold;
-    const untold = (await writers(this.#client, this.#tableOid)).filter(
+    const known = this.#silentWriters;
+    const silent = (await readWriters(this.#client, this.#tableOid)).filter(
       ({ transaction, prepared }) => prepared || known === null || known.has(transaction),
     );
-    this.#untold = new Set(untold.map(({ transaction }) => transaction));
-    this.#lookMs = Math.min(this.#lookMs * 1.5 + 1, longestSettleMs);
-    if (untold.length > 0) return false;
-    this.#state = "last look";
+    this.#silentWriters = new Set(silent.map(({ transaction }) => transaction));
+    this.#pollMs = Math.min(this.#pollMs * 1.5 + 1, maxSettlePollMs);
+    if (silent.length > 0) return false;
+    this.#state = "last check";
     return true;
   }
 }

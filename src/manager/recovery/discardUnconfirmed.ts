@@ -1,31 +1,32 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import { provenRuns } from "./provenRuns.sql.js";
-import { deadOwners } from "./rescue.sql.js";
+import { findProvenRuns } from "./provenRuns.sql.js";
+import { findDeadOwners } from "./rescue.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /**
- * For a connection that comes after another. A server that crashed has lost the commits that it had not
- * flushed, though their sessions were told of them: of what came out and is not written yet only what a
- * ledger proves is kept, and sessions whose server process is gone are not believed any more. The rest
- * is found as orphans.
+ * Discards results that a crash of the server may have undone. Called for each new connection of the manager, because a
+ * crashed server has lost commits that were not flushed yet, although it had reported them to their sessions. Of the
+ * pending results that may be affected, only those with a proof (a ledger row committed together with the run's effect)
+ * are kept. Sessions whose backends are gone are marked as distrusted. The tasks of discarded results are found later
+ * as orphans.
  */
 export async function discardUnconfirmed(
   client: Client,
   table: TaskTable,
   sessions: Pick<SessionPool, "owners" | "distrust">,
-  outbox: PendingResults,
+  pendingResults: PendingResults,
 ): Promise<void> {
   const owners = sessions.owners();
-  if (owners.length > 0) sessions.distrust(await deadOwners(client, owners));
-  let doubtful = outbox.takeDoubtful();
-  if (doubtful.length === 0) return;
+  if (owners.length > 0) sessions.distrust(await findDeadOwners(client, owners));
+  let unconfirmed = pendingResults.takeUnconfirmed();
+  if (unconfirmed.length === 0) return;
   try {
-    const sure = await provenRuns(client, table, doubtful);
-    doubtful = doubtful.filter(({ id }) => sure.has(id));
+    const proven = await findProvenRuns(client, table, unconfirmed);
+    unconfirmed = unconfirmed.filter(({ id }) => proven.has(id));
   } finally {
-    // Those that could not be asked about stay in doubt until the next connection.
-    outbox.putBack(doubtful, []);
+    // If the query failed, all these results stay pending and are checked again with the next connection.
+    pendingResults.requeue(unconfirmed, []);
   }
 }

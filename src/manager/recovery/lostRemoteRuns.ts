@@ -1,126 +1,123 @@
 import type { Log } from "../../shared/log.js";
 import type { RemoteRun } from "./remoteRuns.sql.js";
+import { remoteQueryMs } from "../tuning.js";
 
-/** Pauses between questions about one run, in ms. */
-const pauseMs = { first: 200, longest: 5_000 };
-/** How many servers are asked at the same moment, at most. */
-const mostAtOnce = 8;
+/** The maximum number of servers that are queried at the same time. */
+const maxConcurrent = 8;
 
-/** Asks a run's own server: whether the process is gone, null when that is not to be known. */
-export type Seek = (run: RemoteRun) => Promise<boolean | null>;
+/**
+ * Asks the server of a remote run whether the process of the run is gone. Returns null if the server cannot be asked.
+ */
+export type IsProcessGone = (run: RemoteRun) => Promise<boolean | null>;
 
-interface Sought {
+interface LostRun {
   readonly run: RemoteRun;
-  /** When its server was last heard of. */
-  heardAt: number;
-  askAt: number;
+  /** When the server last answered. */
+  answeredAt: number;
+  queryAt: number;
   pauseMs: number;
-  asking: boolean;
-  /** Whether it said nothing when it was asked last. */
-  silent: boolean;
-  gone: boolean;
+  isQuerying: boolean;
+  /** Whether the last query was not answered. */
+  isSilent: boolean;
+  isGone: boolean;
 }
 
 /**
- * Remote runs whose session here is gone, while they may go on where they run: their servers are
- * asked, each for itself and beside everything else, so that one that does not answer holds up nobody.
+ * Keeps track of remote runs whose local session is gone, but which may still go on at the remote server. The remote
+ * servers are queried in parallel, so that a server that does not answer delays nobody.
  *
- *   sought ──its server says that it is gone, or is not heard of for `reset`──▶ gone
- *     ▲ │
- *     └─┘ it is there, or the server cannot be asked
+ *   lost ──server says that it is gone, or was silent for `reset`──▶ gone
+ *    ▲ │
+ *    └─┘ it still runs, or the server does not answer
  */
 export class LostRemoteRuns {
-  readonly #seek: Seek;
-  readonly #changed: () => void;
+  readonly #isProcessGone: IsProcessGone;
+  readonly #onGone: () => void;
   readonly #resetMs: () => number;
   readonly #log: Log;
   readonly #now: () => number;
-  /** By id and owner: another run of the same task is another one. */
-  readonly #sought = new Map<string, Sought>();
+  /** Lost runs by task id and owner. This pair is different for each run of a task. */
+  readonly #lost = new Map<string, LostRun>();
 
   constructor(options: {
-    readonly seek: Seek;
-    /** One is found to be gone. */
-    readonly changed: () => void;
-    /** How long a server may be silent until its runs are given up. */
+    readonly isProcessGone: IsProcessGone;
+    /** Called when a run was found to be gone. */
+    readonly onGone: () => void;
+    /** How long a server may be silent before its runs are given up, in ms. */
     readonly resetMs: () => number;
     readonly log: Log;
     readonly now?: () => number;
   }) {
-    this.#seek = options.seek;
-    this.#changed = options.changed;
+    this.#isProcessGone = options.isProcessGone;
+    this.#onGone = options.onGone;
     this.#resetMs = options.resetMs;
     this.#log = options.log;
     this.#now = options.now ?? (() => performance.now());
   }
 
   /**
-   * Asks about these, which are all there are.
+   * Queries the servers of these runs, and forgets all other runs.
    *
-   * @returns ids of those that may still run.
+   * @returns ids of the tasks that may still be running.
    */
-  settle(runs: readonly RemoteRun[]): ReadonlySet<string> {
-    const names = new Set(runs.map(nameOf));
-    for (const name of this.#sought.keys()) if (!names.has(name)) this.#sought.delete(name);
+  findRunning(runs: readonly RemoteRun[]): ReadonlySet<string> {
+    const keys = new Set(runs.map(keyOf));
+    for (const key of this.#lost.keys()) if (!keys.has(key)) this.#lost.delete(key);
     for (const run of runs) {
-      if (!this.#sought.has(nameOf(run))) this.#begin(run);
+      if (!this.#lost.has(keyOf(run))) this.#add(run);
     }
-    for (const sought of this.#sought.values()) this.#giveUp(sought);
-    this.#ask();
-    const left = [...this.#sought.values()].filter(({ gone }) => !gone);
-    return new Set(left.map(({ run }) => run.id));
+    for (const lost of this.#lost.values()) this.#giveUpIfSilent(lost);
+    this.#queryDue();
+    const running = [...this.#lost.values()].filter(({ isGone }) => !isGone);
+    return new Set(running.map(({ run }) => run.id));
   }
 
-  /** When one of them is to be asked about, in ms. */
+  /** Time until the next query is due, in ms; Infinity if there is none. */
   get pauseMs(): number {
-    const waiting = [...this.#sought.values()].filter(({ asking, gone }) => !asking && !gone);
-    const nearest = Math.min(...waiting.map(({ askAt }) => askAt));
+    const waiting = [...this.#lost.values()].filter((lost) => !lost.isQuerying && !lost.isGone);
+    const nearest = Math.min(...waiting.map(({ queryAt }) => queryAt));
     return Math.max(0, nearest - this.#now());
   }
 
-  #begin(run: RemoteRun): void {
+  #add(run: RemoteRun): void {
     const now = this.#now();
-    const pause = pauseMs.first;
-    this.#sought.set(nameOf(run), {
+    this.#lost.set(keyOf(run), {
       run,
-      heardAt: now,
-      askAt: now,
-      pauseMs: pause,
-      asking: false,
-      silent: false,
-      gone: false,
+      answeredAt: now,
+      queryAt: now,
+      pauseMs: remoteQueryMs.first,
+      isQuerying: false,
+      isSilent: false,
+      isGone: false,
     });
-    this.#log.info({ id: run.id }, "remote task may still run, its server is asked");
+    this.#log.info({ id: run.id }, "remote task may still run, asking its server");
   }
 
-  #giveUp(sought: Sought): void {
-    if (sought.gone || !sought.silent || this.#now() - sought.heardAt < this.#resetMs()) return;
-    sought.gone = true;
-    this.#log.warn(
-      { id: sought.run.id },
-      "server of a remote task could not be asked whether it still runs, it may run twice",
-    );
+  #giveUpIfSilent(lost: LostRun): void {
+    if (lost.isGone || !lost.isSilent || this.#now() - lost.answeredAt < this.#resetMs()) return;
+    lost.isGone = true;
+    this.#log.warn({ id: lost.run.id }, "state of a remote task unknown, it may run twice");
   }
 
-  #ask(): void {
-    const all = [...this.#sought.values()];
-    const room = mostAtOnce - all.filter(({ asking }) => asking).length;
-    const due = all.filter((each) => !each.asking && !each.gone && each.askAt <= this.#now());
-    for (const sought of due.slice(0, room)) void this.#askAbout(sought);
+  #queryDue(): void {
+    const all = [...this.#lost.values()];
+    const free = maxConcurrent - all.filter(({ isQuerying }) => isQuerying).length;
+    const due = all.filter((lost) => !lost.isQuerying && !lost.isGone && lost.queryAt <= this.#now());
+    for (const lost of due.slice(0, free)) void this.#query(lost);
   }
 
-  async #askAbout(sought: Sought): Promise<void> {
-    sought.asking = true;
-    const gone = await this.#seek(sought.run);
-    sought.asking = false;
-    sought.silent = gone === null;
-    if (!sought.silent) sought.heardAt = this.#now();
-    sought.askAt = this.#now() + sought.pauseMs;
-    sought.pauseMs = Math.min(2 * sought.pauseMs, pauseMs.longest);
-    if (gone !== true) return;
-    sought.gone = true;
-    this.#changed();
+  async #query(lost: LostRun): Promise<void> {
+    lost.isQuerying = true;
+    const isGone = await this.#isProcessGone(lost.run);
+    lost.isQuerying = false;
+    lost.isSilent = isGone === null;
+    if (!lost.isSilent) lost.answeredAt = this.#now();
+    lost.queryAt = this.#now() + lost.pauseMs;
+    lost.pauseMs = Math.min(2 * lost.pauseMs, remoteQueryMs.max);
+    if (isGone !== true) return;
+    lost.isGone = true;
+    this.#onGone();
   }
 }
 
-const nameOf = ({ id, owner }: RemoteRun): string => `${id} ${owner}`;
+const keyOf = ({ id, owner }: RemoteRun): string => `${id} ${owner}`;

@@ -4,226 +4,255 @@ import type { Log } from "../../shared/log.js";
 import type { LostRemoteRuns } from "./lostRemoteRuns.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { DeferredPauses } from "../groups/deferredPauses.js";
-import { attemptEach, RejectedRows, singleOut } from "../rejectedRows.js";
+import { tryInOrder, RejectedRows, changeRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import {
-  deadOwners,
-  endOwners,
-  ownedRows,
-  rescue,
-  stillOwned,
+  findDeadOwners,
+  terminateOwners,
+  readClaimedRows,
+  rescueTasks,
+  stillClaimed,
   type OwnedRow,
-  type Rescued,
+  type RescuedTask,
 } from "./rescue.sql.js";
-import { nothingSpared, withoutRepeat, type Spared } from "../results/withoutRepeat.sql.js";
-import { remoteRuns } from "./remoteRuns.sql.js";
+import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
+import { readRemoteRuns } from "./remoteRuns.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { orphanCheckMs } from "../tuning.js";
 
-/** Pauses between questions whether a server process is gone, in ms: soon after a death it mostly is. */
-const checkMs = { first: 10, longest: 200 };
-/** Most ids that one line of the log names. */
-const mostNamed = 5;
+/** The maximum number of ids in one log line. */
+const maxLoggedIds = 5;
 
-/** What a rescued task comes to, and why, as the log says it. */
-const outcomes: readonly (readonly [Rescued["verdict"], string])[] = [
+/** How the log describes the outcome of a rescue. */
+const outcomes: readonly (readonly [RescuedTask["verdict"], string])[] = [
   ["planned", "they run again"],
   ["done", "their effect was committed: they are DONE, without their output"],
   ["kept", "they stay as somebody has set them"],
 ];
 
 interface Orphan extends OwnedRow {
-  /** Whether its own run is what ended its session. */
-  blame: boolean;
-  /** Whether its session was ours: nobody hears any more what comes out of it. */
-  readonly ours: boolean;
-  /** Whether its group counts it: not once it is known to be gone, though its row may be locked or refused. */
-  counts: boolean;
+  /** Whether the task's own run may have ended its session. */
+  isBlamed: boolean;
+  /** Whether the session belonged to this manager. Then nobody receives the session's results any more. */
+  readonly isOwnSession: boolean;
+  /**
+   * Whether the group counts the task as running. Once the backend is gone, it does not, even if the row cannot be
+   * rescued yet because it is locked or rejected.
+   */
+  isCounted: boolean;
 }
 
-type Settle = (orphans: readonly Orphan[], spared: Omit<Spared, "deletion">) => Promise<void>;
+type Rescue = (orphans: readonly Orphan[], omissions: Omit<Omissions, "deletion">) => Promise<void>;
 
 /**
- * Tasks that a session has of which this manager hears nothing: its own sessions that were lost,
- * and those of a manager before it. They count as running in their groups until their server
- * process is gone; then they are rescued, remote ones when their own server says so too.
+ * Rescues orphans. An orphan is a claimed task whose session this manager does not control, either because it lost the
+ * session or because the session belongs to an earlier manager.
+ *
+ *   running elsewhere ──backend gone──▶ orphan ──row writable──▶ rescued: PLAN, DONE or FAIL
+ *          │           (and, for a remote task, its process)
+ *          └──its owner completes or releases it──▶ forgotten
+ *
+ * Orphans count as running in their groups until their backends are gone.
  */
 export class OrphanRescuer {
   readonly #table: TaskTable;
   readonly #groups: ActiveGroups;
-  readonly #pauses: DeferredPauses;
-  readonly #abroad: LostRemoteRuns;
+  readonly #deferredPauses: DeferredPauses;
+  readonly #lostRemoteRuns: LostRemoteRuns;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
-  /** Owners of sessions that the network took. */
-  readonly #excused = new Set<string>();
-  /** Sessions that were there when the manager's own connection was lost last. */
-  #cutOff: ReadonlySet<string> = new Set();
-  /** Whether sessions that are lost now go the way of the manager's own connection. */
-  #forgiving = false;
-  /** How many of ours were lost since it was last asked. */
-  #lostLately = 0;
-  #pauseMs: number = checkMs.first;
-  readonly #refusals: RejectedRows;
+  /** Owners of sessions whose connection failed, so that their tasks are not to blame for the loss. */
+  readonly #excusedOwners = new Set<string>();
+  /** Owners of the sessions that existed when the manager's connection was last lost. */
+  #disconnectedOwners: ReadonlySet<string> = new Set();
+  /**
+   * Whether the manager's connection was lost since the last scan. If so, sessions that are lost now probably have the
+   * same cause.
+   */
+  #isConnectionLost = false;
+  /** The number of tasks that were lost with this manager's sessions since the last `takeLostCount`. */
+  #recentlyLost = 0;
+  #pauseMs: number = orphanCheckMs.first;
+  readonly #rejected: RejectedRows;
 
   constructor(options: {
     readonly table: TaskTable;
     readonly groups: ActiveGroups;
-    readonly pauses: DeferredPauses;
-    readonly abroad: LostRemoteRuns;
+    readonly deferredPauses: DeferredPauses;
+    readonly lostRemoteRuns: LostRemoteRuns;
     readonly log: Log;
   }) {
     this.#table = options.table;
     this.#groups = options.groups;
-    this.#pauses = options.pauses;
-    this.#abroad = options.abroad;
+    this.#deferredPauses = options.deferredPauses;
+    this.#lostRemoteRuns = options.lostRemoteRuns;
     this.#log = options.log;
-    this.#refusals = new RejectedRows(options.log);
+    this.#rejected = new RejectedRows(options.log);
   }
 
   get size(): number {
     return this.#orphans.size;
   }
 
-  /** Of each that its group counts, the hash of that. */
+  /** The group hash of each orphan that counts as running. */
   get hashes(): number[] {
-    return [...this.#orphans.values()].flatMap(({ counts, hash }) => (counts ? hash : []));
+    return [...this.#orphans.values()].flatMap(({ isCounted, hash }) => (isCounted ? hash : []));
   }
 
   has(id: string): boolean {
     return this.#orphans.has(id);
   }
 
-  /** When it wants to be asked again, in ms. */
+  /** Time until the next `check` is due, in ms. */
   get pauseMs(): number {
-    return this.#open.length === 0 ? this.#refusals.pauseMs : this.#pauseMs;
+    return this.#pending.length === 0 ? this.#rejected.nextRetryMs : this.#pauseMs;
   }
 
-  /** Those that were not refused, or whose pause after that is over. */
-  get #open(): Orphan[] {
-    const waiting = new Set(this.#refusals.waiting);
-    return [...this.#orphans.values()].filter(({ id }) => !waiting.has(id));
-  }
-
-  /** How many tasks were lost with sessions of ours since the last call, and need another one soon. */
-  takeLost(): number {
-    const lost = this.#lostLately;
-    this.#lostLately = 0;
-    return lost;
+  /** All orphans, except rejected ones that wait for their next attempt. */
+  get #pending(): Orphan[] {
+    const pausedIds = new Set(this.#rejected.pausedIds);
+    return [...this.#orphans.values()].filter(({ id }) => !pausedIds.has(id));
   }
 
   /**
-   * A session of ours was lost that had this task, which its group counts already.
-   *
-   * @param ran whether it was the one that ran: the others waited behind it, and are not to blame.
+   * Returns how many tasks were lost with this manager's sessions since the last call. Such tasks soon need other
+   * sessions.
    */
-  lost(run: OwnedRow, ran = true): void {
-    // Rescued, started and lost again before the next check: its group still counts the first time.
-    this.#forget(run.id);
+  takeLostCount(): number {
+    const count = this.#recentlyLost;
+    this.#recentlyLost = 0;
+    return count;
+  }
+
+  /**
+   * Adds a task whose session, one of this manager's, was lost. The group already counts the task as running.
+   *
+   * @param ran whether the task was the session's current task. Queued tasks are not to blame for the loss.
+   */
+  add(run: OwnedRow, ran = true): void {
+    // The task may have been rescued, claimed and lost again before the next check. Then the group still counts its
+    // first run.
+    this.#remove(run.id);
     this.#orphans.set(run.id, {
       ...run,
-      blame:
-        ran && !this.#forgiving && !this.#excused.has(run.owner) && !this.#cutOff.has(run.owner),
-      ours: true,
-      counts: true,
+      isBlamed:
+        ran &&
+        !this.#isConnectionLost &&
+        !this.#excusedOwners.has(run.owner) &&
+        !this.#disconnectedOwners.has(run.owner),
+      isOwnSession: true,
+      isCounted: true,
     });
-    this.#lostLately += 1;
-    this.#pauseMs = checkMs.first;
-  }
-
-  /** Whatever this session of ours runs is not the reason of its end, of which is heard later. */
-  excuse(owner: string): void {
-    this.#excused.add(owner);
+    this.#recentlyLost += 1;
+    this.#pauseMs = orphanCheckMs.first;
   }
 
   /**
-   * The server or the network went, not the sessions by their own doing, until the next scan.
-   *
-   * @param owners sessions that were there then: that they are gone as well may be heard of later.
+   * Notes that the tasks of this owner's session are not to blame for the end of the session. The end itself will be
+   * reported later.
    */
-  forgive(owners: readonly string[]): void {
-    this.#forgiving = true;
-    this.#cutOff = new Set(owners);
-    for (const orphan of this.#orphans.values()) orphan.blame = false;
+  excuse(owner: string): void {
+    this.#excusedOwners.add(owner);
   }
 
-  /** Looks through the whole table for tasks that nobody here knows of. */
-  async scan(client: Client, known: (row: OwnedRow) => boolean): Promise<void> {
-    for (const row of await ownedRows(client, this.#table)) {
-      if (this.#orphans.has(row.id) || known(row)) continue;
-      this.#orphans.set(row.id, { ...row, blame: false, ours: false, counts: true });
-      this.#groups.begin(row.hash);
-      this.#pauseMs = checkMs.first;
+  /**
+   * Notes that the server or the network failed. Until the next scan, no task is to blame for a lost session.
+   *
+   * @param owners owners of the current sessions. Their loss may be reported even after the scan.
+   */
+  clearBlame(owners: readonly string[]): void {
+    this.#isConnectionLost = true;
+    this.#disconnectedOwners = new Set(owners);
+    for (const orphan of this.#orphans.values()) orphan.isBlamed = false;
+  }
+
+  /** Searches the whole table for claimed tasks that are not known here, and adds them as orphans. */
+  async scan(client: Client, isKnown: (row: OwnedRow) => boolean): Promise<void> {
+    for (const row of await readClaimedRows(client, this.#table)) {
+      if (this.#orphans.has(row.id) || isKnown(row)) continue;
+      this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true });
+      this.#groups.addOrphan(row.hash);
+      this.#pauseMs = orphanCheckMs.first;
     }
-    this.#forgiving = false;
-    this.#excused.clear();
+    this.#isConnectionLost = false;
+    this.#excusedOwners.clear();
   }
 
-  /** Rescues those whose server process is gone and forgets those that came out by themselves. */
+  /**
+   * Rescues tasks whose backends are gone. Forgets tasks that have no owner or another owner by now.
+   * @returns how many tasks were rescued.
+   */
   async check(client: Client, request: { crashes: number; batch: number }): Promise<number> {
-    const open = this.#open;
-    if (open.length === 0) return 0;
-    this.#pauseMs = Math.min(2 * this.#pauseMs, checkMs.longest);
-    const ids = open.map(({ id }) => id);
-    const owned = await stillOwned(client, this.#table, ids);
-    const owners = new Map(owned.map((row) => [row.id, row.owner]));
+    const pending = this.#pending;
+    if (pending.length === 0) return 0;
+    this.#pauseMs = Math.min(2 * this.#pauseMs, orphanCheckMs.max);
+    const ids = pending.map(({ id }) => id);
+    const claimed = await stillClaimed(client, this.#table, ids);
+    const owners = new Map(claimed.map((row) => [row.id, row.owner]));
     for (const id of ids) {
-      if (owners.get(id) !== this.#orphans.get(id)?.owner) this.#forget(id);
+      if (owners.get(id) !== this.#orphans.get(id)?.owner) this.#remove(id);
     }
-    const dead = await deadOwners(client, [...new Set(owners.values())]);
+    const dead = await findDeadOwners(client, [...new Set(owners.values())]);
     const gone = new Set(dead);
-    await this.#endOurs(client, gone);
+    await this.#terminateOwnSessions(client, gone);
     if (gone.size === 0) return 0;
-    const remote = await remoteRuns(client, this.#table, { dead, ids: [...this.#orphans.keys()] });
-    const abroad = this.#abroad.settle(remote);
-    const settled = this.#open.filter(({ id, owner }) => gone.has(owner) && !abroad.has(id));
-    if (settled.length === 0) return 0;
-    const shape = await readColumnSet(client, this.#table);
+    const remote = await readRemoteRuns(client, this.#table, {
+      dead,
+      ids: [...this.#orphans.keys()],
+    });
+    const runningRemotely = this.#lostRemoteRuns.findRunning(remote);
+    const rescuable = this.#pending.filter(({ id, owner }) => gone.has(owner) && !runningRemotely.has(id));
+    if (rescuable.length === 0) return 0;
+    const columns = await readColumnSet(client, this.#table);
     let count = 0;
     for (const blame of [true, false]) {
-      const lost = settled.filter((orphan) => orphan.blame === blame);
-      for (let from = 0; from < lost.length; from += request.batch) {
-        const some = lost.slice(from, from + request.batch);
-        const settle: Settle = async (orphans, spared) => {
-          const { rescued, paused } = await rescue(client, this.#table, shape, {
+      const orphans = rescuable.filter((orphan) => orphan.isBlamed === blame);
+      for (let from = 0; from < orphans.length; from += request.batch) {
+        const batch = orphans.slice(from, from + request.batch);
+        const rescue: Rescue = async (some, omissions) => {
+          const { rescued, paused } = await rescueTasks(client, this.#table, columns, {
             dead,
-            ids: orphans.map(({ id }) => id),
+            ids: some.map(({ id }) => id),
             blame,
             crashes: request.crashes,
-            spared,
+            omissions,
           });
-          this.#pauses.add(paused);
-          for (const { id } of rescued) this.#forget(id);
-          // The rows of the others somebody has locked.
-          for (const { id } of orphans) this.#discount(id);
-          this.#say(rescued, blame);
+          this.#deferredPauses.add(paused);
+          for (const { id } of rescued) this.#remove(id);
+          // The remaining rows are locked. Their tasks no longer run either.
+          for (const { id } of some) this.#uncount(id);
+          this.#logRescued(rescued, blame);
           count += rescued.length;
         };
-        const left = await singleOut(
+        const left = await changeRows(
           client,
-          some,
-          (orphans) => settle(orphans, nothingSpared),
-          (orphan, error) => this.#settleRefused(orphan, error, settle),
+          batch,
+          (some) => rescue(some, noOmissions),
+          (orphan, error) => this.#rescueRejected(orphan, error, rescue),
         );
         if (left.length === 0) continue;
-        // The others wait: what may well be refused again comes last the next time.
+        // Orphans that may well be rejected again come last the next time.
         for (const orphan of left) this.#moveBack(orphan);
-        this.#pauseMs = checkMs.first;
+        this.#pauseMs = orphanCheckMs.first;
         return count;
       }
     }
     return count;
   }
 
-  /** What is beside the row's own outcome is left out until the server takes it. */
-  async #settleRefused(orphan: Orphan, error: DatabaseError, settle: Settle): Promise<void> {
-    const reason = await attemptEach(error, [
-      () => settle([orphan], { pause: true, repetition: null }),
-      (refusal) => settle([orphan], { pause: true, repetition: withoutRepeat(refusal) }),
+  /**
+   * Rescues an orphan after the server has rejected the rescue. Each attempt omits more (first the group's pause, then
+   * the repetition too), but never the outcome itself, until the server accepts the rescue.
+   */
+  async #rescueRejected(orphan: Orphan, error: DatabaseError, rescue: Rescue): Promise<void> {
+    const reason = await tryInOrder(error, [
+      () => rescue([orphan], { pause: true, repetition: null }),
+      (rejection) => rescue([orphan], { pause: true, repetition: rejectedRepeatNote(rejection) }),
     ]);
     if (reason === null) return;
-    this.#discount(orphan.id);
+    this.#uncount(orphan.id);
     this.#moveBack(orphan);
-    this.#refusals.add(orphan.id, reason, "rescue refused by the server, it is tried again");
+    this.#rejected.add(orphan.id, reason, "rescue rejected by the server, retrying");
   }
 
   #moveBack(orphan: Orphan): void {
@@ -231,45 +260,45 @@ export class OrphanRescuer {
     this.#orphans.set(orphan.id, orphan);
   }
 
-  #say(rescued: readonly Rescued[], blame: boolean): void {
+  #logRescued(rescued: readonly RescuedTask[], blame: boolean): void {
     const reason = blame
       ? "the session that ran them died"
       : "the server, the process or the manager's connection went, and their sessions with it";
     for (const [verdict, outcome] of outcomes) {
       const ids = rescued.flatMap((each) => (each.verdict === verdict ? each.id : []));
       if (ids.length === 0) continue;
-      this.#log.warn(
-        { tasks: ids.length, ids: ids.slice(0, mostNamed), reason, outcome },
-        "orphaned tasks rescued",
-      );
+      this.#log.warn({ tasks: ids.length, ids: ids.slice(0, maxLoggedIds), reason, outcome }, "orphaned tasks rescued");
     }
     for (const { id, verdict, crash } of rescued) {
       if (verdict !== "failed") continue;
-      this.#log.warn({ id, crash }, "task took its own session down too often, it is FAIL");
+      this.#log.warn({ id, crash }, "crash limit reached, task failed");
     }
   }
 
-  /** By itself a server before 14 notices only at the end of a statement that its client is gone. */
-  async #endOurs(client: Client, gone: ReadonlySet<string>): Promise<void> {
-    const alive = [...this.#orphans.values()].filter((o) => o.ours && !gone.has(o.owner));
+  /**
+   * Terminates this manager's lost sessions that are still alive. Before PostgreSQL 14, a backend notices only at the
+   * end of its statement that its client is gone.
+   */
+  async #terminateOwnSessions(client: Client, gone: ReadonlySet<string>): Promise<void> {
+    const alive = [...this.#orphans.values()].filter((o) => o.isOwnSession && !gone.has(o.owner));
     if (alive.length > 0)
-      await endOwners(
+      await terminateOwners(
         client,
         alive.map((orphan) => orphan.owner),
       );
   }
 
-  #forget(id: string): void {
-    this.#discount(id);
+  #remove(id: string): void {
+    this.#uncount(id);
     this.#orphans.delete(id);
-    this.#refusals.delete(id);
+    this.#rejected.delete(id);
   }
 
-  /** Nothing of it runs any more. */
-  #discount(id: string): void {
+  /** Notes that the task no longer runs anywhere, so that its group stops counting it. */
+  #uncount(id: string): void {
     const orphan = this.#orphans.get(id);
-    if (orphan?.counts !== true) return;
-    this.#groups.end(orphan.hash);
-    orphan.counts = false;
+    if (orphan?.isCounted !== true) return;
+    this.#groups.removeOrphan(orphan.hash);
+    orphan.isCounted = false;
   }
 }

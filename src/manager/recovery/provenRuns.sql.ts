@@ -1,23 +1,26 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { byId } from "../sql/byId.js";
-import type { OwnedTask } from "../results/releaseTasks.sql.js";
-import { takenAt } from "../sql/takenAt.js";
+import type { OwnedTask } from "../model.js";
+import { claimTime, hasId } from "../sql/fragments.js";
 
-/** Those of the tasks whose run, as their row names it, is entered in a ledger. Reads both ledgers. */
-export async function provenRuns(
+/**
+ * Finds the tasks whose current claim has a proof (a ledger row committed together with the run's effect). Reads both
+ * ledgers.
+ * @returns the ids of these tasks.
+ */
+export async function findProvenRuns(
   client: Client,
   { qualified, qualifiedLedger1, qualifiedLedger2 }: TaskTable,
   tasks: readonly OwnedTask[],
 ): Promise<ReadonlySet<string>> {
   const { rows } = await client.query<{ id: string | number; owner: string }>({
-    name: "proven",
+    name: "proven runs",
     text: `
 WITH entry AS MATERIALIZED (
   SELECT id, take FROM ${qualifiedLedger1} WHERE id = ANY ($1::bigint[]) AND place IS NULL
   UNION ALL SELECT id, take FROM ${qualifiedLedger2} WHERE id = ANY ($1::bigint[]) AND place IS NULL
 )
-SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON ${byId("e.id")} AND ${takenAt("t")} = e.take
+SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON ${hasId("e.id")} AND ${claimTime("t")} = e.take
 WHERE t.owner IS NOT NULL`,
     values: [tasks.map(({ id }) => id)],
   });

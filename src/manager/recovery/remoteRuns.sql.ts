@@ -1,22 +1,22 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { RemoteProcess } from "../../shared/ipc/messages.js";
+import type { RemoteProcess } from "../../shared/ipc/run.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { takenAt } from "../sql/takenAt.js";
+import { claimTime } from "../sql/fragments.js";
 
-/** A remote task whose session here is gone, and where it ran. */
+/** A remote task whose local session is gone, and the process of the remote server that ran the task. */
 export interface RemoteRun {
   readonly id: string;
   readonly owner: string;
-  /** Its connection string, with its secrets. */
+  /** The task's connection string, including secrets. */
   readonly remote: string;
-  readonly place: RemoteProcess;
+  readonly process: RemoteProcess;
 }
 
 /**
- * Those of `ids` that dead owners have, and that had begun on a server of their own. Not those of
- * which it is known that nobody has to ask.
+ * Reads the remote runs among `ids` that still belong to a dead owner and have started on the remote server. Leaves out
+ * runs whose ledger row says that the remote server need not be asked.
  */
-export async function remoteRuns(
+export async function readRemoteRuns(
   client: Client,
   table: TaskTable,
   request: { readonly dead: readonly string[]; readonly ids: readonly string[] },
@@ -29,26 +29,26 @@ export async function remoteRuns(
   }>({
     name: "remote orphans",
     text: `
-SELECT t.id, t.owner, t.remote, ${takenAt("t")} AS taken FROM ${table.qualified} AS t
+SELECT t.id, t.owner, t.remote, ${claimTime("t")} AS taken FROM ${table.qualified} AS t
 WHERE t.id = ANY ($2::bigint[]) AND t.owner = ANY ($1::text[]) AND t.remote IS NOT NULL`,
     values: [request.dead, request.ids],
   });
   if (tasks.length === 0) return [];
   const { rows: places } = await client.query<{ id: string; taken: string; place: string }>({
-    name: "remote places",
+    name: "remote processes",
     text: `
-WITH sought AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS s(id, taken))
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS w(id, taken))
 SELECT id, take AS taken, place
 FROM (SELECT * FROM ${table.qualifiedLedger1} UNION ALL SELECT * FROM ${table.qualifiedLedger2}) AS p
-WHERE place IS NOT NULL AND ((id, take) IN (SELECT id, taken FROM sought)) IS TRUE`,
+WHERE place IS NOT NULL AND ((id, take) IN (SELECT id, taken FROM wanted)) IS TRUE`,
     values: [tasks.map(({ id }) => id), tasks.map(({ taken }) => taken)],
   });
   return tasks.flatMap(({ id, owner, remote, taken }) => {
-    const noted = places.filter((each) => each.id === String(id) && each.taken === taken);
-    if (noted.some(({ place }) => place === "")) return [];
-    return noted.map(({ place }) => {
-      const where: RemoteProcess = JSON.parse(place);
-      return { id: String(id), owner, remote, place: where };
+    const recorded = places.filter((each) => each.id === String(id) && each.taken === taken);
+    if (recorded.some(({ place }) => place === "")) return [];
+    return recorded.map(({ place }) => {
+      const process: RemoteProcess = JSON.parse(place);
+      return { id: String(id), owner, remote, process };
     });
   });
 }

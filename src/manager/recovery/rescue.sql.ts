@@ -1,55 +1,50 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { ownerSql } from "../../shared/postgres/backendIdentity.js";
+import { isOwnerSql, ownerSql } from "../../shared/postgres/backendIdentity.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { pauseParts, type PausedTask } from "../sql/pauseGroup.sql.js";
-import { planRepeat } from "../sql/planRepeat.sql.js";
-import { nothingSpared, withNote, type Spared } from "../results/withoutRepeat.sql.js";
-import { takenAt } from "../sql/takenAt.js";
+import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
+import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
+import { claimTime } from "../sql/fragments.js";
 
-/** A task that some session has. */
+/** A task that a session has claimed. */
 export interface OwnedRow {
   readonly id: string;
   readonly owner: string;
   readonly hash: number;
 }
 
-/** An id is a number where the table's own column is an integer. */
-type FoundRow = Omit<OwnedRow, "id"> & { readonly id: string | number };
+/** A row as the driver returns it. The id is a number if the table's column has the type integer. */
+type RawRow = Omit<OwnedRow, "id"> & { readonly id: string | number };
 
-const asOwned = (rows: readonly FoundRow[]): OwnedRow[] =>
-  rows.map((row) => ({ ...row, id: String(row.id) }));
+const toClaimedRows = (rows: readonly RawRow[]): OwnedRow[] => rows.map((row) => ({ ...row, id: String(row.id) }));
 
-/** Every task that some session has, whoever started it. Reads the whole table. */
-export async function ownedRows(client: Client, table: TaskTable): Promise<OwnedRow[]> {
-  const { rows } = await client.query<FoundRow>({
+/** Reads all claimed tasks, whoever claimed them. Scans the whole table. */
+export async function readClaimedRows(client: Client, table: TaskTable): Promise<OwnedRow[]> {
+  const { rows } = await client.query<RawRow>({
     name: "owned rows",
     text: `SELECT id, owner, hash FROM ${table.qualified} WHERE owner IS NOT NULL`,
   });
-  return asOwned(rows);
+  return toClaimedRows(rows);
 }
 
-/** Those of `ids` that still name an owner. */
-export async function stillOwned(
-  client: Client,
-  table: TaskTable,
-  ids: readonly string[],
-): Promise<OwnedRow[]> {
-  const { rows } = await client.query<FoundRow>({
+/** Reads those of the tasks `ids` that still have an owner. */
+export async function stillClaimed(client: Client, table: TaskTable, ids: readonly string[]): Promise<OwnedRow[]> {
+  const { rows } = await client.query<RawRow>({
     name: "still owned",
     text: `SELECT id, owner, hash FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND owner IS NOT NULL`,
     values: [ids],
   });
-  return asOwned(rows);
+  return toClaimedRows(rows);
 }
 
 /**
- * Those of `named` whose server process is gone. One that is there but whose start may not be seen
- * counts as alive. This must be a statement of its own: the list of server processes is not of the
- * statement's snapshot, and read together with rows it would take a run that committed in between
- * for a dead one.
+ * Finds which of these owners' backends are gone. A backend whose start time is hidden counts as alive.
+ *
+ * This must be a separate statement. pg_stat_activity is not part of a statement's snapshot, so a statement that also
+ * read rows would mistake a run that has committed in between for a dead one.
  */
-export async function deadOwners(client: Client, named: readonly string[]): Promise<string[]> {
+export async function findDeadOwners(client: Client, owners: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ owner: string }>({
     name: "dead owners",
     text: `
@@ -57,73 +52,72 @@ SELECT o.owner FROM unnest($1::text[]) AS o(owner)
 WHERE NOT EXISTS (
   SELECT FROM pg_stat_activity AS a
   WHERE a.pid::text = split_part(o.owner, ' ', 1)
-    AND (a.backend_start IS NULL OR ${ownerSql("a")} = o.owner))`,
-    values: [named],
+    AND ${isOwnerSql("a", "o.owner")})`,
+    values: [owners],
   });
   return rows.map((row) => row.owner);
 }
 
-/** Ends the server processes of these, as far as they are of our own role. */
-export async function endOwners(client: Client, named: readonly string[]): Promise<void> {
+/** Terminates the backends of these owners that belong to the manager's role. */
+export async function terminateOwners(client: Client, owners: readonly string[]): Promise<void> {
   await client.query({
     name: "end owners",
     text: `
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
 WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user`,
-    values: [named],
+    values: [owners],
   });
 }
 
-/** What became of a task whose session died. */
-export interface Rescued {
+/** The outcome of a task whose session died. */
+export interface RescuedTask {
   readonly id: string;
   /**
-   * `done`: its effect was committed. `failed`: it took its own session down too often. `planned`: it
-   * runs again. `kept`: somebody else had changed its state, which stays.
+   * `done`: the task's effect was committed. `failed`: the task ended its own session too often. `planned`: the task
+   * runs again. `kept`: the task keeps a state that others have set.
    */
   readonly verdict: "done" | "failed" | "planned" | "kept";
-  /** Deaths that it was the reason of, so far. */
+  /** How many sessions the task has ended so far. */
   readonly crash: number;
 }
 
 /**
- * Settles those of `ids` that dead owners have. One whose effect is in a ledger has run: it is DONE,
- * with all that comes after a run, but its row stays, since nobody knows its output. Others return to
- * PLAN. With `blame`, for a task whose own run took its session down while process and server lived
- * on: that is counted, and after `crashes` of them the task ends as FAIL, and one that repeats is
- * planned again. Rows that somebody has locked are passed over.
+ * Rescues those of the tasks `ids` that still belong to a dead owner. A task with a proof (a ledger row committed
+ * together with its effect) becomes DONE, with everything else that follows a run. But its row is never deleted,
+ * because its output is unknown. A task without a proof returns to PLAN.
  *
- * @param request.spared what is not to be done beside the rows' own outcome.
+ * `blame` means that the task's own run ended its session, while pg-task and the server went on. Then the crash is
+ * counted. After `crashes` of them the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
+ * skipped.
+ *
+ * @param request.omissions which parts to omit, for example a group's pause. The outcome itself is always
+ *   written.
  */
-export async function rescue(
+export async function rescueTasks(
   client: Client,
   table: TaskTable,
-  shape: ColumnSet,
+  columns: ColumnSet,
   request: {
     readonly dead: readonly string[];
     readonly ids: readonly string[];
     readonly blame: boolean;
     readonly crashes: number;
-    readonly spared?: Omit<Spared, "deletion">;
+    readonly omissions?: Omit<Omissions, "deletion">;
   },
-): Promise<{ readonly rescued: readonly Rescued[]; readonly paused: readonly PausedTask[] }> {
-  const spared = request.spared ?? nothingSpared;
+): Promise<{
+  readonly rescued: readonly RescuedTask[];
+  readonly paused: readonly DeferredPause[];
+}> {
+  const omissions = request.omissions ?? noOmissions;
   const { rows } = await client.query<{
     id: string | number;
-    verdict: Rescued["verdict"];
+    verdict: RescuedTask["verdict"];
     crash: number;
     since: string | null;
   }>({
-    name: `rescue ${shape.name}`,
-    text: rescueStatement(table, shape),
-    values: [
-      request.dead,
-      request.ids,
-      request.blame ? 1 : 0,
-      request.crashes,
-      spared.pause,
-      spared.repetition,
-    ],
+    name: `rescue ${columns.name}`,
+    text: rescueStatement(table, columns),
+    values: [request.dead, request.ids, request.blame ? 1 : 0, request.crashes, omissions.pause, omissions.repetition],
   });
   return {
     rescued: rows.flatMap(({ id, verdict, crash, since }) =>
@@ -134,14 +128,14 @@ export async function rescue(
 }
 
 /**
- * The ledgers' lines are looked up as a set that is made once: the planner must not make a join of it,
- * hence IS TRUE.
+ * Returns the SQL of `rescueTasks`. `IS TRUE` keeps the planner from turning the lookup in the ledgers into a join.
+ * Instead, the planner hashes the subquery once.
  */
-function rescueStatement(table: TaskTable, shape: ColumnSet): string {
+function rescueStatement(table: TaskTable, columns: ColumnSet): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
-  SELECT id, state::text AS state, hash, max, repeat > interval '0' AS repeats, crash + $3::integer AS crash, ${takenAt("t")} AS taken
+  SELECT id, state::text AS state, hash, max, repeat > interval '0' AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
   FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
 ), proof AS MATERIALIZED (
@@ -158,8 +152,8 @@ WITH lost AS MATERIALIZED (
   SELECT id, stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
 ), again AS (
   SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
-), repeated AS (${planRepeat(table, shape, "again")}
-), ${pauseParts(table, "ended", "$5::boolean")}, settled AS (
+), repeated AS (${insertSuccessors(table, columns, "again")}
+), ${pauseCtes(table, "ended", "$5::boolean")}, settled AS (
   UPDATE ${qualified} AS t SET owner = NULL,
     crash = CASE WHEN j.state = 'WORK' AND j.verdict <> 'done' THEN j.crash ELSE t.crash END,
     state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' ELSE j.state END::${stateType},
@@ -167,7 +161,7 @@ WITH lost AS MATERIALIZED (
     take = CASE WHEN j.verdict <> 'planned' THEN t.take END,
     start = CASE WHEN j.verdict = 'done' THEN coalesce(j.start, t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
     stop = CASE WHEN j.verdict IN ('done', 'failed') THEN j.stop ELSE t.stop END,
-    error = ${withNote(
+    error = ${appendNote(
       "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') ELSE t.error END",
       "CASE WHEN j.repeats AND j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK') THEN $6::text END",
     )},

@@ -1,123 +1,118 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import type { RunResult } from "../../shared/ipc/messages.js";
+import type { OwnedResult } from "../model.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { byId } from "../sql/byId.js";
-import { pauseParts, type PausedTask } from "../sql/pauseGroup.sql.js";
-import { planRepeat } from "../sql/planRepeat.sql.js";
-import { setByTask } from "./setByTask.sql.js";
-import { nothingSpared, withNote, type Spared } from "./withoutRepeat.sql.js";
+import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
+import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
+import { hasId, isSetByTask } from "../sql/fragments.js";
 
-/** A result together with the session that the row has to name as its owner. */
-export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
-  readonly owner: string;
-  /** Hash of its group, where its end may pause that. */
-  readonly pauses?: number | undefined;
-  /** Whether it changes nothing but its own row, as far as one can tell. */
-  readonly plain?: boolean;
-};
+export interface Completion {
+  /** Ids of the results that were not written because their rows are locked. */
+  readonly lockedIds: ReadonlySet<string>;
+  /** Tasks that should be postponed by their group's pause, but whose rows are locked. */
+  readonly deferredPauses: readonly DeferredPause[];
+  /** Whether the table's columns have changed. If so, `lockedIds` also contains the results of repeating tasks. */
+  readonly columnsChanged: boolean;
+  /** The states of the written rows, by id. Empty if runs are not traced. */
+  readonly states: ReadonlyMap<string, string>;
+}
 
 /**
- * Writes results into their rows: DONE or FAIL, or deletes the row where it says so and there is
- * neither output nor error; before that, a task that repeats is planned again, and after a run with
- * a negative `max` its group pauses. Guarded by owner, so that a task which somebody else has by now
- * is left alone. A state that was changed while the task ran stays, and it does not repeat: PLAN offers
- * the task again, others keep what they say; what came out stands beside STOP and FAIL where nobody has
- * written anything else there. A STOP, FAIL or GONE of somebody else's that came after the effect was
- * committed was too late for this run: it is DONE, but does not repeat.
+ * Writes results to their rows: sets the state to DONE or FAIL, or deletes the row if the task has `delete` and there
+ * is neither output nor error. If the task repeats, its successor is inserted. After a task with a negative `max`, its
+ * group is paused. A task that has another owner by now is left alone.
  *
- * @param results one with a large output has to come alone.
- * @param options.traced whether the states that were written are wanted.
- * @param options.spared what is not to be done beside the rows' own outcome.
+ * If somebody has set another state while the task ran, that state stays and the task does not repeat. A task that was
+ * set to PLAN runs again; other states keep their meaning. Output and error are added to a row in state STOP or FAIL
+ * unless something else was written there. A STOP, FAIL or GONE that others set after the effect was committed came too
+ * late: the task becomes DONE, but does not repeat.
+ *
+ * @param results if one result has a large output, it must be the only result.
+ * @param options.traced whether to return the states that were written.
+ * @param options.omissions which parts to omit, for example a group's pause. The outcome itself is always
+ *   written.
  */
 export async function completeFull(
   client: Client,
   table: TaskTable,
-  shape: ColumnSet,
+  columns: ColumnSet,
   results: readonly OwnedResult[],
-  { traced = false, spared = nothingSpared }: { traced?: boolean; spared?: Spared } = {},
+  { traced = false, omissions = noOmissions }: { traced?: boolean; omissions?: Omissions } = {},
 ): Promise<Completion> {
-  const large = largeOf(results);
+  const large = largeOutputOf(results);
   const { rows } = await client.query<{
     id: string | number;
     since: string | null;
     holds: boolean;
     state: string | null;
   }>({
-    name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${shape.name}`,
-    text: completeStatement(table, shape, { traced, large: large !== null }),
+    name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${columns.name}`,
+    text: completeStatement(table, columns, { traced, large: large !== null }),
     values: [
       results.map((result) => result.id),
       results.map((result) => result.owner),
       results.map((result) => result.start),
       results.map((result) => result.stop),
-      // As it is, in binary format: making text of it would take its size again and again.
+      // A large output is sent in binary format, because converting it to text would take several times its size in
+      // memory.
       large ?? results.map((result) => result.output),
       results.map((result) => result.error),
       results.map((result) => result.committed),
-      spared.pause,
-      spared.repetition,
-      spared.deletion,
+      omissions.pause,
+      omissions.repetition,
+      omissions.deletion,
     ],
   });
   return {
-    later: new Set(
-      rows.flatMap(({ id, since, state }) => (since === null && state === null ? String(id) : [])),
-    ),
-    paused: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
-    outdated: rows.some((row) => !row.holds),
+    lockedIds: new Set(rows.flatMap(({ id, since, state }) => (since === null && state === null ? String(id) : []))),
+    deferredPauses: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
+    columnsChanged: rows.some((row) => !row.holds),
     states: new Map(rows.flatMap(({ id, state }) => (state === null ? [] : [[String(id), state]]))),
   };
 }
 
-function largeOf(results: readonly OwnedResult[]): Buffer | null {
+function largeOutputOf(results: readonly OwnedResult[]): Buffer | null {
   const [first] = results;
-  if (first?.large === undefined) return null;
+  if (first?.largeOutput === undefined) return null;
   if (results.length > 1) throw new PgTaskError("INTERNAL", "a large output was not alone");
-  const { buffer, byteOffset, byteLength } = first.large;
+  const { buffer, byteOffset, byteLength } = first.largeOutput;
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
-export interface Completion {
-  /** Ids of tasks that are still ours and could not be written now, since somebody has their row locked. */
-  readonly later: ReadonlySet<string>;
-  /** Tasks to be planned anew by a pause, whose row somebody has locked. */
-  readonly paused: readonly PausedTask[];
-  /** The table has another shape by now: those that repeat are among the later ones. */
-  readonly outdated: boolean;
-  /** What the rows say that were written, by id; empty unless that is asked for. */
-  readonly states: ReadonlyMap<string, string>;
-}
+/**
+ * SQL condition for a row whose state others have set: whether to write the output and error of the run. They are
+ * written for STOP and FAIL. For DONE and GONE they are written only if there is no error.
+ */
+const isOutcomeShown = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
 
-/** What came out of a run that somebody else ended is told beside STOP and FAIL only; no error beside DONE and GONE. */
-const told = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
-
-const statesWritten = `UNION ALL SELECT id, NULL, true,
+const writtenStates = `UNION ALL SELECT id, NULL, true,
   CASE WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END FROM ended`;
 
 /**
- * Each result finds its row by itself, one index lookup each: joined as sets, or looked up as lists,
- * a thousand of them would cost a million comparisons.
+ * Returns the SQL of `completeFull`. Its lateral join makes one index lookup for each result. Joining sets, or looking
+ * ids up in arrays, would cost a million comparisons for a thousand results.
  *
- * A large output goes from its parameter to the row: every set it passed through would write it to disk.
+ * A large output goes straight from its parameter to the row. If it passed through CTEs, each CTE would write it to
+ * disk.
  */
 function completeStatement(
   table: TaskTable,
-  shape: ColumnSet,
+  columns: ColumnSet,
   { traced, large }: { readonly traced: boolean; readonly large: boolean },
 ): string {
   const { qualified, stateType } = table;
   const outputs = large ? "ARRAY['large']" : "$5::text[]";
   const output = large ? "$5::text" : "e.output";
-  const holds = columnsUnchanged(table, shape);
+  const holds = columnsUnchanged(table, columns);
   return `
 WITH result AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], ${outputs}, $6::text[], $7::boolean[])
     AS r(id, owner, start, stop, output, error, committed)
 ), locked AS MATERIALIZED (
   SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats, ${setByTask} AS own FROM ${qualified} AS t
+    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats, ${isSetByTask} AS own FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (repeat = interval '0' OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
@@ -129,27 +124,27 @@ WITH result AS MATERIALIZED (
   FROM locked
 ), done AS MATERIALIZED (
   SELECT id, stop FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
-), repeated AS (${planRepeat(table, shape, "done")}
-), ${pauseParts(table, "ended", "$8::boolean")}, deleted AS (
+), repeated AS (${insertSuccessors(table, columns, "done")}
+), ${pauseCtes(table, "ended", "$8::boolean")}, deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
-    start = e.start, stop = e.stop, output = ${output}, error = ${withNote("e.error", "e.unrepeated")}, owner = NULL
+    start = e.start, stop = e.stop, output = ${output}, error = ${appendNote("e.error", "e.unrepeated")}, owner = NULL
   FROM ended AS e
-  WHERE ${byId("e.id")} AND e.finished AND NOT e.deletable
+  WHERE ${hasId("e.id")} AND e.finished AND NOT e.deletable
 ), kept AS (
   UPDATE ${qualified} AS t SET owner = NULL, pid = abs(t.pid), start = e.start, stop = coalesce(t.stop, e.stop),
-    output = CASE WHEN e.own THEN ${output} WHEN ${told} THEN coalesce(t.output, ${output}) ELSE t.output END,
-    error = CASE WHEN e.own THEN e.error WHEN ${told} THEN coalesce(t.error, e.error) ELSE t.error END
+    output = CASE WHEN e.own THEN ${output} WHEN ${isOutcomeShown} THEN coalesce(t.output, ${output}) ELSE t.output END,
+    error = CASE WHEN e.own THEN e.error WHEN ${isOutcomeShown} THEN coalesce(t.error, e.error) ELSE t.error END
   FROM ended AS e
-  WHERE ${byId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
+  WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
-  AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${byId("r.id")} AND t.owner = r.owner)
+  AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("r.id")} AND t.owner = r.owner)
 UNION ALL SELECT l.id, l.since::text, true, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
-${traced ? statesWritten : ""}`;
+${traced ? writtenStates : ""}`;
 }

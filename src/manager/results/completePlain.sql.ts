@@ -1,21 +1,23 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { arrayOf, textArrayOf } from "../../shared/postgres/arrayText.js";
-import { byId } from "../sql/byId.js";
-import type { OwnedResult } from "./completeFull.sql.js";
-import { lockWait } from "../sql/lockWait.js";
-
-/** Whether nothing but its own row is to be written, as far as one can tell: without a word it may be deleted. */
-export const isPlainResult = ({ plain, output, error }: OwnedResult): boolean =>
-  plain === true && (output !== null || error !== null);
+import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
+import type { OwnedResult } from "../model.js";
+import { hasId, limitsLockWait } from "../sql/fragments.js";
 
 /**
- * Writes plain results into the rows that still say that they run and ask for nothing more, no
- * repetition and no pause: two thirds of the work of `complete`, which does all the rest.
+ * Whether writing the result changes only the result's own row, as far as is known. A result with neither output nor
+ * error does not count as plain, because its row may have to be deleted.
+ */
+export const isPlainResult = ({ isPlain, output, error }: OwnedResult): boolean =>
+  isPlain === true && (output !== null || error !== null);
+
+/**
+ * Writes plain results (results that change nothing but their own rows). Leaves out rows that are no longer in state
+ * `TAKE` or `WORK`, that repeat, or that pause their group.
  *
- * @returns the ids of those that it has not written.
- * @throws lock_not_available when somebody has locked one of the rows for longer than `lockWaitMs`: then
- *   none is written.
+ * @returns ids of the results that were not written.
+ * @throws lock_not_available if a row stays locked for longer than `lockTimeoutMs.brief`. Then no result has
+ *   been written.
  */
 export async function completePlain(
   client: Client,
@@ -26,12 +28,12 @@ export async function completePlain(
     name: "complete plain",
     text: completePlainStatement(table),
     values: [
-      arrayOf(results.map((result) => result.id)),
-      textArrayOf(results.map((result) => result.owner)),
-      arrayOf(results.map((result) => result.start)),
-      arrayOf(results.map((result) => result.stop)),
-      textArrayOf(results.map((result) => result.output)),
-      textArrayOf(results.map((result) => result.error)),
+      arrayLiteral(results.map((result) => result.id)),
+      textArrayLiteral(results.map((result) => result.owner)),
+      arrayLiteral(results.map((result) => result.start)),
+      arrayLiteral(results.map((result) => result.stop)),
+      textArrayLiteral(results.map((result) => result.output)),
+      textArrayLiteral(results.map((result) => result.error)),
     ],
   });
   return new Set(rows.map(({ id }) => id));
@@ -44,8 +46,8 @@ WITH written AS (
     start = r.start, stop = coalesce(r.stop, now()), output = r.output, error = r.error, owner = NULL
   FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
     AS r(id, owner, start, stop, output, error)
-  WHERE ${byId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
-    AND t.repeat = interval '0' AND t.max >= 0 AND ${lockWait}
+  WHERE ${hasId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
+    AND t.repeat = interval '0' AND t.max >= 0 AND ${limitsLockWait}
   RETURNING t.id
 )
 SELECT r.id FROM unnest($1::bigint[]) AS r(id)

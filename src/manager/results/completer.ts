@@ -7,191 +7,197 @@ import type { GroupScanner } from "../groups/groupScanner.js";
 import type { PendingResults } from "./pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { DeferredPauses } from "../groups/deferredPauses.js";
-import { attemptEach, RejectedRows, singleOut } from "../rejectedRows.js";
+import { tryInOrder, RejectedRows, changeRows } from "../rejectedRows.js";
 import { readColumnSet, type ColumnSet } from "../schema/columnSet.js";
-import { completeFull, type OwnedResult } from "./completeFull.sql.js";
+import type { OwnedResult } from "../model.js";
+import { completeFull } from "./completeFull.sql.js";
 import { completePlain, isPlainResult } from "./completePlain.sql.js";
-import { nothingSpared, withoutRepeat, type Spared } from "./withoutRepeat.sql.js";
+import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
 import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
-
-/** For how long nothing is written as plain after that has failed, in ms. */
-const noPlainMs = 1_000;
+import { fullCompletionMs } from "../tuning.js";
 
 /**
- * Writes what came out into the rows.
+ * Writes results to their rows, by one of two statements:
  *
- * Plain results are written without a look first whether somebody has locked their rows. Where that
- * fails, and for all others, there is the statement that does everything and passes locked rows over.
+ * - `completePlain` is used if all results are plain (nothing but their own rows changes) and runs are not traced. It
+ *   costs two thirds of `completeFull`, because it neither locks rows first nor looks at their groups. But it fails as
+ *   a whole if a row is locked.
+ * - `completeFull` is used for everything else. It repeats tasks, pauses groups, deletes rows, skips locked rows and
+ *   returns what tracing needs. It also writes the results that `completePlain` has left. After `completePlain` has
+ *   failed, `completeFull` writes all results for one second.
  */
 export class Completer {
   readonly #table: TaskTable;
-  readonly #outbox: PendingResults;
-  readonly #pauses: DeferredPauses;
-  readonly #lookout: GroupScanner;
-  readonly #large: LargeResultWriter | null;
+  readonly #pendingResults: PendingResults;
+  readonly #deferredPauses: DeferredPauses;
+  readonly #groupScanner: GroupScanner;
+  readonly #largeResultWriter: LargeResultWriter | null;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
-  /** Null when it has to be read anew. */
-  #shape: ColumnSet | null = null;
-  readonly #refusals: RejectedRows;
-  #plainAfter = 0;
+  /** The table's columns; null if they have to be read again. */
+  #columns: ColumnSet | null = null;
+  readonly #rejected: RejectedRows;
+  #plainAllowedAt = 0;
 
   constructor(options: {
     readonly table: TaskTable;
-    readonly outbox: PendingResults;
-    readonly pauses: DeferredPauses;
-    readonly lookout: GroupScanner;
-    readonly large: LargeResultWriter | null;
+    readonly pendingResults: PendingResults;
+    readonly deferredPauses: DeferredPauses;
+    readonly groupScanner: GroupScanner;
+    readonly largeResultWriter: LargeResultWriter | null;
     readonly tracing: Tracing | null;
     readonly log: Log;
   }) {
     this.#table = options.table;
-    this.#outbox = options.outbox;
-    this.#pauses = options.pauses;
-    this.#lookout = options.lookout;
-    this.#large = options.large;
+    this.#pendingResults = options.pendingResults;
+    this.#deferredPauses = options.deferredPauses;
+    this.#groupScanner = options.groupScanner;
+    this.#largeResultWriter = options.largeResultWriter;
     this.#tracing = options.tracing;
     this.#log = options.log;
-    this.#refusals = new RejectedRows(options.log);
+    this.#rejected = new RejectedRows(options.log);
   }
 
-  /** Reads what it needs to know, so that `write` sends at once what it sends. */
+  /** Reads the table's columns in advance, so that `write` can send its statement without an extra round trip. */
   async prepare(client: Client): Promise<void> {
-    this.#shape ??= await readColumnSet(client, this.#table);
+    this.#columns ??= await readColumnSet(client, this.#table);
   }
 
-  /** Writes large outputs, over a connection of their own where that can be had. */
-  startLarge(turns: Client): void {
-    this.#large?.start(turns, async (client, result) => {
+  /** Starts writing results with large outputs. They have a connection of their own, if the server has one left. */
+  startLarge(managerClient: Client): void {
+    this.#largeResultWriter?.start(managerClient, async (client, result) => {
       await this.prepare(client);
-      await this.#complete(client, [result]);
+      await this.#completeFull(client, [result]);
     });
   }
 
-  /** @throws what the server said, once all of them are written, or in the outbox again. */
+  /**
+   * Writes results to their rows.
+   * @throws the server's error, but only after every result has been written or made pending again.
+   */
   async write(client: Client, results: readonly OwnedResult[]): Promise<void> {
-    // What tracing tells of a row, only the other statement reads.
-    const mayBePlain = this.#tracing === null && performance.now() >= this.#plainAfter;
-    // All together: nobody is to see the end of a task before that of one which came before it.
-    if (mayBePlain && results.every(isPlainResult)) await this.#completePlain(client, results);
-    else await this.#complete(client, results);
+    // Only `completeFull` returns the states that tracing needs.
+    const isPlainAllowed = this.#tracing === null && performance.now() >= this.#plainAllowedAt;
+    // All results are written by one statement, so that no task is seen to end before a task that ended earlier.
+    if (isPlainAllowed && results.every(isPlainResult)) await this.#completePlain(client, results);
+    else await this.#completeFull(client, results);
   }
 
   async #completePlain(client: Client, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
-    let left: ReadonlySet<string> | null = null;
+    let unwritten: ReadonlySet<string> | null = null;
     try {
-      left = await completePlain(client, this.#table, results);
+      unwritten = await completePlain(client, this.#table, results);
     } catch (error) {
-      this.#log.debug({ err: error }, "results are written one step at a time");
-      this.#plainAfter = performance.now() + noPlainMs;
+      this.#log.debug({ err: error }, "writing results failed, writing them step by step");
+      this.#plainAllowedAt = performance.now() + fullCompletionMs;
     }
-    const rest = results.filter(({ id }) => left === null || left.has(id));
-    if (left !== null) this.#accept(results);
+    const rest = results.filter(({ id }) => unwritten === null || unwritten.has(id));
+    if (unwritten !== null) this.#accept(results);
     if (rest.length === 0) return;
-    await this.#complete(client, rest);
-    // It was looked for what is due before they were written: one may have been planned anew.
-    this.#lookout.change();
+    await this.#completeFull(client, rest);
+    // The due tasks were read before these results were written, and one of the results may have set its task to PLAN.
+    this.#groupScanner.markChanged();
   }
 
   /**
-   * When the server refuses results (a trigger or a constraint of the user's), they are tried in halves,
-   * so that one row holds up no other.
+   * Writes results by `completeFull`. If the server rejects some (because of a user's trigger or constraint), the
+   * results are written in ever smaller parts, so that one row does not block the others.
    */
-  async #complete(client: Client, results: readonly OwnedResult[]): Promise<void> {
+  async #completeFull(client: Client, results: readonly OwnedResult[]): Promise<void> {
     const open = new Set(results);
     try {
-      const left = await singleOut(
+      const left = await changeRows(
         client,
         results,
         async (some) => {
-          await this.#send(client, some, nothingSpared);
+          await this.#send(client, some, noOmissions);
           for (const result of some) open.delete(result);
         },
         async (result, error) => {
-          await this.#completeRefused(client, result, error);
+          await this.#completeRejected(client, result, error);
           open.delete(result);
         },
       );
-      this.#outbox.putBehind(left, []);
+      this.#pendingResults.requeueLast(left, []);
     } catch (error) {
-      this.#outbox.hold([...open], []);
+      this.#pendingResults.defer([...open], []);
       throw error;
     }
   }
 
-  async #send(client: Client, results: readonly OwnedResult[], spared: Spared): Promise<void> {
+  async #send(client: Client, results: readonly OwnedResult[], omissions: Omissions): Promise<void> {
     if (results.length === 0) return;
-    const shape = (this.#shape ??= await readColumnSet(client, this.#table));
+    const columns = (this.#columns ??= await readColumnSet(client, this.#table));
     const tracing = this.#tracing;
     const since = tracing?.now() ?? 0;
     try {
-      const options = { traced: tracing !== null, spared };
-      const completion = await completeFull(client, this.#table, shape, results, options);
+      const options = { traced: tracing !== null, omissions };
+      const completion = await completeFull(client, this.#table, columns, results, options);
       tracing?.wrote(results, completion, since);
-      const { later, paused, outdated } = completion;
-      this.#pauses.add(paused);
-      if (outdated) this.#shape = null;
+      const { lockedIds, deferredPauses, columnsChanged } = completion;
+      this.#deferredPauses.add(deferredPauses);
+      if (columnsChanged) this.#columns = null;
       this.#accept(results);
-      const rest = results.filter((result) => later.has(result.id));
-      if (outdated) this.#outbox.putBack(rest, []);
-      else this.#outbox.hold(rest, []);
+      const rest = results.filter((result) => lockedIds.has(result.id));
+      if (columnsChanged) this.#pendingResults.requeue(rest, []);
+      else this.#pendingResults.defer(rest, []);
     } catch (error) {
-      tracing?.notWritten(results, error, since);
+      tracing?.writeFailed(results, error, since);
       if (sqlState(error) === null || isTransient(error)) throw error;
-      if (!(await this.#outdated(client, shape))) throw error;
-      this.#outbox.putBack(results, []);
+      if (!(await this.#haveColumnsChanged(client, columns))) throw error;
+      this.#pendingResults.requeue(results, []);
     }
   }
 
   /**
-   * What is beside the row's own outcome is left out until the server takes it: characters that the
-   * database cannot store, the pause of the group, which others wait for, the deletion of the row, which
-   * stays, and a repetition, of which the row's error tells.
+   * Writes a result that the server has rejected. Each attempt omits more, but never the outcome of the run, until the
+   * server accepts the result. The following parts are omitted, in this order: characters that the database cannot
+   * store, the group's pause (which is done later), the row's deletion (the row stays), and the repetition (the row's
+   * error then says so).
    */
-  async #completeRefused(
-    client: Client,
-    refused: OwnedResult,
-    error: DatabaseError,
-  ): Promise<void> {
-    const stored = replaceUnencodable(refused, error);
-    const result = stored ?? refused;
-    const send = (spared: Spared): Promise<void> => this.#send(client, [result], spared);
-    const deletable = result.output === null && result.error === null && result.large === undefined;
-    const reason = await attemptEach(error, [
-      ...(stored === null ? [] : [() => send(nothingSpared)]),
-      () => send({ ...nothingSpared, pause: true }),
-      ...(deletable ? [(refusal: DatabaseError) => this.#keep(refused, refusal, send)] : []),
-      (refusal) => send({ pause: true, repetition: withoutRepeat(refusal), deletion: true }),
+  async #completeRejected(client: Client, rejected: OwnedResult, error: DatabaseError): Promise<void> {
+    const stored = replaceUnencodable(rejected, error);
+    const result = stored ?? rejected;
+    const send = (omissions: Omissions): Promise<void> => this.#send(client, [result], omissions);
+    const isDeletable = result.output === null && result.error === null && result.largeOutput === undefined;
+    const reason = await tryInOrder(error, [
+      ...(stored === null ? [] : [() => send(noOmissions)]),
+      () => send({ ...noOmissions, pause: true }),
+      ...(isDeletable ? [(rejection: DatabaseError) => this.#completeUndeleted(rejected, rejection, send)] : []),
+      (rejection) => send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true }),
     ]);
     if (reason === null) return;
-    const message = "result refused by the server, it is tried again";
-    const until = this.#refusals.add(refused.id, reason, message);
-    this.#outbox.hold([refused], [], until, !isTransient(reason));
+    const message = "result rejected by the server, retrying";
+    const until = this.#rejected.add(rejected.id, reason, message);
+    this.#pendingResults.defer([rejected], [], until, !isTransient(reason));
   }
 
-  /** @throws the refusal itself where it may pass by itself: then the row is to be deleted later. */
-  async #keep(
+  /**
+   * Writes a result without deleting its row.
+   * @throws the rejection if it is transient, because then the row can be deleted later.
+   */
+  async #completeUndeleted(
     { id }: OwnedResult,
-    refusal: DatabaseError,
-    send: (spared: Spared) => Promise<void>,
+    rejection: DatabaseError,
+    send: (omissions: Omissions) => Promise<void>,
   ): Promise<void> {
-    if (isTransient(refusal)) throw refusal;
+    if (isTransient(rejection)) throw rejection;
     await send({ pause: true, repetition: null, deletion: true });
-    this.#log.warn({ id, reason: toReport(refusal).message }, "finished task cannot be deleted");
+    this.#log.warn({ id, reason: toReport(rejection).message }, "finished task cannot be deleted");
   }
 
-  /** Whether columns were dropped or renamed: what was sent named those of before. */
-  async #outdated(client: Client, sent: ColumnSet): Promise<boolean> {
-    const shape = await readColumnSet(client, this.#table);
-    if (shape.name === sent.name) return false;
-    this.#shape = shape;
+  /** Whether columns that the statement named have been dropped or renamed since. */
+  async #haveColumnsChanged(client: Client, sent: ColumnSet): Promise<boolean> {
+    const columns = await readColumnSet(client, this.#table);
+    if (columns.name === sent.name) return false;
+    this.#columns = columns;
     return true;
   }
 
   #accept(results: readonly OwnedResult[]): void {
-    for (const { id } of results) this.#refusals.delete(id);
+    for (const { id } of results) this.#rejected.delete(id);
   }
 }

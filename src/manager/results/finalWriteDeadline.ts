@@ -1,16 +1,22 @@
-/** How long results may fail to reach their rows when everything else has ended, in ms. */
-const lastWritesMs = 5_000;
+/** How long the manager, at its end, waits for progress in writing results, in ms. */
+const finalWriteMs = 5_000;
 
-/** When to give up results that are left at the end: not as long as some of them still reach their rows. */
+/**
+ * Decides when to give up results that are unwritten when the manager ends. As long as results are still being written,
+ * the deadline is extended.
+ */
 export class FinalWriteDeadline {
-  #left = Infinity;
+  #fewest = Infinity;
   #until = 0;
 
-  /** @param left how many results are not in their rows yet, at least one. */
-  over(left: number): boolean {
-    if (left < this.#left) {
-      this.#left = left;
-      this.#until = performance.now() + lastWritesMs;
+  /**
+   * Returns whether to give up.
+   * @param pending how many results are not written yet, at least one.
+   */
+  isOver(pending: number): boolean {
+    if (pending < this.#fewest) {
+      this.#fewest = pending;
+      this.#until = performance.now() + finalWriteMs;
     }
     return performance.now() >= this.#until;
   }

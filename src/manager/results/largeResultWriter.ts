@@ -1,135 +1,149 @@
 import { disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import type { RunResult } from "../../shared/ipc/messages.js";
+import type { RunResult } from "../../shared/ipc/run.js";
 import type { PendingResults } from "./pendingResults.js";
-import type { OwnedResult } from "./completeFull.sql.js";
+import type { OwnedResult } from "../model.js";
 
-/** Writes one result, or puts it into the outbox again. */
-export type WriteOne = (client: Client, result: OwnedResult) => Promise<void>;
+/** Writes one result, or makes the result pending again. */
+export type WriteResult = (client: Client, result: OwnedResult) => Promise<void>;
 
-/** How long a write may take without a word before its connection is looked after, in ms: some, and for each MB. */
-const quietMs = { first: 2_000, each: 1_000 };
+/**
+ * How long a write may stay unanswered before its connection is checked, in ms: a base, plus a time for each MB of
+ * output.
+ */
+const quietMs = { base: 2_000, perMb: 1_000 };
 
-/** SQLSTATE of a server that has no connection left, or none for this role or database. */
+/**
+ * The SQLSTATE with which a server reports that it has no connection left, either at all or for this role or database.
+ */
 const tooManyConnections = "53300";
 
 /**
- * Writes results with large outputs, one at a time, over a connection of its own: the turns, and with
- * them all other tasks, go on meanwhile. The connection is there only while there are such results.
- * Where the server has none left for it the turns have to wait for theirs.
+ * Writes results with large outputs, one at a time, over a separate connection. Meanwhile the manager's cycles and all
+ * other tasks go on. The connection is open only while there are such results. If the server has no connection left,
+ * the results are written over the manager's own connection.
  */
 export class LargeResultWriter {
-  readonly #outbox: PendingResults;
+  readonly #pendingResults: PendingResults;
   readonly #connect: (signal: AbortSignal) => Promise<Client>;
   readonly #watch: (client: Client, quietMs: number) => { stop(): void };
-  readonly #written: () => void;
-  readonly #more: () => void;
+  readonly #onWritten: () => void;
+  readonly #onAllWritten: () => void;
   readonly #log: Log;
-  /** Whether some came of which it was not said yet that they are written. */
-  #owing = false;
+  /** Whether large results have been received since the last call of `onAllWritten`. */
+  #isUnacknowledged = false;
   #working: Promise<void> | null = null;
-  #ending = new AbortController();
+  #stopping = new AbortController();
 
   constructor(options: {
-    readonly outbox: PendingResults;
+    readonly pendingResults: PendingResults;
     readonly connect: (signal: AbortSignal) => Promise<Client>;
-    /** Ends the connection when the network has swallowed it. */
+    /** Watches a connection, and ends it if it is half-open (the other end is gone without notice). */
     readonly watch: (client: Client, quietMs: number) => { stop(): void };
-    /** One was written, or has to wait. */
-    readonly written: () => void;
-    /** All are written: executor threads may have more of them handed over. */
-    readonly more: () => void;
+    /** Called when one result was written or has to wait. */
+    readonly onWritten: () => void;
+    /** Called when all large results are written, so that executor threads may send the next ones. */
+    readonly onAllWritten: () => void;
     readonly log: Log;
   }) {
-    this.#outbox = options.outbox;
+    this.#pendingResults = options.pendingResults;
     this.#connect = options.connect;
     this.#watch = options.watch;
-    this.#written = options.written;
-    this.#more = options.more;
+    this.#onWritten = options.onWritten;
+    this.#onAllWritten = options.onAllWritten;
     this.#log = options.log;
   }
 
-  /** These came of an executor thread. */
-  received([first]: readonly RunResult[]): void {
-    this.#owing ||= first?.outcome === "ended" && first.large !== undefined;
+  /**
+   * Notes whether these results from an executor thread include a large one, which always comes alone. The thread then
+   * waits for `acknowledge` before it sends the next large result.
+   */
+  receive([first]: readonly RunResult[]): void {
+    this.#isUnacknowledged ||= first?.outcome === "ended" && first.largeOutput !== undefined;
   }
 
-  /** Asks for more when all that came are written. */
-  ask(): void {
-    if (!this.#owing || this.#outbox.large > 0) return;
-    this.#owing = false;
-    this.#more();
+  /** Lets the executor threads send more large results once all of those received are written. */
+  acknowledge(): void {
+    if (!this.#isUnacknowledged || this.#pendingResults.largeCount > 0) return;
+    this.#isUnacknowledged = false;
+    this.#onAllWritten();
   }
 
   /**
-   * Writes what there is; without effect while that is under way.
+   * Starts writing pending large results; no effect if writing is already under way.
    *
-   * @param turns the turns' own connection.
+   * @param managerClient the manager's connection. It is used if the server has no other connection left.
    */
-  start(turns: Client, write: WriteOne): void {
-    if (this.#working !== null || this.#outbox.large === 0) return;
-    this.#working = this.#work(turns, write).finally(() => (this.#working = null));
+  start(managerClient: Client, write: WriteResult): void {
+    if (this.#working !== null || this.#pendingResults.largeCount === 0) return;
+    this.#working = this.#writeAll(managerClient, write).finally(() => (this.#working = null));
   }
 
-  /** Gives up what is under way, which is in the outbox again when it resolves. */
+  /** Aborts the current write. When the promise resolves, the result of that write is pending again. */
   async stop(): Promise<void> {
-    this.#ending.abort();
+    this.#stopping.abort();
     await this.#working;
-    this.#ending = new AbortController();
+    this.#stopping = new AbortController();
   }
 
-  async #work(turns: Client, write: WriteOne): Promise<void> {
-    const { signal } = this.#ending;
+  async #writeAll(managerClient: Client, write: WriteResult): Promise<void> {
+    const { signal } = this.#stopping;
     let client: Client | null = null;
-    let used: Client | null = null;
-    const giveUp = (): void => void used?.connection.stream.destroy();
-    signal.addEventListener("abort", giveUp);
+    let clientInUse: Client | null = null;
+    const abort = (): void => void clientInUse?.connection.stream.destroy();
+    signal.addEventListener("abort", abort);
     try {
       for (;;) {
-        const result = signal.aborted ? null : this.#outbox.takeLarge();
+        const result = signal.aborted ? null : this.#pendingResults.takeLarge();
         if (result === null) break;
         const opened: Client | "full" | null = client ?? (await this.#open(result, signal));
         if (opened === null) break;
         if (opened !== "full") client = opened;
-        used = client ?? turns;
-        const watch = client === null ? null : this.#watch(client, mostQuietMs(result));
-        await this.#write(used, result, write);
+        clientInUse = client ?? managerClient;
+        const watch = client === null ? null : this.#watch(client, quietMsOf(result));
+        await this.#write(clientInUse, result, write);
         watch?.stop();
-        used = client;
+        clientInUse = client;
       }
     } finally {
-      signal.removeEventListener("abort", giveUp);
+      signal.removeEventListener("abort", abort);
       if (client !== null) await disconnect(client);
     }
   }
 
-  /** Null when the result has to wait, "full" when the server has no connection left. */
+  /**
+   * Opens the separate connection.
+   * @returns null if the result has to wait, "full" if the server has no connection left.
+   */
   async #open(first: OwnedResult, signal: AbortSignal): Promise<Client | "full" | null> {
     try {
       return await this.#connect(signal);
     } catch (error) {
       const cause = error instanceof Error ? error.cause : null;
       if (sqlState(cause) === tooManyConnections && !signal.aborted) return "full";
-      this.#log.debug({ id: first.id, err: error }, "no connection for a large output, it waits");
-      this.#outbox.settleLarge();
-      this.#outbox.putBack([first], []);
+      this.#log.debug({ id: first.id, err: error }, "large result deferred, no connection");
+      this.#pendingResults.settleLarge();
+      this.#pendingResults.requeue([first], []);
       return null;
     }
   }
 
-  async #write(client: Client, result: OwnedResult, write: WriteOne): Promise<void> {
+  async #write(client: Client, result: OwnedResult, write: WriteResult): Promise<void> {
     try {
       await write(client, result);
     } catch (error) {
-      this.#log.debug({ id: result.id, err: error }, "large output waits");
+      this.#log.debug({ id: result.id, err: error }, "large result deferred");
     } finally {
-      this.#outbox.settleLarge();
-      this.#written();
+      this.#pendingResults.settleLarge();
+      this.#onWritten();
     }
   }
 }
 
-/** On its way to the server nothing is heard of it, and the server does nothing. */
-function mostQuietMs({ large }: OwnedResult): number {
-  return quietMs.first + quietMs.each * Math.ceil((large?.length ?? 0) / (1 << 20));
+/**
+ * Returns how long the connection may be quiet. The time grows with the output, because the server neither answers nor
+ * does anything while the output is being sent.
+ */
+function quietMsOf({ largeOutput }: OwnedResult): number {
+  return quietMs.base + quietMs.perMb * Math.ceil((largeOutput?.length ?? 0) / (1 << 20));
 }

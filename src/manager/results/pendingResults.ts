@@ -1,261 +1,287 @@
-import type { RunResult } from "../../shared/ipc/messages.js";
-import type { QueuedTask } from "../sessions/sessionQueue.js";
-import type { OwnedResult } from "./completeFull.sql.js";
-import type { OwnedTask } from "./releaseTasks.sql.js";
+import type { RunResult } from "../../shared/ipc/run.js";
+import type { ClaimedTask, OwnedResult, OwnedTask } from "../model.js";
+import { maxWrittenResults } from "../tuning.js";
 
-/** Most output and error text of one statement, in characters; a single error may be larger. */
-const mostText = 8 * 1024 * 1024;
-const mostResults = 1000;
+/** The maximum length of all output and error texts in one statement, in characters. A single result may be longer. */
+const maxTextLength = 8 * 1024 * 1024;
 
-/** A task that did not run, or left nothing behind. */
+/** A task that did not run, or whose run had no effect, so that the task returns to PLAN. */
 export interface ReleasedTask extends OwnedTask {
-  /** Where it stands in its group, when that is known. */
+  /** The hash of the task's group and the task's own `max`; undefined if not known. */
   readonly due?: { readonly hash: number; readonly max: number };
 }
 
-interface Held<What> {
-  readonly what: What;
+interface Deferred<Item> {
+  readonly item: Item;
+  /** When the item may be written again, on the process's clock. 0 means at the next `requeueDeferred`. */
   readonly until: number;
-  readonly refused: boolean;
+  readonly rejected: boolean;
 }
 
-/** What has come out and is not in its row yet. */
+/**
+ * Results and released tasks that are not yet written to their rows.
+ *
+ *   add ──▶ queued ──take──▶ being written ──▶ written
+ *           ▲ │  ▲                │ │
+ *           │ │  └────requeue─────┘ └─defer──▶ deferred ──requeueDeferred──▶ queued
+ *           └─┘ requeueLast: behind all others
+ */
 export class PendingResults {
   #results: OwnedResult[] = [];
-  #returns: ReleasedTask[] = [];
-  /** Those that come after the others, and that nothing waits for, since some of them may well be refused. */
-  #resultsBehind: OwnedResult[] = [];
-  #returnsBehind: ReleasedTask[] = [];
-  /** Those with large outputs are written one by one, beside the others. */
+  #released: ReleasedTask[] = [];
+  /**
+   * Results that are written after all others. Nothing waits for them, because the server may well reject some of them.
+   */
+  #lastResults: OwnedResult[] = [];
+  #lastReleased: ReleasedTask[] = [];
+  /** Results with large outputs. They are written one at a time, in parallel with the other results. */
   #large: OwnedResult[] = [];
-  #largeUnderWay: OwnedResult | null = null;
-  /** How many of the results are of tasks whose group may pause after them. */
-  #pausing = 0;
-  /** Those that wait for `release`, and until when, on the process's clock. */
-  #held: Held<OwnedResult>[] = [];
-  #heldReturns: Held<ReleasedTask>[] = [];
+  #largeInProgress: OwnedResult | null = null;
+  /** The number of results after which the task's group may have to pause. */
+  #pausingCount = 0;
+  #deferred: Deferred<OwnedResult>[] = [];
+  #deferredReleases: Deferred<ReleasedTask>[] = [];
 
-  /** @param task what is known of it, if it is. */
+  /**
+   * Adds a result or a released task.
+   * @param queued the task's entry in its session's queue; undefined if the session no longer has the task.
+   */
   add(
     result: RunResult,
     owner: string,
-    task?: Pick<QueuedTask, "hash" | "max" | "pauses" | "plain">,
+    queued?: {
+      readonly task: Pick<ClaimedTask, "hash" | "max" | "mayPause">;
+      readonly hasPlainEnd: boolean;
+    },
   ): void {
     if (result.outcome === "ended") {
-      const pauses = task?.pauses === true ? task.hash : undefined;
-      if (pauses !== undefined) this.#pausing += 1;
-      const own = owned(result, owner, pauses, task?.plain === true);
-      (result.large === undefined ? this.#results : this.#large).push(own);
+      const pauses = queued?.task.mayPause === true ? queued.task.hash : undefined;
+      if (pauses !== undefined) this.#pausingCount += 1;
+      const owned = toOwnedResult(result, owner, pauses, queued?.hasPlainEnd === true);
+      (result.largeOutput === undefined ? this.#results : this.#large).push(owned);
     } else {
-      const due = task === undefined ? {} : { due: { hash: task.hash, max: task.max } };
-      this.#returns.push({ id: result.id, owner, ...due });
+      if (queued === undefined) this.#released.push({ id: result.id, owner });
+      else {
+        const { hash, max } = queued.task;
+        this.#released.push({ id: result.id, owner, due: { hash, max } });
+      }
     }
   }
 
-  /** Whether there is nothing to write now, large results aside. */
-  get empty(): boolean {
-    return this.#toWrite === 0;
+  /** Whether there is nothing to write now, apart from large outputs. */
+  get isEmpty(): boolean {
+    return this.#queuedCount === 0;
   }
 
-  /** How many results with large outputs are to be written, or are being written. */
-  get large(): number {
-    return this.#large.length + (this.#largeUnderWay === null ? 0 : 1);
+  /** The number of results with large outputs that are queued or being written. */
+  get largeCount(): number {
+    return this.#large.length + (this.#largeInProgress === null ? 0 : 1);
   }
 
   /**
-   * Whether nothing of this group may start before the next write: tasks that come before others are
-   * on their way back to it, or it has to pause.
+   * Returns whether no task of this group may start before the next write. That is so if the group has to pause, or if
+   * tasks that come before others of the group are about to be released.
    */
-  holdsUp(hash: number): boolean {
-    if (!this.holdsUpAny) return false;
+  blocksGroup(hash: number): boolean {
+    if (!this.blocksAnyGroup) return false;
     return (
-      this.#returns.some(({ due }) => due?.hash === hash) ||
-      [...this.#results, ...this.#large].some(({ pauses }) => pauses === hash) ||
-      this.#largeUnderWay?.pauses === hash
+      this.#released.some(({ due }) => due?.hash === hash) ||
+      [...this.#results, ...this.#large].some(({ pausingHash: pauses }) => pauses === hash) ||
+      this.#largeInProgress?.pausingHash === hash
     );
   }
 
-  /** Whether that is so of any group. */
-  get holdsUpAny(): boolean {
-    return this.#returns.length > 0 || this.#pausing > 0;
+  get blocksAnyGroup(): boolean {
+    return this.#released.length > 0 || this.#pausingCount > 0;
   }
 
-  /** How many wait for `release`, those that were refused aside. */
-  get held(): number {
-    return this.#allHeld - this.refused;
+  /** The number of results and released tasks that wait for `requeueDeferred`, except rejected ones. */
+  get deferredCount(): number {
+    return this.#allDeferredCount - this.rejectedCount;
   }
 
-  /** How many wait since the server has refused them. */
-  get refused(): number {
-    return [...this.#held, ...this.#heldReturns].filter(({ refused }) => refused).length;
+  /** The number of results and released tasks that wait because the server rejected them. */
+  get rejectedCount(): number {
+    return [...this.#deferred, ...this.#deferredReleases].filter(({ rejected }) => rejected).length;
   }
 
-  /** Until the next of those is tried again, in ms; Infinity when there is none. */
-  get refusedMs(): number {
-    const refused = [...this.#held, ...this.#heldReturns].filter((held) => held.refused);
-    return Math.max(0, Math.min(...refused.map(({ until }) => until)) - performance.now());
+  /** Time until the next rejected result or released task is tried again, in ms. Infinity if there is none. */
+  get rejectedRetryMs(): number {
+    const all = [...this.#deferred, ...this.#deferredReleases];
+    const times = all.flatMap(({ rejected, until }) => (rejected ? until : []));
+    return Math.max(0, Math.min(...times) - performance.now());
   }
 
-  get #allHeld(): number {
-    return this.#held.length + this.#heldReturns.length;
+  get #allDeferredCount(): number {
+    return this.#deferred.length + this.#deferredReleases.length;
   }
 
-  get #toWrite(): number {
-    const first = this.#results.length + this.#returns.length;
-    return first + this.#resultsBehind.length + this.#returnsBehind.length;
+  get #queuedCount(): number {
+    const first = this.#results.length + this.#released.length;
+    return first + this.#lastResults.length + this.#lastReleased.length;
   }
 
-  /** How many are not in their rows, those that wait included. */
+  /**
+   * The number of results and released tasks that are not written yet, including those that wait for another attempt.
+   */
   get size(): number {
-    return this.#toWrite + this.large + this.#allHeld;
+    return this.#queuedCount + this.largeCount + this.#allDeferredCount;
   }
 
-  /** Whose results are not in their rows, those that were refused aside. */
-  get owners(): ReadonlySet<string> {
-    const results = [...this.#results, ...this.#resultsBehind, ...this.#large];
-    if (this.#largeUnderWay !== null) results.push(this.#largeUnderWay);
-    for (const { what, refused } of this.#held) if (!refused) results.push(what);
+  /** The owners of unwritten results, except rejected ones. */
+  get unwrittenOwners(): ReadonlySet<string> {
+    const results = [...this.#results, ...this.#lastResults, ...this.#large];
+    if (this.#largeInProgress !== null) results.push(this.#largeInProgress);
+    for (const { item, rejected } of this.#deferred) if (!rejected) results.push(item);
     return new Set(results.map(({ owner }) => owner));
   }
 
-  /** How much of what there is. */
+  /** The counts for the log. */
   get state(): Readonly<Record<string, number>> {
-    const results = this.#results.length + this.#resultsBehind.length;
-    const returns = this.#returns.length + this.#returnsBehind.length;
-    return { results, returns, large: this.large, held: this.held, pausing: this.#pausing };
+    const results = this.#results.length + this.#lastResults.length;
+    const released = this.#released.length + this.#lastReleased.length;
+    return {
+      results,
+      released,
+      large: this.largeCount,
+      deferred: this.deferredCount,
+      pausing: this.#pausingCount,
+    };
   }
 
   has(id: string): boolean {
-    if (this.#largeUnderWay?.id === id) return true;
+    if (this.#largeInProgress?.id === id) return true;
     return (
-      [this.#results, this.#resultsBehind, this.#large, this.#returns, this.#returnsBehind].some(
-        (list) => list.some((each) => each.id === id),
-      ) || [...this.#held, ...this.#heldReturns].some(({ what }) => what.id === id)
+      [this.#results, this.#lastResults, this.#large, this.#released, this.#lastReleased].some((list) =>
+        list.some((each) => each.id === id),
+      ) || [...this.#deferred, ...this.#deferredReleases].some(({ item }) => item.id === id)
     );
   }
 
-  /** Removes and returns as many results as one statement should carry. */
+  /** Removes and returns as many results as one statement should write. */
   takeResults(): OwnedResult[] {
-    let text = 0;
+    let textLength = 0;
     let count = 0;
     const take = (from: OwnedResult[]): OwnedResult[] => {
       const before = count;
       for (const result of from) {
-        text += (result.output?.length ?? 0) + (result.error?.length ?? 0);
-        if (count > 0 && (text > mostText || count >= mostResults)) break;
+        textLength += (result.output?.length ?? 0) + (result.error?.length ?? 0);
+        if (count > 0 && (textLength > maxTextLength || count >= maxWrittenResults)) break;
         count += 1;
       }
       return from.splice(0, count - before);
     };
     const taken = take(this.#results);
-    this.#pausing -= countPausing(taken);
-    return this.#resultsBehind.length === 0 ? taken : [...taken, ...take(this.#resultsBehind)];
-  }
-
-  /** A result with a large output, which counts as not written before `settleLarge`; null while there is one. */
-  takeLarge(): OwnedResult | null {
-    if (this.#largeUnderWay !== null) return null;
-    this.#largeUnderWay = this.#large.shift() ?? null;
-    return this.#largeUnderWay;
-  }
-
-  /** What `takeLarge` gave is written, or was held or put back. */
-  settleLarge(): void {
-    if (this.#largeUnderWay?.pauses !== undefined) this.#pausing -= 1;
-    this.#largeUnderWay = null;
-  }
-
-  takeReturns(): ReleasedTask[] {
-    const taken = this.#returns.splice(0, mostResults);
-    if (this.#returnsBehind.length === 0) return taken;
-    return [...taken, ...this.#returnsBehind.splice(0, mostResults - taken.length)];
-  }
-
-  /** Removes and returns what a crash of the server may have undone, whether it waits for `release` or not. */
-  takeDoubtful(): OwnedResult[] {
-    const all = [
-      ...this.#held.splice(0).map(({ what }) => what),
-      ...this.#results.splice(0),
-      ...this.#resultsBehind.splice(0),
-      ...this.#large.splice(0),
-    ];
-    this.#pausing = this.#largeUnderWay?.pauses === undefined ? 0 : 1;
-    this.putBack(
-      all.filter((result) => !mayBeUndone(result)),
-      [],
-    );
-    return all.filter(mayBeUndone);
-  }
-
-  /** For what was not written since the connection went: first in the next statement. */
-  putBack(results: readonly OwnedResult[], returns: readonly ReleasedTask[]): void {
-    const large = results.filter((result) => result.large !== undefined);
-    this.#results = [...results.filter((result) => result.large === undefined), ...this.#results];
-    if (large.length > 0) this.#large = [...large, ...this.#large];
-    this.#pausing += countPausing(results);
-    this.#returns = [...returns, ...this.#returns];
-  }
-
-  /** For what there was no time for, since some of it is refused: last, so that it holds up nothing else, no claim either. */
-  putBehind(results: readonly OwnedResult[], returns: readonly ReleasedTask[]): void {
-    const large = results.filter((result) => result.large !== undefined);
-    this.#large.push(...large);
-    this.#pausing += countPausing(large);
-    this.#resultsBehind.push(...results.filter((result) => result.large === undefined));
-    this.#returnsBehind.push(...returns);
+    this.#pausingCount -= countPausing(taken);
+    return this.#lastResults.length === 0 ? taken : [...taken, ...take(this.#lastResults)];
   }
 
   /**
-   * For what cannot be written now: it waits for `release`.
-   *
-   * @param until when it may be tried again, on the process's clock.
-   * @param refused whether it was refused, and not by what may pass by itself: then nobody waits for it.
+   * Returns the next result with a large output. The result counts as unwritten until `settleLarge` is called.
+   * @returns null while another such result is in progress, or if there is none.
    */
-  hold(
-    results: readonly OwnedResult[],
-    returns: readonly ReleasedTask[],
-    until = 0,
-    refused = false,
-  ): void {
-    for (const what of results) this.#held.push({ what, until, refused });
-    for (const what of returns) this.#heldReturns.push({ what, until, refused });
+  takeLarge(): OwnedResult | null {
+    if (this.#largeInProgress !== null) return null;
+    this.#largeInProgress = this.#large.shift() ?? null;
+    return this.#largeInProgress;
   }
 
-  /** Puts what is held back, but for what is to wait beyond `now`. */
-  release(now = performance.now()): void {
-    const due = ({ until }: Held<unknown>): boolean => until <= now;
-    const results = this.#held.filter(due);
-    const returns = this.#heldReturns.filter(due);
-    this.#held = this.#held.filter((held) => !due(held));
-    this.#heldReturns = this.#heldReturns.filter((held) => !due(held));
-    this.putBack(heldUntil(results, false), heldUntil(returns, false));
-    // What may well be refused again comes last, so that it holds up nothing else.
-    this.putBehind(heldUntil(results, true), heldUntil(returns, true));
+  /** Ends the progress of the result from `takeLarge`, which has been written, deferred or requeued. */
+  settleLarge(): void {
+    if (this.#largeInProgress?.pausingHash !== undefined) this.#pausingCount -= 1;
+    this.#largeInProgress = null;
+  }
+
+  takeReleased(): ReleasedTask[] {
+    const taken = this.#released.splice(0, maxWrittenResults);
+    if (this.#lastReleased.length === 0) return taken;
+    return [...taken, ...this.#lastReleased.splice(0, maxWrittenResults - taken.length)];
+  }
+
+  /** Removes and returns the results that a server crash may have undone, including deferred results. */
+  takeUnconfirmed(): OwnedResult[] {
+    const all = [
+      ...this.#deferred.splice(0).map(({ item }) => item),
+      ...this.#results.splice(0),
+      ...this.#lastResults.splice(0),
+      ...this.#large.splice(0),
+    ];
+    this.#pausingCount = this.#largeInProgress?.pausingHash === undefined ? 0 : 1;
+    this.requeue(
+      all.filter((result) => !mayBeUndoneByCrash(result)),
+      [],
+    );
+    return all.filter(mayBeUndoneByCrash);
+  }
+
+  /** Puts these items first in the next statement, for example after the connection was lost. */
+  requeue(results: readonly OwnedResult[], released: readonly ReleasedTask[]): void {
+    const large = results.filter((result) => result.largeOutput !== undefined);
+    this.#results = [...results.filter((result) => result.largeOutput === undefined), ...this.#results];
+    if (large.length > 0) this.#large = [...large, ...this.#large];
+    this.#pausingCount += countPausing(results);
+    this.#released = [...released, ...this.#released];
+  }
+
+  /**
+   * Puts these items last. The server rejects some of them, and there was no time left to find out which. At the end of
+   * the queue they delay neither other results nor claims.
+   */
+  requeueLast(results: readonly OwnedResult[], released: readonly ReleasedTask[]): void {
+    const large = results.filter((result) => result.largeOutput !== undefined);
+    this.#large.push(...large);
+    this.#pausingCount += countPausing(large);
+    this.#lastResults.push(...results.filter((result) => result.largeOutput === undefined));
+    this.#lastReleased.push(...released);
+  }
+
+  /**
+   * Keeps items that cannot be written now, until `requeueDeferred` is called.
+   *
+   * @param until when the items may be tried again, on the process's clock.
+   * @param rejected whether the server rejected the items for a reason that is not transient. Then nothing
+   *   waits for the items.
+   */
+  defer(results: readonly OwnedResult[], released: readonly ReleasedTask[], until = 0, rejected = false): void {
+    for (const item of results) this.#deferred.push({ item, until, rejected });
+    for (const item of released) this.#deferredReleases.push({ item, until, rejected });
+  }
+
+  /** Requeues the items that may be tried again at `now`. */
+  requeueDeferred(now = performance.now()): void {
+    const isDue = ({ until }: Deferred<unknown>): boolean => until <= now;
+    const results = this.#deferred.filter(isDue);
+    const released = this.#deferredReleases.filter(isDue);
+    this.#deferred = this.#deferred.filter((each) => !isDue(each));
+    this.#deferredReleases = this.#deferredReleases.filter((each) => !isDue(each));
+    this.requeue(itemsOf(results, false), itemsOf(released, false));
+    // Items that may well be rejected again come last, so that they delay nothing else.
+    this.requeueLast(itemsOf(results, true), itemsOf(released, true));
   }
 }
 
-/** Those that had to wait until some time, or those that had to wait for a release only. */
-function heldUntil<What>(held: readonly Held<What>[], some: boolean): What[] {
-  return held.flatMap(({ what, until }) => (until > 0 === some ? what : []));
+/**
+ * Returns the deferred items of one kind: those with a time (`timed`), or those without one, which wait only for the
+ * next `requeueDeferred`.
+ */
+function itemsOf<Item>(deferred: readonly Deferred<Item>[], timed: boolean): Item[] {
+  return deferred.flatMap(({ item, until }) => (until > 0 === timed ? item : []));
 }
 
-/** Whether a crash of the server right after it may undo what it has done. */
-export function mayBeUndone({
-  committed,
-  unflushed,
-}: Pick<OwnedResult, "committed" | "unflushed">): boolean {
+/** Returns whether a crash of the server right after the run may undo the run's effect. */
+export function mayBeUndoneByCrash({ committed, unflushed }: Pick<OwnedResult, "committed" | "unflushed">): boolean {
   return committed || unflushed === true;
 }
 
-/** Each by its name: copying whole objects costs more than all the rest here. */
-function owned(
+/** Copies each property by name, because spreading whole objects costs more than everything else here. */
+function toOwnedResult(
   result: Extract<RunResult, { outcome: "ended" }>,
   owner: string,
-  pauses: number | undefined,
-  plain: boolean,
+  pausingHash: number | undefined,
+  isPlain: boolean,
 ): OwnedResult {
-  const { outcome, session, id, start, stop, output, large, error, committed, unflushed } = result;
-  const own = {
+  const { outcome, session, id, start, stop, output, largeOutput, error, committed, unflushed } = result;
+  const owned: OwnedResult = {
     outcome,
     session,
     id,
@@ -266,14 +292,14 @@ function owned(
     committed,
     unflushed,
     owner,
-    pauses,
-    plain,
+    pausingHash,
+    isPlain,
   };
-  return large === undefined ? own : { ...own, large };
+  return largeOutput === undefined ? owned : { ...owned, largeOutput };
 }
 
 function countPausing(results: readonly OwnedResult[]): number {
   let count = 0;
-  for (const { pauses } of results) if (pauses !== undefined) count += 1;
+  for (const { pausingHash } of results) if (pausingHash !== undefined) count += 1;
   return count;
 }

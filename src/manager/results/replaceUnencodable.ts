@@ -1,28 +1,28 @@
 import { sqlState } from "../../shared/postgres/client.js";
-import type { OwnedResult } from "./completeFull.sql.js";
+import type { OwnedResult } from "../model.js";
 
-/** Character not in repertoire, untranslatable character. */
-const unstorable = new Set(["22021", "22P05"]);
+/** The SQLSTATEs `character_not_in_repertoire` and `untranslatable_character`. */
+const unencodableStates = new Set(["22021", "22P05"]);
 
 /**
- * What can be written of a result whose characters the table's database refused, a LATIN1 one for
- * example: its ASCII, and an error that says so. Null when `error` is another one, or when there is
- * nothing in the result but ASCII.
+ * Replaces the non-ASCII characters of a result by "?", and adds an error that says so. This is for databases whose
+ * encoding (for example LATIN1) lacks some characters.
+ * @returns null if `error` has another cause, or if the result is ASCII only.
  */
 export function replaceUnencodable(result: OwnedResult, error: unknown): OwnedResult | null {
-  if (!(error instanceof Error) || !unstorable.has(sqlState(error) ?? "")) return null;
-  const { large, error: own, ...rest } = result;
-  const output = large === undefined ? rest.output : Buffer.from(large.buffer).toString();
-  if ([output, own].every((text) => text === null || ascii(text) === text)) return null;
-  const said = `ERROR:  result has characters that the database cannot store, all but plain ASCII became "?": ${error.message}`;
-  const stored = ascii(output ?? "");
+  if (!(error instanceof Error) || !unencodableStates.has(sqlState(error) ?? "")) return null;
+  const { largeOutput, error: runError, ...rest } = result;
+  const output = largeOutput === undefined ? rest.output : Buffer.from(largeOutput.buffer).toString();
+  if ([output, runError].every((text) => text === null || toAscii(text) === text)) return null;
+  const note = `ERROR:  result has characters that the database cannot store, all but plain ASCII became "?": ${error.message}`;
+  const stored = toAscii(output ?? "");
   return {
     ...rest,
-    ...(large === undefined ? { output: stored } : { large: new Uint8Array(Buffer.from(stored)) }),
-    error: ascii(own === null ? said : `${own}\n${said}`),
+    ...(largeOutput === undefined ? { output: stored } : { largeOutput: new Uint8Array(Buffer.from(stored)) }),
+    error: toAscii(runError === null ? note : `${runError}\n${note}`),
   };
 }
 
-function ascii(text: string): string {
+function toAscii(text: string): string {
   return text.replaceAll(/[^\t\n\r -~]/gu, "?");
 }

@@ -1,10 +1,13 @@
-import type { FileParameters } from "../../shared/config/types.js";
+import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** Columns whose default is the parameter of their name. */
+/**
+ * Columns that take their default from the parameter of the same name. The column `live`, for example, takes its
+ * default from `pg_task.live`.
+ */
 export const parameterColumns = [
   "active",
   "live",
@@ -28,37 +31,39 @@ export const parameterColumns = [
 
 type ParameterColumn = (typeof parameterColumns)[number];
 
-/** The default of such a column: what the session, role, database or server says, else the file. */
-export function parameterDefault(
-  column: ParameterColumn,
-  type: string,
-  parameters: FileParameters,
-): string {
+/**
+ * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
+ * server if there is one, or else the value from the configuration file.
+ */
+export function parameterDefault(column: ParameterColumn, type: string, parameters: FileParameters): string {
   const setting = `current_setting(${literal(`pg_task.${column}`)}, true)`;
   const value = String(parameters[`pg_task.${column}`]);
   return `COALESCE(NULLIF(${setting}, ''), ${literal(value)}::text)::${type}`;
 }
 
-/** The id of the task whose session inserts. */
+/**
+ * SQL of the default of `parent`: the id of the task in whose session the row is inserted, or null outside of a task.
+ */
 const parentDefault = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '0')::bigint`;
 
-/** As the extension has it, which fails where nobody made the setting. */
+/**
+ * Matches the default that the pg_task extension sets for `parent`. With that default, INSERT fails on a server that
+ * does not know the setting `pg_task.id`.
+ */
 const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bigint, .+\)$/;
 
 /**
- * Gives columns the defaults that follow session, role, database, server and, where none of those
- * made the setting, the file. A default somebody else chose is left alone; nothing is altered where
- * nothing changes, since an ALTER TABLE would wait for every producer.
+ * Sets the column defaults so that a new row takes the setting of session, role, database or server, or else the value
+ * from the configuration file. Keeps defaults that users chose. Alters only the defaults that differ, because ALTER
+ * TABLE has to wait for every producer (client that inserts tasks).
  *
- * @param still columns that a later migration brings; any other that is missing is an error.
- * @returns whether something was altered.
- * @throws PgTaskError CONFIG_INVALID when the server does not understand `pg_task.plan`.
+ * @returns true if a default was altered.
+ * @throws PgTaskError CONFIG_INVALID if the server rejects the expression in `pg_task.plan`.
  */
 export async function applyColumnDefaults(
   client: Client,
   table: TaskTable,
   parameters: FileParameters,
-  still: readonly ParameterColumn[] = [],
 ): Promise<boolean> {
   const current = await currentDefaults(client, table);
   const changes: string[] = [];
@@ -67,12 +72,9 @@ export async function applyColumnDefaults(
     changes.push(alter("parent", parentDefault));
   }
   for (const column of parameterColumns) {
-    if (still.includes(column) && !current.has(column)) continue;
-    const { default: found, type } = current.get(column) ?? missing;
-    const ours = found === null ? null : fileValue(found, column, type);
-    if (ours === String(parameters[`pg_task.${column}`])) continue;
-    if (found !== null && ours === null && !isExtensions(found, column)) continue;
-    changes.push(alter(column, parameterDefault(column, type, parameters)));
+    const found = current.get(column) ?? missing;
+    if (!isToChange(found, column, String(parameters[`pg_task.${column}`]))) continue;
+    changes.push(alter(column, parameterDefault(column, found.type, parameters)));
   }
   if (changes.length > 0) {
     await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
@@ -82,10 +84,20 @@ export async function applyColumnDefaults(
   return changes.length > 0 || planned;
 }
 
+/**
+ * Whether the default has to be altered. This is the case if the default is missing, was set by the pg_task extension,
+ * or was set by pg-task with a value other than the one in the configuration file.
+ */
+function isToChange({ default: found, type }: Column, column: string, value: string): boolean {
+  if (found === null) return true;
+  const ownValue = fileValue(found, column, type);
+  return ownValue === null ? isExtensionDefault(found, column) : ownValue !== value;
+}
+
 const alter = (column: string, expression: string): string =>
   `ALTER COLUMN ${identifier(column)} SET DEFAULT ${expression}`;
 
-/** The file's value as it stands in a default of ours, null when the default is not ours. */
+/** Returns the configuration file's value that a default contains, or null if pg-task did not set the default. */
 function fileValue(found: string, column: string, type: string): string | null {
   const isText = type === "text";
   const before = `${isText ? "" : "("}COALESCE(NULLIF(current_setting('pg_task.${column}'::text, true), ''::text), '`;
@@ -95,21 +107,20 @@ function fileValue(found: string, column: string, type: string): string | null {
   return /^(?:[^']|'')*$/.test(quoted) ? quoted.replaceAll("''", "'") : null;
 }
 
-/** The extension's own default fails where nobody made the setting; older ones call it otherwise. */
-function isExtensions(found: string, column: string): boolean {
+/**
+ * Whether the pg_task extension set this default. With such a default, INSERT fails where the setting is unknown. Older
+ * versions of the extension use other setting names.
+ */
+function isExtensionDefault(found: string, column: string): boolean {
   const bare = found.replaceAll(/[()]|::(?:"[^"]+"|[\w ]+)/g, "");
-  return new RegExp(
-    `^current_setting'pg_(?:task|work)\\.(?:default_)?${column}'(?:, false)?$`,
-  ).test(bare);
+  return new RegExp(`^current_setting'pg_(?:task|work)\\.(?:default_)?${column}'(?:, false)?$`).test(bare);
 }
 
 interface Column {
-  /** As an expression over the types that pg_catalog has. */
+  /** The type's name as `format_type` shows it when `search_path` is `pg_catalog`. */
   readonly type: string;
   readonly default: string | null;
 }
-
-/** The server says that the column is not there. */
 
 async function currentDefaults(client: Client, table: TaskTable): Promise<Map<string, Column>> {
   const { rows } = await client.query<Column & { column: string }>(
@@ -123,5 +134,5 @@ async function currentDefaults(client: Client, table: TaskTable): Promise<Map<st
   return new Map(rows.map((row) => [row.column, row]));
 }
 
-/** Altering it says that it is missing, in the server's words. */
+/** Takes the place of a column that does not exist, so that ALTER TABLE fails with the server's own error message. */
 const missing: Column = { type: "text", default: null };

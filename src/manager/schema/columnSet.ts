@@ -3,18 +3,24 @@ import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** The columns of a task table as they are now: users may add their own at any time. */
+/** The current columns of a task table. The set can change because users may add columns of their own at any time. */
 export interface ColumnSet {
-  /** Grows with each column that is added. */
+  /** Number of columns that the table has ever had. It grows with each column that is added. */
   readonly attributes: number;
-  /** Differs when anything here differs: statements made from a shape bear it in their name. */
+  /**
+   * A name that differs whenever the set of columns differs. Names of prepared statements contain it, so that a
+   * statement built from other columns is never reused.
+   */
   readonly name: string;
-  /** Quoted columns whose values a repeated task keeps. */
+  /** Quoted names of the columns whose values a successor (the next run of a repeating task) inherits. */
   readonly kept: readonly string[];
 }
 
-/** What a repeated task has of its own, or gets by its default. */
-const own = new Set([
+/**
+ * Columns that a successor (the next run of a repeating task) does not inherit. They are set anew when the successor is
+ * inserted, or left to their default.
+ */
+const notInherited = new Set([
   "id",
   "parent",
   "plan",
@@ -30,7 +36,10 @@ const own = new Set([
   "owner",
 ]);
 
-/** Reads the shape; a generated or identity column makes its own values. */
+/**
+ * Reads the columns of a task table. Generated and identity columns are left out of `kept` because the server computes
+ * their values.
+ */
 export async function readColumnSet(client: Client, table: TaskTable): Promise<ColumnSet> {
   const { rows } = await client.query<{ attributes: number; name: string }>(
     `SELECT c.relnatts::integer AS attributes, a.attname AS name
@@ -41,12 +50,12 @@ export async function readColumnSet(client: Client, table: TaskTable): Promise<C
     [table.qualified],
   );
   const attributes = rows[0]?.attributes ?? 0;
-  const kept = rows.filter(({ name }) => !own.has(name)).map(({ name }) => identifier(name));
+  const kept = rows.filter(({ name }) => !notInherited.has(name)).map(({ name }) => identifier(name));
   const digest = createHash("sha256").update(kept.join()).digest("hex").slice(0, 16);
   return { attributes, name: `${attributes} ${digest}`, kept };
 }
 
-/** SQL that is true as long as no column was added to the table of this shape. */
+/** Returns an SQL condition that is true if no column has been added since the column set was read. */
 export function columnsUnchanged({ qualified }: TaskTable, { attributes }: ColumnSet): string {
   const table = `'${qualified.replaceAll("'", "''")}'::regclass`;
   return `(SELECT relnatts = ${attributes} FROM pg_class WHERE oid = ${table})`;

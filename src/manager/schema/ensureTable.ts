@@ -1,61 +1,53 @@
 import type { Entry } from "../../shared/config/types.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { PgTaskError, toReport } from "../../shared/errors.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../shared/log.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { adopt } from "./adoption/adopt.js";
-import { refuseConflictingColumns } from "./adoption/conflictingColumns.js";
+import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
-import { prepareKeep } from "./keepColumn.js";
-import {
-  appliedVersion,
-  applyMigrations,
-  latestVersion,
-  missingObjects,
-  remakeObjects,
-} from "./migrations.js";
+import { appliedVersion, applyMigrations, latestVersion, missingObjects, recreateObjects } from "./migrations.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./taskTable.js";
 
 const oldestServer = 120_000;
 
-/** How long a change of the table may wait for a lock that producers hold up behind it, in ms. */
+/**
+ * Lock timeout for changing the task table, in ms. It is short because producers (clients that insert tasks) queue
+ * behind a waiting ALTER TABLE.
+ */
 const lockTimeoutMs = 500;
-/** How long other managers may take to make their tables, which nobody else waits for, in ms. */
+/**
+ * Lock timeout for waiting until other managers have created their tables in the same schema, in ms. It can be long
+ * because nobody queues behind this lock.
+ */
 const othersTimeoutMs = 30_000;
 
 /**
- * Makes what is missing of schema, type, table, indexes, triggers and defaults. Safe to repeat, and
- * while producers insert: it waits for a lock only briefly and gives up rather than queue them up.
+ * Creates or migrates the schema, the state type, the table and the objects beside the table, and sets the column
+ * defaults. The call can be repeated. It is safe while producers (clients that insert tasks) are inserting. It waits
+ * only briefly for locks, because producers queue behind a waiting lock request.
  *
  * @returns the table's oid.
- * @throws PgTaskError SCHEMA_LOCKED (try again), SCHEMA_MISSING, SCHEMA_NOT_ALLOWED,
- * SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID when the server does not
- * understand `pg_task.plan`.
+ * @throws PgTaskError SCHEMA_LOCKED (the caller can try again), SCHEMA_MISSING, SCHEMA_NOT_ALLOWED,
+ * SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID if the server rejects the expression in
+ * `pg_task.plan`.
  */
-export async function ensureTable(
-  client: Client,
-  table: TaskTable,
-  entry: Entry,
-  log: Log,
-): Promise<number> {
+export async function ensureTable(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
   await requireServerVersion(client);
   try {
     if (await isForeign(client, table)) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
-    if (entry.create && (await isAtFirst(client, table))) {
-      await prepareKeep(client, table, lockTimeoutMs);
-    }
     return await ensureOwn(client, table, entry, log);
   } catch (error) {
-    throw explain(error, table);
+    throw toSchemaError(error, table);
   }
 }
 
-/** Whether there is a table that no migration has been applied to, by this pg-task or a later one. */
+/** Whether the table exists but no version of pg-task has recorded a schema version for the table. */
 async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
   return (
     (await schemaExists(client, table)) &&
@@ -64,37 +56,22 @@ async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
   );
 }
 
-/** Whether it has rows, perhaps many, that the second migration has not seen. */
-async function isAtFirst(client: Client, table: TaskTable): Promise<boolean> {
-  return (await appliedVersion(client, table)) === 1 && (await tableOid(client, table)) !== null;
-}
-
-async function ensureOwn(
-  client: Client,
-  table: TaskTable,
-  entry: Entry,
-  log: Log,
-): Promise<number> {
+async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
-    // Tables of one schema share its type, so their managers make them one after another.
-    await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [
-      lockClasses.migration,
-      table.schema,
-    ]);
+    // The tables of a schema share the schema's enum type `state`, so their managers take turns.
+    await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, table.schema]);
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     const from = await migrate(client, table, entry);
-    const remade = from === null ? await remake(client, table, entry) : [];
+    const restored = from === null ? await restoreObjects(client, table, entry) : [];
     await repairAdopted(client, table, entry);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
-    if (remade.length > 0)
-      log.warn({ table: table.qualified, missing: remade }, "what was dropped is made again");
-    if (from !== null)
-      log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
+    if (restored.length > 0) log.warn({ table: table.qualified, missing: restored }, "dropped objects created again");
+    if (from !== null) log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
     else if (defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
     return oid;
   } catch (error) {
@@ -109,45 +86,47 @@ async function requireServerVersion(client: Client): Promise<void> {
             current_setting('server_version') AS text`,
   );
   if ((rows[0]?.number ?? 0) >= oldestServer) return;
-  throw new PgTaskError(
-    "SCHEMA_UNSUPPORTED_SERVER",
-    `expected PostgreSQL 12 or later, got ${rows[0]?.text}`,
-  );
+  throw new PgTaskError("SCHEMA_UNSUPPORTED_SERVER", `expected PostgreSQL 12 or later, got ${rows[0]?.text}`);
 }
 
-/** The version that it was at, null when it was up to date. */
+/**
+ * Migrates the table to the latest version.
+ *
+ * @returns the version before the migration, or null if the table was up to date.
+ */
 async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<number | null> {
   const hasSchema = await schemaExists(client, table);
   const found = hasSchema ? await tableOid(client, table) : null;
-  // What is left of a table that was dropped says nothing about the one to come.
+  // The version is recorded in a function that survives DROP TABLE. Without a table, this record does not count.
   const version = found === null ? 0 : await appliedVersion(client, table);
-  if (found !== null && version > latestVersion) throw newerThanThis(table, version);
-  if (found !== null && version === 0) throw appeared(table);
+  if (found !== null && version > latestVersion) throw tooNew(table, version);
+  if (found !== null && version === 0) throw createdMeanwhile(table);
   if (version === latestVersion) return null;
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
-  // A table that is there has what its column state is of.
+  // If the table exists, the type of its column `state` exists as well.
   if (version === 0) await ensureStateType(client, table);
-  await refuseConflictingColumns(client, table);
+  await refuseConflictingNames(client, table);
   await applyMigrations(client, table, version);
   return version;
 }
 
-/** Makes again what somebody has dropped; its names. */
-async function remake(client: Client, table: TaskTable, entry: Entry): Promise<string[]> {
+/**
+ * Recreates dropped objects that belong to the table.
+ *
+ * @returns the names of the recreated objects.
+ */
+async function restoreObjects(client: Client, table: TaskTable, entry: Entry): Promise<string[]> {
   const lost = await missingObjects(client, table);
   if (lost.length === 0) return lost;
   if (!entry.create) throw missing(`${lost.join(", ")} of table ${table.qualified} is missing`);
-  await refuseConflictingColumns(client, table);
-  await remakeObjects(client, table, lost);
+  await refuseConflictingNames(client, table);
+  await recreateObjects(client, table, lost);
   return lost;
 }
 
 async function schemaExists(client: Client, table: TaskTable): Promise<boolean> {
-  const { rowCount } = await client.query(
-    "SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1",
-    [table.schema],
-  );
+  const { rowCount } = await client.query("SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1", [table.schema]);
   return rowCount !== 0;
 }
 
@@ -162,29 +141,31 @@ async function tableOid(client: Client, table: TaskTable): Promise<number | null
 function whatIsMissing(table: TaskTable, hasSchema: boolean, version: number): string {
   if (!hasSchema) return `schema ${identifier(table.schema)} is missing`;
   if (version === 0) return `table ${table.qualified} is missing`;
-  return `table ${table.qualified} is at migration ${version}, not ${latestVersion}`;
+  return `table ${table.qualified} is at version ${version}, not ${latestVersion}`;
 }
 
-/** What the server has against making or changing the table, in its own words. */
-function explain(error: unknown, table: TaskTable): unknown {
-  const words = error instanceof Error ? error.message : String(error);
+/**
+ * Turns an error of the server into a PgTaskError with a SCHEMA code if one applies. Returns any other error unchanged.
+ */
+function toSchemaError(error: unknown, table: TaskTable): unknown {
+  const message = error instanceof Error ? error.message : String(error);
   switch (sqlState(error)) {
     case "55P03":
     case "40P01":
-      return new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is locked by somebody`, {
+      return new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is locked by another session`, {
         cause: error,
       });
     case "42501":
-      return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot make ${table.qualified}: ${words}`, {
+      return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot create or change ${table.qualified}: ${message}`, {
         cause: error,
       });
-    // A name is taken, or a column is gone or of another type.
+    // A name is already taken, or a column is missing or has another type.
     case "42P07":
     case "42710":
     case "42723":
     case "42703":
     case "42804":
-      return new PgTaskError("SCHEMA_INCOMPATIBLE", `cannot make ${table.qualified}: ${words}`, {
+      return new PgTaskError("SCHEMA_INCOMPATIBLE", `cannot create or change ${table.qualified}: ${message}`, {
         cause: error,
       });
     default:
@@ -195,12 +176,24 @@ function explain(error: unknown, table: TaskTable): unknown {
 const missing = (what: string): PgTaskError =>
   new PgTaskError("SCHEMA_MISSING", `${what}, and its entry says "create": false`);
 
-const newerThanThis = (table: TaskTable, version: number): PgTaskError =>
+const tooNew = (table: TaskTable, version: number): PgTaskError =>
   new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
-    `${table.qualified} was made by a later pg-task (migration ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
+    `${table.qualified} was created by a later pg-task (version ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
   );
 
-/** Made by somebody between two looks. */
-const appeared = (table: TaskTable): PgTaskError =>
-  new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is just being made by somebody`);
+/** Returns the error for a table that another session created after `isForeign` had checked. */
+const createdMeanwhile = (table: TaskTable): PgTaskError =>
+  new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is being created by another session`);
+
+/**
+ * Returns an error that names the needed privileges if the server denied permission. Returns any other error unchanged.
+ */
+export function missingPrivilege(error: unknown, table: TaskTable): unknown {
+  if (sqlState(error) !== "42501") return error;
+  return new PgTaskError(
+    "SCHEMA_NOT_ALLOWED",
+    `${toReport(error).message}: the entry's user needs the privileges of the owner of ${table.qualified}`,
+    { cause: error },
+  );
+}

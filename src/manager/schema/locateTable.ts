@@ -1,30 +1,28 @@
-import { settingsMade, type RefuseSetting } from "../../shared/config/serverSettings.js";
+import { readServerSettings, type OnInvalidSetting } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
-
-/** Longest name PostgreSQL keeps, in bytes. */
-const longestName = 63;
+import { maxNameBytes } from "./taskTable.js";
 
 /**
- * Where an entry's tasks are: where it says itself, else where its role, database or server says,
- * else where the file says.
+ * Returns the schema and the name of an entry's task table. Each comes from the entry if it is set there, or else from
+ * the setting of the entry's role, database or server, or else from the configuration file's parameters.
  *
- * @param client a session of the entry's own
+ * @param client a session of the entry's user
  */
 export async function locateTable(
   client: Pick<Client, "query">,
   { fixed, parameters }: Entry,
-  refuse: RefuseSetting,
+  refuse: OnInvalidSetting,
 ): Promise<TableLocation> {
   const names = { schema: "pg_task.schema", table: "pg_task.table" } as const;
-  const made = await settingsMade(client, Object.values(names));
+  const made = await readServerSettings(client, Object.values(names));
   const one = (what: keyof TableLocation): string => {
     const name = names[what];
     const own = fixed[what];
     if (own !== undefined) return own;
     const setting = made.get(name);
     if (setting === undefined) return parameters[name];
-    if (Buffer.byteLength(setting) <= longestName) return setting;
+    if (Buffer.byteLength(setting) <= maxNameBytes) return setting;
     refuse(name, setting, parameters[name]);
     return parameters[name];
   };

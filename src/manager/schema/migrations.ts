@@ -4,39 +4,49 @@ import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** The .sql files stay beside their source: the compiler does not copy them. */
+/** The folder of the .sql files. They stay beside their TypeScript source because the compiler does not copy them. */
 const folder = new URL("../../../../src/manager/schema/migrations/", import.meta.url);
 
-const migrations = readdirSync(folder)
+/** All migrations in the order of their versions. The files are named `NNNN_name.sql`, where NNNN is the version. */
+export const migrations = readdirSync(folder)
   .filter((file) => /^\d{4}_\w+\.sql$/.test(file))
   .toSorted()
-  .map((file) => ({
-    version: Number(file.slice(0, 4)),
-    text: readFileSync(new URL(file, folder), "utf8"),
-  }));
+  .map((file) => {
+    const text = readFileSync(new URL(file, folder), "utf8");
+    return { version: Number(file.slice(0, 4)), text, statements: split(text) };
+  });
 
-/** Version of a table that every migration has been applied to. */
+/** The version of a table to which every migration has been applied. */
 export const latestVersion = migrations.at(-1)?.version ?? 0;
 
-/** Begins the comment of every function that is pg-task's own. */
+/**
+ * Statements of the first migration, with their placeholders not yet replaced. Adoption (serving a table that pg-task
+ * did not create) takes triggers, indexes and comments from these statements.
+ */
+export const initialStatements: readonly string[] = migrations[0]?.statements ?? [];
+
+/** The comment of every function that pg-task created begins with this text. */
 const ownComment = "pg-task ";
-const versionComment = `${ownComment}migration `;
-
-/** The text of one migration. */
-export function migrationText(version: number): string {
-  return migrations.find((each) => each.version === version)?.text ?? "";
-}
-
-/** Statements of the first migration, with places for the names; those after it build on its result. */
-export const firstMigration: readonly string[] = (migrations[0]?.text ?? "")
-  .replaceAll(/^--.*\n/gm, "")
-  .split(/;\n(?=\n|COMMENT |CREATE |$)/)
-  .map((statement) => statement.trim())
-  .filter((statement) => statement !== "");
+/**
+ * The comment that records a table's version begins with this text. Unreleased versions of pg-task wrote `migration`
+ * instead of `version`. Their tables count as having no recorded version and are adopted.
+ */
+const versionComment = `${ownComment}version `;
 
 /**
- * The last migration applied to the table, 0 when none was. It stands in the comment of a function
- * that is pg-task's own, so that the table's comments are the user's to change.
+ * Splits a migration into its statements, without the comments between them. A semicolon inside a function body or a
+ * string does not end a statement.
+ */
+function split(text: string): string[] {
+  const statements = text
+    .replaceAll(/^--.*\n/gm, "")
+    .matchAll(/((?:\$function\$[^]*?\$function\$|'(?:[^']|'')*'|[^;'$])+);/g);
+  return [...statements].map(([, statement = ""]) => statement.trim());
+}
+
+/**
+ * Returns the version of the last migration applied to the table, or 0 if no version was recorded. The record is the
+ * comment of a function that pg-task created, so that users are free to change the comments of the table.
  */
 export async function appliedVersion(client: Client, table: TaskTable): Promise<number> {
   const { rows } = await client.query<{ comment: string | null }>(
@@ -49,10 +59,20 @@ export async function appliedVersion(client: Client, table: TaskTable): Promise<
   return comment.startsWith(versionComment) ? Number(comment.slice(versionComment.length)) : 0;
 }
 
+/** Records the version of the table. The version null means that the table is still being adopted. */
+export async function recordVersion(
+  client: Client,
+  { schema, readyFunction }: TaskTable,
+  version: number | null,
+): Promise<void> {
+  const comment = version === null ? `${ownComment}adopting` : `${versionComment}${version}`;
+  await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(readyFunction)}() IS '${comment}'`);
+}
+
 /**
- * Functions with the names of pg-task's own that somebody else made, and that are not to be lost.
- * The extension's wake-up is none of these: it has the same purpose, and the extension makes it anew
- * at its start.
+ * Returns the functions that have the name of a function of pg-task but were not created by pg-task. The wake-up
+ * function of the pg_task extension does not count. pg-task can replace it, because both functions have the same
+ * purpose and the extension creates its own function again when it starts.
  */
 export async function foreignFunctions(client: Client, table: TaskTable): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
@@ -66,22 +86,11 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
          AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
     [
       table.schema,
-      [
-        table.readyFunction,
-        table.wakeUp,
-        table.fill,
-        table.reset,
-        table.statsRows,
-        table.errorsRows,
-        table.groupsRows,
-      ],
+      [table.readyFunction, table.wakeUp, table.fill, table.reset, table.statsRows, table.errorsRows, table.groupsRows],
       ownComment,
       table.wakeUp,
       [
         `${table.qualifiedFinish}(bigint, bigint, text, integer)`,
-        `${table.qualifiedReset}(bigint)`,
-        `${table.qualifiedReset}(bigint, text, text)`,
-        `${table.qualifiedReset}(text, text, text)`,
         `${table.qualifiedReset}(text, text, text, integer, integer)`,
         `${table.qualifiedPlanned}(text)`,
       ],
@@ -90,19 +99,34 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
   return rows.map((row) => row.name);
 }
 
-/** Applies, inside the caller's transaction, what comes after `version`. */
-export async function applyMigrations(
-  client: Client,
-  table: TaskTable,
-  version: number,
-): Promise<void> {
+/** Applies all migrations above `version`, in the caller's transaction. */
+export async function applyMigrations(client: Client, table: TaskTable, version: number): Promise<void> {
   for (const migration of migrations.filter((each) => each.version > version)) {
     await client.query(render(migration.text, table));
   }
-  await record(client, table, `${versionComment}${latestVersion}`);
+  await recordVersion(client, table, latestVersion);
 }
 
-/** What of the later migrations somebody has dropped since, and runs cannot do without. */
+/**
+ * Matches the statements of the first migration that adoption does not run as they are, because a table that already
+ * exists needs them in another form.
+ */
+const aboutTable =
+  /^(?:CREATE TABLE|COMMENT ON (?:TABLE|COLUMN)|CREATE (?:INDEX|TRIGGER) [^]*? ON) :"schema"\.:"table"/;
+
+/**
+ * Whether a statement can be run again. TRUNCATE cannot, because the rows in the ledgers of an existing table may be
+ * proofs (records that a run was committed).
+ */
+const isRepeatable = (statement: string): boolean => !statement.startsWith("TRUNCATE");
+
+/** Creates or replaces the functions, tables and views that belong to an adopted table, in the caller's transaction. */
+export async function createObjectsBeside(client: Client, table: TaskTable): Promise<void> {
+  const statements = initialStatements.filter((statement) => !aboutTable.test(statement)).filter(isRepeatable);
+  await client.query(render(statements.join(";\n"), table));
+}
+
+/** Returns the names of dropped objects without which no task can run: functions, ledgers and the pause table. */
 export async function missingObjects(client: Client, table: TaskTable): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT f.name FROM unnest($2::text[], $3::bigint[]) AS f(name, count)
@@ -113,8 +137,8 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
      WHERE pg_catalog.to_regclass(pg_catalog.concat(pg_catalog.quote_ident($1), '.', pg_catalog.quote_ident(r.name))) IS NULL`,
     [
       table.schema,
-      [table.finish, table.reset],
-      [1, 2],
+      [table.finish, table.reset, table.planned],
+      [1, 2, 1],
       [table.ledger1, table.ledger2, table.pauseTable],
     ],
   );
@@ -122,47 +146,21 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
 }
 
 /**
- * Makes these again, inside the caller's transaction, by the statements of all migrations that are about
- * them: those stand being applied to what is there. What a ledger has stays, and the task table is not
- * locked, since runs are under way.
+ * Recreates the missing objects in the caller's transaction, by running every migration statement that mentions one of
+ * them. Locks neither the task table nor the rows of a ledger that still exists, because tasks are running.
  */
-export async function remakeObjects(
-  client: Client,
-  table: TaskTable,
-  missing: readonly string[],
-): Promise<void> {
-  const places = Object.entries(table).flatMap(([place, name]) =>
-    missing.includes(name) ? [`:"${place}"`] : [],
-  );
-  const about = migrations
-    .flatMap(({ text }) => text.replaceAll(/^--.*\n/gm, "").match(oneStatement) ?? [])
-    .filter((statement) => places.some((place) => statement.includes(place)))
-    .filter((statement) => !statement.trimStart().startsWith("TRUNCATE"));
-  for (const statement of about) await client.query(render(statement, table));
-}
-
-/** A semicolon within a body or a string ends none. */
-const oneStatement = /(?:\$function\$[^]*?\$function\$|'(?:[^']|'')*'|[^;'$])+;/g;
-
-/** Records that adoption has begun, which is version 0 still, or that it is done, which is version 1. */
-export async function recordAdoption(
-  client: Client,
-  table: TaskTable,
-  done: boolean,
-): Promise<void> {
-  await record(client, table, done ? `${versionComment}1` : `${ownComment}adopting`);
-}
-
-async function record(client: Client, table: TaskTable, comment: string): Promise<void> {
-  await client.query(
-    `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.readyFunction)}()
-     IS '${comment}'`,
-  );
+export async function recreateObjects(client: Client, table: TaskTable, missing: readonly string[]): Promise<void> {
+  const placeholders = Object.entries(table).flatMap(([key, name]) => (missing.includes(name) ? [`:"${key}"`] : []));
+  const statements = migrations
+    .flatMap((migration) => migration.statements)
+    .filter((statement) => placeholders.some((each) => statement.includes(each)))
+    .filter(isRepeatable);
+  for (const statement of statements) await client.query(render(statement, table));
 }
 
 /**
- * Puts the table's names, and the classes of the locks `busy` and `permit`, where a migration says `:"name"` or, as a
- * string, `:'name'`, as psql would.
+ * Replaces the placeholders in a migration as psql does. `:"name"` becomes an identifier, and `:'name'` becomes a
+ * string. A name is either a key of TaskTable or one of the advisory lock classes `busyClass` and `permitClass`.
  */
 export function render(text: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
@@ -172,12 +170,14 @@ export function render(text: string, table: TaskTable): string {
     .replaceAll("$function$", () => bodyQuote(table))
     .replaceAll(/:(["'])(\w+)\1/g, (_, quote: string, name: string) => {
       const value = names.get(name);
-      if (value === undefined) throw new Error(`a migration asks for an unknown name: ${name}`);
+      if (value === undefined) throw new Error(`unknown name in a migration: ${name}`);
       return quote === '"' ? identifier(value) : literal(value);
     });
 }
 
-/** A dollar quote that is in none of the names, which function bodies mention. */
+/**
+ * Returns a dollar quote for function bodies. The dollar quote occurs in none of the names that these bodies mention.
+ */
 function bodyQuote({ schema, table }: TaskTable): string {
   let tag = "function";
   while (`${schema} ${table}`.includes(`$${tag}$`)) tag += "_";

@@ -4,13 +4,13 @@ import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
 /**
- * Gives the column plan a default that follows session, role, database and server and, where none of
- * those made the setting, is the file's expression, unless the user chose another default. What tells the
- * two apart is a record of what pg-task itself last made it.
+ * Sets the default of the column `plan` to the setting of session, role, database or server, or else to the expression
+ * in the configuration file. A default that the user chose is kept. To recognize such a default, pg-task records which
+ * default it set last.
  *
- * @param found the default it has, as the server shows it
- * @returns whether something was altered.
- * @throws PgTaskError CONFIG_INVALID when the server does not understand the expression.
+ * @param found the current default, as the server shows it
+ * @returns true if the default was altered.
+ * @throws PgTaskError CONFIG_INVALID if the server rejects the expression.
  */
 export async function applyPlanDefault(
   client: Client,
@@ -18,78 +18,67 @@ export async function applyPlanDefault(
   found: string | null,
   fileExpression: string,
 ): Promise<boolean> {
-  const whole = await settingFirst(client, table, fileExpression);
-  const expression = whole ?? fileExpression;
+  const expression = settingFirst(table, fileExpression);
   if (found !== null) {
     const { record } = await readRecord(client, table);
-    const isUsers = !record.startsWith(given("")) || !record.endsWith(shownAs(found));
-    if (isUsers || record === given(expression) + shownAs(found)) return false;
+    const isUsers = !record.startsWith(recordOf("")) || !record.endsWith(shownAs(found));
+    if (isUsers || record === recordOf(expression) + shownAs(found)) return false;
   }
-  await alter(client, table, fileExpression, whole);
+  await alter(client, table, fileExpression, expression);
   await writeRecord(client, table, expression);
   return true;
 }
 
-/** Null where the function that reads the setting is for a later migration to make. */
-async function settingFirst(
-  client: Client,
-  { qualifiedPlanned }: TaskTable,
-  expression: string,
-): Promise<string | null> {
-  const { rows } = await client.query<{ there: boolean }>(
-    "SELECT pg_catalog.to_regprocedure($1) IS NOT NULL AS there",
-    [`${qualifiedPlanned}(text)`],
-  );
-  if (rows[0]?.there !== true) return null;
+/**
+ * Returns SQL that evaluates to the setting `pg_task.plan` if there is one, or else to the configuration file's
+ * expression.
+ */
+function settingFirst({ qualifiedPlanned }: TaskTable, expression: string): string {
   const setting = "current_setting('pg_task.plan', true)";
-  return `CASE WHEN NULLIF(${setting}, '') IS NULL THEN ${bracketed(expression)} ELSE ${qualifiedPlanned}(${setting}) END`;
+  return `CASE WHEN NULLIF(${setting}, '') IS NULL THEN ${parenthesized(expression)} ELSE ${qualifiedPlanned}(${setting}) END`;
 }
 
-/** On a line of its own the bracket is not part of a comment that ends the expression. */
-const bracketed = (expression: string): string => `(${expression}\n)`;
+/**
+ * Puts an expression in parentheses. The closing parenthesis is on its own line in case the expression ends with a
+ * comment.
+ */
+const parenthesized = (expression: string): string => `(${expression}\n)`;
 
-/** The file's expression comes first by itself, so that the server's words are about that. */
-async function alter(
-  client: Client,
-  table: TaskTable,
-  fileExpression: string,
-  expression: string | null,
-): Promise<void> {
-  const own = bracketed(fileExpression);
+/**
+ * Alters the default. Sets the configuration file's expression alone first, so that an error message refers only to
+ * that expression.
+ */
+async function alter(client: Client, table: TaskTable, fileExpression: string, expression: string): Promise<void> {
   try {
-    for (const each of expression === null ? [own] : [own, `(${expression})`]) {
+    for (const each of [parenthesized(fileExpression), `(${expression})`]) {
       await client.query(`ALTER TABLE ${table.qualified} ALTER COLUMN plan SET DEFAULT ${each}`);
     }
   } catch (error) {
-    throw misunderstood(error, table, fileExpression);
+    throw toPlanError(error, table, fileExpression);
   }
 }
 
 /**
- * Asks the server whether it understands the expression; it evaluates and changes nothing.
+ * Lets the server parse the expression without evaluating it.
  *
- * @throws PgTaskError CONFIG_INVALID when it does not.
+ * @throws PgTaskError CONFIG_INVALID if the server rejects the expression.
  */
-export async function refusePlan(
-  client: Client,
-  table: TaskTable,
-  fileExpression: string,
-): Promise<void> {
-  const text = `PREPARE pg_task_plan AS VALUES (COALESCE(NULL::timestamptz, ${bracketed(fileExpression)}))`;
+export async function refusePlan(client: Client, table: TaskTable, fileExpression: string): Promise<void> {
+  const text = `PREPARE pg_task_plan AS VALUES (COALESCE(NULL::timestamptz, ${parenthesized(fileExpression)}))`;
   try {
-    // By its name it goes as one statement at most, whatever the expression holds.
+    // A named query uses the extended protocol, which accepts only a single statement.
     await client.query({ name: "pg_task plan", text });
   } catch (error) {
-    throw misunderstood(error, table, fileExpression);
+    throw toPlanError(error, table, fileExpression);
   }
   await client.query("DEALLOCATE pg_task_plan");
 }
 
-/** What the server has against the expression; anything else as it is. */
-function misunderstood(error: unknown, { qualified }: TaskTable, fileExpression: string): unknown {
+/** Returns CONFIG_INVALID if the server rejected the expression itself. Returns any other error unchanged. */
+function toPlanError(error: unknown, { qualified }: TaskTable, fileExpression: string): unknown {
   const state = sqlState(error);
-  const itIs = state !== null && /^(?:0A|22|42(?!501))/.test(state);
-  if (!itIs || !(error instanceof Error)) return error;
+  const isExpressionError = state !== null && /^(?:0A|22|42(?!501))/.test(state);
+  if (!isExpressionError || !(error instanceof Error)) return error;
   return new PgTaskError(
     "CONFIG_INVALID",
     `expected pg_task.plan to be an expression for the default of ${qualified}.plan, got ${JSON.stringify(fileExpression)}: ${error.message}`,
@@ -97,17 +86,14 @@ function misunderstood(error: unknown, { qualified }: TaskTable, fileExpression:
   );
 }
 
-const given = (expression: string): string => `pg-task plan ${expression}`;
+const recordOf = (expression: string): string => `pg-task plan ${expression}`;
 const shownAs = (expression: string): string => `\nshown as ${expression}`;
 
 /**
- * It stands in a comment of pg-task's own trigger, so that it goes wherever the table goes. Before
- * PostgreSQL 13 a partitioned table has but the wake-up.
+ * Reads the record of the default that pg-task set last. The record is the comment of one of pg-task's triggers, so
+ * that it stays with the table. Before PostgreSQL 13, the wake-up trigger is the only trigger of a partitioned table.
  */
-async function readRecord(
-  client: Client,
-  table: TaskTable,
-): Promise<{ trigger: string; record: string }> {
+async function readRecord(client: Client, table: TaskTable): Promise<{ trigger: string; record: string }> {
   const { rows } = await client.query<{ trigger: string; record: string }>(
     `SELECT tgname AS trigger, coalesce(pg_catalog.obj_description(oid, 'pg_trigger'), '') AS record
      FROM pg_catalog.pg_trigger WHERE tgrelid = $1::pg_catalog.regclass AND tgname = ANY ($2::text[])
@@ -128,6 +114,6 @@ async function writeRecord(client: Client, table: TaskTable, expression: string)
   const { trigger } = await readRecord(client, table);
   await client.query(
     `COMMENT ON TRIGGER ${identifier(trigger)} ON ${table.qualified}
-     IS ${literal(given(expression) + shownAs(rows[0]?.shown ?? ""))}`,
+     IS ${literal(recordOf(expression) + shownAs(rows[0]?.shown ?? ""))}`,
   );
 }

@@ -4,27 +4,29 @@ import { literal } from "../../shared/postgres/quoting.js";
 import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** Every state of a task. */
+/** All states that a task can have. */
 export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
 
+export type TaskState = (typeof states)[number];
+
 /**
- * Makes the enum of the column state where the schema has none; its tables share it. States that it
- * lacks are added.
+ * Creates the enum type of the column `state`, which all task tables of a schema share. If the enum exists, adds the
+ * states that it lacks.
  *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE when the name is taken by something else.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE if another type or a table already has the enum's name.
  */
 export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
-  const lacking = await lackingStates(client, table);
-  if (lacking !== null) return await addStates(client, table.stateType, lacking);
+  const missing = await missingStates(client, table);
+  if (missing !== null) return await addStates(client, table.stateType, missing);
   await client.query(`CREATE TYPE ${table.stateType} AS ENUM (${states.map(literal).join(", ")})`);
 }
 
 /**
- * States that the schema's enum lacks, null where it has none.
+ * Returns the states that the schema's enum lacks, or null if there is no such enum.
  *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE when the name is taken by something else.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE if another type or a table already has the enum's name.
  */
-export async function lackingStates(client: Client, table: TaskTable): Promise<string[] | null> {
+export async function missingStates(client: Client, table: TaskTable): Promise<string[] | null> {
   const { rows } = await client.query<{ kind: string; labels: string[] }>(
     `SELECT t.typtype AS kind, ARRAY(
        SELECT e.enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) AS labels
@@ -33,26 +35,26 @@ export async function lackingStates(client: Client, table: TaskTable): Promise<s
     [table.schema],
   );
   const [found] = rows;
-  // A table is a type as well.
+  // A table named `state` also occupies `state` as a type name.
   if (found === undefined && table.table !== "state") return null;
   if (found === undefined) {
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `expected another name than ${table.qualified}, which is that of the type of its column state: give another "table"`,
+      `expected another name than ${table.qualified}, which the type of its column state has: give another "table"`,
     );
   }
-  const lacking = states.filter((state) => !found.labels.includes(state));
-  if (found.kind === "e" && !lacking.includes("PLAN")) return lacking;
+  const missing = states.filter((state) => !found.labels.includes(state));
+  if (found.kind === "e" && !missing.includes("PLAN")) return missing;
   throw new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
     found.kind === "e"
-      ? `expected the enum ${table.stateType} to have ${states.join(", ")}, got one without ${lacking.join(", ")}: add them with ALTER TYPE, or give another "schema"`
+      ? `expected the enum ${table.stateType} to have ${states.join(", ")}, got one without ${missing.join(", ")}: add them with ALTER TYPE, or give another "schema"`
       : `expected ${table.stateType} to be an enum of ${states.join(", ")}, got another type or a table of that name: give another "schema"`,
   );
 }
 
-/** Adds the states that the enum of an existing column lacks. */
-export async function addLabels(client: Client, state: FoundColumn | undefined): Promise<void> {
+/** Adds missing states to the enum of an existing column `state`. Does nothing if the column's type is not an enum. */
+export async function addMissingStates(client: Client, state: FoundColumn | undefined): Promise<void> {
   if (state?.kind !== "e") return;
   const { labels } = state;
   await addStates(
@@ -62,8 +64,8 @@ export async function addLabels(client: Client, state: FoundColumn | undefined):
   );
 }
 
-async function addStates(client: Client, type: string, lacking: readonly string[]): Promise<void> {
-  for (const state of lacking) {
+async function addStates(client: Client, type: string, missing: readonly string[]): Promise<void> {
+  for (const state of missing) {
     await client.query(`ALTER TYPE ${type} ADD VALUE IF NOT EXISTS ${literal(state)}`);
   }
 }

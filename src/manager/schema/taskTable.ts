@@ -1,16 +1,16 @@
 import { createHash } from "node:crypto";
 import { identifier } from "../../shared/postgres/quoting.js";
 
-/** Longest name PostgreSQL keeps, in bytes. */
-const longestName = 63;
+/** Maximum length of a name, in bytes. PostgreSQL truncates longer names. */
+export const maxNameBytes = 63;
 
-/** A task table and the names of what pg-task makes beside it; unquoted unless said otherwise. */
+/** A task table and the names of the objects that belong to it. Names are unquoted unless noted otherwise. */
 export interface TaskTable {
   readonly schema: string;
   readonly table: string;
-  /** Quoted, for statements. */
+  /** Schema and name of the table, quoted for use in statements. */
   readonly qualified: string;
-  /** Type of the column state, quoted; `ensureTable` sets the one that an adopted table has. */
+  /** Type of the column `state`, quoted. If an adopted table uses another type, `ensureTable` replaces this value. */
   stateType: string;
   readonly dueIndex: string;
   readonly planIndex: string;
@@ -18,35 +18,35 @@ export interface TaskTable {
   readonly readyInsertTrigger: string;
   readonly readyUpdateTrigger: string;
   readonly wakeUp: string;
-  /** Notices that a task deletes its own row. */
+  /** Trigger that records that a task has deleted its own row. */
   readonly ownDeleteTrigger: string;
-  /** Which groups are paused. */
+  /** Table of the paused groups. */
   readonly pauseTable: string;
   readonly pauseWakeUp: string;
   readonly keepIndex: string;
-  /** The pause table, quoted, for statements. */
+  /** The pause table, quoted for use in statements. */
   readonly pauses: string;
-  /** Function and trigger of an adopted table only, which complete what its rows lack. */
+  /** Name of the function and of the trigger that fill in columns that are null. Only adopted tables have them. */
   readonly fill: string;
-  /** Runs whose effect was committed; two in turn. */
+  /** The two ledgers, which hold proofs (records that a run was committed). They are used in turn. */
   readonly ledger1: string;
   readonly ledger2: string;
-  /** The same, quoted, for statements. */
+  /** The two ledgers, quoted for use in statements. */
   readonly qualifiedLedger1: string;
   readonly qualifiedLedger2: string;
-  /** The function that enters a run into a ledger. */
+  /** The function that writes a proof (the record that a run was committed) into a ledger. */
   readonly finish: string;
-  /** The same, quoted, for statements. */
+  /** The function `finish`, quoted for use in statements. */
   readonly qualifiedFinish: string;
-  /** The function that makes a session as new. */
+  /** The function that resets a session between two tasks. */
   readonly reset: string;
-  /** The same, quoted, for statements. */
+  /** The function `reset`, quoted for use in statements. */
   readonly qualifiedReset: string;
-  /** The function that reads the setting `pg_task.plan`. */
+  /** The function that turns the setting `pg_task.plan` into a time. */
   readonly planned: string;
-  /** The same, quoted, for statements. */
+  /** The function `planned`, quoted for use in statements. */
   readonly qualifiedPlanned: string;
-  /** Views for users, and the functions that they read. */
+  /** Views for users, and the functions that these views read. */
   readonly statsView: string;
   readonly statsRows: string;
   readonly errorsView: string;
@@ -93,18 +93,18 @@ export function taskTable(schema: string, table: string): TaskTable {
 }
 
 /**
- * `TABLE_SUFFIX`; where that is too long for PostgreSQL, which would cut the end off and make
- * several names one, the table's part is cut and a hash of the whole put in its place.
+ * Returns the name `TABLE_SUFFIX`. PostgreSQL would truncate a name that is too long, and several names could become
+ * equal. In such a name, the table's part is therefore truncated and a hash of the full name is inserted.
  */
 export function objectName(table: string, suffix: string): string {
   const name = `${table}_${suffix}`;
-  if (Buffer.byteLength(name) <= longestName) return name;
+  if (Buffer.byteLength(name) <= maxNameBytes) return name;
   const hash = createHash("sha256").update(name).digest("hex").slice(0, 8);
-  const room = longestName - Buffer.byteLength(`_${hash}_${suffix}`);
-  let kept = "";
+  const maxBytes = maxNameBytes - Buffer.byteLength(`_${hash}_${suffix}`);
+  let prefix = "";
   for (const character of table) {
-    if (Buffer.byteLength(kept + character) > room) break;
-    kept += character;
+    if (Buffer.byteLength(prefix + character) > maxBytes) break;
+    prefix += character;
   }
-  return `${kept}_${hash}_${suffix}`;
+  return `${prefix}_${hash}_${suffix}`;
 }

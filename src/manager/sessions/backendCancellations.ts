@@ -1,37 +1,51 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { CancellationRequest } from "./session.js";
-import { cancelBackend } from "./cancelBackend.sql.js";
 
-/** Cancels server processes over the manager's connection; what comes while there is none waits. */
+/**
+ * Cancels the runs of backends over the manager's connection. While there is no connection, requests are kept for the
+ * next one.
+ */
 export class BackendCancellations {
-  readonly #waiting = new Map<number, CancellationRequest>();
+  readonly #pending = new Map<number, CancellationRequest>();
   #client: Client | null = null;
-  #done: (cancellation: CancellationRequest) => void = () => {};
+  #cancelled: (cancellation: CancellationRequest) => void = () => {};
 
   add(cancellation: CancellationRequest): void {
-    this.#waiting.set(cancellation.session, cancellation);
+    this.#pending.set(cancellation.session, cancellation);
     if (this.#client !== null) void this.#cancel(this.#client, cancellation);
   }
 
   attach(client: Client, done: (cancellation: CancellationRequest) => void): void {
     this.#client = client;
-    this.#done = done;
-    for (const cancellation of this.#waiting.values()) void this.#cancel(client, cancellation);
+    this.#cancelled = done;
+    for (const cancellation of this.#pending.values()) void this.#cancel(client, cancellation);
   }
 
   detach(): void {
     this.#client = null;
   }
 
-  /** Done as well when the server refuses: its process is another's by then, or gone. */
+  /**
+   * Cancels one run. If the server refuses, the run also counts as cancelled, because its process has ended or the pid
+   * was reused.
+   */
   async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {
       await cancelBackend(client, cancellation.pid);
     } catch (error) {
-      // Not refused but cut off: the next connection tries again.
+      // The connection was lost. The request is sent again over the next connection.
       if (sqlState(error) === null) return;
     }
-    this.#waiting.delete(cancellation.session);
-    this.#done(cancellation);
+    this.#pending.delete(cancellation.session);
+    this.#cancelled(cancellation);
   }
+}
+
+/** Cancels whatever this backend is running. No effect if the backend does not exist or runs nothing. */
+export async function cancelBackend(client: Client, pid: number): Promise<void> {
+  await client.query({
+    name: "cancel backend",
+    text: "SELECT pg_cancel_backend($1)",
+    values: [pid],
+  });
 }

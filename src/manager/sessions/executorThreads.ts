@@ -10,74 +10,76 @@ import type {
   ExecutorParameters,
   ExecutorThreadData,
   FromExecutor,
-  RemoteProcess,
-  Run,
   ToExecutor,
-} from "../../shared/ipc/messages.js";
+} from "../../shared/ipc/executorMessages.js";
+import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
 
-const entry = fileURLToPath(new URL("../../executor/thread.js", import.meta.url));
+const entry = fileURLToPath(new URL("../../executor/host.js", import.meta.url));
 
-/** The largest value of pg_conf.threads. */
-const mostThreads = 1024;
+/** The largest value that the setting `pg_conf.threads` can have. */
+const maxThreads = 1024;
 
-/** How long threads that run nothing any more may take to end their sessions, in ms. */
-const longestStopMs = 5_000;
+/** How long threads may take to close their sessions when they are stopped, in ms. */
+const maxStopMs = 5_000;
 
-/** One executor thread: a place in the pool that stays taken until the thread's work ends. */
+/** One executor thread. It occupies a thread of the Piscina pool until its work ends. */
 export interface ExecutorThread {
   readonly number: number;
   readonly pool: Piscina;
   readonly port: MessagePort;
   readonly sender: HandshakeSender;
   threadId: number | null;
-  /** Settles when the thread's work has ended. */
+  /** Resolves when the thread's work has ended. */
   readonly ended: Promise<void>;
 }
 
 export interface ExecutorEvents {
   message(thread: ExecutorThread, message: SessionMessage): void;
-  /** It asks for room for a connection of a remote task, or says what became of it. */
-  room(thread: ExecutorThread, message: RoomMessage): void;
-  /** The thread is gone and its connections with it; without a reason because it was told to. */
+  /**
+   * The thread requests a connection for a remote task, or reports that it has used its connection permit (the
+   * manager's leave to open the connection).
+   */
+  connectionRequest(thread: ExecutorThread, message: ConnectionRequestMessage): void;
+  /** The thread and its connections are gone. The reason is null if the thread was told to stop. */
   ended(thread: ExecutorThread, reason: PgTaskError | null): void;
 }
 
-export type RoomMessage = Extract<FromExecutor, { type: "room" | "entered" }>;
+type ConnectionRequestMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "connectionPermitUsed" }>;
 
-/** What an executor says of its sessions. */
+/** A message in which an executor thread reports on its sessions. */
 export type SessionMessage = Exclude<
   FromExecutor,
-  { type: "hello" | "log" | "sought" } | RoomMessage
+  { type: "hello" | "log" | "remoteProcessFound" } | ConnectionRequestMessage
 >;
 
 export interface ExecutorThreadsOptions {
   readonly parameters: () => ExecutorParameters;
-  /** How long a thread may take to take a payload, in ms. */
+  /** The time within which a thread has to acknowledge a payload, in ms. */
   readonly closeMs: () => number;
   readonly events: ExecutorEvents;
   readonly log: Log;
-  /** The threads' own. */
+  /** Receives the log lines that the threads send. */
   readonly threadLog: Log;
 }
 
 /**
- * The executor threads of one manager, in a Piscina pool that exists only while there is work.
+ * The executor threads of one manager. They live in a Piscina pool that exists only while there is work.
  *
- * A thread gets one task of the pool, which lasts as long as the thread is used: sessions live in
- * it and runs reach them in batches over a channel of its own. So the pool's queue is never longer
- * than its threads, and a crash rejects exactly that thread's task.
+ * Each thread gets a single Piscina task, which lasts as long as the thread is used. The thread holds sessions, and
+ * runs are sent to these sessions in batches over a separate channel. Therefore the Piscina pool never has more tasks
+ * than threads, and a crash rejects the task of exactly the thread that crashed.
+ *
+ *   start ──▶ running ──stop──▶ ended
+ *                └── crash, no acknowledgement in time ──▶ ended with a reason
  */
 export class ExecutorThreads {
   readonly #options: ExecutorThreadsOptions;
   readonly #threads = new Set<ExecutorThread>();
   #pool: Piscina | null = null;
   #started = 0;
-  /** Questions about remote runs that threads have not answered. */
-  readonly #seeking = new Map<
-    number,
-    { thread: ExecutorThread; answer: (gone: boolean | null) => void }
-  >();
-  #questions = 0;
+  /** Unanswered queries about remote runs, by number. */
+  readonly #remoteQueries = new Map<number, { thread: ExecutorThread; answer: (gone: boolean | null) => void }>();
+  #queryCount = 0;
 
   constructor(options: ExecutorThreadsOptions) {
     this.#options = options;
@@ -100,84 +102,98 @@ export class ExecutorThreads {
     );
     const thread: ExecutorThread = { number, pool, port, sender, ended, threadId: null };
     this.#threads.add(thread);
-    this.#options.log.debug({ thread: number }, "executor thread starts");
+    this.#options.log.debug({ thread: number }, "executor thread started");
     port.on("message", (message: FromExecutor) => this.#receive(thread, message));
-    this.#hand(thread, this.#options.parameters(), "start");
+    this.#handOver(thread, this.#options.parameters(), "start");
     return thread;
   }
 
-  /** Hands runs over; a thread that does not take them in time is ended, and reported as died. */
+  /**
+   * Hands runs over to a thread. If the thread does not acknowledge them in time, it is terminated and reported as
+   * ended.
+   */
   dispatch(thread: ExecutorThread, runs: readonly Run[]): void {
     const dispatch: Dispatch = { runs };
-    this.#hand(thread, dispatch, "dispatch");
+    this.#handOver(thread, dispatch, "dispatch");
   }
 
-  /** Hands the parameters as they are now to the threads there are. */
+  /** Hands the current parameters to all threads. */
   reconfigure(): void {
     for (const thread of this.#threads) {
-      this.#hand(thread, this.#options.parameters(), "reconfigure");
+      this.#handOver(thread, this.#options.parameters(), "reconfigure");
     }
   }
 
-  /** Behind all that was dispatched before: what is told of a run that has not come yet would have no effect. */
-  tell(thread: ExecutorThread, message: ToExecutor): void {
-    thread.sender.behind(() => thread.port.postMessage(message));
+  /**
+   * Sends a message to a thread after everything that was dispatched before it. A message about a run would have no
+   * effect if it arrived before the run.
+   */
+  send(thread: ExecutorThread, message: ToExecutor): void {
+    thread.sender.afterPending(() => thread.port.postMessage(message));
   }
 
-  /** Asks a remote run's own server whether its process is gone; null when that is not to be known. */
-  async seek(run: {
-    readonly remote: string;
-    readonly place: RemoteProcess;
-  }): Promise<boolean | null> {
+  /**
+   * Asks the server of a remote run whether the backend that executes the run is gone.
+   * @returns null if that cannot be determined.
+   */
+  async findRemoteProcess(run: { readonly remote: string; readonly process: RemoteProcess }): Promise<boolean | null> {
     const [thread = this.start()] = this.#threads;
-    const number = (this.#questions += 1);
+    const number = (this.#queryCount += 1);
     const answer = new Promise<boolean | null>((resolve) =>
-      this.#seeking.set(number, { thread, answer: resolve }),
+      this.#remoteQueries.set(number, { thread, answer: resolve }),
     );
-    this.tell(thread, { type: "seek", number, remote: run.remote, place: run.place });
+    this.send(thread, {
+      type: "findRemoteProcess",
+      number,
+      remote: run.remote,
+      process: run.process,
+    });
     return await answer;
   }
 
-  /** Ends all threads in order, then the pool: no thread is left when it resolves. */
+  /** Stops all threads, then the Piscina pool. When the promise resolves, no thread is left. */
   async end(): Promise<void> {
     const pool = this.#pool;
     if (pool === null) return;
     this.#pool = null;
     const threads = [...this.#threads];
-    for (const thread of threads) this.tell(thread, { type: "stop" });
-    const late = new AbortController();
-    const stopped = Promise.all(threads.map((thread) => thread.ended)).then(() => late.abort());
-    await Promise.race([stopped, sleep(longestStopMs, late.signal)]);
+    for (const thread of threads) this.send(thread, { type: "stop" });
+    const timeout = new AbortController();
+    const stopped = Promise.all(threads.map((thread) => thread.ended)).then(() => timeout.abort());
+    await Promise.race([stopped, sleep(maxStopMs, timeout.signal)]);
     await pool.destroy();
-    this.#options.log.debug({ threads: threads.length }, "executor threads ended");
+    this.#options.log.debug({ threads: threads.length }, "executor threads stopped");
   }
 
   #createPool(): Piscina {
     const pool = new Piscina({
       filename: entry,
       minThreads: 0,
-      // How many there are is decided by whoever starts them, since that may change meanwhile.
-      maxThreads: mostThreads,
+      // The caller limits the number of threads itself, because the limit may change.
+      maxThreads,
       concurrentTasksPerWorker: 1,
-      // Its default drops a thread whose work has ended without waiting until it is gone.
+      // By default, Piscina drops a thread whose work has ended, without waiting until the thread has exited.
       idleTimeout: Infinity,
-      // Piscina's default blocks an idle thread's event loop, on which its connections live.
+      // By default, Piscina blocks the event loop of an idle thread, but the thread's connections need the event loop.
       atomics: "disabled",
     });
     pool.on("error", (error: unknown) => this.#abandon(pool, error));
-    // Looked at when the thread's own task, if it had one, has been rejected.
+    // The check runs after the destroyed thread's own task, if the thread had one, has been rejected.
     pool.on("workerDestroy", () => setImmediate(() => this.#checkStarts(pool)));
     return pool;
   }
 
-  /** A thread that dies before it is ready leaves its task queued for ever, with or without an error. */
+  /**
+   * Abandons the pool if it has fewer threads than tasks. If a thread dies before it is ready, with or without an
+   * error, Piscina leaves the thread's task queued forever.
+   */
   #checkStarts(pool: Piscina): void {
     const wanted = [...this.#threads].filter((thread) => thread.pool === pool);
     if (wanted.length <= pool.threads.length) return;
     this.#abandon(pool, new PgTaskError("THREAD_DIED", "a thread ended before it was ready"));
   }
 
-  /** Only destroying the pool rejects what is queued in it. */
+  /** Destroys the pool, because nothing else rejects its queued tasks. */
   #abandon(pool: Piscina, error: unknown): void {
     if (this.#pool !== pool) return;
     this.#options.log.error({ reason: reasonOf(error) }, "executor thread failed to start");
@@ -185,61 +201,55 @@ export class ExecutorThreads {
     void pool.destroy();
   }
 
-  #hand(thread: ExecutorThread, payload: object, type: "start" | "reconfigure" | "dispatch"): void {
+  #handOver(thread: ExecutorThread, payload: object, type: "start" | "reconfigure" | "dispatch"): void {
     thread.sender
       .send(
         payload,
         (reference) => thread.port.postMessage({ type, ...reference } satisfies ToExecutor),
         this.#options.closeMs(),
       )
-      .catch((error: unknown) => this.#kill(thread, error));
+      .catch((error: unknown) => this.#terminate(thread, error));
   }
 
   #receive(thread: ExecutorThread, message: FromExecutor): void {
     if (message.type === "hello") thread.threadId = message.threadId;
-    else if (message.type === "log")
-      this.#options.threadLog[message.level](message.fields, message.message);
-    else if (message.type === "sought") this.#found(message.number, message.gone);
-    else if (message.type === "room" || message.type === "entered")
-      this.#options.events.room(thread, message);
+    else if (message.type === "log") this.#options.threadLog[message.level](message.fields, message.message);
+    else if (message.type === "remoteProcessFound") this.#answerQuery(message.number, message.gone);
+    else if (message.type === "requestConnectionPermit" || message.type === "connectionPermitUsed")
+      this.#options.events.connectionRequest(thread, message);
     else this.#options.events.message(thread, message);
   }
 
-  #found(number: number, gone: boolean | null): void {
-    this.#seeking.get(number)?.answer(gone);
-    this.#seeking.delete(number);
+  #answerQuery(number: number, gone: boolean | null): void {
+    this.#remoteQueries.get(number)?.answer(gone);
+    this.#remoteQueries.delete(number);
   }
 
-  /** Ends a thread that answers no more; its connections end with it. */
-  #kill(thread: ExecutorThread, reason: unknown): void {
+  /** Terminates an unresponsive thread together with its connections. */
+  #terminate(thread: ExecutorThread, reason: unknown): void {
     if (!this.#threads.has(thread)) return;
-    this.#options.log.error(
-      { thread: thread.number, reason: reasonOf(reason) },
-      "executor thread is ended",
-    );
+    this.#options.log.error({ thread: thread.number, reason: reasonOf(reason) }, "executor thread terminated");
     const known = new Set([...this.#threads].map((each) => each.threadId));
     for (const worker of thread.pool.threads) {
-      // One that never said hello is known by nobody.
-      const hangs = thread.threadId === null ? !known.has(worker.threadId) : false;
-      if (worker.threadId === thread.threadId || hangs) void worker.terminate();
+      // If the thread never sent `hello`, its id is not known here. Then its worker is one whose id belongs to no known
+      // thread.
+      const neverSaidHello = thread.threadId === null && !known.has(worker.threadId);
+      if (worker.threadId === thread.threadId || neverSaidHello) void worker.terminate();
     }
   }
 
   #ended(thread: ExecutorThread, error: unknown): void {
     if (!this.#threads.delete(thread)) return;
     thread.port.close();
-    for (const [number, seeking] of this.#seeking) {
-      if (seeking.thread === thread) this.#found(number, null);
+    for (const [number, query] of this.#remoteQueries) {
+      if (query.thread === thread) this.#answerQuery(number, null);
     }
-    const reason = new PgTaskError(
-      "THREAD_DIED",
-      `executor thread ${thread.number} ended: ${reasonOf(error)}`,
-      { cause: error },
-    );
+    const reason = new PgTaskError("THREAD_DIED", `executor thread ${thread.number} ended: ${reasonOf(error)}`, {
+      cause: error,
+    });
     thread.sender.fail(reason);
     this.#options.events.ended(thread, error === null ? null : reason);
   }
 }
 
-const reasonOf = (error: unknown): string =>
-  error instanceof Error ? error.message : String(error);
+const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,11 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 
-/** How many of these server processes have done nothing for so long, in ms. */
-export async function idleFor(
-  client: Client,
-  pids: readonly number[],
-  ms: number,
-): Promise<number> {
+/** Returns how many of these backends have been idle for at least `ms`. */
+export async function idleFor(client: Client, pids: readonly number[], ms: number): Promise<number> {
   const { rows } = await client.query<{ count: number }>({
     name: "idle for",
     text: `

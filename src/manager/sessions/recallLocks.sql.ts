@@ -1,17 +1,17 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 
-/** The lock of a run that its server process holds from its beginning to its end. */
+/** The advisory lock that a backend holds from the beginning to the end of a run. */
 export interface RunLock {
   readonly pid: number;
   readonly lock: number;
 }
 
-/** Takes the locks of these permits for this session; those that somebody else has are not returned. */
-export async function takePermits(
-  client: Client,
-  permits: readonly number[],
-): Promise<ReadonlySet<number>> {
+/**
+ * Tries to take the advisory locks of these pipeline permits.
+ * @returns the permits whose locks were taken.
+ */
+export async function takePermits(client: Client, permits: readonly number[]): Promise<ReadonlySet<number>> {
   const { rows } = await client.query<{ permit: number; taken: boolean }>({
     name: "take permits",
     text: `
@@ -22,7 +22,7 @@ FROM unnest($1::integer[]) AS p(permit)`,
   return new Set(rows.flatMap(({ permit, taken }) => (taken ? permit : [])));
 }
 
-/** Gives up the locks of these permits. */
+/** Releases the advisory locks of these pipeline permits. */
 export async function revokePermits(client: Client, permits: readonly number[]): Promise<void> {
   await client.query({
     name: "revoke permits",
@@ -31,7 +31,7 @@ export async function revokePermits(client: Client, permits: readonly number[]):
   });
 }
 
-/** The locks of runs that these server processes hold. */
+/** Returns the run locks that these backends hold. */
 export async function heldRunLocks(client: Client, pids: readonly number[]): Promise<RunLock[]> {
   const { rows } = await client.query<RunLock>({
     name: "held run locks",

@@ -1,48 +1,55 @@
-/** Of how many groups the run time is remembered. */
-const mostGroups = 10_000;
-/** How much the newest run counts. */
-const weight = 0.1;
-/** By how much the newest run moves the middle. */
-const middleStep = 0.05;
-/** What a run costs its session at least, in ms, however short its SQL is. */
-const leastMs = 0.2;
+import {
+  anyGroupQueue,
+  cycleTimeWeight,
+  lowWaterMark,
+  medianStep,
+  minRunMs,
+  ownGroupQueue,
+  runTimeWeight,
+} from "../tuning.js";
 
-/** Runs that are expected to take no longer are short: they may wait behind others, in ms. */
-export const shortMs = 5;
-
-/** How much of one turn's time counts. */
-const turnWeight = 0.2;
+/** The number of groups for which the average run time is kept. */
+const maxGroups = 10_000;
 
 interface Average {
   ms: number;
   runs: number;
 }
 
-/** How long tasks run of late, each group's by themselves, and turns: what to expect of the next. */
+/**
+ * Keeps recent run times, for each group and for all groups together, and recent cycle times. The expected times of the
+ * next runs and cycles are derived from these.
+ */
 export class RunTimes {
   readonly #groups = new Map<number, Average>();
   readonly #all: Average = { ms: 0, runs: 0 };
-  #middle = 0;
-  #turnMs = 0;
+  #medianMs = 0;
+  #cycleMs = 0;
 
-  /** A turn has taken so long, in ms. */
-  turned(ms: number): void {
-    this.#turnMs += (ms - this.#turnMs) * turnWeight;
+  addCycle(ms: number): void {
+    this.#cycleMs += (ms - this.#cycleMs) * cycleTimeWeight;
   }
 
-  /** A session that has less to do than this may run dry before it gets more, in ms. */
-  get lowMs(): number {
-    return Math.min(60, Math.max(8, 1.5 * this.#turnMs));
+  /** A session with less queued work than this, in ms, may run out of tasks before the next cycle. */
+  get lowWaterMs(): number {
+    return this.#scaleToCycle(lowWaterMark);
   }
 
-  /** How much a session may have to do when tasks of one group wait there that could not start anyway, in ms. */
-  get mostOwnMs(): number {
-    return Math.min(120, Math.max(25, 3 * this.#turnMs));
+  /**
+   * How much work of a session's own groups may be queued in the session, in ms, while the tasks could not start
+   * elsewhere.
+   */
+  get maxOwnGroupMs(): number {
+    return this.#scaleToCycle(ownGroupQueue);
   }
 
-  /** The same for tasks that could start if another session were free, in ms. */
-  get mostAnyMs(): number {
-    return Math.min(100, Math.max(15, 2.5 * this.#turnMs));
+  /** How much work may be queued in a session, in ms, if the tasks could also start in another session. */
+  get maxAnyGroupMs(): number {
+    return this.#scaleToCycle(anyGroupQueue);
+  }
+
+  #scaleToCycle({ min, max, cycles }: typeof lowWaterMark): number {
+    return Math.min(max, Math.max(min, cycles * this.#cycleMs));
   }
 
   add(hash: number, ms: number): void {
@@ -50,31 +57,35 @@ export class RunTimes {
     if (average === undefined) {
       average = { ms: 0, runs: 0 };
       this.#groups.set(hash, average);
-      if (this.#groups.size > mostGroups) this.#forgetOldest();
+      if (this.#groups.size > maxGroups) this.#forgetOldest();
     }
     count(average, ms);
     count(this.#all, ms);
-    const atLeast = Math.max(leastMs, ms);
-    if (this.#all.runs === 1) this.#middle = atLeast;
-    else this.#middle *= atLeast > this.#middle ? 1 + middleStep : 1 - middleStep;
+    const atLeast = Math.max(minRunMs, ms);
+    if (this.#all.runs === 1) this.#medianMs = atLeast;
+    else this.#medianMs *= atLeast > this.#medianMs ? 1 + medianStep : 1 - medianStep;
   }
 
   /**
-   * What about half of all runs take no longer than, in ms: unlike the mean it hardly shows that runs
-   * wait for each other, or for the processor.
+   * The estimated median of all run times, in ms. Unlike the mean, the median hardly reflects waits for locks or the
+   * CPU.
    */
-  get middle(): number {
-    return this.#middle;
+  get medianMs(): number {
+    return this.#medianMs;
   }
 
-  /** What a task of the group, or any, is expected to take, in ms; null when nothing is known. */
-  expected(hash?: number): number | null {
+  /**
+   * Returns the expected run time of a task, in ms. Uses the average of the task's group, or of all groups if none is
+   * given or known.
+   * @returns null if there are no samples.
+   */
+  expectedMs(hash?: number): number | null {
     const { ms, runs } = this.#average(hash);
-    return runs === 0 ? null : Math.max(leastMs, ms);
+    return runs === 0 ? null : Math.max(minRunMs, ms);
   }
 
-  /** How many runs of the group, or of all, are known. */
-  known(hash?: number): number {
+  /** Returns the number of samples of the group, or of all groups if none is given. */
+  count(hash?: number): number {
     return (hash === undefined ? this.#all : this.#groups.get(hash))?.runs ?? 0;
   }
 
@@ -90,19 +101,20 @@ export class RunTimes {
   }
 }
 
-/** The first runs count alike, so that the very first does not stand for all. */
+/** Adds a run to an average. The first runs have equal weights, so that the very first run does not dominate. */
 function count(average: Average, ms: number): void {
   average.runs += 1;
-  average.ms += (ms - average.ms) * Math.max(weight, 1 / average.runs);
+  average.ms += (ms - average.ms) * Math.max(runTimeWeight, 1 / average.runs);
 }
 
-/** Of a time up to its minute. */
+/** The length of a timestamp from its beginning up to and including the minute. */
 const minuteLength = "2026-01-02T03:04".length;
 
-/** Between two times of the database in ISO 8601 with microseconds, in ms. */
+/** Returns the milliseconds between two ISO 8601 timestamps with microseconds. */
 export function elapsedMs(start: string, stop: string): number {
   const secondsMs = (seconds(stop) - seconds(start)) * 1000;
-  // Reading the rest would cost more than all else that is done with most runs' times.
+  // For most runs both timestamps have the same minute. Parsing the part before the seconds would cost more than
+  // everything else done with a run time, so it is parsed only if the minutes differ.
   const minute = start.slice(0, minuteLength);
   if (minute.length === minuteLength && stop.startsWith(minute)) return secondsMs;
   return minuteMs(stop) - minuteMs(start) + secondsMs;

@@ -4,41 +4,42 @@ import type { Log } from "../../shared/log.js";
 import type { ExecutorThreads, ExecutorThread } from "./executorThreads.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { SessionPool } from "./sessionPool.js";
-import { connectionRoom } from "./connectionRoom.sql.js";
+import { availableConnections } from "./availableConnections.sql.js";
+import { connectionRetryMs, remoteReserveMs } from "../tuning.js";
 
-/** Pauses before groups that wait for room are looked at again, in ms. */
-const pauseMs = { first: 20, longest: 1_000 };
-/** For so long after one has waited sessions leave room for what their tasks may need beside them, in ms. */
-const calmMs = 5_000;
-/** Room for a single connection that nobody has taken for so long is not wanted by a session for its task, in ms. */
-const unwantedMs = 50;
+/** If a single connection stays available for this long, in ms, no remote task needs the connection. */
+const unusedMs = 50;
 
 /**
- * Room on the manager's own server for the connections of remote tasks that lead to it, of which each
- * needs one beside its session's. One that finds no room goes back to PLAN, and its group waits here:
+ * Limits the connections that remote tasks open to the manager's own server. Such a task needs two connections: that of
+ * its session and a second one. If there is no capacity for the second connection, the task is released and its group
+ * waits here:
  *
- *     due ──claimed, asks──▶ room ──▶ runs
- *      ▲                       │ none, or refused by the server
- *      └──room for a pair── group waits
+ *     due ──claimed, requests──▶ capacity ──▶ runs
+ *      ▲                            │ none, or the server refuses
+ *      └──capacity for a pair── group waits
  *
- * Sessions that have nothing to do are ended for those that wait, since two sessions that both wait for
- * the room that the other takes would wait for ever.
+ * Free sessions are closed for the benefit of waiting groups. Otherwise two sessions, each with a remote task, would
+ * wait forever for each other's connection.
  */
 export class ServerConnectionLimit {
   readonly #executors: ExecutorThreads;
   readonly #sessions: SessionPool;
   readonly #groups: ActiveGroups;
   readonly #log: Log;
-  #asked: { readonly thread: ExecutorThread; readonly number: number }[] = [];
-  /** Connections that may be opened, and are perhaps not seen on the server yet. */
-  readonly #granted = new Map<ExecutorThread, Set<number>>();
-  /** Groups that wait, the first to come first. */
-  readonly #waiting = new Set<number>();
-  readonly #backoff = new Backoff({ firstMs: pauseMs.first, maxMs: pauseMs.longest });
-  #lookAt = 0;
-  #crowdedAt = -Infinity;
-  /** Since when there has been room that nobody has taken. */
-  #roomSince = Infinity;
+  #requests: { readonly thread: ExecutorThread; readonly number: number }[] = [];
+  /** The numbers of granted connections, by thread. The server's list of connections may not contain them yet. */
+  readonly #reserved = new Map<ExecutorThread, Set<number>>();
+  /** Group hashes, in the order in which the groups began to wait. */
+  readonly #waitingGroups = new Set<number>();
+  readonly #backoff = new Backoff({
+    firstMs: connectionRetryMs.first,
+    maxMs: connectionRetryMs.max,
+  });
+  #nextCheckAt = 0;
+  #lastRefusedAt = -Infinity;
+  /** The time since which connections have been available; Infinity if there are none. */
+  #capacitySince = Infinity;
 
   constructor(options: {
     readonly executors: ExecutorThreads;
@@ -52,91 +53,93 @@ export class ServerConnectionLimit {
     this.#log = options.log;
   }
 
-  /** A thread asks for room for one connection. */
-  ask(thread: ExecutorThread, number: number): void {
-    this.#asked.push({ thread, number });
+  /** Notes that a thread requests one connection. `answerRequests` answers the request. */
+  request(thread: ExecutorThread, number: number): void {
+    this.#requests.push({ thread, number });
   }
 
-  /** What was granted is used, or not needed any more. */
-  entered(thread: ExecutorThread, number: number, open: boolean): void {
-    this.#granted.get(thread)?.delete(number);
+  /**
+   * Ends the reservation of a granted connection.
+   * @param open true if the connection is open now, false if the connection is no longer needed.
+   */
+  endReservation(thread: ExecutorThread, number: number, open: boolean): void {
+    this.#reserved.get(thread)?.delete(number);
     if (open) this.#backoff.reset();
   }
 
   threadEnded(thread: ExecutorThread): void {
-    this.#asked = this.#asked.filter((each) => each.thread !== thread);
-    this.#granted.delete(thread);
+    this.#requests = this.#requests.filter((each) => each.thread !== thread);
+    this.#reserved.delete(thread);
   }
 
-  /** A task of this group came back since there was no room. */
-  crowded(hash: number): void {
+  /** Makes a group wait because one of its remote tasks was released for lack of connections. */
+  deferGroup(hash: number): void {
     this.#groups.withhold(hash);
-    this.#waiting.add(hash);
+    this.#waitingGroups.add(hash);
     const now = performance.now();
-    if (now - this.#crowdedAt >= calmMs)
-      this.#log.warn({}, "the server has no room for more connections of remote tasks, they wait");
-    this.#crowdedAt = now;
-    // Those that are refused together wait together.
-    if (now >= this.#lookAt) this.#lookAt = now + this.#backoff.next();
+    if (now - this.#lastRefusedAt >= remoteReserveMs)
+      this.#log.warn({}, "connection limit of the server reached, remote tasks wait");
+    this.#lastRefusedAt = now;
+    // Groups that are refused at the same time share one pause.
+    if (now >= this.#nextCheckAt) this.#nextCheckAt = now + this.#backoff.next();
   }
 
-  /** Whether groups wait. */
-  get waiting(): boolean {
-    return this.#waiting.size > 0;
+  get hasWaiting(): boolean {
+    return this.#waitingGroups.size > 0;
   }
 
-  /** When they are to be looked at again, in ms. */
+  /** Time until waiting groups are checked again, in ms; Infinity if no group waits. */
   get pauseMs(): number {
-    return this.waiting ? Math.max(1, this.#lookAt - performance.now()) : Infinity;
+    return this.hasWaiting ? Math.max(1, this.#nextCheckAt - performance.now()) : Infinity;
   }
 
-  /** How much of the server's room is there for sessions. */
-  forSessions(room: number): number {
-    const left = Math.max(0, room - this.#open());
+  /** Returns how many of the server's available connections may be used for sessions. */
+  sessionShare(available: number): number {
+    const free = Math.max(0, available - this.#reservedCount());
     const now = performance.now();
-    if (!this.waiting && now - this.#crowdedAt >= calmMs) return left;
-    this.#roomSince = left === 0 ? Infinity : Math.min(this.#roomSince, now);
-    const unwanted = this.#sessions.size === 0 || now - this.#roomSince >= unwantedMs;
-    return unwanted ? Math.ceil(left / 2) : Math.floor(left / 2);
+    if (!this.hasWaiting && now - this.#lastRefusedAt >= remoteReserveMs) return free;
+    this.#capacitySince = free === 0 ? Infinity : Math.min(this.#capacitySince, now);
+    const canRoundUp = this.#sessions.size === 0 || now - this.#capacitySince >= unusedMs;
+    return canRoundUp ? Math.ceil(free / 2) : Math.floor(free / 2);
   }
 
-  /** Answers who asked, and lets groups go on for which there is room. */
-  async settle(client: Client): Promise<void> {
-    const due = this.waiting && performance.now() >= this.#lookAt;
-    if (this.#asked.length === 0 && !due) return;
-    let room = (await connectionRoom(client)) - this.#sessions.opening - this.#open();
-    for (const { thread, number } of this.#asked.splice(0)) {
-      const granted = room > 0;
+  /** Answers the threads' requests, and lets waiting groups start tasks if there is capacity. */
+  async answerRequests(client: Client): Promise<void> {
+    const due = this.hasWaiting && performance.now() >= this.#nextCheckAt;
+    if (this.#requests.length === 0 && !due) return;
+    let capacity = (await availableConnections(client)) - this.#sessions.opening - this.#reservedCount();
+    for (const { thread, number } of this.#requests.splice(0)) {
+      const granted = capacity > 0;
       if (granted) {
-        room -= 1;
-        this.#grant(thread, number);
+        capacity -= 1;
+        this.#reserve(thread, number);
       }
-      this.#executors.tell(thread, { type: "room", number, room: granted });
+      this.#executors.send(thread, { type: "connectionPermit", number, granted });
     }
-    if (due) this.#release(room);
+    if (due) this.#releaseGroups(capacity);
   }
 
-  #release(room: number): void {
+  #releaseGroups(capacity: number): void {
     const { free, closing } = this.#sessions;
-    const surplus = Math.floor((free - room - closing) / 2);
+    const surplus = Math.floor((free - capacity - closing) / 2);
     if (surplus > 0) this.#sessions.close(surplus);
-    const pairs = free > 0 ? room : Math.floor(room / 2);
-    for (const hash of [...this.#waiting].slice(0, Math.max(0, pairs))) {
-      this.#waiting.delete(hash);
+    const pairs = free > 0 ? capacity : Math.floor(capacity / 2);
+    for (const hash of [...this.#waitingGroups].slice(0, Math.max(0, pairs))) {
+      this.#waitingGroups.delete(hash);
       this.#groups.allow(hash);
     }
-    if (this.waiting) this.#lookAt = performance.now() + pauseMs.first;
+    if (this.hasWaiting) this.#nextCheckAt = performance.now() + connectionRetryMs.first;
   }
 
-  #grant(thread: ExecutorThread, number: number): void {
-    const granted = this.#granted.get(thread);
-    if (granted === undefined) this.#granted.set(thread, new Set([number]));
+  #reserve(thread: ExecutorThread, number: number): void {
+    const granted = this.#reserved.get(thread);
+    if (granted === undefined) this.#reserved.set(thread, new Set([number]));
     else granted.add(number);
   }
 
-  #open(): number {
+  #reservedCount(): number {
     let count = 0;
-    for (const granted of this.#granted.values()) count += granted.size;
+    for (const granted of this.#reserved.values()) count += granted.size;
     return count;
   }
 }

@@ -1,24 +1,17 @@
 import type { ErrorReport } from "../../shared/errors.js";
-import type {
-  BackendIdentity,
-  Run,
-  RunResult,
-  SentRun,
-  SessionRuns,
-} from "../../shared/ipc/messages.js";
+import type { SentRun, RecalledRuns } from "../../shared/ipc/executorMessages.js";
+import type { RunResult } from "../../shared/ipc/run.js";
+import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ExecutorThread } from "./executorThreads.js";
-import type { QueuedTask, SessionQueue } from "./sessionQueue.js";
-import type { ClaimingSession, KeptSession } from "../claim/claimFull.sql.js";
-import type { ClaimedTask } from "../claim/claimedTask.sql.js";
-import type { OwnedTask } from "../results/releaseTasks.sql.js";
-import type { RemotePid } from "../results/remotePid.sql.js";
+import { SessionQueue, type QueuedTask } from "./sessionQueue.js";
+import type { ClaimedTask, DedicatedSession, RemotePid, StartedTask } from "../model.js";
 
 /**
- *   opening ──opened──▶ free ◀──────result── busy
- *      │                 │ ▲     of the last  ▲ │
- *      │            offer│ │withdraw          │ │ assign
- *      │                 ▼ │                  │◀┘
- *      │              offered ──────assign────┘
+ *   opening ──opened──▶ free ◀───last result── busy
+ *      │                 │ ▲                    ▲ │
+ *      │            offer│ │withdraw            │ │assign
+ *      │                 ▼ │                    │◀┘
+ *      │              offered ──────assign──────┘
  *      ▼
  *    gone ◀── any state, when closed, lost, or its thread ended
  */
@@ -28,122 +21,142 @@ export interface PooledSession {
   readonly number: number;
   readonly thread: ExecutorThread;
   state: SessionState;
+  /** The session's server process; null while the session is opening. */
   backend: BackendIdentity | null;
-  /** Whether a turn has left it free: there was nothing for it. */
-  spare: boolean;
-  /** Not empty while it is busy, unless something is withheld. */
+  /** Whether the last cycle had no task for this session. */
+  unused: boolean;
+  /** The session's tasks. Not empty while the session is busy, except while recalled runs are still unanswered. */
   readonly queue: SessionQueue;
-  /** Whether its front takes longer than was expected: nothing may wait behind it, and another may be opened. */
+  /**
+   * Whether the current task takes longer than expected. Then no task may be queued in this session, and another
+   * session may be opened.
+   */
   slow: boolean;
-  /** How many recalls it has not answered: until then nothing is given to it behind what it has. */
-  recalls: number;
-  /** Second key of the lock under which it may send runs behind others; undefined while that is asked for. */
+  /** How many recalls the session's thread has not answered yet. While there are any, no task is queued. */
+  pendingRecalls: number;
+  /**
+   * The pipeline permit, as the second key of its advisory lock. Null means no permit; undefined means that one has
+   * been requested.
+   */
   permit: number | null | undefined;
-  /** Runs that were taken back after they had been sent, until it reports that they did not run. */
-  readonly withheld: Set<string>;
-  /** Whether its server process is gone, so that what it committed last may be gone as well. */
+  /**
+   * Ids of runs that were recalled after they had been sent. They stay here until the executor reports that they did
+   * not run.
+   */
+  readonly recalledRuns: Set<string>;
+  /** Whether the session's backend is gone, so that its last commits may be lost. */
   distrusted: boolean;
-  /** Whether it is not as a new one would be by now: it runs nothing more, and ends. */
+  /**
+   * Whether a new session would differ from this one, for example in its settings. A stale session gets no more tasks,
+   * and closes.
+   */
   stale: boolean;
-  /** When it had nothing to do any more, on the process's clock; of no meaning while it has something. */
+  /** When the session became free, on the process's clock. Meaningless while the session is busy. */
   idleSinceMs: number;
-  /** Set while it stays with a group for tasks with count or live. */
-  kept: { readonly hash: number; ran: number; readonly sinceMs: number } | null;
+  /** Set while the session is dedicated, that is, stays with one group because of `count` or `live`; otherwise null. */
+  dedication: Dedication | null;
 }
 
-/** A claimed task for a session. */
-export interface AssignedRun extends Pick<Run, "session" | "ledger"> {
-  readonly task: ClaimedTask;
-  /** Whether its row says that it runs. */
-  readonly shown: boolean;
-}
-
-/** A session that a claim may use. */
-export interface OfferedSession extends ClaimingSession {
-  readonly number: number;
-  /** Null when it takes any task; else it stays with one group. */
-  readonly kept: KeptSession | null;
-}
-
-/** A busy session that may get more to do. */
-export interface QueueableSession extends ClaimingSession {
-  readonly number: number;
-  /** How long it is busy without that, as far as one can tell, in ms. */
-  aheadMs: number;
-  /** Of which groups it has tasks. */
-  readonly groups: readonly number[];
-}
-
-/** A task that runs, although its row does not say so yet. */
-export interface StartedTask extends OwnedTask {
-  /** When it started; null is now, as far as one can tell. */
-  readonly start: string | null;
+interface Dedication {
+  readonly hash: number;
+  /** How many tasks of the group the session has been given. */
+  readonly ran: number;
+  readonly sinceMs: number;
 }
 
 export interface SessionPoolEvents {
   /**
-   * There may be something to do: results are to be written, a session has less to do, or is no more.
+   * Reports that a cycle may have something to do: there are results to write, a session is gone, or a session has less
+   * work.
    *
-   * @param urgent whether a session may run dry, or somebody waits; otherwise more can be gathered.
+   * @param urgent whether a session may run out of tasks or somebody waits. If false, results can be
+   *   collected for a while.
    */
   changed(urgent: boolean): void;
-  result(result: RunResult, owner: string, task: QueuedTask): void;
+  result(result: RunResult, owner: string, queued: QueuedTask): void;
   started(task: StartedTask): void;
-  /** A remote task runs in a process of its own server. */
+  /** A remote task runs in this process of the remote server. */
   remote(place: RemotePid): void;
-  /** A session ended that had this task: it ran when it was the front, else it waited behind that. */
-  lost(task: { readonly id: string; readonly hash: number }, owner: string, front: boolean): void;
-  /** Nothing comes of this session's server process, though an answer is awaited. */
+  /** Reports that a session ended while it had this task, either as its current task or as a queued one. */
+  lost(task: Pick<ClaimedTask, "id" | "hash">, owner: string, isCurrent: boolean): void;
+  /** Nothing has been received from this session's backend for `ms`, although an answer is expected. */
   silent(owner: string, ms: number): void;
-  /** Runs have been sent behind another one, and are to be taken back. */
+  /** Asks for the recall of runs that have been sent to the server behind another run. */
   recall(recall: SentRecall): void;
-  /** A session needs a permit. */
-  permit(session: number): void;
-  /** Nothing that was sent under this permit is to begin any more. */
-  revoke(permit: number): void;
+  /** A session needs a pipeline permit. */
+  permitWanted(session: number): void;
+  /** Asks for a pipeline permit to be revoked, so that no run sent under it can begin any more. */
+  permitUnused(permit: number): void;
   opened(): void;
-  unopened(reason: ErrorReport): void;
-  /** Something that pg-task made beside the table is missing. */
-  lacking(): void;
-  /** What the session runs is to be cancelled; `cancelled` has to follow. */
+  openFailed(reason: ErrorReport): void;
+  /** One of the objects that pg-task created beside the table is missing. */
+  objectMissing(): void;
+  /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;
 }
 
-/** Runs of a session that have been sent behind another one, and are to be taken back. */
-export interface SentRecall extends SessionRuns {
-  /** What is on the session's wire, in its order. */
+/** A recall of runs that a session has already sent to the server behind another run. */
+export interface SentRecall extends RecalledRuns {
+  /** All runs that the session has sent and that have not finished yet, in order. */
   readonly sent: readonly SentRun[];
   readonly pid: number;
-  /** Second key of the lock under which they were sent, null when that is given up. */
+  /**
+   * The pipeline permit under which the runs were sent, as the second key of its advisory lock. Null if that permit has
+   * been revoked.
+   */
   readonly permit: number | null;
 }
 
-/** What is to be cancelled. */
+/** A request to cancel a session's run. */
 export interface CancellationRequest {
   readonly session: number;
   readonly id: string;
   readonly pid: number;
 }
 
-/** As a claim sees it; null when it takes any task. */
-export function keptNow(
-  { kept }: PooledSession,
-  { owner, pid }: BackendIdentity,
-): KeptSession | null {
-  if (kept === null) return null;
-  return { owner, pid, hash: kept.hash, ran: kept.ran, ageMs: performance.now() - kept.sinceMs };
+export function openingSession(number: number, thread: ExecutorThread): PooledSession {
+  return {
+    number,
+    thread,
+    state: "opening",
+    backend: null,
+    unused: false,
+    queue: new SessionQueue(),
+    slow: false,
+    pendingRecalls: 0,
+    permit: null,
+    recalledRuns: new Set(),
+    distrusted: false,
+    stale: false,
+    idleSinceMs: 0,
+    dedication: null,
+  };
 }
 
-/** With one more task of the group. */
-export function keptFurther(
-  { kept }: PooledSession,
-  hash: number,
-): NonNullable<PooledSession["kept"]> {
-  if (kept === null) return { hash, ran: 1, sinceMs: performance.now() };
-  return { ...kept, ran: kept.ran + 1 };
+/** Whether nothing may be queued behind the session's current task. */
+export const isBlocked = ({ slow, stale, pendingRecalls, recalledRuns }: PooledSession): boolean =>
+  slow || stale || pendingRecalls > 0 || recalledRuns.size > 0;
+
+/**
+ * Returns the session's dedication in the form that a claim needs, or null if the session is not dedicated to a group.
+ */
+export function dedicationNow({ dedication }: PooledSession, { owner, pid }: BackendIdentity): DedicatedSession | null {
+  if (dedication === null) return null;
+  const { hash, ran, sinceMs } = dedication;
+  return { owner, pid, hash, ran, ageMs: performance.now() - sinceMs };
 }
 
-/** With one task less of its group, which has not run after all. */
-export function keptLess({ kept }: PooledSession): PooledSession["kept"] {
-  return kept === null || kept.ran === 1 ? null : { ...kept, ran: kept.ran - 1 };
+/** Returns the dedication after the session was given one more task of the group. */
+export function extendDedication({ dedication }: PooledSession, hash: number): Dedication {
+  if (dedication === null) return { hash, ran: 1, sinceMs: performance.now() };
+  return { ...dedication, ran: dedication.ran + 1 };
+}
+
+/**
+ * Returns the dedication after one of the session's tasks was released without having run. Null if it was the only
+ * task.
+ */
+export function shortenDedication({ dedication }: PooledSession): Dedication | null {
+  if (dedication === null || dedication.ran === 1) return null;
+  return { ...dedication, ran: dedication.ran - 1 };
 }

@@ -1,96 +1,100 @@
-import type { ClaimedTask } from "../claim/claimedTask.sql.js";
+import type { ClaimedTask } from "../model.js";
 
-/** A task that a session has. */
+/** A claimed task in a session's queue. */
 export interface QueuedTask {
-  readonly id: string;
-  readonly hash: number;
-  readonly max: number;
-  /** Whether nothing may wait behind it. */
-  readonly alone: boolean;
-  /** Whether its group may pause after it. */
-  readonly pauses: boolean;
-  /** Whether its end changes nothing but its own row, as far as one can tell. */
-  plain: boolean;
-  /** How long it will take, as far as one can tell, in ms. */
-  readonly expectedMs: number;
-  /** Whether its row says that it runs, and since when. */
-  shown: boolean;
-  /** When it was given to the session, and when it is expected to begin at the latest, on the process's clock, in ms. */
-  readonly sinceMs: number;
-  readonly dueMs: number;
-  /** Whether it has run for so long that nothing may wait behind it. */
-  slow: boolean;
-  /** Whether it has been called back, and is not known to have begun. */
-  recalled: boolean;
-  /** As it was claimed. */
   readonly task: ClaimedTask;
+  /** Whether the end of the task is expected to change nothing but the task's own row. */
+  hasPlainEnd: boolean;
+  /** The expected run time, in ms. */
+  readonly expectedMs: number;
+  /** Whether the task's row is already in state WORK and has its start time. */
+  isStartWritten: boolean;
+  /**
+   * When the task was assigned, and the latest time at which it is expected to begin. Both in ms, on the process's
+   * clock.
+   */
+  readonly assignedAt: number;
+  readonly expectedAt: number;
+  /** Whether the task has run for so long that nothing may be queued behind it. */
+  isSlow: boolean;
+  /** Whether the task is being recalled. */
+  isRecalling: boolean;
 }
 
-/** What one session has to do, in order: the front runs, the others wait behind it. */
+/**
+ * The tasks of one session, in order. The first one is the current task, which runs; the others are queued behind it.
+ */
 export class SessionQueue {
-  readonly #held: QueuedTask[] = [];
-  /** How many there are of each group. */
+  readonly #tasks: QueuedTask[] = [];
+  /** The number of tasks of each group, by the group's hash. */
   readonly #groups = new Map<number, number>();
   #expectedMs = 0;
-  /** When the front came to be it, on the process's clock, in ms. */
-  #frontSince = 0;
+  /** When the current task became the current one, on the process's clock, in ms. */
+  #currentSince = 0;
 
   get size(): number {
-    return this.#held.length;
+    return this.#tasks.length;
   }
 
   get current(): QueuedTask | null {
-    return this.#held[0] ?? null;
+    return this.#tasks[0] ?? null;
   }
 
   get all(): readonly QueuedTask[] {
-    return this.#held;
+    return this.#tasks;
   }
 
-  /** What has not begun, as far as is known. */
-  get waiting(): readonly QueuedTask[] {
-    return this.#held.slice(1);
+  /** All but the current task. */
+  get queued(): readonly QueuedTask[] {
+    return this.#tasks.slice(1);
   }
 
-  /** Of which groups there are tasks. */
   get groups(): Iterable<number> {
     return this.#groups.keys();
   }
 
-  /** How long it will take until all have come out, as far as one can tell, in ms. */
+  /** How long all tasks of this queue together are expected to take, in ms. */
   get expectedMs(): number {
     return this.#expectedMs;
   }
 
-  /** How long the front has been it, in ms. */
-  get frontMs(): number {
-    return performance.now() - this.#frontSince;
+  /** How long the current task has been the current one, in ms. */
+  get currentMs(): number {
+    return performance.now() - this.#currentSince;
   }
 
-  /** @returns whether it is the first of its group here. */
-  add(held: QueuedTask): boolean {
-    if (this.#held.length === 0) this.#frontSince = performance.now();
-    this.#held.push(held);
-    this.#expectedMs += held.expectedMs;
-    const others = this.#groups.get(held.hash) ?? 0;
-    this.#groups.set(held.hash, others + 1);
+  /**
+   * Adds a task at the end.
+   * @returns whether the task is the only one of its group in this queue.
+   */
+  add(queued: QueuedTask): boolean {
+    if (this.#tasks.length === 0) this.#currentSince = performance.now();
+    this.#tasks.push(queued);
+    this.#expectedMs += queued.expectedMs;
+    const { hash } = queued.task;
+    const others = this.#groups.get(hash) ?? 0;
+    this.#groups.set(hash, others + 1);
     return others === 0;
   }
 
-  /** Takes a task out; null when it is not here. */
-  remove(id: string): { held: QueuedTask; front: boolean; lastOfGroup: boolean } | null {
-    const place = this.#held.findIndex((each) => each.id === id);
-    const held = this.#held[place];
-    if (held === undefined) return null;
-    if (place > 0) this.#held.splice(place, 1);
+  /**
+   * Removes a task.
+   * @returns null if the task is not in this queue.
+   */
+  remove(id: string): { queued: QueuedTask; wasCurrent: boolean; wasLastOfGroup: boolean } | null {
+    const index = this.#tasks.findIndex(({ task }) => task.id === id);
+    const queued = this.#tasks[index];
+    if (queued === undefined) return null;
+    if (index > 0) this.#tasks.splice(index, 1);
     else {
-      this.#held.shift();
-      this.#frontSince = performance.now();
+      this.#tasks.shift();
+      this.#currentSince = performance.now();
     }
-    this.#expectedMs = this.#held.length === 0 ? 0 : this.#expectedMs - held.expectedMs;
-    const others = (this.#groups.get(held.hash) ?? 0) - 1;
-    if (others > 0) this.#groups.set(held.hash, others);
-    else this.#groups.delete(held.hash);
-    return { held, front: place === 0, lastOfGroup: others <= 0 };
+    this.#expectedMs = this.#tasks.length === 0 ? 0 : this.#expectedMs - queued.expectedMs;
+    const { hash } = queued.task;
+    const others = (this.#groups.get(hash) ?? 0) - 1;
+    if (others > 0) this.#groups.set(hash, others);
+    else this.#groups.delete(hash);
+    return { queued, wasCurrent: index === 0, wasLastOfGroup: others <= 0 };
   }
 }

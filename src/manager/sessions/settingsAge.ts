@@ -2,21 +2,19 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { SessionPool } from "./sessionPool.js";
-import { settingsVersion } from "./settingsVersion.sql.js";
-
-/** While tasks are claimed for busy sessions only it is looked so often, in ms: each look costs as much as a small query. */
-const lookMs = 250;
+import { settingsCheckMs } from "../tuning.js";
 
 /**
- * Renews sessions that have other settings than new ones would have. It looks right behind a claim, and
- * its answer is awaited before anything is given to a session: so a task that was inserted after a change
- * does not run in a session from before, but for one that is put behind others in the next 250 ms.
+ * Replaces sessions after ALTER ROLE or ALTER DATABASE has changed settings, since new sessions would have other
+ * settings. The settings are read right after each claim, before any claimed task is assigned. So a task that is
+ * inserted after a change does not run in an older session. The exception is a task that is queued behind others within
+ * 250 ms of the last comparison.
  */
 export class SettingsAge {
   readonly #sessions: SessionPool;
   readonly #log: Log;
   #version: string | null = null;
-  #lookedAt = -Infinity;
+  #comparedAt = -Infinity;
   #failure: unknown = null;
 
   constructor({ sessions, log }: { readonly sessions: SessionPool; readonly log: Log }) {
@@ -25,44 +23,62 @@ export class SettingsAge {
   }
 
   /**
-   * Compares with what it was before, and is to be called before any sessions are opened: those that are
-   * opened from then on have at least these settings.
+   * Reads the version of the settings, and marks all sessions as stale if the version has changed. Must be called
+   * before the first session is opened. Then every session has at least the settings of that version.
    *
-   * @throws what the server said
+   * @throws the server's error
    */
   async compare(client: Client): Promise<void> {
     const version = await settingsVersion(client);
     if (this.#version !== null && this.#version !== version) {
-      this.#log.info({ sessions: this.#sessions.size }, "settings changed, sessions are renewed");
-      this.#sessions.renew();
+      this.#log.info({ sessions: this.#sessions.size }, "settings changed, replacing sessions");
+      this.#sessions.markStale();
     }
     this.#version = version;
     this.#failure = null;
   }
 
   /**
-   * Never rejects, since it must not keep from its session what was claimed before it. What failed and may
-   * pass by itself is made up for by the next look; anything else is thrown by `check`.
+   * Like `compare`, but never rejects, because claimed tasks must reach their sessions in any case. After a transient
+   * error the next call compares again. Any other error is kept, and `throwFailure` throws it.
    *
-   * @param always whether it is not left out when it was just looked.
+   * @param always whether to compare even if the last comparison was less than 250 ms ago.
    */
-  async look(client: Client, always: boolean): Promise<void> {
+  async tryCompare(client: Client, always: boolean): Promise<void> {
     const now = performance.now();
-    if (!always && now - this.#lookedAt < lookMs) return;
-    this.#lookedAt = now;
+    if (!always && now - this.#comparedAt < settingsCheckMs) return;
+    this.#comparedAt = now;
     try {
       await this.compare(client);
     } catch (error) {
-      this.#lookedAt = -Infinity;
-      if (isTransient(error)) this.#log.debug({ err: error }, "look at the settings put off");
+      this.#comparedAt = -Infinity;
+      if (isTransient(error)) this.#log.debug({ err: error }, "settings check deferred");
       else this.#failure = error;
     }
   }
 
-  /** @throws what a look has failed with since the last call */
-  check(): void {
+  /**
+   * Throws the error that a comparison has had since the last call; does nothing if there was none.
+   * @throws the server's error
+   */
+  throwFailure(): void {
     const failure = this.#failure;
     this.#failure = null;
     if (failure !== null) throw failure;
   }
+}
+
+/**
+ * Returns a text that changes whenever ALTER ROLE or ALTER DATABASE changes settings of the manager's role or database.
+ */
+async function settingsVersion(client: Client): Promise<string> {
+  const { rows } = await client.query<{ version: string }>({
+    name: "settings version",
+    text: `
+SELECT coalesce(string_agg(concat_ws(' ', s.setdatabase, s.setrole, s.xmin), ',' ORDER BY s.setdatabase, s.setrole), '') AS version
+FROM pg_db_role_setting AS s
+WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+  AND s.setrole IN (0, to_regrole(quote_ident(session_user))::oid)`,
+  });
+  return rows[0]?.version ?? "";
 }

@@ -1,115 +1,154 @@
+import type { ClaimedTask } from "../model.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { RunTimes } from "./runTimes.js";
 import type { PooledSession, SessionPoolEvents } from "./session.js";
 import type { QueuedTask } from "./sessionQueue.js";
-import { Watch } from "./watch.js";
+import { minQueuedMs, slowRunMs } from "../tuning.js";
 
-/** After this a front is slow: what waits behind it is called back, in ms. */
-export const slowMs = 50;
-/** How long something waits at least before it is called back for a session that is free, in ms. */
-const stealMs = 25;
+export interface SlowRunMonitorOptions {
+  readonly groups: ActiveGroups;
+  readonly runTimes: RunTimes;
+  /** Returns whether one more session could be given a task: an unused one, or one that may be opened. */
+  readonly mayUseMore: () => boolean;
+  /** Recalls the queued tasks with these ids. */
+  readonly recall: (ids: readonly string[]) => void;
+  readonly events: Pick<SessionPoolEvents, "started" | "changed">;
+  /** Used instead of `slowRunMs` if set. */
+  readonly slowMs?: number;
+}
 
-/** Looks, while sessions are busy, which of them are held up by a run that takes longer than was expected. */
-export class SlowFronts {
-  readonly #sessions: ReadonlyMap<number, PooledSession>;
-  readonly #groups: ActiveGroups;
-  readonly #runTimes: RunTimes;
-  readonly #recall: (ids: readonly string[]) => void;
-  readonly #mayUseMore: () => boolean;
-  readonly #events: Pick<SessionPoolEvents, "started" | "changed">;
+/**
+ * While sessions are busy, checks which of them are delayed by a run that takes longer than expected. Executors also
+ * report long runs, but only after the server has answered the start of the run. The timer of this class is needed in
+ * any case for queued tasks that another session could run, because only the manager knows which sessions are free.
+ *
+ *   idle ──start──▶ waiting ──timer──▶ check ──some session has tasks──▶ waiting
+ *     ▲                                  └──none──┐
+ *     └───────────────────────────────────────────┘
+ */
+export class SlowRunMonitor {
+  readonly #sessions: Iterable<PooledSession>;
+  readonly #options: SlowRunMonitorOptions;
   readonly #slowMs: number;
-  readonly #watch: Watch;
+  readonly #timer: CheckTimer;
 
-  constructor(
-    sessions: ReadonlyMap<number, PooledSession>,
-    options: {
-      readonly groups: ActiveGroups;
-      readonly runTimes: RunTimes;
-      /** Whether one more session may have something to do. */
-      readonly mayUseMore: () => boolean;
-      /** Calls runs back that have not begun. */
-      readonly recall: (ids: readonly string[]) => void;
-      readonly events: Pick<SessionPoolEvents, "started" | "changed">;
-      /** After how long a front is slow, in ms. */
-      readonly slowMs?: number;
-    },
-  ) {
+  constructor(sessions: Iterable<PooledSession>, options: SlowRunMonitorOptions) {
     this.#sessions = sessions;
-    this.#groups = options.groups;
-    this.#runTimes = options.runTimes;
-    this.#mayUseMore = options.mayUseMore;
-    this.#recall = options.recall;
-    this.#events = options.events;
-    this.#slowMs = options.slowMs ?? slowMs;
-    this.#watch = new Watch(this.#slowMs / 2, () => this.#look());
+    this.#options = options;
+    this.#slowMs = options.slowMs ?? slowRunMs;
+    this.#timer = new CheckTimer(this.#slowMs / 2, () => this.#check());
   }
 
-  /** Sessions have something to do. */
-  watch(): void {
-    this.#watch.start();
+  /** Starts monitoring because sessions have tasks. Monitoring ends by itself when no session has any. */
+  start(): void {
+    this.#timer.start();
   }
 
   /**
-   * Calls back what waits behind a slow front, and has the front's own row say that it runs; and what could
-   * run elsewhere by now.
+   * Checks all busy sessions. Reports slow tasks as started, and recalls the tasks queued behind them. Also recalls
+   * queued tasks that another session could run earlier.
    */
-  #look(): void {
+  #check(): void {
+    const { runTimes, recall, events } = this.#options;
     const recalled: string[] = [];
-    let [busy, changed] = [false, false];
-    const movable = this.#movable();
-    for (const session of this.#sessions.values()) {
-      const { current: front, frontMs, waiting } = session.queue;
-      if (front === null || (front.slow && waiting.length === 0)) continue;
-      busy = true;
-      const slow = frontMs >= this.#slowMs;
-      if (slow && !front.slow) {
-        front.slow = changed = true;
-        // Others of its group may well be as long: that is not to be known only when it ends.
-        this.#runTimes.add(front.hash, this.#slowMs);
-        this.#show(session, front);
+    let [isBusy, changed] = [false, false];
+    const findMovable = this.#movableFinder();
+    for (const session of this.#sessions) {
+      const { current, currentMs, queued } = session.queue;
+      if (current === null || (current.isSlow && queued.length === 0)) continue;
+      isBusy = true;
+      const isSlow = currentMs >= this.#slowMs;
+      if (isSlow && !current.isSlow) {
+        current.isSlow = changed = true;
+        // Other tasks of this group may well take as long. Their expected time should reflect that before this task
+        // ends.
+        runTimes.add(current.task.hash, this.#slowMs);
+        this.#reportStart(session, current);
       }
-      const late = slow ? waiting : movable(waiting, front);
-      if (!session.slow && (slow || late.length > 0)) session.slow = changed = true;
-      recalled.push(...late.map(({ id }) => id));
+      const delayed = isSlow ? queued : findMovable(queued, current);
+      if (!session.slow && (isSlow || delayed.length > 0)) session.slow = changed = true;
+      recalled.push(...delayed.map(({ task }) => task.id));
     }
-    if (recalled.length > 0) this.#recall(recalled);
-    if (busy) this.#watch.start();
-    if (changed) this.#events.changed(true);
+    if (recalled.length > 0) recall(recalled);
+    if (isBusy) this.#timer.start();
+    if (changed) events.changed(true);
   }
 
   /**
-   * Tells what of a session's waiting tasks is to be called back since it could run elsewhere, in a session that
-   * is free or in one that may be opened: nothing before one of them has waited for longer than was expected.
+   * Returns a function that chooses which queued tasks of a session to recall because another session could run them.
+   * The other session may be an unused one, or one that has yet to be opened. As soon as one of these tasks has been
+   * queued for longer than expected, all of them are chosen; until then, none.
    */
-  #movable(): (waiting: readonly QueuedTask[], front: QueuedTask) => readonly QueuedTask[] {
+  #movableFinder(): (queued: readonly QueuedTask[], current: QueuedTask) => readonly QueuedTask[] {
+    const { groups, mayUseMore } = this.#options;
     const now = performance.now();
-    if (!this.#mayUseMore()) return () => [];
-    const spare = [...this.#sessions.values()].some((session) => session.spare);
-    const idle = spare && this.#groups.startable === 0;
-    const isLate = ({ sinceMs, dueMs }: QueuedTask): boolean =>
-      now - dueMs >= this.#slowMs || (idle && now - sinceMs >= stealMs);
-    return (waiting, front) => {
-      const others = waiting.filter((held) => mayMove(held, front, this.#groups));
-      return others.some(isLate) ? others : [];
+    if (!mayUseMore()) return () => [];
+    const hasUnused = [...this.#sessions].some(({ unused }) => unused);
+    const canSteal = hasUnused && groups.startable === 0;
+    const isDelayed = ({ assignedAt, expectedAt }: QueuedTask): boolean =>
+      now - expectedAt >= this.#slowMs || (canSteal && now - assignedAt >= minQueuedMs);
+    return (queued, current) => {
+      const movable = queued.filter(({ task }) => canMove(task, current.task, groups));
+      return movable.some(isDelayed) ? movable : [];
     };
   }
 
-  #show({ backend }: PooledSession, front: QueuedTask): void {
-    if (front.shown || backend === null) return;
-    front.shown = true;
-    this.#events.started({ id: front.id, owner: backend.owner, start: null });
+  #reportStart({ backend }: PooledSession, current: QueuedTask): void {
+    if (current.isStartWritten || backend === null) return;
+    current.isStartWritten = true;
+    this.#options.events.started({ id: current.task.id, owner: backend.owner, start: null });
   }
 }
 
 /**
- * Whether a waiting task could run in another session. Its own session counts for its group no longer then,
- * unless the front is of that group too.
+ * Whether the group limit allows a queued task to run in another session. Its present session then no longer counts as
+ * running a task of the group, unless the session's current task belongs to the same group.
  */
-export function mayMove(
-  { hash, max }: QueuedTask,
-  front: QueuedTask,
-  groups: ActiveGroups,
-): boolean {
+export function canMove({ hash, max }: ClaimedTask, current: ClaimedTask, groups: ActiveGroups): boolean {
   const running = groups.get(hash)?.running ?? 0;
-  return max >= (front.hash === hash ? running : running - 1);
+  return max >= (current.hash === hash ? running : running - 1);
+}
+
+/**
+ * A one-shot timer. Before it fires, messages that have already arrived are handled. It does not keep the process
+ * alive.
+ */
+export class CheckTimer {
+  readonly #ms: number;
+  readonly #check: () => void;
+  #isRunning = false;
+
+  /** @param ms the time from `start` until `check` is called. */
+  constructor(ms: number, check: () => void) {
+    this.#ms = ms;
+    this.#check = check;
+  }
+
+  /** Starts the timer; no effect if it is already running. */
+  start(): void {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    this.#wait(true);
+  }
+
+  /**
+   * Waits, and then fires.
+   * @param canRepeat whether to wait once more if this thread was too busy for the timer to fire in time.
+   */
+  #wait(canRepeat: boolean): void {
+    const from = performance.now();
+    setTimeout(() => {
+      const isLate = performance.now() - from > 2 * this.#ms;
+      if (!isLate) this.#fire();
+      else if (canRepeat) this.#wait(false);
+      // A thread that is always late must not wait again and again, or this timer would never fire. `setImmediate`
+      // still lets messages that have arrived be handled first.
+      else setImmediate(() => this.#fire());
+    }, this.#ms).unref();
+  }
+
+  #fire(): void {
+    this.#isRunning = false;
+    this.#check();
+  }
 }

@@ -1,41 +1,43 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { arrayOf } from "../../shared/postgres/arrayText.js";
+import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 
-/** A task whose row somebody had locked when its group paused: it is still to be planned anew. */
-export interface PausedTask {
+/** A task that was locked when its group paused. It still has to be replanned, that is, given a later planned time. */
+export interface DeferredPause {
   readonly id: string;
-  /** When the run before the pause stopped, as the database wrote it. */
+  /** When the run that caused the pause stopped, as text from the server. */
   readonly since: string;
 }
 
-/** The manager's session remembers here what must not start though its plan says so. */
+/** A setting of the database session. It holds the ids of tasks that must not start although they are due. */
 const setting = "pgtask.paused";
-const remembered = `coalesce(nullif(current_setting('${setting}', true), ''), '{}')::bigint[]`;
+const deferredSetting = `coalesce(nullif(current_setting('${setting}', true), ''), '{}')::bigint[]`;
 
-/** SQL of an array of the tasks that a pause holds back though their plan says that they are due. */
-export const heldBack = `ARRAY(SELECT unnest(${remembered}))`;
+/**
+ * SQL of an array with the ids of due tasks that must not start because their group's pause still has to be written.
+ */
+export const deferredIds = `ARRAY(SELECT unnest(${deferredSetting}))`;
 
-/** SQL of the plan after a pause; `p.since` is the stop of the run before it. */
+/** SQL of the planned time after a pause. `p.since` is when the run before the pause stopped. */
 const pause = `interval '1 ms' * abs(t.max::float8)`;
 const passed = `extract(epoch FROM p.since - t.plan)::float8 * 1000 / abs(t.max::float8)`;
 const next = `
     CASE WHEN t.drift OR NOT isfinite(t.plan) THEN p.since + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
 
-/** SQL of what a pause is for: tasks with a negative `max` that would start otherwise. */
-const due = (t: string): string =>
-  `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
+/** SQL that is true if a pause applies to a task, because the task is due and its `max` is negative. */
+const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
 
 /**
- * SQL that plans anew, after runs whose `max` is negative, what is due in their groups with a
- * negative `max`: each by its own, in ms, from the stop with drift, else at the first of its plan
- * and plan + n × |max| after the stop. The part `pause_left` (columns id, since) has those whose
- * row somebody has locked, `pause_held` keeps this session from starting them.
+ * SQL of CTEs that pause the groups of ended runs that have a negative `max`. Due tasks of these groups are replanned
+ * if their own `max` is negative, each by its own |max| in ms. With `drift`, the new planned time is stop + |max|.
+ * Otherwise it is the first plan + n × |max| after the stop. The CTE `pause_left` (columns id, since) lists the tasks
+ * with locked rows, which could not be replanned. The CTE `pause_held` keeps this database session from starting those
+ * tasks.
  *
- * @param ended name of a part of the statement, with columns hash, max and stop.
- * @param later SQL of whether all of them are to be left.
+ * @param ended name of a CTE with the columns hash, max and stop
+ * @param later SQL that is true if all of these tasks should be deferred
  */
-export function pauseParts({ qualified }: TaskTable, ended: string, later: string): string {
+export function pauseCtes({ qualified }: TaskTable, ended: string, later: string): string {
   const pausing = `(SELECT hash, max(stop) AS since FROM ${ended} WHERE max < 0 GROUP BY hash)`;
   const groups = `EXISTS (SELECT FROM ${ended} WHERE max < 0) AND hash = ANY (ARRAY(SELECT hash FROM ${ended} WHERE max < 0))`;
   return `pausable AS MATERIALIZED (
@@ -51,21 +53,21 @@ export function pauseParts({ qualified }: TaskTable, ended: string, later: strin
   SELECT t.id, p.since FROM ${qualified} AS t JOIN ${pausing} AS p ON p.hash = t.hash
   WHERE t.id = ANY (ARRAY(SELECT id FROM pausable EXCEPT ALL SELECT id FROM pausing))
 ), pause_held AS MATERIALIZED (
-  SELECT set_config('${setting}', (${remembered} || ARRAY(SELECT id::bigint FROM pause_left))::text, false)
+  SELECT set_config('${setting}', (${deferredSetting} || ARRAY(SELECT id::bigint FROM pause_left))::text, false)
   WHERE EXISTS (SELECT FROM pause_left)
 )`;
 }
 
 /**
- * Plans anew what was left when its group paused.
+ * Replans tasks that could not be replanned when their group paused.
  *
- * @returns those whose row somebody has locked.
+ * @returns the tasks whose rows are still locked
  */
-export async function pauseLater(
+export async function retryPauses(
   client: Client,
   table: TaskTable,
-  tasks: readonly PausedTask[],
-): Promise<PausedTask[]> {
+  tasks: readonly DeferredPause[],
+): Promise<DeferredPause[]> {
   const { rows } = await client.query<{ id: string | number; since: string }>({
     name: "pause later",
     text: laterStatement(table),
@@ -74,12 +76,9 @@ export async function pauseLater(
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/** Keeps this session from starting these, and no others, though their plan says that they are due. */
-export async function holdBack(client: Client, tasks: readonly PausedTask[]): Promise<void> {
-  await client.query("SELECT set_config($1, $2, false)", [
-    setting,
-    arrayOf(tasks.map(({ id }) => id)),
-  ]);
+/** Keeps this database session from starting exactly these tasks, although they are due. */
+export async function setDeferred(client: Client, tasks: readonly DeferredPause[]): Promise<void> {
+  await client.query("SELECT set_config($1, $2, false)", [setting, arrayLiteral(tasks.map(({ id }) => id))]);
 }
 
 function laterStatement({ qualified }: TaskTable): string {

@@ -1,22 +1,22 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNoneOf } from "../sql/byId.js";
+import { isNotIn } from "../sql/fragments.js";
 
-/** A task in PLAN whose plan has come. */
+/** A task in `PLAN` whose planned time has come. */
 export interface OverdueTask {
   readonly id: string;
   readonly group: string;
   readonly locked: boolean;
 }
 
-/** Those of these tasks that are to start since their plan has come, and whether somebody has their row locked. */
-export async function overdueTasks(
+/** Reads which of these tasks are due but not claimed, and whether their rows are locked. */
+export async function readOverdueTasks(
   client: Client,
   table: TaskTable,
   ids: readonly string[],
 ): Promise<OverdueTask[]> {
   const { rows } = await client.query<Omit<OverdueTask, "id"> & { id: string | number }>({
-    name: "waiting",
+    name: "overdue tasks",
     text: `
 WITH free AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
@@ -29,17 +29,20 @@ ORDER BY id`,
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/** At most `limit` tasks whose plan has come and that are not marked as due, those that were planned first. */
-export async function unmarked(
+/**
+ * Reads up to `limit` tasks whose planned time has come but which are not marked as due. They are ordered by planned
+ * time.
+ */
+export async function readUnmarkedTasks(
   client: Client,
   table: TaskTable,
   request: { readonly limit: number; readonly except: readonly string[] },
 ): Promise<string[]> {
   const { rows } = await client.query<{ id: string | number }>({
-    name: "unmarked",
+    name: "unmarked tasks",
     text: `
 SELECT id FROM ${table.qualified}
-WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNoneOf("id", "$2")} ORDER BY plan LIMIT $1`,
+WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$2")} ORDER BY plan LIMIT $1`,
     values: [request.limit, request.except],
   });
   return rows.map(({ id }) => String(id));

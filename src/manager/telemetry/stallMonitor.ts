@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import type { Stall } from "../../shared/stall.js";
+import type { Stall } from "../../shared/statistics.js";
 import type { Claimer } from "../claim/claimer.js";
 import { noLoad, type ActiveGroups } from "../groups/groups.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
@@ -9,248 +9,269 @@ import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ManagerLoop } from "../loop/managerLoop.js";
-import type { SessionPool, SessionPoolLoad } from "../sessions/sessionPool.js";
-import { connectionRoom } from "../sessions/connectionRoom.sql.js";
+import type { SessionPool } from "../sessions/sessionPool.js";
+import type { SessionPoolLoad } from "../sessions/sessionPoolLoad.js";
+import { availableConnections } from "../sessions/availableConnections.sql.js";
 import { idleFor } from "../sessions/idleFor.sql.js";
-import { scanGroups } from "../groups/scanGroups.sql.js";
-import { unmarked, overdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
+import { scanGroups, type ScannedGroup } from "../groups/scanGroups.sql.js";
+import { readUnmarkedTasks, readOverdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
+import { stallCheckMs, stalledMs } from "../tuning.js";
 
-/** How often it looks, and for how long a task has to wait while it does, in ms. */
-const lookMs = 2_500;
-const stalledMs = 10_000;
-/** A session that has had nothing to do for so long could have taken a task, in ms. */
+/** If a session's backend has been idle for this long, in ms, the session could have run a task. */
 const idleMs = 1_000;
-/** How many groups one look visits, and how many tasks it looks at more closely. */
-const mostGroups = 250;
-const mostTasks = 10;
-/** Before all hashes. */
-const beginning = -2_147_483_649;
+/** How many groups one check visits, and for how many tasks it reads the rows. */
+const maxGroups = 250;
+const maxTasks = 10;
+/** A number below all group hashes. */
+const beforeFirstHash = -2_147_483_649;
 
-/** A group's first due task, or one that is not marked as due, as long as it stays that. */
+/**
+ * A task that should be able to start. It is the first due task of its group, or a task that is not marked as due
+ * although its planned time has come.
+ */
 interface Suspect {
   readonly id: string;
-  /** On the process's clock, in ms. */
+  /** When the task was first found, on the process's clock, in ms. */
   readonly since: number;
 }
 
-/** A key of its own for each task that is not marked as due; groups have their hashes. */
+/**
+ * Returns the key of a task that is not marked as due. Groups are keyed by hash, but each such task has a key of its
+ * own.
+ */
 const unmarkedKey = (id: string): string => `unmarked ${id}`;
 
 /**
- * Looks seldom, beside the turns, whether something due that nothing keeps from starting is not taken though
- * sessions are free, which is a bug in pg-task, a wake-up that never came, or a row that a trigger of the user's keeps back. It goes by the rows, what
- * sessions have in their queues and what the server says, not by what is counted of these. It says what it
- * has found, and only then has everything read and counted anew.
+ * Checks every few seconds, in parallel with the cycles, for stalls. In a stall, due tasks do not start although
+ * nothing prevents it and sessions are free. The cause is a bug in pg-task, a wake-up that never arrived, or a user's
+ * trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with what the
+ * server reports. It does not use the manager's counters, because they may be wrong. When a stall is found, it is
+ * reported, and then everything is read and counted again.
+ *
+ *   could start ──still at every check for `stalledMs`, and its row is not locked──▶ stalled ──started──▶ resolved
  */
 export class StallMonitor {
-  readonly #parts: StallMonitorOptions;
+  readonly #components: StallMonitorOptions;
   readonly #times: { readonly stalledMs: number; readonly idleMs: number };
   readonly #now: () => number;
-  /** By the groups' hashes, or the keys of those that are not marked. */
+  /** Suspects by the hash of the group, or by the key of a task that is not marked as due. */
   readonly #suspects = new Map<number | string, Suspect>();
-  /** Tasks that somebody has locked: what comes behind them may start. */
+  /** Ids of tasks with locked rows. Tasks behind them in the same group may start. */
   #locked: string[] = [];
-  #after = beginning;
-  #lookedAt = 0;
-  #started = 0;
+  /** The next check visits the groups whose hashes are above this one. */
+  #after = beforeFirstHash;
+  #checkedAt = 0;
+  /** How many tasks had been claimed by the time of the last check. */
+  #claimedCount = 0;
   #stall: Stall | null = null;
 
   constructor(
-    parts: StallMonitorOptions,
+    components: StallMonitorOptions,
     options: {
       readonly times?: { readonly stalledMs: number; readonly idleMs: number };
-      /** The process's clock, in ms. */
+      /** Returns the time on the process's clock, in ms. */
       readonly now?: () => number;
     } = {},
   ) {
-    this.#parts = parts;
+    this.#components = components;
     this.#times = options.times ?? { stalledMs, idleMs };
     this.#now = options.now ?? (() => performance.now());
   }
 
   /**
-   * Looks until `signal` is aborted.
+   * Checks repeatedly until `signal` is aborted.
    *
-   * @param service null while it is not the table's.
+   * @param currentLoop returns null while tasks are not claimed.
    */
   async watch(
     client: Client,
     signal: AbortSignal,
-    service: () => Pick<ManagerLoop, "state" | "wake"> | null,
+    currentLoop: () => Pick<ManagerLoop, "state" | "wake"> | null,
   ): Promise<void> {
     this.#suspects.clear();
     for (;;) {
-      await sleep(lookMs, undefined, { signal, ref: false }).catch(() => {});
+      await sleep(stallCheckMs, undefined, { signal, ref: false }).catch(() => {});
       if (signal.aborted) return;
-      const its = service();
-      if (its !== null) await this.look(client, its);
+      const loop = currentLoop();
+      if (loop !== null) await this.check(client, loop);
     }
   }
 
-  /** One look; to be called every few seconds. */
-  async look(client: Client, service: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
+  /** Makes one check. Called every few seconds. */
+  async check(client: Client, loop: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
-    // This process stood still: nobody could have taken anything.
-    if (now - this.#lookedAt > 3 * lookMs) this.#suspects.clear();
-    this.#lookedAt = now;
+    // After such a long time, this process was probably suspended, so that no task could start.
+    if (now - this.#checkedAt > 3 * stallCheckMs) this.#suspects.clear();
+    this.#checkedAt = now;
     try {
-      await this.#settle(client);
+      await this.#checkResolved(client);
       const found = await this.#find(client, now);
-      if (found.length > 0) this.#say(found, service);
+      if (found.length > 0) this.#report(found, loop);
     } catch (error) {
       if (!isTransient(error)) throw error;
       this.#suspects.clear();
     }
   }
 
-  /** Whether those that were found have been taken since. */
-  async #settle(client: Client): Promise<void> {
+  /** Reports the end of a stall once its tasks have started. */
+  async #checkResolved(client: Client): Promise<void> {
     if (this.#stall === null) return;
-    const { table, log, send } = this.#parts;
-    const left = await overdueTasks(client, table, this.#stall.tasks);
-    if (left.length > 0) return;
+    const { table, log, send } = this.#components;
+    const overdue = await readOverdueTasks(client, table, this.#stall.tasks);
+    if (overdue.length > 0) return;
     const { since } = this.#stall;
     this.#stall = null;
-    log.info({ since }, "due tasks are taken again");
+    log.info({ since }, "due tasks start again");
     send({ type: "stalled", stall: null });
   }
 
   async #find(client: Client, now: number): Promise<OverdueTask[]> {
-    const { sessions, claiming } = this.#parts;
+    const { sessions, claimer } = this.#components;
     const load = sessions.load;
-    const { started } = claiming;
-    const idle = started === this.#started;
-    this.#started = started;
-    if (!this.#hasRoom(load, idle)) {
+    const isIdle = claimer.started === this.#claimedCount;
+    this.#claimedCount = claimer.started;
+    if (!this.#hasFreeSession(load, isIdle)) {
       this.#suspects.clear();
       return [];
     }
-    const known = [...this.#suspects.values()].some(({ since }) => since < now);
-    await this.#visit(client, load, now);
-    if (known && !(await this.#isFree(client, load, idle))) this.#suspects.clear();
-    return await this.#judge(client, now);
+    const hadSuspects = this.#suspects.size > 0;
+    await this.#updateSuspects(client, load, now);
+    if (hadSuspects && !(await this.#serverConfirmsFree(client, load, isIdle))) this.#suspects.clear();
+    return await this.#readStalled(client, now);
   }
 
-  /** Whether a session could take a task, as far as that is known here. */
-  #hasRoom({ busy, free, working }: SessionPoolLoad, idle: boolean): boolean {
-    const { orphans, workforce, mostRuns } = this.#parts;
-    if (busy + orphans.hashes.length >= mostRuns()) return false;
-    // As long as those that are there start something, there may be as many as are worth having.
-    return free.length > 0 || (idle && (working.length > 0 || workforce.mayGrow));
+  /**
+   * Whether, according to the session pool, a session could take a task.
+   *
+   * @param isIdle whether nothing was claimed since the last check.
+   */
+  #hasFreeSession({ busy, free, working }: SessionPoolLoad, isIdle: boolean): boolean {
+    const { orphans, poolScaler, maxRuns } = this.#components;
+    if (busy + orphans.hashes.length >= maxRuns()) return false;
+    // While tasks are being claimed for the open sessions, the pool may have decided not to grow.
+    return free.length > 0 || (isIdle && (working.length > 0 || poolScaler.canGrow));
   }
 
-  /** Whether the server says so as well: of one that is thought to be at work, too, unless its output is on the way. */
-  async #isFree(
-    client: Client,
-    { free, working }: SessionPoolLoad,
-    idle: boolean,
-  ): Promise<boolean> {
-    const { outbox, workforce } = this.#parts;
-    const some = idle && outbox.large === 0 ? [...free, ...working] : free;
-    if (some.length > 0 && (await idleFor(client, some, this.#times.idleMs)) > 0) return true;
-    const mayGrow = free.length === 0 && idle && workforce.mayGrow;
-    return mayGrow && (await connectionRoom(client)) > 0;
+  /**
+   * Whether the server confirms that a session is free or may be opened. If nothing was claimed, busy sessions are
+   * checked as well, because the pool may be wrong about them. They are not checked while a large output is on its way.
+   */
+  async #serverConfirmsFree(client: Client, { free, working }: SessionPoolLoad, isIdle: boolean): Promise<boolean> {
+    const { pendingResults, poolScaler } = this.#components;
+    const pids = isIdle && pendingResults.largeCount === 0 ? [...free, ...working] : free;
+    if (pids.length > 0 && (await idleFor(client, pids, this.#times.idleMs)) > 0) return true;
+    const mayGrow = free.length === 0 && isIdle && poolScaler.canGrow;
+    return mayGrow && (await availableConnections(client)) > 0;
   }
 
-  /** Remembers the first due tasks of the next groups, as far as nothing keeps them from starting. */
-  async #visit(client: Client, load: SessionPoolLoad, now: number): Promise<void> {
-    const { table, claiming, groups, lookout, orphans } = this.#parts;
-    const elsewhere = orphans.hashes;
-    const locked = await overdueTasks(client, table, this.#locked);
-    this.#locked = locked.flatMap((task) => (task.locked ? task.id : []));
+  /** Visits the next groups. Tasks that could start become or stay suspects; all others are removed. */
+  async #updateSuspects(client: Client, load: SessionPoolLoad, now: number): Promise<void> {
+    const { table, claimer, groupScanner } = this.#components;
+    const rows = await readOverdueTasks(client, table, this.#locked);
+    this.#locked = lockedIds(rows);
     const after = this.#after;
-    const except = [...this.#locked, ...claiming.refused, ...lookout.refused];
-    const [heads, late] = await Promise.all([
-      scanGroups(client, table, { after, limit: mostGroups, except }),
-      unmarked(client, table, { limit: mostTasks, except }),
+    const except = [...this.#locked, ...claimer.rejectedIds, ...groupScanner.rejectedIds];
+    const [heads, unmarked] = await Promise.all([
+      scanGroups(client, table, { after, limit: maxGroups, except }),
+      readUnmarkedTasks(client, table, { limit: maxTasks, except }),
     ]);
-    const last = heads.length < mostGroups ? Infinity : (heads.at(-1)?.hash ?? Infinity);
-    this.#after = last === Infinity ? beginning : last;
+    const last = heads.length < maxGroups ? Infinity : (heads.at(-1)?.hash ?? Infinity);
+    this.#after = last === Infinity ? beforeFirstHash : last;
     const found = new Map<number | string, string>();
-    for (const { hash, max, id, gone, paused } of heads) {
-      const { sessions, least } = load.groups.get(hash) ?? noLoad;
-      const running = sessions + elsewhere.filter((other) => other === hash).length;
-      const allowed = !gone && !paused && !groups.isWithheld(hash);
-      if (allowed && Math.min(max, least) >= running) found.set(hash, String(id));
+    for (const head of heads) {
+      if (this.#canStart(head, load)) found.set(head.hash, String(head.id));
     }
-    for (const id of late) found.set(unmarkedKey(id), id);
+    for (const id of unmarked) found.set(unmarkedKey(id), id);
+    const wasVisited = (hash: number): boolean => hash > after && hash <= last;
     for (const key of this.#suspects.keys()) {
-      const visited = typeof key === "string" || (key > after && key <= last);
-      if (visited && !found.has(key)) this.#suspects.delete(key);
+      if ((typeof key === "string" || wasVisited(key)) && !found.has(key)) {
+        this.#suspects.delete(key);
+      }
     }
     for (const [key, id] of found) {
       if (this.#suspects.get(key)?.id !== id) this.#suspects.set(key, { id, since: now });
     }
   }
 
-  /** Those that have waited for too long, and that nobody has locked. */
-  async #judge(client: Client, now: number): Promise<OverdueTask[]> {
-    const ripe = [...this.#suspects.values()]
+  /** Whether the first due task of a group could start. */
+  #canStart({ hash, max, gone, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
+    const { groups, orphans } = this.#components;
+    if (gone || paused || groups.isWithheld(hash)) return false;
+    const { sessions, minQueuedMax } = load.groups.get(hash) ?? noLoad;
+    const running = sessions + orphans.hashes.filter((other) => other === hash).length;
+    return Math.min(max, minQueuedMax) >= running;
+  }
+
+  /** Reads the tasks that have been able to start for too long, except those with locked rows. */
+  async #readStalled(client: Client, now: number): Promise<OverdueTask[]> {
+    const ids = [...this.#suspects.values()]
       .filter(({ since }) => now - since >= this.#times.stalledMs)
-      .slice(0, mostTasks);
-    if (ripe.length === 0) return [];
-    const ids = ripe.map(({ id }) => id);
-    const tasks = await overdueTasks(client, this.#parts.table, ids);
-    const locked = tasks.flatMap((task) => (task.locked ? task.id : []));
-    this.#locked.push(...locked);
+      .slice(0, maxTasks)
+      .map(({ id }) => id);
+    if (ids.length === 0) return [];
+    const tasks = await readOverdueTasks(client, this.#components.table, ids);
+    this.#locked.push(...lockedIds(tasks));
     return tasks.filter((task) => !task.locked);
   }
 
-  #say(found: readonly OverdueTask[], service: Pick<ManagerLoop, "state" | "wake">): void {
-    const { log, send } = this.#parts;
+  #report(found: readonly OverdueTask[], loop: Pick<ManagerLoop, "state" | "wake">): void {
+    const { log, send } = this.#components;
     const tasks = found.map(({ id }) => id);
     const groups = found.map(({ group }) => group);
-    const first = this.#stall === null;
+    const isNew = this.#stall === null;
     const since = this.#stall?.since ?? new Date(Date.now() - this.#times.stalledMs).toISOString();
     this.#stall = { since, tasks };
-    if (first) {
+    if (isNew) {
       log.error(
-        { tasks, groups, since, knows: { ...this.#knowledge(tasks), service: service.state } },
-        "due tasks are not taken though sessions are free",
+        { tasks, groups, since, state: { ...this.#describe(tasks), loop: loop.state } },
+        "due tasks do not start although sessions are free",
       );
     }
     send({ type: "stalled", stall: this.#stall });
-    this.#heal();
-    service.wake();
+    this.#recount();
+    loop.wake();
   }
 
-  /** What is counted and believed, for whoever has to find out why. */
-  #knowledge(tasks: readonly string[]): Readonly<Record<string, unknown>> {
-    const { sessions, groups, orphans, outbox, claiming, workforce, lookout } = this.#parts;
-    const { states, groups: held, busy } = sessions.load;
+  /** Returns the manager's counters and other state, for finding the cause of a stall. */
+  #describe(tasks: readonly string[]): Readonly<Record<string, unknown>> {
+    const { sessions, groups, orphans, pendingResults, claimer, poolScaler, groupScanner } = this.#components;
+    const { states, groups: loads, busy } = sessions.load;
     const hashes = [...this.#suspects].flatMap(([key, { id }]) =>
       typeof key === "number" && tasks.includes(id) ? key : [],
     );
     return {
       groups: hashes.map((hash) => {
+        const load = (loads.get(hash) ?? noLoad).sessions;
         const group = groups.get(hash);
-        const { sessions: having } = held.get(hash) ?? noLoad;
-        if (group === null) return { hash, having };
-        const { head, running, waiting: behind, least, paused, chosen } = group;
-        const first = head === null ? null : { max: head.max, id: String(head.id) };
-        return { hash, having, head: first, running, waiting: behind, least, paused, chosen };
+        if (group === null) return { hash, sessions: load };
+        const { head: first, running, queuedTasks, minQueuedMax, paused, claiming } = group;
+        const head = first === null ? null : { max: first.max, id: String(first.id) };
+        return { hash, sessions: load, head, running, queuedTasks, minQueuedMax, paused, claiming };
       }),
       startable: groups.startable,
-      total: groups.total,
+      total: groups.totalRunning,
       busy,
       sessions: states,
       orphans: orphans.size,
-      outbox: outbox.state,
-      claiming: claiming.state,
-      workforce: workforce.state,
-      nearestMs: lookout.nearestMs,
+      pendingResults: pendingResults.state,
+      claimer: claimer.state,
+      poolScaler: poolScaler.state,
+      nearestMs: groupScanner.nextDueMs,
     };
   }
 
-  /** What it goes by is counted and read anew: rows under their locks decide all the same. */
-  #heal(): void {
-    const { sessions, groups, orphans, claiming, lookout } = this.#parts;
-    const { busy, groups: held } = sessions.load;
-    groups.recount({ busy, groups: held, orphans: orphans.hashes });
-    claiming.locked = [];
-    lookout.restart();
+  /**
+   * Corrects the counters, and has the first due task of every group read again. This is safe, because a claim decides
+   * by the locked rows, not by the counters, which tasks it takes.
+   */
+  #recount(): void {
+    const { sessions, groups, orphans, claimer, groupScanner } = this.#components;
+    const { busy, groups: loads } = sessions.load;
+    groups.recount({ busy, groups: loads, orphans: orphans.hashes });
+    claimer.locked = [];
+    groupScanner.restart();
   }
 }
 
@@ -259,12 +280,14 @@ export interface StallMonitorOptions {
   readonly sessions: Pick<SessionPool, "load">;
   readonly groups: ActiveGroups;
   readonly orphans: Pick<OrphanRescuer, "size" | "hashes">;
-  readonly outbox: Pick<PendingResults, "state" | "large">;
-  readonly claiming: Pick<Claimer, "refused" | "started" | "state" | "locked">;
-  readonly workforce: Pick<PoolScaler, "mayGrow" | "state">;
-  readonly lookout: Pick<GroupScanner, "restart" | "nearestMs" | "refused">;
-  /** `pg_task.run`. */
-  readonly mostRuns: () => number;
+  readonly pendingResults: Pick<PendingResults, "state" | "largeCount">;
+  readonly claimer: Pick<Claimer, "rejectedIds" | "started" | "state" | "locked">;
+  readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
+  readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;
+  /** Returns the setting `pg_task.run`, the maximum number of tasks that run at once. */
+  readonly maxRuns: () => number;
   readonly send: (message: { readonly type: "stalled"; readonly stall: Stall | null }) => void;
   readonly log: Log;
 }
+
+const lockedIds = (tasks: readonly OverdueTask[]): string[] => tasks.flatMap((task) => (task.locked ? task.id : []));

@@ -1,15 +1,10 @@
-import type { FromManager, RunResult } from "../../shared/ipc/messages.js";
-import {
-  bucketOf,
-  durationBounds,
-  noCounts,
-  type Durations,
-  type TaskCounts,
-} from "../../shared/statistics.js";
+import type { FromManager } from "../../shared/ipc/managerMessages.js";
+import type { RunResult } from "../../shared/ipc/run.js";
+import { bucketOf, durationBounds, noCounts, type Durations, type TaskCounts } from "../../shared/statistics.js";
 import { elapsedMs } from "../sessions/runTimes.js";
 
-/** How long news is gathered before it is reported, in ms. */
-const gatherMs = 200;
+/** How long counts are collected before they are reported, in ms. */
+const reportMs = 200;
 
 class DurationCount {
   #counts = emptyBuckets();
@@ -29,41 +24,43 @@ class DurationCount {
   }
 }
 
-/** Counts what a manager does and reports it in batches; nothing is sent while nothing happens. */
+/** Counts what a manager does and reports it in batches. Sends nothing while nothing happens. */
 export class Statistics {
   readonly #send: (message: FromManager) => void;
-  readonly #now: () => { readonly running: number; readonly sessions: number };
+  readonly #load: () => { readonly running: number; readonly sessions: number };
   readonly #claims = new DurationCount();
   readonly #runs = new DurationCount();
   #counts: Record<keyof TaskCounts, number> = { ...noCounts };
   #timer: NodeJS.Timeout | null = null;
   #connected = false;
 
-  /** `now` tells what runs and what is open at the moment of a report. */
   constructor(options: {
     readonly send: (message: FromManager) => void;
-    readonly now: () => { readonly running: number; readonly sessions: number };
+    /** Returns the numbers of running tasks and open sessions at the time of a report. */
+    readonly load: () => { readonly running: number; readonly sessions: number };
   }) {
     this.#send = options.send;
-    this.#now = options.now;
+    this.#load = options.load;
   }
 
-  /** It has a connection, the first or another one. */
+  /** Notes that the manager has connected, for the first time or again. */
   connected(): void {
     if (this.#connected) this.#count("reconnects", 1);
     this.#connected = true;
   }
 
-  /** A turn is over that began at `since` of performance.now(). */
-  turned(turn: { readonly claimed: number; readonly gone: number }, since: number): void {
-    this.#count("gone", turn.gone);
-    if (turn.claimed === 0) return;
+  /**
+   * Counts the tasks of a cycle.
+   * @param since when the cycle began, by performance.now().
+   */
+  cycleEnded(cycle: { readonly claimed: number; readonly expired: number }, since: number): void {
+    this.#count("gone", cycle.expired);
+    if (cycle.claimed === 0) return;
     this.#claims.add((performance.now() - since) / 1000);
-    this.#count("started", turn.claimed);
+    this.#count("started", cycle.claimed);
   }
 
-  /** A run came out. */
-  ended(result: RunResult): void {
+  runEnded(result: RunResult): void {
     if (result.outcome !== "ended") return;
     this.#count(result.error === null ? "done" : "failed", 1);
     const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
@@ -76,14 +73,14 @@ export class Statistics {
     this.#count("rescues", 1);
   }
 
-  /** What runs or what is open may be another number now. */
+  /** Schedules a report, because the number of running tasks or open sessions may have changed. */
   touch(): void {
     if (this.#timer !== null) return;
-    this.#timer = setTimeout(() => this.report(), gatherMs);
+    this.#timer = setTimeout(() => this.report(), reportMs);
     this.#timer.unref();
   }
 
-  /** Sends what was counted, at once. */
+  /** Sends the collected counts at once. */
   report(): void {
     if (this.#timer === null) return;
     clearTimeout(this.#timer);
@@ -95,13 +92,13 @@ export class Statistics {
       counts,
       claims: this.#claims.take(),
       runs: this.#runs.take(),
-      ...this.#now(),
+      ...this.#load(),
     });
   }
 
-  #count(what: keyof TaskCounts, number: number): void {
+  #count(name: keyof TaskCounts, number: number): void {
     if (number === 0) return;
-    this.#counts[what] += number;
+    this.#counts[name] += number;
     this.touch();
   }
 }

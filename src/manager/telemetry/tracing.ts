@@ -9,151 +9,166 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 import { sleep } from "../../shared/backoff.js";
-import type { ConnectionTarget } from "../../shared/config/types.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { Log } from "../../shared/log.js";
 import {
-  contextOf,
+  parseTraceContext,
   flushSpans,
-  foreignApiVersion,
+  incompatibleApiVersion,
   loadedTracer,
-  spanTime,
+  toSpanTime,
 } from "../../shared/tracing.js";
-import type { ClaimedTask } from "../claim/claimedTask.sql.js";
-import type { OwnedResult } from "../results/completeFull.sql.js";
+import type { ClaimedTask, OwnedResult } from "../model.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** How long the SDK may take to send its last spans when the manager ends, in ms. */
-const lastSpansMs = 2_000;
+/** How long the SDK may take to send the last spans when the manager ends, in ms. */
+const maxFlushMs = 2_000;
 
-/** A task that was claimed, until its result is in its row. */
+/** A claimed task whose result has not been written to its row yet. */
 interface TracedRun {
   readonly group: string;
+  /** The trace context of the span's parent, read from the column `data`. */
   readonly parent: Context;
   readonly claim: SpanContext;
-  readonly claimed: number;
+  /** When the server answered the claim. */
+  readonly claimedAt: number;
 }
 
 /**
- * The spans of one manager: `claim` and `finish` for its statements, `run` for each run. Made here,
- * where claims and results are known, with the times that they had.
+ * Creates the spans of one manager: `claim` and `finish` for its statements, and `run` for each run. All spans are
+ * created here afterwards, with the times of the claim or the result. Times are in ms since the epoch.
  */
 export class Tracing {
   readonly #tracer: Tracer;
   readonly #log: Log;
-  readonly #place: Attributes;
+  /** Attributes of every span: server, database and table. */
+  readonly #attributes: Attributes;
   readonly #runs = new Map<string, TracedRun>();
 
-  private constructor(tracer: Tracer, place: Attributes, log: Log) {
+  private constructor(tracer: Tracer, attributes: Attributes, log: Log) {
     this.#tracer = tracer;
-    this.#place = place;
+    this.#attributes = attributes;
     this.#log = log;
   }
 
-  /** Null unless an SDK is loaded into this thread. */
-  static begin(table: TaskTable, target: ConnectionTarget, log: Log): Tracing | null {
+  /**
+   * Creates the tracing of one manager.
+   * @returns null if no OpenTelemetry SDK is loaded into this thread.
+   */
+  static create(table: TaskTable, target: ConnectionTarget, log: Log): Tracing | null {
     const tracer = loadedTracer();
-    const foreign = foreignApiVersion();
+    const foreign = incompatibleApiVersion();
     if (foreign !== null) {
-      const advice =
-        "let pg-task and the SDK share one @opentelemetry/api (npm ls @opentelemetry/api)";
-      log.warn({ version: foreign, advice }, "an OpenTelemetry SDK is loaded that cannot be used");
+      const advice = "let pg-task and the SDK share one @opentelemetry/api (npm ls @opentelemetry/api)";
+      log.warn({ version: foreign, advice }, "OpenTelemetry SDK is incompatible, runs are not traced");
     }
     if (tracer === null) return null;
-    log.info("an OpenTelemetry SDK is loaded, runs are traced");
-    const place = {
+    log.info("OpenTelemetry SDK loaded, runs are traced");
+    const attributes = {
       "db.system.name": "postgresql",
       "server.address": target.host,
       "server.port": target.port,
       "db.namespace": target.database,
       "pg_task.table": `${table.schema}.${table.table}`,
     };
-    return new Tracing(tracer, place, log);
+    return new Tracing(tracer, attributes, log);
   }
 
-  /** Now, as spans have it. */
+  /** The current time, in ms since the epoch. */
   now(): number {
     return performance.timeOrigin + performance.now();
   }
 
-  /** These were claimed by a statement that was sent at `since`. */
+  /**
+   * Creates the span of a claim, and remembers the claimed tasks.
+   * @param since when the claim statement was sent.
+   */
   claimed(tasks: readonly ClaimedTask[], since: number): void {
     if (tasks.length === 0) return;
     const claim = this.#statement("claim", tasks.length, since, null);
-    const claimed = this.now();
+    const claimedAt = this.now();
     for (const { id, group, data } of tasks) {
-      this.#runs.set(id, { group, parent: contextOf(data), claim, claimed });
+      this.#runs.set(id, { group, parent: parseTraceContext(data), claim, claimedAt });
     }
   }
 
-  /** It comes to nothing: the task did not run, and waits again. */
-  returned(id: string): void {
+  /** Forgets a task that did not run, so that it gets no span. */
+  released(id: string): void {
     this.#runs.delete(id);
   }
 
-  /** Its session is gone. */
-  lost(id: string, ran: boolean): void {
+  /**
+   * Ends the tracing of a task whose session was lost.
+   *
+   * @param hasRun whether the task was the session's current task. Only then does it get a span.
+   */
+  lost(id: string, hasRun: boolean): void {
     const run = this.#runs.get(id);
     this.#runs.delete(id);
-    if (run === undefined || !ran) return;
+    if (run === undefined || !hasRun) return;
     this.#run(id, run, {
-      start: run.claimed,
+      start: run.claimedAt,
       stop: this.now(),
-      problem: "the session that ran it was lost",
+      error: "the session that ran it was lost",
       state: undefined,
     });
   }
 
   /**
-   * These results were written by a statement that was sent at `since`.
+   * Creates the spans of results that were written.
    *
-   * @param written.states of the rows that were written; those of other results are gone, or have
-   * another owner, or are among the `later` ones.
+   * @param written.states the states of the written rows. Rows that are missing here are deleted, locked, or
+   *   have another owner.
+   * @param since when the statement that wrote the results was sent.
    */
   wrote(
     results: readonly OwnedResult[],
-    written: { readonly states: ReadonlyMap<string, string>; readonly later: ReadonlySet<string> },
+    written: {
+      readonly states: ReadonlyMap<string, string>;
+      readonly lockedIds: ReadonlySet<string>;
+    },
     since: number,
   ): void {
     this.#statement("finish", results.length, since, null);
     for (const { id, start, stop, error } of results) {
       const run = this.#runs.get(id);
-      if (run === undefined || written.later.has(id)) continue;
+      if (run === undefined || written.lockedIds.has(id)) continue;
       this.#runs.delete(id);
       this.#run(id, run, {
-        start: spanTime(start),
-        stop: stop === null ? this.now() : spanTime(stop),
-        problem: error === null ? null : firstLine(error),
+        start: toSpanTime(start),
+        stop: stop === null ? this.now() : toSpanTime(stop),
+        error: error === null ? null : firstLine(error),
         state: written.states.get(id),
       });
     }
   }
 
-  /** They could not be written: it is tried again. */
-  notWritten(results: readonly OwnedResult[], problem: unknown, since: number): void {
-    const reason = problem instanceof Error ? firstLine(problem.message) : String(problem);
+  /** Creates the span of a failed attempt to write results. The results will be written again. */
+  writeFailed(results: readonly OwnedResult[], error: unknown, since: number): void {
+    const reason = error instanceof Error ? firstLine(error.message) : String(error);
     this.#statement("finish", results.length, since, reason);
   }
 
-  /** Has the last spans sent, as far as that goes quickly: the thread is about to end. */
+  /** Sends the last spans, within a short time limit because the thread is about to end. */
   async end(): Promise<void> {
     const sent = new AbortController();
     const sending = flushSpans()
-      .catch((error: unknown) => this.#log.warn({ err: error }, "last spans were not sent"))
+      .catch((error: unknown) => this.#log.warn({ err: error }, "last spans not sent"))
       .finally(() => sent.abort());
-    await Promise.race([sending, sleep(lastSpansMs, sent.signal)]);
+    await Promise.race([sending, sleep(maxFlushMs, sent.signal)]);
   }
 
-  #statement(name: string, rows: number, since: number, problem: string | null): SpanContext {
+  #statement(name: string, rows: number, since: number, error: string | null): SpanContext {
     const span = this.#tracer.startSpan(
       name,
       {
         kind: SpanKind.CLIENT,
         startTime: since,
-        attributes: { ...this.#place, "pg_task.rows": rows },
+        attributes: { ...this.#attributes, "pg_task.rows": rows },
       },
       ROOT_CONTEXT,
     );
-    if (problem !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: problem });
+    if (error !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
     span.end(this.now());
     return span.spanContext();
   }
@@ -164,11 +179,11 @@ export class Tracing {
     run: {
       readonly start: TimeInput;
       readonly stop: TimeInput;
-      readonly problem: string | null;
+      readonly error: string | null;
       readonly state: string | undefined;
     },
   ): void {
-    const { start, stop, problem, state } = run;
+    const { start, stop, error, state } = run;
     const span = this.#tracer.startSpan(
       "run",
       {
@@ -176,7 +191,7 @@ export class Tracing {
         startTime: start,
         links: [{ context: claim }],
         attributes: {
-          ...this.#place,
+          ...this.#attributes,
           "pg_task.id": id,
           "pg_task.group": group,
           ...(state === undefined ? {} : { "pg_task.state": state }),
@@ -184,7 +199,7 @@ export class Tracing {
       },
       parent,
     );
-    if (problem !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: problem });
+    if (error !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
     span.end(stop);
   }
 }

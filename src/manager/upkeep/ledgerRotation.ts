@@ -5,22 +5,22 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { emptyLedger, type Ledger } from "./emptyLedger.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** So many runs, or so long, and it is the other ledger's turn. */
-const mostRuns = 20_000;
-const longestMs = 5 * 60_000;
-/** How long runs that were handed out with a ledger have before it is emptied the first time, in ms. */
+/** The two ledgers are switched after this many runs, or after this time in ms. */
+const maxRuns = 20_000;
+const maxMs = 5 * 60_000;
+/** How long after a switch the idle ledger is first emptied, in ms. Most runs that use it have ended by then. */
 const settleMs = 2_000;
-/** Pause before an emptying that failed is tried again, in ms. */
+/** The pause before the next attempt to empty a ledger, in ms. */
 const retryMs = 1_000;
 
 /**
- * Which of the two ledgers runs enter their effect into, and the emptying of the other. What is left
- * of runs whose row still names an owner is carried over, so nothing has to be known of those: not
- * which runs are under way, nor what another process has left behind.
+ * Selects the ledger in which runs write their proofs (rows that show that a run's effect was committed), and empties
+ * the other ledger. When a ledger is emptied, proofs that may still be needed are moved to the other one. So it need
+ * not be known which runs are in progress, or what an earlier process left.
  *
- *   in use ──so many runs, or so long──▶ idle ──no run writes to it──▶ empty
- *     ▲                                                                 │
- *     └──────────────────the other one becomes idle─────────────────────┘
+ *   in use ──`maxRuns` or `maxMs`──▶ idle ──no run writes to it──▶ empty
+ *     ▲                                                              │
+ *     └──────────────────the other one becomes idle──────────────────┘
  */
 export class LedgerRotation {
   readonly #table: TaskTable;
@@ -29,29 +29,35 @@ export class LedgerRotation {
   #inUse: Ledger = 1;
   #runs = 0;
   #since = performance.now();
-  /** When the idle one may be emptied; null when it is empty. What another process left is in both. */
+  /**
+   * When the idle ledger may be emptied; null if it is empty. The initial value is the present time, because an earlier
+   * process may have left proofs in both ledgers.
+   */
   #emptyAt: number | null = performance.now();
-  #said = false;
+  #isFailureLogged = false;
 
   constructor(options: {
     readonly table: TaskTable;
     readonly log: Log;
-    /** Other limits than the usual ones. */
+    /** Used instead of the default limits if set. */
     readonly limits?: { readonly runs: number; readonly ms: number; readonly settleMs: number };
   }) {
     this.#table = options.table;
     this.#log = options.log;
-    this.#limits = options.limits ?? { runs: mostRuns, ms: longestMs, settleMs };
+    this.#limits = options.limits ?? { runs: maxRuns, ms: maxMs, settleMs };
   }
 
-  /** The ledger of one more run. */
-  next(): Ledger {
+  /**
+   * Counts a new run.
+   * @returns the ledger that the run has to use.
+   */
+  countRun(): Ledger {
     this.#runs += 1;
     return this.#inUse;
   }
 
-  /** Empties and switches when it is time to; to be called after each turn. */
-  async tend(client: Client): Promise<void> {
+  /** Empties the idle ledger, or switches ledgers, if it is time to do so. Called after each cycle. */
+  async rotate(client: Client): Promise<void> {
     const now = performance.now();
     if (this.#emptyAt !== null) {
       if (now < this.#emptyAt) return;
@@ -61,28 +67,30 @@ export class LedgerRotation {
       }
       this.#emptyAt = null;
     }
-    const full = this.#runs >= this.#limits.runs;
-    if (!full && (this.#runs === 0 || now - this.#since < this.#limits.ms)) return;
+    const isFull = this.#runs >= this.#limits.runs;
+    if (!isFull && (this.#runs === 0 || now - this.#since < this.#limits.ms)) return;
     this.#inUse = other(this.#inUse);
     this.#runs = 0;
     this.#since = now;
     this.#emptyAt = now + this.#limits.settleMs;
   }
 
-  /** False when it has to be tried again: a run is just writing to it, or somebody reads it. */
+  /**
+   * Empties the idle ledger.
+   * @returns false if that has to be tried again, because a run writes to the ledger or somebody reads it.
+   */
   async #empty(client: Client): Promise<boolean> {
     const idle = other(this.#inUse);
     try {
-      if (await emptyLedger(client, this.#table, idle))
-        this.#log.debug({ ledger: idle }, "ledger emptied");
-      this.#said = false;
+      if (await emptyLedger(client, this.#table, idle)) this.#log.debug({ ledger: idle }, "ledger emptied");
+      this.#isFailureLogged = false;
       return true;
     } catch (error) {
-      // A connection that is gone is told by the next turn.
+      // Transient errors are not logged. If the connection is lost, the next cycle fails anyway.
       if (isTransient(error) || sqlState(error) === null) return false;
-      if (!this.#said)
+      if (!this.#isFailureLogged)
         this.#log.warn({ ledger: idle, reason: toReport(error).message }, "ledger not emptied");
-      this.#said = true;
+      this.#isFailureLogged = true;
       return false;
     }
   }

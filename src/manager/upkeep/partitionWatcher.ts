@@ -9,34 +9,37 @@ export interface PartitionWatcherOptions {
   readonly table: TaskTable;
   readonly entry: () => Entry;
   readonly everyMs: () => number;
-  /** There are some. */
+  /** Called when there are new partitions. */
   readonly found: () => void;
   readonly log: Log;
 }
 
-/** Looks from time to time whether partitions have come that lack what pg-task makes on each. */
+/**
+ * Checks periodically for new partitions, because they lack the triggers and indexes that pg-task creates on each
+ * partition.
+ */
 export class PartitionWatcher {
   readonly #options: PartitionWatcherOptions;
-  #lookedAt = performance.now();
+  #checkedAt = performance.now();
 
   constructor(options: PartitionWatcherOptions) {
     this.#options = options;
   }
 
-  /** Looks if it is time to; the answer comes later. */
-  look(client: Client): void {
-    if (performance.now() - this.#lookedAt < this.#options.everyMs()) return;
-    this.#lookedAt = performance.now();
-    void this.#ask(client);
+  /** Starts a check if it is time for one. Does not wait for the answer. */
+  check(client: Client): void {
+    if (performance.now() - this.#checkedAt < this.#options.everyMs()) return;
+    this.#checkedAt = performance.now();
+    void this.#query(client);
   }
 
-  async #ask(client: Client): Promise<void> {
+  async #query(client: Client): Promise<void> {
     const { table, entry, found, log } = this.#options;
     try {
       if (await hasNewPartitions(client, table, entry())) found();
     } catch (error) {
-      // What the connection or the table comes to is for the turns to tell.
-      log.debug({ reason: toReport(error).message }, "partitions not seen");
+      // The cycles report errors of the connection or the table, so the error is only logged here.
+      log.debug({ reason: toReport(error).message }, "partition check failed");
     }
   }
 }

@@ -1,27 +1,23 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** How many rows one step looks at, at most. */
-const looked = 1000;
+/** The maximum number of rows that one step reads. */
+const maxScannedRows = 1000;
 
 export interface PruneStep {
   readonly deleted: number;
-  /** Where the next step goes on, "0" when this one came to the table's end. */
+  /** The id after which the next step continues. "0" means that the end of the table was reached. */
   readonly next: string;
-  /** Time until the first of the rows it looked at and left may be removed, in ms, null for none. */
+  /**
+   * Time until the first of the rows that were read and not yet deleted can be deleted, in ms. Null if there is none.
+   */
   readonly dueMs: number | null;
 }
 
 /**
- * Removes finished rows that have been kept long enough: of the next rows after id `from`, at most
- * `limit`. A row that somebody has locked is left for another time.
+ * Deletes up to `limit` finished rows that are older than their `keep` and have ids above `from`. Skips locked rows.
  */
-export async function prune(
-  client: Client,
-  table: TaskTable,
-  from: string,
-  limit: number,
-): Promise<PruneStep> {
+export async function prune(client: Client, table: TaskTable, from: string, limit: number): Promise<PruneStep> {
   const { rows } = await client.query<PruneStep>({
     name: "prune",
     text: pruneStatement(table),
@@ -34,7 +30,7 @@ function pruneStatement({ qualified }: TaskTable): string {
   return `
 WITH looked AS MATERIALIZED (
   SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due
-  FROM ${qualified} WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${looked}
+  FROM ${qualified} WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${maxScannedRows}
 ), old AS MATERIALIZED (
   SELECT id FROM looked WHERE due <= now() ORDER BY id LIMIT $2
 ), locked AS MATERIALIZED (
@@ -45,6 +41,6 @@ WITH looked AS MATERIALIZED (
 )
 SELECT (SELECT count(*)::integer FROM deleted) AS deleted,
   CASE WHEN (SELECT count(*) FROM old) >= $2 THEN (SELECT max(id) FROM old)
-    WHEN (SELECT count(*) FROM looked) >= ${looked} THEN (SELECT max(id) FROM looked) ELSE 0 END::text AS next,
+    WHEN (SELECT count(*) FROM looked) >= ${maxScannedRows} THEN (SELECT max(id) FROM looked) ELSE 0 END::text AS next,
   (SELECT extract(epoch FROM min(due) - now()) * 1000 FROM looked WHERE due > now())::float8 AS "dueMs"`;
 }

@@ -5,50 +5,57 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { prune, type PruneStep } from "./prune.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** The least pause between two steps that found nothing to remove, in ms. */
-const restMs = 1000;
-/** After so long it looks at the next occasion: users may have changed what is kept. */
-const staleMs = 5 * 60_000;
+/** The minimum pause after a round that found nothing more to delete, in ms. */
+const minPauseMs = 1000;
+/** The maximum time between two rounds, in ms. It is limited because users may have changed `keep`. */
+const maxPauseMs = 5 * 60_000;
 
-/** Removes finished rows that have been kept long enough, a little at a time, round and round. */
+/**
+ * Deletes finished rows that are older than their `keep`, in small steps. A round of steps goes through the table once.
+ */
 export class Pruner {
   readonly #table: TaskTable;
   readonly #log: Log;
+  /** The next step continues after this id. "0" begins a new round. */
   #from = "0";
   #notBefore = 0;
-  /** Whether rows may have finished that the last round has not seen. */
+  /** Whether rows may have finished that the last round has not read. */
   #touched = true;
-  /** When the first of the rows that the last round left, and this one so far, may be removed. */
+  /**
+   * When the first row can be deleted that was left by the last round (`#dueAt`), or by the present round so far
+   * (`#roundDueAt`).
+   */
   #dueAt = Infinity;
   #roundDueAt = Infinity;
-  /** When the last round came to its end. */
+  /** When the last round ended. */
   #roundAt = performance.now();
-  #removed = 0;
-  #refused = false;
+  /** How many rows the present round has deleted. */
+  #deleted = 0;
+  #isFailureLogged = false;
 
   constructor(options: { readonly table: TaskTable; readonly log: Log }) {
     this.#table = options.table;
     this.#log = options.log;
   }
 
-  /** Rows may have finished. */
+  /** Notes that rows may have finished. */
   touch(): void {
     this.#touched = true;
   }
 
-  /** How long there is nothing to do, in ms. */
+  /** Time until the next step is due, in ms. */
   get pauseMs(): number {
     const now = performance.now();
     return Math.max(0, this.#notBefore - now, this.#touched ? 0 : this.#dueAt - now);
   }
 
   /**
-   * One step, if it is time for one.
+   * Makes one step if it is time for one.
    *
-   * @returns whether another one has something to do right away.
+   * @returns whether the next step should follow at once.
    */
   async step(client: Client, limit: number): Promise<boolean> {
-    if (this.pauseMs > 0 && performance.now() - this.#roundAt < staleMs) return false;
+    if (this.pauseMs > 0 && performance.now() - this.#roundAt < maxPauseMs) return false;
     if (this.#from === "0") {
       this.#touched = false;
       this.#roundDueAt = Infinity;
@@ -56,30 +63,32 @@ export class Pruner {
     const { deleted, next, dueMs } = await this.#prune(client, limit);
     this.#from = next;
     this.#roundDueAt = Math.min(this.#roundDueAt, performance.now() + (dueMs ?? Infinity));
-    this.#removed += deleted;
+    this.#deleted += deleted;
     if (deleted > 0 || next !== "0") return true;
     this.#roundAt = performance.now();
-    this.#notBefore = this.#roundAt + restMs;
+    this.#notBefore = this.#roundAt + minPauseMs;
     this.#dueAt = this.#roundDueAt;
-    if (this.#removed > 0) this.#log.debug({ tasks: this.#removed }, "finished tasks removed");
-    this.#removed = 0;
+    if (this.#deleted > 0) this.#log.debug({ tasks: this.#deleted }, "finished tasks pruned");
+    this.#deleted = 0;
     return false;
   }
 
-  /** What the server refuses, such as to leave a foreign key without its row, holds up nothing else. */
+  /**
+   * Deletes rows. An error from the server, for example because of a foreign key that refers to the row, does not stop
+   * the manager's cycle.
+   */
   async #prune(client: Client, limit: number): Promise<PruneStep> {
     try {
       const step = await prune(client, this.#table, this.#from, limit);
-      this.#refused = false;
+      this.#isFailureLogged = false;
       return step;
     } catch (error) {
-      this.#notBefore = performance.now() + restMs;
-      // What may pass by itself, such as a lock, is tried again.
+      this.#notBefore = performance.now() + minPauseMs;
+      // After a transient error, such as a lock timeout, the step is tried again.
       this.#touched ||= isTransient(error);
       if (sqlState(error) === null || isTransient(error)) throw error;
-      if (!this.#refused)
-        this.#log.warn({ reason: toReport(error).message }, "finished tasks cannot be removed");
-      this.#refused = true;
+      if (!this.#isFailureLogged) this.#log.warn({ reason: toReport(error).message }, "cannot prune finished tasks");
+      this.#isFailureLogged = true;
       return { deleted: 0, next: "0", dueMs: null };
     }
   }

@@ -1,6 +1,6 @@
-import { logLevels, maxInt, type Parameter } from "./parameters.js";
+import { logLevels, maxInt, type Parameter } from "./parameterTable.js";
 
-/** Says in words which values a parameter takes: "a whole number of ms from 1 to 2147483647". */
+/** Describes the values that a parameter allows, for example "a whole number of ms from 1 to 2147483647". */
 export function allowedValues(parameter: Parameter): string {
   const { type } = parameter;
   switch (type) {
@@ -13,7 +13,7 @@ export function allowedValues(parameter: Parameter): string {
     }
     case "interval": {
       const bound = parameter.aboveMin ? "above 0" : "not below 0";
-      return `an interval ${bound} as PostgreSQL writes it, such as "1 hour" or "90 sec"`;
+      return `an interval ${bound} in PostgreSQL syntax, such as "1 hour" or "90 sec"`;
     }
     case "char":
       return "one ASCII character, or an empty string for none";
@@ -38,10 +38,10 @@ export function allowedValues(parameter: Parameter): string {
   }
 }
 
-/** A key that stands in an entry under its short name. */
+/** A short key of an entry, such as `sleep`, which stands for the parameter `pg_task.sleep`. */
 export interface EntryKey {
   readonly name: string;
-  /** The parameter it gives for this entry. */
+  /** The parameter that the key sets for its entry, if any. */
   readonly parameter?: string;
   readonly allowed: string;
   readonly meaning: string;
@@ -57,33 +57,32 @@ const short = (name: string, allowed: string, meaning: string): EntryKey => ({
 const name = "a name of 1 to 63 bytes";
 const wholeNumber = `a whole number from 1 to ${maxInt}`;
 
-/** The keys of an entry that are no parameters' names. */
+/** The keys of an entry that are not names of parameters. */
 export const entryKeys: readonly EntryKey[] = [
-  short("data", name, "the database; left out, it is named as the user"),
-  short("user", name, "who connects and runs the tasks; left out, it is named as the database"),
+  short("data", name, "the database; by default named like the user"),
+  short("user", name, "user who connects and runs the tasks; by default named like the database"),
   short("schema", name, "schema of the task table"),
   short("table", name, "name of the task table"),
   short("sleep", `a whole number of ms from 1 to ${maxInt}`, "how often the table is checked"),
   short(
     "reset",
-    'an interval above 0 as PostgreSQL writes it, such as "1 hour" or "90 sec"',
-    "how often orphaned tasks are looked for beyond the immediate checks",
+    'an interval above 0 in PostgreSQL syntax, such as "1 hour" or "90 sec"',
+    "how often to look for orphaned tasks, beyond the immediate checks",
   ),
-  short("run", wholeNumber, "most tasks of this table running at once"),
+  short("run", wholeNumber, "maximum tasks of this table running at once"),
   {
     name: "create",
     allowed: "true or false",
-    meaning:
-      "whether what is missing (role, database, schema, type, table) is created; default true",
+    meaning: "whether to create a missing role, database, schema, type or table; default true",
   },
   {
     name: "password",
     allowed: 'a text, or {"env": "NAME"} for the value of an environment variable',
-    meaning: "password of the user; a role that is created gets it",
+    meaning: "password of the user, also for a role that is created",
   },
   {
     name: "url",
-    allowed: "a url like postgresql://user:password@host:port/database",
-    meaning: "server of this entry, when it is not the one of the control connection",
+    allowed: "a URL like postgresql://user:password@host:port/database",
+    meaning: "server of this entry, if not the control connection's",
   },
 ];

@@ -1,13 +1,13 @@
 import type { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
-import { nearest } from "./editDistance.js";
+import { nearestName } from "./editDistance.js";
 import { entryParameters, fileParameters, findParameter } from "./parameters.js";
-import { maskUrl } from "../postgres/target/parseUrl.js";
+import { maskPasswords } from "../postgres/connectionString/maskPasswords.js";
 
 type Path = readonly PropertyKey[];
 
-/** Writes a path as in `pg_task.json[2].sleep`. */
-export function pathText(path: Path): string {
+/** Formats a path, for example `pg_task.json[2].sleep`. */
+export function formatPath(path: Path): string {
   return path
     .map((step, index) => {
       if (typeof step === "number") return `[${step}]`;
@@ -18,64 +18,57 @@ export function pathText(path: Path): string {
     .join("");
 }
 
-/**
- * One line for each thing that is wrong with a file's content: path, what is expected, what is
- * there. Values that are secret, or may hold one, are not repeated.
- */
+/** Describes each problem in one line: its path, what is allowed there, and what was given. Secrets are masked. */
 export function describeIssues(issues: readonly z.core.$ZodIssue[], content: unknown): string[] {
   const lines = issues.flatMap((issue) => {
     if (issue.code === "unrecognized_keys") {
       return issue.keys.map((key) => unknownKey([...issue.path, key]));
     }
     const value = valueAt(content, issue.path);
-    const prefix = issue.path.length === 0 ? "" : `${pathText(issue.path)}: `;
+    const prefix = issue.path.length === 0 ? "" : `${formatPath(issue.path)}: `;
     return [`${prefix}expected ${allowedAt(issue.path)}, got ${valueText(value, issue.path)}`];
   });
-  // Two rules broken by one value say the same.
+  // A value that breaks two rules produces the same line twice.
   return [...new Set(lines)];
 }
 
-/** Where something is told from the keys above it: behind an array's index comes an entry. */
+/** Whether the path lies in an entry. Only entries are elements of an array. */
 function isInEntry(path: Path): boolean {
   return path.some((step) => typeof step === "number");
 }
 
 function unknownKey(path: Path): string {
   const key = String(path.at(-1));
-  const where = isInEntry(path);
-  const known = where
+  const inEntry = isInEntry(path);
+  const known = inEntry
     ? [...entryKeys.map(({ name }) => name), ...entryParameters().map(({ name }) => name)]
     : ["url", "pg_task.json", ...fileParameters().map(({ name }) => name)];
-  const near = known.find((name) => shortName(name) === key) ?? nearest(key, known);
-  const elsewhere = where && key.startsWith("pg_") && findParameter(key) !== undefined;
+  const near = known.find((name) => shortName(name) === key) ?? nearestName(key, known);
+  const elsewhere = inEntry && key.startsWith("pg_") && findParameter(key) !== undefined;
   const hint =
-    reasons.get(key) ??
+    hints.get(key) ??
     (elsewhere
       ? `expected "${key}" beside "pg_task.json", not in an entry`
       : near === undefined
         ? `expected one of ${known.join(", ")}`
         : `expected a known key, perhaps "${near}"`);
-  return `${pathText(path)}: unknown key, ${hint}`;
+  return `${formatPath(path)}: unknown key, ${hint}`;
 }
 
-/** A parameter's name as it stands in an entry or names a column. */
+/** Returns a parameter's name without its prefix, as it is written in an entry and as a column name. */
 const shortName = (name: string): string => name.replace(/^pg_\w+\./, "");
 
-const noSpi =
-  "expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out";
+const noSpi = "not supported: tasks run over connections, not by SPI inside the server; remove it";
 
-/** Keys that exist, elsewhere. */
-const reasons: ReadonlyMap<string, string> = new Map([
-  ["pg_task.id", "expected it in sessions only: pg_task.id is the running task's id and read only"],
+/** Hints for known keys that are not allowed where they were given. */
+const hints: ReadonlyMap<string, string> = new Map([
+  ["pg_task.id", "pg_task.id is the running task's id: read only, and in sessions only"],
   ["pg_task.data", 'expected "data" in an entry, and "pg_task.data" beside "pg_task.json"'],
   ["pg_task.user", 'expected "user" in an entry, and "pg_task.user" beside "pg_task.json"'],
   ["pg_task.json", 'expected "pg_task.json" at the top of the file only'],
   ["spi", noSpi],
   ["pg_task.spi", noSpi],
-  [
-    "pg_task.oid",
-    "expected it nowhere: it is the extension's own, here pg_task.schema and pg_task.table say which table it is",
-  ],
+  ["pg_task.oid", "not supported: name the table by pg_task.schema and pg_task.table"],
 ]);
 
 function allowedAt(path: Path): string {
@@ -87,21 +80,20 @@ function allowedAt(path: Path): string {
   }
   if (typeof path.at(-1) === "number") return 'an entry, an object such as {"data": "name"}';
   const name = ["password", "pg_http.token"].find((secret) => path.includes(secret)) ?? key;
-  const own = entryKeys.find((entryKey) => entryKey.name === name);
-  if (own !== undefined) return own.allowed;
+  const entryKey = entryKeys.find(({ name: known }) => known === name);
+  if (entryKey !== undefined) return entryKey.allowed;
   const parameter = findParameter(name);
   return parameter === undefined ? "a text" : allowedValues(parameter);
 }
 
 function valueAt(content: unknown, path: Path): unknown {
   return path.reduce<unknown>(
-    (value, step) =>
-      typeof value === "object" && value !== null ? Reflect.get(value, step) : undefined,
+    (value, step) => (typeof value === "object" && value !== null ? Reflect.get(value, step) : undefined),
     content,
   );
 }
 
-/** A value for a message: short, and without what may be secret. */
+/** Formats a value for a message: shortened, and with secrets masked. */
 function valueText(value: unknown, path: Path): string {
   if (value === null) return "null";
   if (value === undefined) return "nothing";
@@ -110,8 +102,8 @@ function valueText(value: unknown, path: Path): string {
   if (path.includes("password") || path.includes("pg_http.token"))
     return value === "" ? "an empty text" : `a ${typeof value} (***)`;
   if (typeof value !== "string") return JSON.stringify(value);
-  // Whatever it is, it is likely to have a password in it.
+  // The text is not a valid URL, so the position of a password in it is unknown and nothing of it is shown.
   if (path.at(-1) === "url") return value === "" ? "an empty text" : "another text (***)";
-  const masked = maskUrl(value).replace(/(password\s*=\s*)('[^']*'|\S+)/gi, "$1***");
+  const masked = maskPasswords(value);
   return JSON.stringify(masked.length > 60 ? `${masked.slice(0, 60)}…` : masked);
 }

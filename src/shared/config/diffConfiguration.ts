@@ -1,21 +1,22 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Configuration, Entry, FileParameters } from "./types.js";
+import type { Configuration, Entry } from "./types.js";
+import type { FileParameters } from "./parameterTable.js";
 
-/** What another configuration means for the entries of the one before. */
+/** Differences between two configurations. */
 export interface ConfigurationChanges {
   readonly added: readonly Entry[];
   readonly removed: readonly Entry[];
-  /** With another user, password or way to connect: the manager has to be another one. */
+  /** Entries whose connection changed. Their managers must be restarted. */
   readonly restarted: readonly Entry[];
-  /** What stays, as it is now, changed or not. */
+  /** Entries whose managers keep running, with the new values. */
   readonly kept: readonly Entry[];
-  /** For each entry that changed, restarted ones included, the names of what did. */
+  /** For each entry key, the names of the values that changed, also for restarted entries. */
   readonly changed: Readonly<Record<string, readonly string[]>>;
-  /** Names of the parameters that changed in the file itself. */
+  /** Names of the changed parameters that are set for the whole file rather than for an entry. */
   readonly parameters: readonly string[];
 }
 
-/** Parameters that are no manager's business. */
+/** Parameters that only the supervisor uses, not the managers. */
 const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_conf.max",
   "pg_conf.fetch",
@@ -27,19 +28,14 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_http.token",
 ]);
 
-export function compareConfigurations(
-  before: Configuration,
-  now: Configuration,
-): ConfigurationChanges {
+export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {
   const old = new Map(before.entries.map((entry) => [entry.key, entry]));
   const keys = new Set(now.entries.map(({ key }) => key));
   const pairs = now.entries.flatMap((entry) => {
     const previous = old.get(entry.key);
     return previous === undefined ? [] : [{ previous, entry }];
   });
-  const moved = pairs.filter(
-    ({ previous, entry }) => !isDeepStrictEqual(previous.target, entry.target),
-  );
+  const moved = pairs.filter(({ previous, entry }) => !isDeepStrictEqual(previous.target, entry.target));
   const restarted = moved.map(({ entry }) => entry);
   const changed = pairs
     .map(({ previous, entry }) => [entry.key, entryChanges(previous, entry)] as const)
@@ -50,22 +46,22 @@ export function compareConfigurations(
     restarted,
     kept: pairs.map(({ entry }) => entry).filter((entry) => !restarted.includes(entry)),
     changed: Object.fromEntries(changed),
-    parameters: differing(before.parameters, now.parameters),
+    parameters: changedKeys(before.parameters, now.parameters),
   };
 }
 
 function entryChanges(before: Entry, now: Entry): string[] {
-  const parameters = differing(before.parameters, now.parameters);
+  const parameters = changedKeys(before.parameters, now.parameters);
   return [
-    ...differing(before.target, now.target),
-    ...differing(before.fixed, now.fixed),
+    ...changedKeys(before.target, now.target),
+    ...changedKeys(before.fixed, now.fixed),
     ...(before.create === now.create ? [] : ["create"]),
     ...parameters.filter((name) => !supervisorOnly.has(name)),
   ];
 }
 
-/** The keys whose values are not the same. */
-function differing(before: object, now: object): string[] {
+/** Returns the keys whose values differ. */
+function changedKeys(before: object, now: object): string[] {
   const [a, b] = [new Map(Object.entries(before)), new Map(Object.entries(now))];
   return [...new Set([...a.keys(), ...b.keys()])].filter((key) => a.get(key) !== b.get(key));
 }

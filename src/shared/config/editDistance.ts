@@ -1,5 +1,5 @@
-/** The known name most like a mistyped one; undefined when none is near. */
-export function nearest(given: string, known: readonly string[]): string | undefined {
+/** Returns the known name that is closest to a mistyped name; undefined if none is close. */
+export function nearestName(given: string, known: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(given.length / 3));
   const ranked = known
     .map((name) => ({ name, edits: editDistance(given.toLowerCase(), name.toLowerCase()) }))
@@ -8,8 +8,11 @@ export function nearest(given: string, known: readonly string[]): string | undef
   return ranked[0]?.name;
 }
 
-/** How many letters have to be put in, taken out, changed or swapped with their neighbour. */
-export function editDistance(a: string, b: string): number {
+/**
+ * Damerau–Levenshtein distance: the number of letters that were inserted, deleted, substituted, or swapped with the
+ * next letter.
+ */
+function editDistance(a: string, b: string): number {
   let before: number[] = [];
   let row = Array.from({ length: b.length + 1 }, (_, index) => index);
   for (let i = 1; i <= a.length; i += 1) {

@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { roughSeconds } from "./intervalText.js";
-import { entryParameters, fileParameters, findParameter, logLevels } from "./parameters.js";
-import type { Parameter } from "./parameters.js";
+import { entryParameters, fileParameters, findParameter } from "./parameters.js";
+import { logLevels, type Parameter } from "./parameterTable.js";
 import { listenPattern } from "./listenAddress.js";
 import { parseSize, sizePattern } from "./sizeText.js";
 
-/** An entry as it stands in the file. */
+/** An entry as it is written in the configuration file. */
 export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly data?: string;
   readonly user?: string;
@@ -20,13 +20,13 @@ export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly url?: string;
 };
 
-/** The object form of a file. */
+/** The content of a configuration file that is an object rather than an array. */
 export type RawFile = Readonly<Record<string, unknown>> & {
   readonly url?: string;
   readonly "pg_task.json"?: readonly RawEntry[];
 };
 
-// Written so since a linter takes control characters in a pattern for a slip.
+// Built from a string because the linter forbids control characters in a regular expression literal.
 const asciiOrEmpty = new RegExp(String.raw`^[\u0001-\u007f]?$`);
 const withoutZero = /^[^\0]*$/;
 
@@ -37,10 +37,7 @@ const nameText = z
   .regex(withoutZero)
   .refine((text) => Buffer.byteLength(text) <= 63);
 
-const secret = z.union([
-  z.string().min(1).regex(withoutZero),
-  z.strictObject({ env: z.string().min(1) }),
-]);
+const secret = z.union([z.string().min(1).regex(withoutZero), z.strictObject({ env: z.string().min(1) })]);
 
 function interval(parameter: Parameter): z.ZodType {
   return z.string().refine((text) => {
@@ -62,7 +59,7 @@ function size(parameter: Parameter): z.ZodType {
   return z.union([z.int().min(min).max(max), text]);
 }
 
-/** What the table of parameters says, as a schema. */
+/** Returns the schema of one parameter. */
 function schemaOf(parameter: Parameter): z.ZodType {
   switch (parameter.type) {
     case "bool":
@@ -112,9 +109,7 @@ function described(parameter: Parameter): z.ZodType {
 function shapeOf(list: readonly Parameter[]): Record<string, z.ZodType> {
   return Object.fromEntries(
     list.flatMap((parameter) =>
-      [parameter.name, parameter.alias].flatMap((name) =>
-        name === undefined ? [] : [[name, described(parameter)]],
-      ),
+      [parameter.name, parameter.alias].flatMap((name) => (name === undefined ? [] : [[name, described(parameter)]])),
     ),
   );
 }
@@ -136,12 +131,12 @@ function entryShape(): Record<string, z.ZodType> {
   );
 }
 
-/** One entry of `pg_task.json`. */
-export const entrySchema = z
+/** Schema of one entry of `pg_task.json`. */
+const entrySchema = z
   .strictObject({ ...entryShape(), ...shapeOf(entryParameters()) })
   .meta({ id: "entry", description: "one task table: one manager" });
 
-/** The object form: parameters by their own names. */
+/** Schema of a file that is an object, whose keys are the full names of parameters. */
 export const fileSchema = z.strictObject({
   $schema: z.string().optional().meta({ description: "for editors: where the schema is" }),
   url: z
@@ -149,18 +144,14 @@ export const fileSchema = z.strictObject({
     .regex(/^postgres(ql)?:\/\//)
     .optional()
     .meta({
-      description:
-        "the control connection (a url like postgresql://user:password@host:port/database)",
+      description: "the control connection (a URL like postgresql://user:password@host:port/database)",
     }),
   ...shapeOf(fileParameters()),
-  "pg_task.json": z
-    .array(entrySchema)
-    .optional()
-    .meta({ description: "the entries, one for each task table" }),
+  "pg_task.json": z.array(entrySchema).optional().meta({ description: "the entries, one for each task table" }),
 });
 
-/** The bare array form: the entries alone. */
+/** Schema of a file that is an array, which contains only entries. */
 export const arraySchema = z.array(entrySchema);
 
-/** Either form. */
+/** Schema of a file in either form. */
 export const configurationSchema = z.union([fileSchema, arraySchema]);

@@ -1,30 +1,33 @@
 import { access } from "node:fs/promises";
 import { resolve } from "node:path";
-import { connectionVariables } from "../postgres/target/resolveTarget.js";
-import { errorCode } from "./errorCode.js";
+import { connectionVariables } from "../postgres/target/parseTarget.js";
+import { systemErrorCode } from "../errors.js";
 
-/** Name of the file that is read from the working folder when no other is named. */
+/** Name of the configuration file that is read from the working directory by default. */
 export const defaultFileName = "pg_task.json";
 
-/** What there is to be configured from. */
-export interface Source {
-  /** Absolute path of the configuration file; null when there is none. */
+/** Where the configuration comes from. */
+export interface ConfigSource {
+  /** Absolute path of the configuration file; null if there is none. */
   readonly file: string | null;
-  /** What of the environment names a server; null when nothing does. */
+  /** The environment variables that name a server; null if none do. */
   readonly environment: "DATABASE_URL" | "PG* variables" | null;
-  /** Nobody said anything: the embedded server's case. */
+  /**
+   * Whether there is neither a configuration file nor a variable that names a server. `start` then starts the embedded
+   * server.
+   */
   readonly nothing: boolean;
 }
 
 export interface SourceOptions {
-  /** As `--config` gives it; relative to `cwd`. */
+  /** The value of `--config`; a relative path is resolved against `cwd`. */
   readonly file?: string | undefined;
   readonly cwd: string;
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** Looks for a configuration file and for connection variables, without reading either. */
-export async function findSource(options: SourceOptions): Promise<Source> {
+/** Finds the configuration file and the connection variables without reading the file. */
+export async function findSource(options: SourceOptions): Promise<ConfigSource> {
   const file = await findFile(options);
   const environment = findEnvironment(options.env);
   return { file, environment, nothing: file === null && environment === null };
@@ -36,13 +39,13 @@ async function findFile({ file, cwd }: SourceOptions): Promise<string | null> {
   try {
     await access(path);
   } catch (error) {
-    // One that is there and can't be reached has to be complained about when it is read.
-    if (errorCode(error) === "ENOENT") return null;
+    // Any other error is reported when the file is read.
+    if (systemErrorCode(error) === "ENOENT") return null;
   }
   return path;
 }
 
-function findEnvironment(env: NodeJS.ProcessEnv): Source["environment"] {
+function findEnvironment(env: NodeJS.ProcessEnv): ConfigSource["environment"] {
   if (env["DATABASE_URL"]) return "DATABASE_URL";
   const names = [...connectionVariables, "PGSERVICE"];
   return names.some((name) => env[name]) ? "PG* variables" : null;

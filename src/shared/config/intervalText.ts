@@ -25,56 +25,54 @@ const units: Readonly<Record<string, number>> = Object.fromEntries(
 );
 
 /**
- * How long interval text of PostgreSQL's lasts, roughly: in seconds, with months of 30 days as
- * PostgreSQL itself has them when it compares. Only good for telling nonsense, nothing and less
- * than nothing from the rest: what an interval is worth is the server's to say.
+ * Estimates the length of a PostgreSQL interval in seconds. A month counts as 30 days, as in PostgreSQL's comparisons.
+ * The result is used only to refuse invalid intervals and intervals that are not positive; the server determines the
+ * exact length.
  *
- * Null when the text is no interval.
+ * @returns null if the text is not an interval
  */
 export function roughSeconds(text: string): number | null {
   const trimmed = text.trim();
   const infinite = /^([+-])?infinity$/i.exec(trimmed);
   if (infinite !== null) return infinite[1] === "-" ? -Infinity : Infinity;
-  return trimmed.startsWith("P") ? isoSeconds(trimmed.slice(1)) : wordedSeconds(trimmed);
+  return trimmed.startsWith("P") ? isoSeconds(trimmed.slice(1)) : verboseSeconds(trimmed);
 }
 
-/** "1 day 2:00", "@ 3 hours ago", "1-2", "90": PostgreSQL passes over other punctuation. */
-function wordedSeconds(text: string): number | null {
-  const sign = String.raw`(?<sign>[+-]\s*)?`;
-  const clock = String.raw`(?<hours>\d+):(?<minutes>\d*)(?::(?<seconds>\d*(?:\.\d*)?)|(?<fraction>\.\d*))?`;
-  const calendar = String.raw`(?<years>\d+)-(?<months>\d+)`;
-  const amount = String.raw`(?<amount>\d+\.?\d*|\.\d+)`;
-  // Blanks, and what punctuation has no meaning of its own.
-  const skipped = String.raw`[\s!-*,/;-@[-\x60{-~]*`;
-  const part = new RegExp(
-    String.raw`${skipped}${sign}(?:${clock}|${calendar}|${amount}${skipped}(?<unit>[a-z]+)?|(?<word>[a-z]+))${skipped}`,
-    "iy",
-  );
-  let total = 0;
-  let parts = 0;
+/** Blanks and meaningless punctuation, which PostgreSQL skips. */
+const skipped = String.raw`[\s!-*,/;-@[-\x60{-~]*`;
+const sign = String.raw`(?<sign>[+-]\s*)?`;
+const clock = String.raw`(?<hours>\d+):(?<minutes>\d*)(?::(?<seconds>\d*(?:\.\d*)?)|(?<fraction>\.\d*))?`;
+const calendar = String.raw`(?<years>\d+)-(?<months>\d+)`;
+const quantity = String.raw`(?<amount>\d+\.?\d*|\.\d+)${skipped}(?<unit>[a-z]+)?`;
+const partSource = `${skipped}${sign}(?:${clock}|${calendar}|${quantity})${skipped}`;
+const agoPattern = new RegExp(`^(?<before>.*(?<![a-z]))ago${skipped}$`, "is");
+
+/** Parses intervals such as "1 day 2:00", "@ 3 hours ago", "1-2" and "90". */
+function verboseSeconds(text: string): number | null {
+  const before = agoPattern.exec(text)?.groups?.["before"];
+  const sum = sumParts(before ?? text);
+  if (sum === null) return null;
+  if (before === undefined) return sum.total;
+  return sum.endsWithBareAmount ? null : -sum.total;
+}
+
+function sumParts(text: string): { total: number; endsWithBareAmount: boolean } | null {
+  const part = new RegExp(partSource, "iy");
+  let total: number | null = null;
   let bare: number | null = null;
-  let ago = false;
   while (part.lastIndex < text.length) {
     const found = part.exec(text)?.groups;
-    if (found === undefined || ago) return null;
-    if (found["word"] !== undefined) {
-      if (found["word"].toLowerCase() !== "ago" || parts === 0 || bare !== null) return null;
-      ago = true;
-      continue;
-    }
-    const size = partSeconds(found);
-    if (size === null) return null;
+    const size = found === undefined ? null : partSeconds(found);
+    if (found === undefined || size === null) return null;
     const signed = found["sign"]?.startsWith("-") ? -size : size;
-    // An amount without a unit is seconds at the end, days before hours, and wrong elsewhere.
+    // An amount without a unit means seconds at the end of the text, and days before an amount of hours. A missing unit
+    // is an error anywhere else.
     const hasHours = found["hours"] !== undefined || units[unitOf(found) ?? ""] === hour;
     if (bare !== null && !hasHours) return null;
-    if (bare !== null) total += bare * (day - second);
+    total = (total ?? 0) + signed + (bare ?? 0) * (day - second);
     bare = found["amount"] !== undefined && found["unit"] === undefined ? signed : null;
-    total += signed;
-    parts += 1;
   }
-  if (parts === 0) return null;
-  return ago ? -total : total;
+  return total === null ? null : { total, endsWithBareAmount: bare !== null };
 }
 
 type Found = Readonly<Record<string, string | undefined>>;
@@ -92,7 +90,10 @@ function partSeconds(found: Found): number | null {
   return unit === undefined ? null : Number(found["amount"]) * unit;
 }
 
-/** Hours and minutes; with a fraction right behind the second number, minutes and seconds. */
+/**
+ * Parses "hours:minutes:seconds". With two numbers, "1:2.5" means minutes and seconds because the second number has a
+ * fraction.
+ */
 function clockSeconds(found: Found): number | null {
   const first = Number(found["hours"]);
   const next = Number(found["minutes"] || 0);
@@ -103,15 +104,15 @@ function clockSeconds(found: Found): number | null {
   return next < 60 && seconds <= 60 ? first * hour + next * minute + seconds : null;
 }
 
-/** ISO 8601 behind its "P": with designators ("1DT2H") or as a date and time ("0001-02-03T04:05"). */
+/**
+ * Parses an ISO 8601 interval after its "P", either with designators ("1DT2H") or as date and time
+ * ("0001-02-03T04:05").
+ */
 function isoSeconds(text: string): number | null {
   const amount = String.raw`[+-]?(?:\d+\.?\d*|\.\d+)`;
   const designated = new RegExp(`^(?:${amount}[YMWD])*(?:T(?:${amount}[HMS])*)?$`);
   if (text !== "" && designated.test(text)) return designatedSeconds(text);
-  const dated =
-    /^(-?\d+)(?:-(-?\d+)(?:-(-?\d+))?)?(?:T(-?\d+)(?::(-?\d+)(?::(-?\d+(?:\.\d*)?))?)?)?$/.exec(
-      text,
-    );
+  const dated = /^(-?\d+)(?:-(-?\d+)(?:-(-?\d+))?)?(?:T(-?\d+)(?::(-?\d+)(?::(-?\d+(?:\.\d*)?))?)?)?$/.exec(text);
   const basic = /^(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2}(?:\.\d*)?))?$/.exec(text);
   const found = basic ?? dated;
   if (found === null) return null;

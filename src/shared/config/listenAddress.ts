@@ -1,38 +1,39 @@
-/** `HOST:PORT`, `[IPv6]:PORT`, `:PORT` with ports from 0 to 65535, or nothing. */
+/** Matches `HOST:PORT`, `[IPv6]:PORT` and `:PORT` with ports from 0 to 65535, and the empty text. */
 export const listenPattern =
   /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s:/[\]]*):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/;
 
-/** What stands in place of an address with the embedded server: any one on loopback. */
+/** The default with an embedded server: port 8765 on loopback, or any free port if 8765 is taken. */
 export const listenAnywhere = "auto";
 
-/** Where to listen. */
 export interface ListenAddress {
-  /** Name or address without brackets; empty is every address of the machine. */
+  /** Host name, or IP address without brackets; empty for all addresses. */
   readonly host: string;
-  /** 0 is a free one. */
+  /** 0 means any free port. */
   readonly port: number;
 }
 
-/** Tried first where any address on loopback will do. */
-const usualPort = 8765;
+/** The port that `auto` tries first. */
+const preferredPort = 8765;
 
-/** The places to try one after the other for what `pg_http.listen` says; none for off. */
+/**
+ * Returns the addresses to try, in order, for a value of `pg_http.listen`. An empty list means that the page is off.
+ */
 export function listenAddresses(text: string): ListenAddress[] {
   if (text === listenAnywhere) {
-    return [usualPort, 0].map((port) => ({ host: "127.0.0.1", port }));
+    return [preferredPort, 0].map((port) => ({ host: "127.0.0.1", port }));
   }
   const address = parseListen(text);
   return address === null ? [] : [address];
 }
 
-/** The one address that a text names; null for none. */
+/** Parses `HOST:PORT`. Returns null for any other text. */
 export function parseListen(text: string): ListenAddress | null {
   const [, host, port] = listenPattern.exec(text) ?? [];
   if (host === undefined || port === undefined) return null;
   return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port) };
 }
 
-/** Whether only this machine can reach that host; the empty one is all addresses. */
+/** Whether the host is reachable only from this machine. False for an empty host, which means all addresses. */
 export function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
 }

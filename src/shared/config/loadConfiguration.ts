@@ -1,72 +1,68 @@
 import { PgTaskError } from "../errors.js";
+import { ConnectionStringError } from "../postgres/errors.js";
 import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
-import { emptyDocument, invalid, readDocument, type Document } from "./readConfigFile.js";
+import { emptyDocument, invalidConfiguration, readDocument, type ConfigDocument } from "./readConfigFile.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { isLoopback, listenAnywhere, parseListen } from "./listenAddress.js";
-import { pathText } from "./describeIssues.js";
-import { secretText } from "./secretValue.js";
+import { formatPath } from "./describeIssues.js";
+import { MissingSecret, resolveSecret } from "./secretValue.js";
 import { findSource, type SourceOptions } from "./findSource.js";
-import type { Configuration, ConnectionTarget, Entry, FileParameters } from "./types.js";
-import {
-  parseConnectionUrl,
-  PartProblem,
-  type ConnectionParts,
-} from "../postgres/target/parseUrl.js";
+import type { Configuration, Entry } from "./types.js";
+import type { FileParameters } from "./parameterTable.js";
+import type { ConnectionTarget } from "../postgres/target/target.js";
+import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarget.js";
 import { aliasProblems, defaultParameters, givenParameters } from "./parameterValues.js";
 
 export interface LoadOptions extends SourceOptions {
-  /** The embedded server's url, which stands above the environment and excludes one in the file. */
+  /** URL of the embedded server. It overrides the environment, and a URL in the file is then an error. */
   readonly control?: string | undefined;
-  /** Gets told what was passed over, such as a password file others may read. */
+  /** Receives warnings, for example about a password file that other users can read. */
   readonly warn?: (message: string) => void;
-  /** The control connection in use: entries stay on its server although the file now names another. */
+  /** The control connection in use. Entries stay on its server even if the file now names another server. */
   readonly inUse?: ControlConnection;
 }
 
-/** The control connection, and what its source itself says of it. */
+/** The control connection. `given` holds only what its source itself states, without defaults. */
 export interface ControlConnection {
-  readonly parts: ConnectionParts;
+  readonly given: PartialTarget;
   readonly control: ConnectionTarget;
 }
 
-/** Where the control connection is from. */
-export type ControlSource =
-  | "the embedded server"
-  | "url in the file"
-  | "DATABASE_URL"
-  | "PG* variables"
-  | "libpq's defaults";
+/** Where the control connection is defined. */
+type ControlSource = "the embedded server" | "url in the file" | "DATABASE_URL" | "PG* variables" | "libpq's defaults";
 
-/** A configuration and where its values are from. */
+/** A configuration, and where its values come from. */
 export interface ExplainedConfiguration {
   readonly configuration: Configuration;
   readonly controlFrom: ControlSource;
-  readonly controlParts: ConnectionParts;
-  /** Whether the file names another place for the control connection than the one in use. */
+  readonly controlGiven: PartialTarget;
+  /**
+   * Whether the file now names a different server or database for the control connection than the connection in use
+   * has.
+   */
   readonly controlMoved: boolean;
-  /** The parameters the file itself gives. */
+  /** Parameters given in the file. */
   readonly given: Partial<FileParameters>;
-  /** For each entry, the parameters it carries itself, short names included. */
+  /** Parameters given in each entry, also by its short keys. */
   readonly entriesGiven: readonly Readonly<Partial<FileParameters>>[];
 }
 
 /**
- * Reads and resolves the whole configuration.
+ * Reads and resolves the whole configuration. No error message contains a password.
  *
- * @throws PgTaskError CONFIG_FILE_UNREADABLE, CONFIG_SYNTAX, or CONFIG_INVALID with one line for
- * each thing that is wrong; CONFIG_CONFLICT for a url in the file beside `control`; never with a
- * password in it.
+ * @throws PgTaskError CONFIG_FILE_UNREADABLE; CONFIG_SYNTAX; CONFIG_INVALID with one line for each problem;
+ * CONFIG_CONFLICT if the file gives a URL although `control` is set
  */
 export async function loadConfiguration(options: LoadOptions): Promise<Configuration> {
   return (await explainConfiguration(options)).configuration;
 }
 
-/** As loadConfiguration, and says where the values are from. */
+/** Like `loadConfiguration`, but also returns where the values come from. */
 export async function explainConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
   const { file } = await findSource(options);
   const document = file === null ? emptyDocument : await readDocument(file);
   const aliases = aliasProblems(document.values);
-  if (aliases.length > 0) throw invalid(file, aliases);
+  if (aliases.length > 0) throw invalidConfiguration(file, aliases);
 
   const given = resolveSecrets(givenParameters(document.values), file, options.env);
   const parameters = {
@@ -74,26 +70,27 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
     ...(options.control === undefined ? {} : embeddedParameters),
     ...given,
   };
-  refuseOpenDoor(parameters, file);
+  requireToken(parameters, file);
   const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
   const chosen = await chooseControl(options, document, file);
   const named = await resolveControl(chosen, file, context);
   const { inUse = named } = options;
-  const controlMoved = !samePlace(named.control, inUse.control);
-  const { parts, control } = controlMoved ? inUse : named;
+  const controlMoved = !sameDatabase(named.control, inUse.control);
+  const inForce = controlMoved ? inUse : named;
+  const { control } = inForce;
   const entries =
     document.entries.length === 0
       ? [ownEntry(control, parameters)]
       : await resolveEntries(document, file, {
           ...context,
-          controlParts: parts,
+          controlGiven: inForce.given,
           control,
           parameters,
         });
   return {
     configuration: { file, control, parameters, entries },
     controlFrom: chosen.from,
-    controlParts: parts,
+    controlGiven: inForce.given,
     controlMoved,
     given,
     entriesGiven: entries.map((entry, index) => ({
@@ -103,10 +100,10 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   };
 }
 
-/** Who starts the embedded server wants to see something. */
+/** The web page is on by default with the embedded server. */
 const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };
 
-/** The token may stand in an environment variable. */
+/** Reads the token from the environment variable that the configuration names. */
 function resolveSecrets(
   given: Partial<FileParameters>,
   file: string | null,
@@ -115,27 +112,27 @@ function resolveSecrets(
   const token: unknown = given["pg_http.token"];
   if (token === undefined) return given;
   try {
-    return { ...given, "pg_http.token": secretText(token, env, "token") };
+    return { ...given, "pg_http.token": resolveSecret(token, env, "token") };
   } catch (error) {
-    if (!(error instanceof PartProblem)) throw error;
-    throw invalid(file, [`pg_http.token: ${error.message}`]);
+    if (!(error instanceof MissingSecret)) throw error;
+    throw invalidConfiguration(file, [`pg_http.token: ${error.message}`]);
   }
 }
 
-/** Who may reach the page from elsewhere has to show that they may see the tasks. */
-function refuseOpenDoor(parameters: FileParameters, file: string | null): void {
+/**
+ * Throws if the page listens beyond loopback without a token, because others could then use it without authentication.
+ */
+function requireToken(parameters: FileParameters, file: string | null): void {
   const { "pg_http.listen": listen, "pg_http.token": token } = parameters;
   const address = parseListen(listen);
   if (address === null || isLoopback(address.host) || token !== "") return;
-  throw invalid(file, [
-    `pg_http.token: expected one, since pg_http.listen is ${JSON.stringify(listen)}, which others than this machine can reach, got none: give one, or listen on 127.0.0.1`,
+  throw invalidConfiguration(file, [
+    `pg_http.token: expected a token, since pg_http.listen is ${JSON.stringify(listen)}, which other machines can reach, got none: set a token, or listen on 127.0.0.1`,
   ]);
 }
 
 function shortNames({ fixed }: Entry): Partial<FileParameters> {
-  return Object.fromEntries(
-    Object.entries(fixed).map(([name, value]) => [`pg_task.${name}`, value]),
-  );
+  return Object.fromEntries(Object.entries(fixed).map(([name, value]) => [`pg_task.${name}`, value]));
 }
 
 interface ChosenControl {
@@ -145,7 +142,7 @@ interface ChosenControl {
 
 async function chooseControl(
   options: LoadOptions,
-  document: Document,
+  document: ConfigDocument,
   file: string | null,
 ): Promise<ChosenControl> {
   const { control, env } = options;
@@ -153,11 +150,10 @@ async function chooseControl(
     if (document.values.url === undefined) return { from: "the embedded server", url: control };
     throw new PgTaskError(
       "CONFIG_CONFLICT",
-      `${file}: expected no "url" beside --embedded, which starts a server of its own, got one: drop one of the two`,
+      `${file}: expected no "url" together with --embedded, which starts its own server: remove one of the two`,
     );
   }
-  if (document.values.url !== undefined)
-    return { from: "url in the file", url: document.values.url };
+  if (document.values.url !== undefined) return { from: "url in the file", url: document.values.url };
   const { environment } = await findSource(options);
   if (environment === "DATABASE_URL") return { from: environment, url: env["DATABASE_URL"] };
   return { from: environment ?? "libpq's defaults", url: undefined };
@@ -168,29 +164,32 @@ async function resolveControl(
   file: string | null,
   context: ConnectionContext,
 ): Promise<ControlConnection> {
-  let parts: ConnectionParts = {};
+  let given: PartialTarget = {};
   const named = from === "url in the file" ? "url" : from;
   try {
-    parts = url === undefined ? {} : parseConnectionUrl(url);
+    given = url === undefined ? {} : parseTargetUrl(url);
   } catch (error) {
-    if (!(error instanceof PartProblem)) throw error;
-    throw invalid(named === "url" ? file : null, [`${named}: ${error.message}`]);
+    if (!(error instanceof ConnectionStringError)) throw error;
+    throw invalidConfiguration(named === "url" ? file : null, [`${named}: ${error.message}`]);
   }
   try {
-    return { parts, control: await resolveTarget(parts, context) };
+    return { given, control: await resolveTarget(given, context) };
   } catch (error) {
-    if (!(error instanceof PartProblem)) throw error;
-    throw invalid(null, [error.message]);
+    if (!(error instanceof ConnectionStringError)) throw error;
+    throw invalidConfiguration(null, [error.message]);
   }
 }
 
-/** The supervisor's lock lives in a database: another role or password there still finds it. */
-function samePlace(a: ConnectionTarget, b: ConnectionTarget): boolean {
+/**
+ * Whether both targets have the same server and database. The role does not matter because the supervisor's lock is
+ * held per database.
+ */
+function sameDatabase(a: ConnectionTarget, b: ConnectionTarget): boolean {
   return a.host === b.host && a.port === b.port && a.database === b.database;
 }
 
 async function resolveEntries(
-  { entries, entriesPath }: Document,
+  { entries, entriesPath }: ConfigDocument,
   file: string | null,
   context: EntryContext,
 ): Promise<Entry[]> {
@@ -198,12 +197,12 @@ async function resolveEntries(
   const problems: string[] = [];
   const seen = new Map<string, string>();
   for (const [index, raw] of entries.entries()) {
-    const path = pathText([...entriesPath, index]);
+    const path = formatPath([...entriesPath, index]);
     try {
       const entry = await resolveEntry(raw, context);
-      const twin = seen.get(entry.key);
-      if (twin !== undefined) {
-        problems.push(`${path}: expected each task table once, got ${entry.key} as in ${twin}`);
+      const duplicate = seen.get(entry.key);
+      if (duplicate !== undefined) {
+        problems.push(`${path}: expected each task table once, got ${entry.key} as in ${duplicate}`);
       }
       seen.set(entry.key, path);
       resolved.push(entry);
@@ -212,7 +211,7 @@ async function resolveEntries(
       problems.push(...error.problems.map((problem) => `${path}${problem}`));
     }
   }
-  if (problems.length > 0) throw invalid(file, problems);
+  if (problems.length > 0) throw invalidConfiguration(file, problems);
   return resolved;
 }
 

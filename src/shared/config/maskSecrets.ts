@@ -1,19 +1,19 @@
-import type { Configuration, ConnectionTarget, FileParameters } from "./types.js";
+import { mask } from "../postgres/connectionString/maskPasswords.js";
+import type { Configuration } from "./types.js";
+import type { FileParameters } from "./parameterTable.js";
+import type { ConnectionTarget } from "../postgres/target/target.js";
 
-/** What stands in place of a secret. */
-export const masked = "***";
-
-/** A target to show: as it is, its password masked. */
+/** Returns the target with its password masked. */
 export function maskTarget(target: ConnectionTarget): ConnectionTarget {
-  return target.password === undefined ? target : { ...target, password: masked };
+  return target.password === undefined ? target : { ...target, password: mask };
 }
 
-/** Parameters to show: as they are, the token masked. */
+/** Returns the parameters with the token masked. */
 export function maskParameters<T extends Partial<FileParameters>>(parameters: T): T {
-  return parameters["pg_http.token"] ? { ...parameters, "pg_http.token": masked } : parameters;
+  return parameters["pg_http.token"] ? { ...parameters, "pg_http.token": mask } : parameters;
 }
 
-/** A configuration to show: as it is, every secret masked. */
+/** Returns the configuration with all secrets masked. */
 export function maskConfiguration(configuration: Configuration): Configuration {
   return {
     ...configuration,

@@ -1,24 +1,22 @@
-import { fileParameters, type Parameter } from "./parameters.js";
+import { fileParameters } from "./parameters.js";
+import type { Parameter, FileParameters } from "./parameterTable.js";
 import { omitUndefined } from "../omitUndefined.js";
 import { parseSize } from "./sizeText.js";
-import type { FileParameters } from "./types.js";
 
 type Raw = Readonly<Record<string, unknown>>;
 
-/** The values of the file's parameters when nobody gives any. */
+/** Returns the defaults of the file's parameters. */
 export function defaultParameters(): FileParameters {
   return Object.assign({}, ...collect(({ default: value }) => value));
 }
 
-/** The parameters that are given in a file or an entry, by their own names. */
+/** Returns the parameters given in a file or an entry, with aliases replaced by names. */
 export function givenParameters(raw: Raw): Partial<FileParameters> {
-  const given = collect(
-    ({ name, alias }) => raw[name] ?? (alias === undefined ? undefined : raw[alias]),
-  );
+  const given = collect(({ name, alias }) => raw[name] ?? (alias === undefined ? undefined : raw[alias]));
   return Object.assign({}, ...given);
 }
 
-/** Says which parameters are given twice, under their name and their alias. */
+/** Returns one message for each parameter that is given both by name and by alias. */
 export function aliasProblems(raw: Raw): string[] {
   return fileParameters().flatMap(({ name, alias }) =>
     alias !== undefined && raw[name] !== undefined && raw[alias] !== undefined

@@ -1,24 +1,23 @@
 import { omitUndefined } from "../omitUndefined.js";
+import { ConnectionStringError } from "../postgres/errors.js";
 import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
 import type { RawEntry } from "./fileSchema.js";
-import type { ConnectionTarget, Entry, FileParameters } from "./types.js";
-import { secretText } from "./secretValue.js";
-import {
-  parseConnectionUrl,
-  PartProblem,
-  type ConnectionParts,
-} from "../postgres/target/parseUrl.js";
+import type { Entry } from "./types.js";
+import type { FileParameters } from "./parameterTable.js";
+import type { ConnectionTarget } from "../postgres/target/target.js";
+import { MissingSecret, resolveSecret } from "./secretValue.js";
+import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarget.js";
 import { aliasProblems, givenParameters } from "./parameterValues.js";
 
-/** What entries fall back on. */
+/** What entries inherit from the configuration. */
 export interface EntryContext extends ConnectionContext {
-  /** What the control connection's own source says, without the environment. */
-  readonly controlParts: ConnectionParts;
+  /** What the source of the control connection itself states, without values from the environment. */
+  readonly controlGiven: PartialTarget;
   readonly control: ConnectionTarget;
   readonly parameters: FileParameters;
 }
 
-/** Everything that is wrong with one entry; the messages carry the path below it. */
+/** All problems of one entry. Each message begins with the path inside the entry. */
 export class EntryProblems extends Error {
   readonly problems: readonly string[];
 
@@ -29,54 +28,47 @@ export class EntryProblems extends Error {
 }
 
 /**
- * What an entry means.
+ * Resolves an entry: completes its names, connection and parameters.
  *
  * @throws EntryProblems
  */
 export async function resolveEntry(raw: RawEntry, context: EntryContext): Promise<Entry> {
-  const problems = [...aliasProblems(raw).map((text) => `: ${text}`), ...twiceGiven(raw)];
-  const url = attempt(problems, ".url", () =>
-    raw.url === undefined ? {} : parseConnectionUrl(raw.url),
-  );
+  const problems = [...aliasProblems(raw).map((text) => `: ${text}`), ...duplicateKeys(raw)];
+  const url = attempt(problems, ".url", () => (raw.url === undefined ? {} : parseTargetUrl(raw.url)));
   const password = attempt(problems, ".password", () => ownPassword(raw, context.env));
   if (url !== undefined) problems.push(...contradictions(raw, url));
   if (problems.length > 0 || url === undefined) throw new EntryProblems(problems);
 
   const own = password ?? url.password;
-  const { database, user } = nameBoth(raw, url, context.parameters);
+  const { database, user } = resolveNames(raw, url, context.parameters);
   const sameUser = user === context.control.user && raw.url === undefined;
-  const inherited = sameUser ? context.controlParts.password : undefined;
-  const server = raw.url === undefined ? context.controlParts : url;
-  const target = await resolveOwn(
+  const inherited = sameUser ? context.controlGiven.password : undefined;
+  const server = raw.url === undefined ? context.controlGiven : url;
+  const target = await resolveEntryTarget(
     omitUndefined({ ...server, database, user, password: own ?? inherited }),
     context,
   );
   return makeEntry(raw, target, own !== undefined, context.parameters);
 }
 
-/** The one entry of a configuration that names none: the control connection's own. */
+/** Returns the only entry of a configuration that lists none: the control connection's user and database. */
 export function ownEntry(control: ConnectionTarget, parameters: FileParameters): Entry {
   return makeEntry({}, control, false, parameters);
 }
 
-function makeEntry(
-  raw: RawEntry,
-  target: ConnectionTarget,
-  hasOwnPassword: boolean,
-  base: FileParameters,
-): Entry {
+function makeEntry(raw: RawEntry, target: ConnectionTarget, hasOwnPassword: boolean, base: FileParameters): Entry {
   const own = givenParameters(raw);
   const given = { ...base, ...own };
-  const ownPlace = omitUndefined({
+  const ownTable = omitUndefined({
     schema: raw.schema ?? own["pg_task.schema"],
     table: raw.table ?? own["pg_task.table"],
   });
-  const schema = ownPlace.schema ?? base["pg_task.schema"];
-  const table = ownPlace.table ?? base["pg_task.table"];
+  const schema = ownTable.schema ?? base["pg_task.schema"];
+  const table = ownTable.table ?? base["pg_task.table"];
   const { sleep, reset, run } = raw;
   const parameters = {
     ...given,
-    // No manager's business: it stays where it is needed.
+    // Managers do not need the token.
     "pg_http.token": "",
     "pg_task.schema": schema,
     "pg_task.table": table,
@@ -91,12 +83,12 @@ function makeEntry(
     table,
     create: raw.create ?? true,
     parameters,
-    fixed: omitUndefined({ sleep, reset, run, ...ownPlace }),
+    fixed: omitUndefined({ sleep, reset, run, ...ownTable }),
   };
 }
 
-/** `host:port/database/schema.table`: who manages the same thing has the same key. */
-export function entryKey(target: ConnectionTarget, schema: string, table: string): string {
+/** Returns `host:port/database/schema.table`, which is equal for entries that name the same table. */
+function entryKey(target: ConnectionTarget, schema: string, table: string): string {
   const { host, port } = target;
   const server = host.startsWith("/") ? host : host.toLowerCase();
   const bracketed = server.includes(":") ? `[${server}]` : server;
@@ -104,15 +96,18 @@ export function entryKey(target: ConnectionTarget, schema: string, table: string
   return `${bracketed}:${port}/${database}/${inSchema}.${name}`;
 }
 
-/** Dots and slashes inside a name must not read as those between names. */
+/** Escapes dots and slashes, because they separate names in a key. */
 function keyPart(name: string): string {
   return encodeURIComponent(name).replaceAll(".", "%2E");
 }
 
-/** `user` left out is `data`, `data` left out is `user`, both left out are the parameters. */
-function nameBoth(
+/**
+ * Resolves `user` and `data`. Each of the two defaults to the other. If both are missing, both come from the
+ * parameters.
+ */
+function resolveNames(
   raw: RawEntry,
-  url: ConnectionParts,
+  url: PartialTarget,
   parameters: FileParameters,
 ): { database: string; user: string } {
   const data = raw.data ?? url.database;
@@ -124,11 +119,11 @@ function nameBoth(
 }
 
 function ownPassword(raw: RawEntry, env: NodeJS.ProcessEnv): string | undefined {
-  return raw.password === undefined ? undefined : secretText(raw.password, env, "password");
+  return raw.password === undefined ? undefined : resolveSecret(raw.password, env, "password");
 }
 
-/** Keys that mean one thing under two names. */
-function twiceGiven(raw: RawEntry): string[] {
+/** Returns a problem for each key that is given under both its short and its full name. */
+function duplicateKeys(raw: RawEntry): string[] {
   return ["schema", "table", "sleep", "reset", "run"].flatMap((name) =>
     raw[name] !== undefined && raw[`pg_task.${name}`] !== undefined
       ? [`: expected one of "${name}" and "pg_task.${name}" in one entry, got both`]
@@ -136,45 +131,37 @@ function twiceGiven(raw: RawEntry): string[] {
   );
 }
 
-/** What the entry and its url say differently. */
-function contradictions(raw: RawEntry, url: ConnectionParts): string[] {
-  const twice = raw.password !== undefined && url.password !== undefined;
+/** Returns the contradictions between the entry and its URL. */
+function contradictions(raw: RawEntry, url: PartialTarget): string[] {
+  const twoPasswords = raw.password !== undefined && url.password !== undefined;
   return [
     ...contradiction("data", raw.data, url.database),
     ...contradiction("user", raw.user, url.user),
-    ...(twice ? [".password: expected no password beside the one in the entry's url"] : []),
+    ...(twoPasswords ? [".password: expected no password beside the one in the entry's url"] : []),
   ];
 }
 
-function contradiction(
-  key: string,
-  given: string | undefined,
-  inUrl: string | undefined,
-): string[] {
+function contradiction(key: string, given: string | undefined, inUrl: string | undefined): string[] {
   if (given === undefined || inUrl === undefined || given === inUrl) return [];
-  return [
-    `.${key}: expected the same as in the entry's url, ${JSON.stringify(inUrl)}, got ${JSON.stringify(given)}`,
-  ];
+  return [`.${key}: expected the same as in the entry's url, ${JSON.stringify(inUrl)}, got ${JSON.stringify(given)}`];
 }
 
 function attempt<T>(problems: string[], path: string, work: () => T): T | undefined {
   try {
     return work();
   } catch (error) {
-    if (!(error instanceof PartProblem)) throw error;
+    const expected = error instanceof ConnectionStringError || error instanceof MissingSecret;
+    if (!expected) throw error;
     problems.push(`${path}: ${error.message}`);
     return undefined;
   }
 }
 
-async function resolveOwn(
-  parts: ConnectionParts,
-  context: ConnectionContext,
-): Promise<ConnectionTarget> {
+async function resolveEntryTarget(parts: PartialTarget, context: ConnectionContext): Promise<ConnectionTarget> {
   try {
     return await resolveTarget(parts, context);
   } catch (error) {
-    if (error instanceof PartProblem) throw new EntryProblems([`: ${error.message}`]);
+    if (error instanceof ConnectionStringError) throw new EntryProblems([`: ${error.message}`]);
     throw error;
   }
 }

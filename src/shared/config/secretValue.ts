@@ -1,17 +1,19 @@
-import { PartProblem } from "../postgres/target/parseUrl.js";
+/** The environment variable of a secret is empty or not set. */
+export class MissingSecret extends Error {}
 
 /**
- * A secret as a file gives it: its text, or `{"env": "NAME"}` for an environment variable's.
+ * Resolves a secret given in the file: either the text itself, or `{"env": "NAME"}` for the value of an environment
+ * variable.
  *
- * @param what it is called in the message
- * @throws PartProblem when the variable is empty or not there
+ * @param kind what an error message calls the secret
+ * @throws MissingSecret
  */
-export function secretText(given: unknown, env: NodeJS.ProcessEnv, what: string): string {
+export function resolveSecret(given: unknown, env: NodeJS.ProcessEnv, kind: string): string {
   if (typeof given !== "object" || given === null || !("env" in given)) return String(given);
   const name = String(given.env);
   const value = env[name];
   if (value) return value;
-  throw new PartProblem(
-    `expected the environment variable ${name} to hold the ${what}, got ${value === "" ? "an empty one" : "none of that name"}`,
+  throw new MissingSecret(
+    `expected the environment variable ${name} to hold the ${kind}, got ${value === "" ? "an empty one" : "none of that name"}`,
   );
 }

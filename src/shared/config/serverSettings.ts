@@ -1,10 +1,11 @@
 import type { Client } from "../postgres/client.js";
 import type { Log } from "../log.js";
-import { findParameter, maxInt } from "./parameters.js";
+import { findParameter } from "./parameters.js";
+import { maxInt } from "./parameterTable.js";
 import { parseSize } from "./sizeText.js";
 
-/** Settings that somebody made for the session's role, database or server; an empty one counts as not made. */
-export async function settingsMade(
+/** Reads the settings that are set for the session's role, database or server. An empty setting counts as not set. */
+export async function readServerSettings(
   client: Pick<Client, "query">,
   names: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
@@ -16,18 +17,17 @@ export async function settingsMade(
   return new Map(rows.map((row) => [row.name, row.value]));
 }
 
-/** The whole number that a setting's text means for the parameter; null when it makes no sense there. */
-export function settingNumber(name: string, text: string): number | null {
+/** Parses a setting of an integer or size parameter. Returns null if the setting is invalid or out of range. */
+export function parseSettingNumber(name: string, text: string): number | null {
   const { type, min = 1, max = maxInt } = findParameter(name) ?? { type: "int" };
   const value = type === "size" ? parseSize(text) : Number(text);
   return value !== null && Number.isInteger(value) && value >= min && value <= max ? value : null;
 }
 
-/** Told of a setting of the server's that makes no sense, and of what is used instead. */
-export type RefuseSetting = (setting: string, value: string, used: unknown) => void;
+/** Receives an invalid setting of the server, and the value that is used instead. */
+export type OnInvalidSetting = (setting: string, value: string, used: unknown) => void;
 
-/** Says so in the log. */
-export const refuseTo =
-  (log: Log): RefuseSetting =>
+export const logInvalidSettings =
+  (log: Log): OnInvalidSetting =>
   (setting, value, used) =>
-    log.warn({ setting, value, used }, "setting of the server makes no sense, file's is used");
+    log.warn({ setting, value, used }, "invalid server setting ignored, file's value used");

@@ -6,12 +6,12 @@ const units: Readonly<Record<string, number>> = {
   GB: 1024 ** 3,
 };
 
-/** What a size looks like as text: "65536", "64kB", "1.5 GB". */
+/** Matches sizes such as "65536", "64kB" and "1.5 GB". */
 export const sizePattern = /^\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|)\s*$/;
 
 /**
- * Bytes of a size as PostgreSQL writes memory: a unit is a power of 1024, and its letters' case
- * counts. Null when the text is no size.
+ * Parses a size in PostgreSQL syntax into bytes. Units are case-sensitive multiples of 1024. Returns null if the text
+ * is invalid.
  */
 export function parseSize(text: string): number | null {
   const match = sizePattern.exec(text);

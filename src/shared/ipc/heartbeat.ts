@@ -1,39 +1,37 @@
-/** How often a thread gives a sign of life, and how often it is looked for, in ms. */
-const beatMs = 1000;
+/** Interval at which a thread increments its heartbeat counter, and at which the watcher checks the counter, in ms. */
+const heartbeatMs = 1000;
 
-/** Memory in which a thread's beats are counted. */
+/** Allocates a thread's heartbeat counter. */
 export function createHeartbeat(): SharedArrayBuffer {
   return new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
 }
 
-/** Beats for as long as this thread's event loop turns; does not keep the thread there. */
-export function beat(heart: SharedArrayBuffer): void {
-  const count = new Int32Array(heart);
-  setInterval(() => Atomics.add(count, 0, 1), beatMs).unref();
+/**
+ * Increments the heartbeat counter as long as this thread's event loop turns. The timer does not keep the thread alive.
+ */
+export function startHeartbeat(buffer: SharedArrayBuffer): void {
+  const count = new Int32Array(buffer);
+  setInterval(() => Atomics.add(count, 0, 1), heartbeatMs).unref();
 }
 
 /**
- * Calls `still` once when no beat has been seen for `limitMs`. What counts is how often it was
- * looked for: when the whole process stood still, so did the one who looks.
+ * Calls `onStall` once when there has been no heartbeat for `limitMs`. The limit is counted in checks, not in elapsed
+ * time: while the whole process is suspended, the checks are suspended too, so a suspension does not count as a stall.
  *
- * @returns stops looking.
+ * @returns a function that stops the checks
  */
-export function watchHeartbeat(
-  heart: SharedArrayBuffer,
-  limitMs: number,
-  still: () => void,
-): () => void {
-  const count = new Int32Array(heart);
+export function watchHeartbeat(buffer: SharedArrayBuffer, limitMs: number, onStall: () => void): () => void {
+  const count = new Int32Array(buffer);
   let seen = Atomics.load(count, 0);
-  let looked = 0;
+  let missed = 0;
   const timer = setInterval(() => {
     const now = Atomics.load(count, 0);
-    looked = now === seen ? looked + 1 : 0;
+    missed = now === seen ? missed + 1 : 0;
     seen = now;
-    if (looked * beatMs < limitMs) return;
+    if (missed * heartbeatMs < limitMs) return;
     clearInterval(timer);
-    still();
-  }, beatMs);
+    onStall();
+  }, heartbeatMs);
   timer.unref();
   return () => clearInterval(timer);
 }

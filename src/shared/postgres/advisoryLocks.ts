@@ -1,23 +1,43 @@
+import { getRandomValues } from "node:crypto";
 /**
- * Every advisory lock pg-task takes, as the first of two int4 keys. The classes are arbitrary
- * numbers of our own ("pgt" in hexadecimal, and a digit), chosen not to meet other software's.
+ * Lock classes: the first of the two int4 keys of every advisory lock that pg-task takes. Each consists of "pgt" in
+ * hexadecimal and a digit, to avoid collisions with other software.
  */
 export const lockClasses = {
-  /** Second key: hash of the cluster's name; in the control database. The supervisor that leads. */
+  /** Held by the leader, in the control database. The second key is a hash of the cluster's name. */
   supervisor: 0x70677401,
-  /** Second key: the table's oid; in its database. The one manager that may claim. */
+  /**
+   * Held by the only manager that is allowed to claim tasks, in the table's database. The second key is the table's
+   * oid.
+   */
   manager: 0x70677402,
-  /** Second key: hash of the schema's name; in its database. Held while a table of it is made or changed. */
+  /** Held while a table of the schema is created or migrated. The second key is a hash of the schema's name. */
   migration: 0x70677403,
   /**
-   * Second key: the table's oid; in its database. The manager while it looks again and again without
-   * being told; writers test it, and notify when nobody has it.
+   * Held by a manager in busy mode. Writers test this lock and send notifications only if it is free. The second key is
+   * the table's oid.
    */
   busy: 0x70677404,
   /**
-   * Second key: random; in its database. The manager, as long as one of its sessions may begin runs that have
-   * been sent behind others. Each of these holds a lock of its own as well, whose first key is the pid of its
-   * server process (see manager/recalls.ts).
+   * The pipeline permit, which the manager holds while its sessions are allowed to start queued tasks. The second key
+   * is random. Each of these sessions also holds a lock whose first key is the pid of its backend (see
+   * manager/sessions/pipelineRecalls.ts).
    */
   permit: 0x70677405,
 } as const;
+
+const pool = new Uint32Array(1024);
+let remaining = 0;
+
+/**
+ * Returns a random second key for an advisory lock, 1 to 2^31 - 1. The key is random because a task that could guess
+ * the key could take the lock.
+ */
+export function randomLockKey(): number {
+  if (remaining === 0) {
+    getRandomValues(pool);
+    remaining = pool.length;
+  }
+  remaining -= 1;
+  return Math.max(1, (pool[remaining] ?? 0) >>> 1);
+}

@@ -1,15 +1,15 @@
 /**
- * Arrays as PostgreSQL writes them, for parameters of many elements: pg's own way looks at the type of
- * each anew.
+ * Formats array literals, for query parameters with many elements. The pg driver would inspect the type of each element
+ * instead.
  */
 
-/** Of elements that need no quotes: numbers and times. */
-export function arrayOf(elements: readonly (string | number | null)[]): string {
+/** Formats elements that need no quotes, such as numbers and timestamps. */
+export function arrayLiteral(elements: readonly (string | number | null)[]): string {
   return `{${elements.map((element) => element ?? "NULL").join(",")}}`;
 }
 
-/** Of any text. */
-export function textArrayOf(elements: readonly (string | null)[]): string {
+/** Formats elements of any text. */
+export function textArrayLiteral(elements: readonly (string | null)[]): string {
   return `{${elements.map(quoted).join(",")}}`;
 }
 

@@ -1,13 +1,29 @@
+/** Identity of a server process that runs tasks. Identities can only be compared for equality. */
+export interface BackendIdentity {
+  readonly pid: number;
+  /** `PID BACKEND_START`, as stored in the column `owner`. */
+  readonly owner: string;
+}
+
 /**
- * SQL expression for the text that names a server process for good: `PID BACKEND_START`, the start in
- * UTC with microseconds. Null where `backend_start` may not be read. The manager and the sessions
+ * Returns the SQL expression for the text that identifies a backend: `PID BACKEND_START`, with the start time in UTC
+ * with microseconds. The text is null if the role is not allowed to read `backend_start`. The manager and the sessions
  * compare these texts, so both must use this expression.
  *
- * @param alias what pg_catalog.pg_stat_activity is called in the query, as SQL
+ * @param alias alias of pg_catalog.pg_stat_activity in the query
  */
 export function ownerSql(alias: string): string {
-  const start =
-    `pg_catalog.to_char(pg_catalog.timezone('UTC', ${alias}.backend_start), ` +
-    `'YYYY-MM-DD"T"HH24:MI:SS.US')`;
+  const start = `pg_catalog.to_char(pg_catalog.timezone('UTC', ${alias}.backend_start), 'YYYY-MM-DD"T"HH24:MI:SS.US')`;
   return `${alias}.pid::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) ${start}`;
+}
+
+/**
+ * Returns the SQL condition that a row of pg_stat_activity is the given backend and not a later backend with the same
+ * pid. The caller has already matched the pid. If the start time of a backend is not readable, the condition holds, so
+ * that this backend is never treated as dead.
+ *
+ * @param owner SQL expression for the `PID BACKEND_START` of the wanted backend
+ */
+export function isOwnerSql(alias: string, owner: string): string {
+  return `(${alias}.backend_start IS NULL OR ${ownerSql(alias)} OPERATOR(pg_catalog.=) ${owner})`;
 }

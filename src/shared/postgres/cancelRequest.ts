@@ -1,32 +1,33 @@
 import { once } from "node:events";
 import type { BackendKey } from "./auth/login.js";
-import { openSocket, type SocketAddress, type StreamOptions } from "./transport/openSocket.js";
+import type { SocketAddress, SocketOptions } from "./transport/socketOptions.js";
+import { openSocket } from "./transport/openSocket.js";
 
 const cancelCode = 80_877_102;
 
-/** How long a cancel may take to reach its server, in ms. */
+/** Time limit for the whole exchange, in ms. */
 const limitMs = 5_000;
 
 /**
- * Asks a server to cancel what one of its processes runs, over a connection of its own that is
- * secured like the run's. It names the process by a secret that no later process has, so it can hit
- * nothing else.
+ * Asks a server to cancel what a backend runs. The request uses a new connection with the same encryption as the
+ * connection of the run. The backend is identified by its secret key, so that a later backend with the same pid is not
+ * canceled.
  *
- * @returns whether the server has got it.
+ * @returns whether the server has received the request
  */
-export async function cancelRemote(
-  place: SocketAddress,
+export async function sendCancelRequest(
+  address: SocketAddress,
   key: BackendKey,
-  options: Omit<StreamOptions, "signal">,
+  options: Omit<SocketOptions, "signal">,
 ): Promise<boolean> {
   const signal = AbortSignal.timeout(limitMs);
   try {
-    const stream = await openSocket(place, { ...options, signal });
+    const stream = await openSocket(address, { ...options, signal });
     try {
       const closed = once(stream, "close", { signal });
       stream.resume();
       stream.write(cancelRequest(key));
-      // The server closes when it has sent the signal.
+      // The server closes the connection once it has sent the signal to the backend.
       await closed;
       return true;
     } finally {

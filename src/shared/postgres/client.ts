@@ -1,13 +1,15 @@
-import { readFile } from "node:fs/promises";
+import type { ConnectionOptions } from "node:tls";
 import { Client, DatabaseError } from "pg";
-import type { ConnectionTarget } from "../config/types.js";
-import { notReached, rejected, withoutPassword } from "./connectionErrors.js";
+import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
+import { connectWithFallback } from "./encryptionFallback.js";
+import { keepAliveMs } from "./transport/openSocket.js";
+import { unreachableError, rejectedError, missingPasswordError } from "./connectionErrors.js";
 import { PgTaskError } from "../errors.js";
 import {
-  expectServer,
-  plainSettings,
-  startupWith,
-  whoAnswersPlainlySql,
+  expectNoPooler,
+  neutralSettings,
+  buildStartup,
+  neutralProbeSql,
   type Startup,
   type StartupSettings,
 } from "./startupOptions.js";
@@ -15,10 +17,10 @@ import {
 export type { Client };
 
 /**
- * Opens a connection of pg-task's own.
+ * Opens a connection for pg-task's own statements.
  *
- * @throws PgTaskError CONNECTION_FAILED when the server is not reached, CONNECTION_REJECTED with the
- * server's own words when it refuses, CONNECTION_POOLED when something stands between it and us.
+ * @throws PgTaskError CONNECTION_FAILED if the server is not reached; CONNECTION_REJECTED with the server's message if
+ * the server refuses; CONNECTION_POOLED if a pooler answers
  */
 export async function connectClient(
   target: ConnectionTarget,
@@ -26,47 +28,35 @@ export async function connectClient(
     readonly applicationName: string;
     readonly settings?: StartupSettings;
     readonly pipeline?: boolean;
-    /** Gives the attempt up: CONNECTION_FAILED. */
+    /** Aborts the attempt, which then fails with CONNECTION_FAILED. */
     readonly signal?: AbortSignal;
   },
 ): Promise<Client> {
-  const encrypted = target.sslmode !== "disable" && !target.host.startsWith("/");
-  if (!encrypted) return await open(target, options, false);
-  if (target.sslmode === "allow") {
+  return await connectWithFallback(target, async (encryption) => {
+    if (encryption === "none") return await open(target, options, false);
     try {
-      return await open(target, options, false);
-    } catch (error) {
-      if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") throw error;
       return await open(target, options, true);
+    } catch (error) {
+      if (encryption === "required" || !serverHasNoTls(error)) throw error;
+      return await open(target, options, false);
     }
-  }
-  try {
-    return await open(target, options, true);
-  } catch (error) {
-    const plainAllowed = target.sslmode === "prefer" && serverHasNoTls(error);
-    if (!plainAllowed) throw error;
-    return await open(target, options, false);
-  }
+  });
 }
 
 const askedForPassword = new WeakSet<Client>();
 
-/** Whether the server asked for a password when the connection was made. */
+/** Whether the server asked for a password when this connection was made. */
 export const wasAskedForPassword = (client: Client): boolean => askedForPassword.has(client);
 
-/** As the driver calls the server's ways to ask. */
-const passwordRequests = [
-  "authenticationCleartextPassword",
-  "authenticationMD5Password",
-  "authenticationSASL",
-];
+/** The events that the pg driver emits for authentication requests that need a password. */
+const passwordRequests = ["authenticationCleartextPassword", "authenticationMD5Password", "authenticationSASL"];
 
 async function open(
   target: ConnectionTarget,
   options: Parameters<typeof connectClient>[1],
   encrypted: boolean,
 ): Promise<Client> {
-  const startup = startupWith({ ...plainSettings, ...options.settings });
+  const startup = buildStartup({ ...neutralSettings, ...options.settings });
   const client = new Client({
     host: target.host,
     port: target.port,
@@ -78,57 +68,52 @@ async function open(
     options: startup.options,
     connectionTimeoutMillis: target.connectTimeoutMs,
     keepAlive: true,
-    keepAliveInitialDelayMillis: 5_000,
+    keepAliveInitialDelayMillis: keepAliveMs,
     ...(options.pipeline ? { pipeline: true } : {}),
   });
-  // A loss reaches whoever waits for a query, or listens to "end"; the server's own words for it only come here.
+  // A lost connection also rejects pending queries and emits "end", but only this event carries the server's message.
   client.on("error", (error) => {
-    if (error instanceof DatabaseError) lastWords.set(client, error);
+    if (error instanceof DatabaseError) closingErrors.set(client, error);
   });
   for (const request of passwordRequests) {
     client.connection.once(request, () => void askedForPassword.add(client));
   }
-  const giveUp = (): void => void client.connection.stream.destroy();
-  options.signal?.addEventListener("abort", giveUp);
+  const abort = (): void => void client.connection.stream.destroy();
+  options.signal?.addEventListener("abort", abort);
   try {
     options.signal?.throwIfAborted();
     await client.connect();
-    await expectItself(client, target, startup);
+    await expectOwnBackend(client, target, startup);
   } catch (error) {
     void client.end().catch(() => {});
     throw error instanceof PgTaskError ? error : failure(target, error);
   } finally {
-    options.signal?.removeEventListener("abort", giveUp);
+    options.signal?.removeEventListener("abort", abort);
   }
   return client;
 }
 
-/** What the server said to connections that it ended. */
-const lastWords = new WeakMap<Client, DatabaseError>();
+/** The error with which the server ended each connection. */
+const closingErrors = new WeakMap<Client, DatabaseError>();
 
-/** A connection that is gone, with the server's own words where it has said why. */
+/** Returns the error for a connection that has ended, with the server's message if the server sent one. */
 export function connectionLost(client: Client, whose: string): PgTaskError {
-  const words = lastWords.get(client);
-  if (words === undefined) return new PgTaskError("CONNECTION_LOST", `${whose} connection ended`);
-  const message = `the server ended ${whose} connection: ${words.message} (SQLSTATE ${words.code})`;
-  return new PgTaskError("CONNECTION_LOST", message, { cause: words });
+  const error = closingErrors.get(client);
+  if (error === undefined) return new PgTaskError("CONNECTION_LOST", `${whose} connection ended`);
+  const message = `the server ended ${whose} connection: ${error.message} (SQLSTATE ${error.code})`;
+  return new PgTaskError("CONNECTION_LOST", message, { cause: error });
 }
 
-async function expectItself(
-  client: Client,
-  target: ConnectionTarget,
-  startup: Startup,
-): Promise<void> {
+async function expectOwnBackend(client: Client, target: ConnectionTarget, startup: Startup): Promise<void> {
   const { rows } = await client.query<{ pid: number; mark: string | null }>({
-    text: whoAnswersPlainlySql,
+    text: neutralProbeSql,
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
-  const announced =
-    "processID" in client && typeof client.processID === "number" ? client.processID : null;
-  expectServer(target, announced, { pid: rows[0]?.pid, mark: rows[0]?.mark }, startup);
+  const announced = "processID" in client && typeof client.processID === "number" ? client.processID : null;
+  expectNoPooler(target, announced, { pid: rows[0]?.pid, mark: rows[0]?.mark }, startup);
 }
 
-/** Has all that `send` sends before it returns leave in one write. */
+/** Calls `send`. Everything that `send` sends synchronously leaves in one write. */
 export function inOneWrite<T>(client: Client, send: () => T): T {
   const { stream } = client.connection;
   stream.cork();
@@ -139,43 +124,23 @@ export function inOneWrite<T>(client: Client, send: () => T): T {
   }
 }
 
-/** How long the server may take to close a connection after our goodbye, in ms. */
-const goodbyeMs = 2_000;
+/** How long the server can take to close the connection after Terminate, in ms. */
+const terminateMs = 2_000;
 
-/** Ends a connection in order, or by itself where the server does not answer; never rejects. */
+/** Closes a connection. If the server does not answer, the connection is destroyed. Never rejects. */
 export async function disconnect(client: Client): Promise<void> {
-  const timer = setTimeout(() => client.connection.stream.destroy(), goodbyeMs);
+  const timer = setTimeout(() => client.connection.stream.destroy(), terminateMs);
   await client.end().catch(() => {});
   clearTimeout(timer);
 }
 
-async function tlsOptions(target: ConnectionTarget): Promise<Record<string, unknown>> {
-  const verify = target.sslmode === "verify-ca" || target.sslmode === "verify-full";
-  return {
-    rejectUnauthorized: verify,
-    // verify-ca checks who signed the certificate, not whose name it bears.
-    ...(target.sslmode === "verify-ca" ? { checkServerIdentity: () => undefined } : {}),
-    ...(await fileOf(target, "sslrootcert", "ca")),
-    ...(await fileOf(target, "sslcert", "cert")),
-    ...(await fileOf(target, "sslkey", "key")),
-  };
-}
-
-async function fileOf(
-  target: ConnectionTarget,
-  word: "sslrootcert" | "sslcert" | "sslkey",
-  option: string,
-): Promise<Record<string, Buffer>> {
-  const path = target[word];
-  if (path === undefined) return {};
+/** Reads the TLS options. The module is loaded on demand because most connections need no TLS. */
+async function tlsOptions(target: ConnectionTarget): Promise<ConnectionOptions> {
+  const transport = await import("./transport/tlsOptions.js");
   try {
-    return { [option]: await readFile(path) };
+    return await transport.tlsOptions(tlsSettings(target), socketAddress(target));
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? String(error.code) : "unreadable";
-    throw notReached(
-      target,
-      new Error(`${word} "${path}" cannot be read: ${code}`, { cause: error }),
-    );
+    throw failure(target, error);
   }
 }
 
@@ -189,15 +154,15 @@ function serverHasNoTls(error: unknown): boolean {
 
 function failure(target: ConnectionTarget, error: unknown): PgTaskError {
   if (error instanceof DatabaseError) {
-    return rejected(target, { message: error.message, code: error.code }, error);
+    return rejectedError(target, { message: error.message, code: error.code }, error);
   }
   if (error instanceof Error && error.message.includes("client password must be")) {
-    return withoutPassword(target, error);
+    return missingPasswordError(target, error);
   }
-  return notReached(target, error);
+  return unreachableError(target, error);
 }
 
-/** SQLSTATE of an error the server sent, null for any other. */
+/** Returns the SQLSTATE of a server error, or null for any other error. */
 export function sqlState(error: unknown): string | null {
   return error instanceof DatabaseError ? (error.code ?? null) : null;
 }

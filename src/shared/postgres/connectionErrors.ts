@@ -1,38 +1,36 @@
-import type { ConnectionTarget } from "../config/types.js";
-import { describeTarget } from "./target/describeTarget.js";
+import { type ConnectionTarget, describeTarget } from "./target/target.js";
 import { PgTaskError } from "../errors.js";
 import { identifier } from "./quoting.js";
 
-/** Something stands between it and us. */
-export function pooled(target: ConnectionTarget, what: string, cause?: unknown): PgTaskError {
+/** The error for a pooler that answered instead of the server. */
+export function pooledError(target: ConnectionTarget, what: string, cause?: unknown): PgTaskError {
   return new PgTaskError(
     "CONNECTION_POOLED",
     `expected the server itself at ${describeTarget(target)}, but a pooler such as PgBouncer is there ` +
-      `(the connection ${what}): give the server's own address to pg-task; who inserts tasks may go ` +
-      "on using the pooler",
+      `(the connection ${what}): give the server's own address to pg-task; clients that insert tasks ` +
+      "may use the pooler",
     { cause },
   );
 }
 
-/** A role that is there keeps the password that it has, whatever the configuration says. */
-const alterRole = ({ user }: ConnectionTarget): string =>
-  `ALTER ROLE ${identifier(user)} PASSWORD '…'`;
+/**
+ * Returns the statement with which the user can change the password of an existing role. The configuration never
+ * changes that password.
+ */
+const alterRole = ({ user }: ConnectionTarget): string => `ALTER ROLE ${identifier(user)} PASSWORD '…'`;
 
-/** The server's own words for not letting us in. */
-export function rejected(
+/** The error for a connection that the server refused. */
+export function rejectedError(
   target: ConnectionTarget,
-  words: { readonly message: string; readonly code: string | undefined },
+  refusal: { readonly message: string; readonly code: string | undefined },
   cause: unknown,
 ): PgTaskError {
-  const { message, code } = words;
-  // PostgreSQL itself has no such words: it names a parameter that it does not know.
+  const { message, code } = refusal;
+  // This message comes from a pooler. PostgreSQL itself would name the unknown parameter.
   if (/unsupported (?:options )?startup parameter/i.test(message)) {
-    return pooled(target, `was refused with "${message}"`, cause);
+    return pooledError(target, `was refused with "${message}"`, cause);
   }
-  const hint =
-    code === "28P01"
-      ? `: give the password that the role has there, or set it by ${alterRole(target)}`
-      : "";
+  const hint = code === "28P01" ? `: give the role's password, or set it by ${alterRole(target)}` : "";
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint}`,
@@ -40,16 +38,16 @@ export function rejected(
   );
 }
 
-export function withoutPassword(target: ConnectionTarget, cause: unknown): PgTaskError {
+export function missingPasswordError(target: ConnectionTarget, cause: unknown): PgTaskError {
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in the entry or the url, in PGPASSWORD or in a password file; a role that has none on the server gets one by ${alterRole(target)}`,
+    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in the entry or the URL, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`,
     { cause },
   );
 }
 
-/** Whatever else a connection came to nothing with. */
-export function notReached(target: ConnectionTarget, cause: unknown): PgTaskError {
+/** The error for any other failure to connect. */
+export function unreachableError(target: ConnectionTarget, cause: unknown): PgTaskError {
   const at = target.host.startsWith("/")
     ? `${target.host}/.s.PGSQL.${target.port}`
     : `${target.host}, port ${target.port}`;
@@ -60,7 +58,10 @@ export function notReached(target: ConnectionTarget, cause: unknown): PgTaskErro
   );
 }
 
-/** Node reports a host with several addresses as an AggregateError with an empty message. */
+/**
+ * Returns the reason of a failure. For a host with several addresses, Node reports an AggregateError with an empty
+ * message.
+ */
 function reason(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(reason).join("; ");
   if (!(error instanceof Error)) return String(error);
@@ -70,7 +71,7 @@ function reason(error: unknown): string {
     : error.message;
 }
 
-/** What TLS says of a certificate that nobody known has signed. */
+/** Node's error codes for a certificate with an untrusted issuer. */
 const untrustedCodes: ReadonlySet<string> = new Set([
   "DEPTH_ZERO_SELF_SIGNED_CERT",
   "SELF_SIGNED_CERT_IN_CHAIN",

@@ -1,72 +1,75 @@
 import { sleep } from "../backoff.js";
-import type { ConnectionTarget } from "../config/types.js";
+import type { ConnectionTarget } from "./target/target.js";
 import { connectClient, disconnect, type Client } from "./client.js";
 import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
 
-/** At rest it is asked so much less often. */
-const lessOften = 30;
-/** How often it looks for the answer, and at what distance in ms, before it asks the server. */
-const patience = { looks: 2, everyMs: 50 };
+/** While nothing depends on the connection, the time between probes is multiplied by this factor. */
+const restFactor = 30;
+/** How many times, and at which interval in ms, the probe's answer is checked for before the server is asked. */
+const answerChecks = { count: 2, everyMs: 50 };
 /**
- * How often the server is asked, and at what distance, in ms, before a process that does nothing is cut off:
- * with the patience before it long enough for a lost packet to be sent again.
+ * The number of samples of the backend's activity. A connection counts as half-open (its other end is gone without
+ * notice) if its backend is idle in all of them. Together with the answer checks, the samples take long enough for a
+ * lost packet to be retransmitted.
  */
-const questions = 5;
-const betweenMs = 70;
-/** A process that works is not asked for again sooner, in ms: at first, and after many times. */
-const againMs = { first: 1_000, longest: 8_000 };
-/** How long the server may take to let somebody in who asks about the connection, in ms. */
-const askMs = 5_000;
+const samples = 5;
+const sampleMs = 70;
+/** Pause between two inquiries about a busy backend, in ms. The pause doubles from `first` up to `longest`. */
+const inquiryPauseMs = { first: 1_000, longest: 8_000 };
+/** Time limit for opening the second connection, on which the server is asked, in ms. */
+const inquiryConnectMs = 5_000;
 
 /**
- * Ends a connection that a network has swallowed: no end of it would ever arrive. When nothing has
- * been heard for a while it sends a query, and when that is not answered it asks the server over a
- * connection of its own. A server process that still works on what was sent is left alone, however
- * long that takes; one that waits for us is cut off, and is ended, for it holds our locks.
+ * Ends a half-open connection. The other end of such a connection is gone without notice, so its close would never
+ * arrive. After a silence, the watchdog sends a probe query. If the probe is not answered, the watchdog opens a second
+ * connection and asks the server what the backend is doing. A backend that is still working is left alone, however long
+ * its work takes. An idle backend can no longer be reached over its connection. It is terminated because it still holds
+ * our locks.
  */
 export class ConnectionWatchdog {
   readonly #client: Client;
   readonly #target: ConnectionTarget;
   readonly #name: string;
   readonly #quietMs: number;
-  readonly #rests: () => boolean;
+  readonly #isAtRest: () => boolean;
   #timer: NodeJS.Timeout;
   #heardAt = performance.now();
-  /** How often it was asked, and whether anything has come since it was last. */
-  #asked = 0;
+  /** Number of probes so far. */
+  #probes = 0;
+  /** Whether anything has arrived since the last probe. */
   #heard = true;
-  /** How often it was looked for an answer without one. */
-  #looked = 0;
-  /** Whether it is to be asked late, since it rests. */
+  /** How many times the answer to the last probe has been checked for. */
+  #checks = 0;
+  /** Whether the next probe is delayed because nothing depends on the connection at present. */
   #resting = false;
-  #asking = false;
-  #askedAt = -Infinity;
-  #againMs = againMs.first;
-  #over = false;
+  #inquiring = false;
+  #inquiredAt = -Infinity;
+  #pauseMs = inquiryPauseMs.first;
+  #stopped = false;
 
   /**
-   * @param options.name application name of the connection that asks
-   * @param options.quietMs after so long without a word it is asked
-   * @param options.rests whether it need not be known soon
+   * @param options.name application name of the second connection
+   * @param options.quietMs silence after which the connection is probed
+   * @param options.isAtRest whether nothing depends on the connection at present, so that its loss can be noticed late
    */
   constructor(
     client: Client,
     target: ConnectionTarget,
-    options: { readonly name: string; readonly quietMs: number; readonly rests?: () => boolean },
+    options: { readonly name: string; readonly quietMs: number; readonly isAtRest?: () => boolean },
   ) {
     this.#client = client;
     this.#target = target;
     this.#name = options.name;
     this.#quietMs = options.quietMs;
-    this.#rests = options.rests ?? (() => false);
-    this.#timer = this.#after(this.#quietMs, () => this.#look());
+    this.#isAtRest = options.isAtRest ?? (() => false);
+    this.#timer = this.#after(this.#quietMs, () => this.#probe());
     client.connection.stream.on("data", this.#hear);
     client.once("end", this.stop);
   }
 
   readonly stop = (): void => {
-    this.#over = true;
+    this.#stopped = true;
     clearTimeout(this.#timer);
     this.#client.connection.stream.off("data", this.#hear);
     this.#client.off("end", this.stop);
@@ -82,61 +85,64 @@ export class ConnectionWatchdog {
     this.#heard = true;
     this.#resting = false;
     clearTimeout(this.#timer);
-    this.#timer = this.#after(this.#quietMs, () => this.#look());
+    this.#timer = this.#after(this.#quietMs, () => this.#probe());
   };
 
-  /** Sends a query when it has been quiet for long enough. */
-  #look(): void {
-    this.#resting = this.#rests();
-    const quietMs = this.#resting ? lessOften * this.#quietMs : this.#quietMs;
+  /** Sends a probe if the silence has lasted long enough. */
+  #probe(): void {
+    this.#resting = this.#isAtRest();
+    const quietMs = this.#resting ? restFactor * this.#quietMs : this.#quietMs;
     const leftMs = this.#heardAt + quietMs - performance.now();
-    if (leftMs > 0) this.#timer = this.#after(Math.ceil(leftMs), () => this.#look());
+    if (leftMs > 0) this.#timer = this.#after(Math.ceil(leftMs), () => this.#probe());
     else {
       this.#resting = false;
-      this.#looked = 0;
-      this.#asked += 1;
+      this.#checks = 0;
+      this.#probes += 1;
       this.#heard = false;
-      this.#againMs = againMs.first;
+      this.#pauseMs = inquiryPauseMs.first;
       this.#client.query("SELECT").catch(() => {});
-      this.#timer = this.#after(patience.everyMs, () => this.#await());
+      this.#timer = this.#after(answerChecks.everyMs, () => this.#checkAnswer());
     }
   }
 
-  /** Looks for the answer; what came while this thread was busy is read before the second look. */
-  #await(): void {
-    this.#looked += 1;
-    const late = this.#looked >= patience.looks;
-    if (late) void this.#ask();
-    this.#timer = this.#after(late ? this.#quietMs : patience.everyMs, () => this.#await());
+  /**
+   * Checks whether the probe was answered. If data arrived while this thread was busy, the data is read before the
+   * second check.
+   */
+  #checkAnswer(): void {
+    this.#checks += 1;
+    const late = this.#checks >= answerChecks.count;
+    if (late) void this.#inquire();
+    this.#timer = this.#after(late ? this.#quietMs : answerChecks.everyMs, () => this.#checkAnswer());
   }
 
-  async #ask(): Promise<void> {
-    if (this.#asking || performance.now() - this.#askedAt < this.#againMs) return;
-    this.#asking = true;
-    const asked = this.#asked;
-    const settled = (): boolean => this.#over || this.#heard || this.#asked !== asked;
+  async #inquire(): Promise<void> {
+    if (this.#inquiring || performance.now() - this.#inquiredAt < this.#pauseMs) return;
+    this.#inquiring = true;
+    const probes = this.#probes;
+    const settled = (): boolean => this.#stopped || this.#heard || this.#probes !== probes;
     const works = await this.#works(settled).catch((error: unknown) => !isUnreachable(error));
-    this.#asking = false;
-    this.#askedAt = performance.now();
-    this.#againMs = Math.min(2 * this.#againMs, againMs.longest);
+    this.#inquiring = false;
+    this.#inquiredAt = performance.now();
+    this.#pauseMs = Math.min(2 * this.#pauseMs, inquiryPauseMs.longest);
     if (!works && !settled()) this.#client.connection.stream.destroy();
   }
 
   /**
-   * Whether its server process works on what was sent; if not, that is ended.
+   * Asks the server whether the backend is working. Terminates the backend if it is not.
    *
-   * @param settled whether the connection has ended, or said something, meanwhile
+   * @param settled whether the original connection has ended or received data in the meantime
    */
   async #works(settled: () => boolean): Promise<boolean> {
     const client = await connectClient(
-      { ...this.#target, connectTimeoutMs: askMs },
-      { applicationName: this.#name, signal: AbortSignal.timeout(askMs) },
+      { ...this.#target, connectTimeoutMs: inquiryConnectMs },
+      { applicationName: this.#name, signal: AbortSignal.timeout(inquiryConnectMs) },
     );
     try {
       const pid = "processID" in this.#client ? this.#client.processID : null;
-      let before: Process | null = null;
-      for (let question = 0; question < questions; question += 1) {
-        const { rows } = await client.query<Process>(
+      let before: Activity | null = null;
+      for (let question = 0; question < samples; question += 1) {
+        const { rows } = await client.query<Activity>(
           `SELECT state IS DISTINCT FROM 'idle' AND wait_event_type IS DISTINCT FROM 'Client' AS works,
              ${ownerSql("a")} AS owner, state_change::text AS since
            FROM pg_catalog.pg_stat_activity AS a WHERE pid = $1`,
@@ -144,11 +150,11 @@ export class ConnectionWatchdog {
         );
         const [now] = rows;
         if (now === undefined) return false;
-        // What has happened meanwhile may be why it does nothing now.
+        // If data has arrived in the meantime, the backend can be idle simply because the answer is complete.
         if (now.works || settled()) return true;
         if (before !== null && before.since !== now.since) return true;
         before = now;
-        await sleep(betweenMs);
+        await sleep(sampleMs);
       }
       if (settled()) return true;
       await client.query(
@@ -163,14 +169,13 @@ export class ConnectionWatchdog {
   }
 }
 
-/** What the server says of the connection's process. */
-interface Process {
+/** What pg_stat_activity shows about the backend. */
+interface Activity {
   readonly works: boolean;
   readonly owner: string | null;
-  /** When it began to do nothing. */
+  /** When the backend's state last changed. */
   readonly since: string | null;
 }
 
-/** A server that refuses to let somebody in is there. */
-const isUnreachable = (error: unknown): boolean =>
-  error instanceof PgTaskError && error.code === "CONNECTION_FAILED";
+/** Whether the error means that the server is unreachable. A server that refuses the second connection is reachable. */
+const isUnreachable = (error: unknown): boolean => error instanceof PgTaskError && error.code === "CONNECTION_FAILED";

@@ -1,28 +1,34 @@
-/** Why a connection cannot be had, in libpq's words where it has some. Holds no secret. */
+/**
+ * A connection string or environment variable that cannot be used. The message is the same as libpq's if libpq has one,
+ * and contains no secret.
+ */
+export class ConnectionStringError extends Error {}
+
+/** Why connecting failed. The message is the same as libpq's if libpq has one, and contains no secret. */
 export class ConnectionProblem extends Error {
   readonly detail: string | undefined;
   readonly hint: string | undefined;
 
-  constructor(message: string, more: { readonly detail?: string; readonly hint?: string } = {}) {
+  constructor(message: string, fields: { readonly detail?: string; readonly hint?: string } = {}) {
     super(message);
-    this.detail = more.detail;
-    this.hint = more.hint;
+    this.detail = fields.detail;
+    this.hint = fields.hint;
   }
 }
 
-/** Who is no superuser has to show the server who he is, with a password of his own. */
+/** A user who is not a superuser must authenticate with a password from the connection string. */
 export class PasswordRequired extends ConnectionProblem {
-  constructor(more: { readonly detail: string; readonly hint?: string }) {
-    super("password is required", more);
+  constructor(fields: { readonly detail: string; readonly hint?: string }) {
+    super("password is required", fields);
   }
 }
 
-/** The server asks for a password, and there is none. */
-export class NoPassword extends ConnectionProblem {
+/** The server asks for a password, but none was given. */
+export class MissingPassword extends ConnectionProblem {
   constructor() {
     super("fe_sendauth: no password supplied");
   }
 }
 
-/** The server's side of TLS could not be agreed upon; without TLS it may do. */
+/** TLS could not be negotiated. The connection can still succeed without TLS. */
 export class TlsProblem extends ConnectionProblem {}

@@ -1,9 +1,9 @@
-/** `name` as a quoted SQL identifier. */
+/** Returns `name` as a quoted SQL identifier. */
 export function identifier(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** `text` as an SQL string literal that means the same whatever standard_conforming_strings is. */
+/** Returns `text` as an SQL string literal that is valid whatever the value of standard_conforming_strings. */
 export function literal(text: string): string {
   const quoted = text.replaceAll("'", "''");
   return text.includes("\\") ? ` E'${quoted.replaceAll("\\", "\\\\")}'` : `'${quoted}'`;

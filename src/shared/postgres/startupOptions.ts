@@ -1,15 +1,18 @@
-import type { ConnectionTarget } from "../config/types.js";
-import { pooled } from "./connectionErrors.js";
+import type { ConnectionTarget } from "./target/target.js";
+import { pooledError } from "./connectionErrors.js";
 
-/** Settings given in the startup packet: RESET ALL and a role's or database's settings leave them be. */
+/**
+ * Settings in the startup packet. They override the settings of the role and the database, and RESET ALL does not
+ * remove them.
+ */
 export type StartupSettings = Readonly<Record<string, string | number>>;
 
 /**
- * What changes how statements are read, how their answers are written, and how long they may take: for
- * connections whose statements are all our own, whatever the role's or the database's settings are. What
- * only a superuser may set cannot be among these.
+ * Settings that affect how statements are parsed, how results are formatted, and how long statements can take.
+ * Connections that run only pg-task's own statements use these values, whatever the settings of the role or the
+ * database. Settings that only a superuser can change cannot be listed here.
  */
-export const plainSettings: StartupSettings = {
+export const neutralSettings: StartupSettings = {
   array_nulls: "on",
   bytea_output: "hex",
   client_encoding: "UTF8",
@@ -31,55 +34,59 @@ export const plainSettings: StartupSettings = {
   xmloption: "content",
 };
 
-/** The same of settings that not every server knows, which would refuse the whole connection over them. */
-const laterSettings = {
+/**
+ * Further settings that affect statements and results. Older servers do not know these settings and would refuse a
+ * connection that sends them.
+ */
+const newerSettings = {
   idle_session_timeout: "0",
   restrict_nonsystem_relation_kind: "",
   transaction_timeout: "0",
 };
 
-const laterValues = Object.entries(laterSettings)
+const newerValues = Object.entries(newerSettings)
   .map(([name, value]) => `('${name}', '${value}')`)
   .join(", ");
 
-/** A setting of our own, by which a connection is known to be the one that was asked for. */
+/** A custom setting. Its value shows that the connection really received the settings of its startup packet. */
 const markSetting = "pgtask.connection";
 
-/** The startup packet's `options`, and what a server that got them answers. */
+/** The `options` of the startup packet, and the mark that the server returns if it received these options. */
 export interface Startup {
   readonly options: string;
   readonly mark: string;
 }
 
-/** Blanks and backslashes in a value are escaped with a backslash. */
-export function startupWith(settings: StartupSettings): Startup {
-  // No secret, only another one than anybody else's: cryptography would have to be loaded first.
+export function buildStartup(settings: StartupSettings): Startup {
+  // The mark must be unique but not secret, so node:crypto, which is slow to load, is not needed.
   const mark = Math.random().toString(36).slice(2);
-  const given: StartupSettings = { ...settings, [markSetting]: mark };
-  const options = Object.entries(given)
+  const marked: StartupSettings = { ...settings, [markSetting]: mark };
+  const options = Object.entries(marked)
+    // A backslash escapes each blank and each backslash.
     .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\\s]/g, "\\$&")}`)
     .join(" ");
   return { options, mark };
 }
 
-/** Asks who answers, and by which settings: columns pid and mark. */
-export const whoAnswersSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
+/** Reads the backend's pid and the mark of its startup options, in the columns `pid` and `mark`. */
+export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
 
-/** The same, and sets those of the later settings that the server knows. */
-export const whoAnswersPlainlySql = `${whoAnswersSql}, (
+/** Reads the same columns as `probeSql`, and also sets those of the newer settings that the server knows. */
+export const neutralProbeSql = `${probeSql}, (
   SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
-  FROM (VALUES ${laterValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
+  FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
 
 /**
- * A pooler's server process outlives us, and is somebody else's before and after: no lock of ours
- * and no death could be seen by it. Some announce another process than the one that answers (all
- * modes of PgBouncer), others hand on one that was started by another connection's settings.
+ * Refuses a connection through a pooler. A pooler's backends outlive the client and serve other clients before and
+ * after, so locks and the death of a backend would prove nothing. Some poolers (PgBouncer in all modes) announce a
+ * different backend than the one that answers. Other poolers hand out a backend that was started with the settings of
+ * another client.
  *
- * @param announced the process of the key data; null when there were none, as with some poolers
- * @param answer what `whoAnswersSql` was answered
+ * @param announced the pid in BackendKeyData; null if the server sent none, as some poolers do
+ * @param answer the row that `probeSql` returned
  * @throws PgTaskError CONNECTION_POOLED
  */
-export function expectServer(
+export function expectNoPooler(
   target: ConnectionTarget,
   announced: number | null,
   answer: { readonly pid: number | undefined; readonly mark: string | null | undefined },
@@ -87,7 +94,7 @@ export function expectServer(
 ): void {
   if (answer.pid !== announced) {
     const who = `announced process ${announced ?? "none"}, was answered by ${answer.pid}`;
-    throw pooled(target, who);
+    throw pooledError(target, who);
   }
-  if (answer.mark !== mark) throw pooled(target, "did not get the settings it asked for");
+  if (answer.mark !== mark) throw pooledError(target, "did not get the settings it asked for");
 }

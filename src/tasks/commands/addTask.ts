@@ -3,11 +3,11 @@ import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 
 /**
- * Inserts a task; what is not given takes its column's default.
+ * Inserts a task. Columns that are omitted take their defaults.
  *
- * @param columns texts by column, each as PostgreSQL reads the column's type
- * @param wait how long from now its plan is, as an interval
- * @returns its id.
+ * @param columns values by column name, in PostgreSQL's syntax for the column's type
+ * @param wait interval from now after which the task is planned
+ * @returns the task's id
  */
 export async function addTask(
   client: Client,
@@ -17,28 +17,28 @@ export async function addTask(
 ): Promise<string> {
   const names = [...columns.keys()].map(identifier);
   const values: string[] = [...columns.values()];
-  const places = values.map((_, index) => `$${index + 1}`);
+  const expressions = values.map((_, index) => `$${index + 1}`);
   if (wait !== undefined) {
     names.push("plan");
-    places.push(`statement_timestamp() + $${values.push(wait)}::interval`);
+    expressions.push(`statement_timestamp() + $${values.push(wait)}::interval`);
   }
   const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO ${qualified} (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id::text AS id`,
+    `INSERT INTO ${qualified} (${names.join(", ")}) VALUES (${expressions.join(", ")}) RETURNING id::text AS id`,
     values,
   );
   return rows[0]?.id ?? "";
 }
 
-/** Columns that `taskOutcome` reads. */
+/** Columns that `readTaskOutcome` reads. */
 const outcomeColumns = ["id", "state", "owner", "output", "error"];
 
 /**
- * The statements that give the current user what it lacks to add a task, and to wait for its end if it
- * wants to; none where it lacks nothing that is known here.
+ * Returns the GRANT statements for the privileges that the current user lacks. These are privileges to add a task and,
+ * if `wait` is set, to wait for the task's end. The result is empty if no missing privilege was found.
  *
- * @param columns that are given a value
+ * @param columns columns that are given a value
  */
-export async function missingGrants(
+export async function readMissingGrants(
   client: Client,
   { qualified }: TaskTable,
   columns: readonly string[],
@@ -62,18 +62,18 @@ export async function missingGrants(
     [qualified, columns, wait ? outcomeColumns : ["id"]],
   );
   const { insert = [], select = [], sequence = null, grantee = "" } = rows[0] ?? {};
-  const rights = [
+  const privileges = [
     ...(insert.length === 0 ? [] : [`INSERT (${insert.join(", ")})`]),
     ...(select.length === 0 ? [] : [`SELECT (${select.join(", ")})`]),
   ];
   return [
-    ...(rights.length === 0 ? [] : [`GRANT ${rights.join(", ")} ON ${qualified} TO ${grantee}`]),
+    ...(privileges.length === 0 ? [] : [`GRANT ${privileges.join(", ")} ON ${qualified} TO ${grantee}`]),
     ...(sequence === null ? [] : [`GRANT USAGE ON SEQUENCE ${sequence} TO ${grantee}`]),
   ];
 }
 
-/** What came of a task so far; null when its row is gone. */
-export async function taskOutcome(
+/** Returns a task's state and result, or null if the task's row is gone. */
+export async function readTaskOutcome(
   client: Client,
   { qualified }: TaskTable,
   id: string,

@@ -1,28 +1,33 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { errorMessage } from "../../shared/errors.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 
-/** What can be done to tasks by their ids. */
+/** A kind of change that can be made to tasks selected by id. */
 export type Change = "stop" | "retry" | "run-now" | "delete" | "delete even running";
 
-/** What came of it for one id. */
-export interface Changed {
+/** The result of a change for one id. */
+export interface ChangeResult {
   readonly id: string;
   /**
-   * `changed`; `refused` since its state does not allow it; `missing`; `locked` by somebody else's
-   * transaction; `failed` with the server's words.
+   * `changed`, or the reason why the task was not changed. `refused` means that the task's state does not allow the
+   * change. `missing` means that there is no such task. `locked` means that another transaction has locked the row.
+   * `failed` means that the server reported an error.
    */
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
-  /** Its state before; null when it is missing, or the server refused. */
+  /** The task's state before the change. Null if the outcome is `missing` or `failed`. */
   readonly state: string | null;
-  /** Whether a session had it. */
+  /** Whether a session owned the task. */
   readonly held: boolean;
-  /** Of a retried task: that its repetition goes on in another row, and so not in this one again. */
+  /** For a retried task, whether its `repeat` was cleared because the repetition continues in another row. */
   readonly unlinked: boolean;
   readonly reason: string | null;
 }
 
-/** For which rows of `found` each change is allowed; its own WHERE, looked at under the row's lock. */
-const allowed: Readonly<Record<Change, string>> = {
+/**
+ * For each change, the SQL condition on the rows of `found` to which the change can be applied. It is evaluated while
+ * the row is locked.
+ */
+const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
   retry: "state IN ('DONE', 'FAIL', 'GONE', 'STOP') AND NOT held",
   "run-now": "state = 'PLAN' AND NOT held",
@@ -30,14 +35,17 @@ const allowed: Readonly<Record<Change, string>> = {
   "delete even running": "true",
 };
 
-/** A row that repeats and has been repeated would begin a second series. */
-const repeatedAlready = `t.id = ANY (ARRAY(
+/**
+ * SQL condition that a repeating task already has a successor (its next run). If such a task were retried with its
+ * `repeat`, a second series would start.
+ */
+const hasSuccessor = `t.id = ANY (ARRAY(
   SELECT c.parent FROM TABLE AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
     AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND c.repeat > interval '0'))`;
 
-function statement(change: Change, qualified: string): string {
-  const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowed[change]}))`;
-  const repeated = repeatedAlready.replace("TABLE", () => qualified);
+function changeSql(change: Change, qualified: string): string {
+  const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
+  const repeated = hasSuccessor.replace("TABLE", () => qualified);
   switch (change) {
     case "stop":
       return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} RETURNING t.id, false AS unlinked`;
@@ -57,22 +65,23 @@ function statement(change: Change, qualified: string): string {
 }
 
 /**
- * Changes tasks, each only as far as its state allows it, and tells what came of each id, in their
- * order. Rows that somebody has locked are left alone. Where the server refuses them together, they
- * are tried one by one.
+ * Changes tasks if their states allow it. Locked rows are skipped. If the server rejects a statement, each half of the
+ * ids is tried separately.
+ *
+ * @returns a result for each id, in the order of the ids.
  */
 export async function changeTasks(
   client: Client,
   table: TaskTable,
   change: Change,
   ids: readonly string[],
-): Promise<Changed[]> {
+): Promise<ChangeResult[]> {
   try {
     return await changeTogether(client, table, change, ids);
   } catch (error) {
     if (sqlState(error) === null) throw error;
     const [id] = ids;
-    if (ids.length === 1 && id !== undefined) return [failed(id, error)];
+    if (ids.length === 1 && id !== undefined) return [failedResult(id, error)];
     const middle = ids.length >> 1;
     return [
       ...(await changeTasks(client, table, change, ids.slice(0, middle))),
@@ -81,9 +90,15 @@ export async function changeTasks(
   }
 }
 
-function failed(id: string, error: unknown): Changed {
-  const reason = error instanceof Error ? error.message : String(error);
-  return { id, outcome: "failed", state: null, held: false, unlinked: false, reason };
+function failedResult(id: string, error: unknown): ChangeResult {
+  return {
+    id,
+    outcome: "failed",
+    state: null,
+    held: false,
+    unlinked: false,
+    reason: errorMessage(error),
+  };
 }
 
 async function changeTogether(
@@ -91,14 +106,14 @@ async function changeTogether(
   { qualified }: TaskTable,
   change: Change,
   ids: readonly string[],
-): Promise<Changed[]> {
-  const { rows } = await client.query<Omit<Changed, "reason">>(
+): Promise<ChangeResult[]> {
+  const { rows } = await client.query<Omit<ChangeResult, "reason">>(
     `WITH asked AS (
        SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
        SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS held, t.repeat > interval '0' AS repeats
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
-     ), changed AS (${statement(change, qualified)})
+     ), changed AS (${changeSql(change, qualified)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
        coalesce(f.held, t.owner IS NOT NULL) AS held, coalesce(c.unlinked, false) AS unlinked,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'

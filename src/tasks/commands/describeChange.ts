@@ -1,16 +1,16 @@
-import type { Change, Changed } from "./changeTasks.js";
+import type { Change, ChangeResult } from "./changeTasks.js";
 
-/** What came of it for one task, as a sentence about it. */
-export function changeText(change: Change, result: Changed): string {
+/** Describes the result of a change for one task. The text is meant to be shown after the task's id. */
+export function describeChange(change: Change, result: ChangeResult): string {
   switch (result.outcome) {
     case "changed":
-      return changedText(change, result);
+      return describeDone(change, result);
     case "refused":
-      return refusedText(change, result);
+      return describeRefusal(change, result);
     case "missing":
-      return "there is no such task";
+      return "no such task";
     case "locked":
-      return "its row is locked by somebody: try again, or see pg-task explain-plan";
+      return "row locked by another transaction: try again, or see pg-task explain-plan";
     case "failed":
       return `the server refused: ${result.reason ?? ""}`;
     default:
@@ -18,40 +18,38 @@ export function changeText(change: Change, result: Changed): string {
   }
 }
 
-function changedText(change: Change, { state, held, unlinked }: Changed): string {
+function describeDone(change: Change, { state, held, unlinked }: ChangeResult): string {
   switch (change) {
     case "stop":
-      return held
-        ? "is being cancelled; should its effect be committed by now, it ends as DONE"
-        : "stopped: it does not run";
+      return held ? "cancelling; ends as DONE if already committed" : "stopped before it ran";
     case "retry":
       return unlinked
-        ? `was ${state}, runs again now; it has been repeated in another row, so it does not repeat from here`
+        ? `was ${state}, runs again now; does not repeat, because its successor exists`
         : `was ${state}, runs again now`;
     case "run-now":
-      return "planned for now";
+      return "due now";
     case "delete":
     case "delete even running":
-      return held ? `was ${state}, deleted; its run is being cancelled` : `was ${state}, deleted`;
+      return held ? `was ${state}, deleted; cancelling its run` : `was ${state}, deleted`;
     default:
       return change satisfies never;
   }
 }
 
-function refusedText(change: Change, { id, state, held }: Changed): string {
+function describeRefusal(change: Change, { id, state, held }: ChangeResult): string {
   if (held && state !== "WORK" && state !== "TAKE") {
-    return `is ${state}, and its run is just ending: try again`;
+    return `is ${state}, but its run is just ending: try again`;
   }
   switch (change) {
     case "stop":
-      return `is ${state} already`;
+      return `already ${state}`;
     case "retry":
-      return state === "PLAN" ? "is PLAN: it waits already" : `is ${state}: it runs`;
+      return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
-      return held ? `is ${state}: it runs` : `is ${state}: pg-task retry ${id} runs it again`;
+      return held ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;
     case "delete":
     case "delete even running":
-      return `is ${state}: it runs; --running deletes it and cancels the run`;
+      return `running (${state}): --running deletes it and cancels its run`;
     default:
       return change satisfies never;
   }

@@ -1,27 +1,30 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { isoTime } from "../time.js";
+import { isoTimeSql } from "../sqlFragments.js";
 
-/** Whose tasks do not start, since when and why. */
+/** A pause of a group or of the whole table. */
 export interface Pause {
-  /** Null is the whole table. */
+  /** Name of the group, or null if the whole table is paused. */
   readonly group: string | null;
   readonly since: string;
   readonly reason: string | null;
 }
 
-/** The table's own first, then by the group's name. */
+/**
+ * Returns all pauses. A pause of the whole table comes first, followed by the pauses of groups in the order of their
+ * names.
+ */
 export async function readPauses(client: Client, { pauses }: TaskTable): Promise<Pause[]> {
   const { rows } = await client.query<Pause>(
-    `SELECT "group", ${isoTime("since")} AS since, reason FROM ${pauses} ORDER BY "group" NULLS FIRST, since`,
+    `SELECT "group", ${isoTimeSql("since")} AS since, reason FROM ${pauses} ORDER BY "group" NULLS FIRST, since`,
   );
   return rows;
 }
 
 /**
- * Pauses a group, or with null the whole table.
+ * Pauses a group, or the whole table if `group` is null.
  *
- * @returns false when it was paused already.
+ * @returns false if the group or the table was already paused
  */
 export async function pauseTasks(
   client: Client,
@@ -38,18 +41,11 @@ export async function pauseTasks(
 }
 
 /**
- * Lets a group, or with null the whole table, go on; pauses of the other kind stay.
+ * Ends the pause of a group, or of the whole table if `group` is null. Other pauses stay in effect.
  *
- * @returns false when it was not paused.
+ * @returns false if the group or the table was not paused
  */
-export async function resumeTasks(
-  client: Client,
-  { pauses }: TaskTable,
-  group: string | null,
-): Promise<boolean> {
-  const { rowCount } = await client.query(
-    `DELETE FROM ${pauses} WHERE "group" IS NOT DISTINCT FROM $1::text`,
-    [group],
-  );
+export async function resumeTasks(client: Client, { pauses }: TaskTable, group: string | null): Promise<boolean> {
+  const { rowCount } = await client.query(`DELETE FROM ${pauses} WHERE "group" IS NOT DISTINCT FROM $1::text`, [group]);
   return rowCount !== 0;
 }

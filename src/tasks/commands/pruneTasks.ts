@@ -3,15 +3,17 @@ import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { filterSql, type TaskFilter } from "../taskFilter.js";
 
-/** Rows that one step looks at, at most. */
-const batch = 1000;
+/** Maximum number of rows that one batch deletes. */
+const batchRows = 1000;
 
 /**
- * The moment before which a finished row is old, in the server's text.
+ * Returns the cutoff: finished rows that ended before this time are deleted. The server computes the cutoff, and it is
+ * returned as text.
  *
- * @throws what the server says of the interval; PgTaskError USAGE when it is below 0.
+ * @throws the server's error if the interval is invalid.
+ * @throws PgTaskError USAGE if the interval is negative.
  */
-export async function moment(client: Client, older: string): Promise<string> {
+export async function readPruneCutoff(client: Client, older: string): Promise<string> {
   const { rows } = await client.query<{ moment: string; future: boolean }>(
     `SELECT m.moment::text AS moment, m.moment > statement_timestamp() AS future
      FROM (SELECT statement_timestamp() - $1::interval AS moment) AS m`,
@@ -25,14 +27,17 @@ export async function moment(client: Client, older: string): Promise<string> {
   return before;
 }
 
-/** Finished rows that ended before that; those that never started count by their plan. */
-function old(values: unknown[], before: string, filter: TaskFilter): string {
+/**
+ * Returns an SQL condition that a row is finished and ended before the cutoff. If the task never started, its planned
+ * time counts instead.
+ */
+function isPrunableSql(values: unknown[], before: string, filter: TaskFilter): string {
   return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN ('DONE', 'FAIL', 'GONE', 'STOP')
     AND coalesce(t.stop, t.plan) < $${values.push(before)}::timestamptz AND ${filterSql(filter, values)}`;
 }
 
-/** How many rows there are to remove. */
-export async function countOld(
+/** Returns the number of rows that would be deleted. */
+export async function countPrunable(
   client: Client,
   { qualified }: TaskTable,
   before: string,
@@ -40,19 +45,20 @@ export async function countOld(
 ): Promise<number> {
   const values: unknown[] = [];
   const { rows } = await client.query<{ count: string }>(
-    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${old(values, before, filter)}`,
+    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${isPrunableSql(values, before, filter)}`,
     values,
   );
   return Number(rows[0]?.count ?? 0);
 }
 
 /**
- * Removes the next old rows, in a transaction of its own; those that somebody has locked stay.
+ * Deletes the next batch of rows in a transaction of its own. Locked rows are skipped.
  *
- * @param after id of the last row of the step before
- * @returns `next` is null when there are no more.
+ * @param after last id of the previous batch, or null for the first batch
+ * @returns the numbers of deleted and of locked rows. `next` is the last id of this batch, or null after the last
+ * batch.
  */
-export async function pruneStep(
+export async function pruneBatch(
   client: Client,
   { qualified }: TaskTable,
   before: string,
@@ -60,18 +66,18 @@ export async function pruneStep(
   after: string | null,
 ): Promise<{ deleted: number; locked: number; next: string | null }> {
   const values: unknown[] = [];
-  const fits = old(values, before, filter);
+  const matches = isPrunableSql(values, before, filter);
   const from = after === null ? "" : `AND t.id > $${values.push(after)}::bigint`;
   const { rows } = await client.query<{ deleted: string; found: string; next: string | null }>(
     `WITH found AS MATERIALIZED (
-       SELECT t.id FROM ${qualified} AS t WHERE ${fits} ${from} ORDER BY t.id LIMIT ${batch}
+       SELECT t.id FROM ${qualified} AS t WHERE ${matches} ${from} ORDER BY t.id LIMIT ${batchRows}
      ), free AS MATERIALIZED (
-       SELECT t.id FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT id FROM found)) AND ${fits} FOR UPDATE SKIP LOCKED
+       SELECT t.id FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT id FROM found)) AND ${matches} FOR UPDATE SKIP LOCKED
      ), deleted AS (
        DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
      )
      SELECT (SELECT count(*) FROM deleted) AS deleted, (SELECT count(*) FROM found) AS found,
-       (SELECT max(id)::text FROM found HAVING count(*) = ${batch}) AS next`,
+       (SELECT max(id)::text FROM found HAVING count(*) = ${batchRows}) AS next`,
     values,
   );
   const { deleted = "0", found = "0", next = null } = rows[0] ?? {};

@@ -1,88 +1,100 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { readSessions, shownGroups } from "../queries/executorSessions.js";
-import { isoTime, milliseconds } from "../time.js";
+import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
+import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-/** Everything about one task that decides whether it runs now. */
-export interface Situation {
+/** The data of a task that determine whether it can run now. */
+export interface TaskSituation {
   readonly id: string;
   readonly state: string;
   readonly group: string | null;
   readonly max: number;
   readonly plan: string | null;
-  /** Until its plan, in ms, below 0 when that has come; null when it never comes. */
+  /** Time until the task's planned time, in ms. Negative if the planned time has passed, null if it is infinite. */
   readonly waitMs: number | null;
   readonly ready: boolean | null;
-  /** `plan + active` has passed. */
+  /** Whether the time `plan + active` has passed, so that the task expires instead of running. */
   readonly tooLate: boolean;
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
-  /** Whether it runs in another database, by `remote`. */
+  /** Whether the task has a connection string in `remote`, so that it runs on another server. */
   readonly remote: boolean;
-  /** First line of its error. */
+  /** First line of the task's error. */
   readonly problem: string | null;
-  /** The session that has it: pid and start of its server process; null when none has. */
+  /**
+   * The backend (server process) that owns the task, as process id and start time. Null if no backend owns the task.
+   */
   readonly owner: string | null;
-  /** Whether that server process is there, as far as this role may see. */
+  /** Whether the owner is alive, as far as this role can see. */
   readonly ownerLives: boolean;
-  /** Whether that has done nothing for a second since the task's start, or has begun another one, as far as this role may see. */
+  /**
+   * Whether the task's run has ended, as far as this role can see. This is so if, since the task's start, the owner has
+   * been idle for a second or has started another task.
+   */
   readonly runEnded: boolean;
-  /** Sessions of its group that run something. */
+  /** Number of sessions that run tasks of the same group. */
   readonly groupRuns: number;
-  /** Ids of their tasks, as far as they were found, at most ten. */
+  /** Ids of up to ten tasks of the same group that are held by a session. */
   readonly heldBy: readonly string[];
-  /** Due tasks of its group that start before it; with `aheadMore` there are more of them. */
+  /**
+   * Number of due tasks of the same group that start before this task. `aheadMore` tells whether there are more than
+   * were counted.
+   */
   readonly ahead: number;
   readonly aheadMore: boolean;
-  /** Sessions of the whole table that run something. */
+  /** Number of sessions that run tasks of any group of the table. */
   readonly tableRuns: number;
 }
 
-/** Rows that are looked through for those that run: before the task, and the newest ones. */
-const mostLooked = 10_000;
-/** Due tasks of its group that are counted. */
-const mostAhead = 1_000;
-
-/** As the manager has it: a pause runs however late, and longer than dates reach is for ever. */
-const tooLate = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
-  THEN it.plan + it.active <= now() ELSE false END`;
-
-const lookedAt = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
+/**
+ * Maximum number of rows that are scanned for running tasks. The scan reads this many rows up to the task, and this
+ * many of the newest rows.
+ */
+const maxScannedRows = 10_000;
+/** Maximum number of due tasks of the same group that are counted. */
+const maxAhead = 1_000;
 
 /**
- * Null when there is no such task. No index knows what runs: rows say so of those that are near, sessions
- * by their names of all.
+ * SQL condition that a task is too late to run. It follows the same rule as the manager. A task with a negative `max`
+ * never expires. A task whose `active` exceeds the range of dates never expires either.
  */
-export async function readSituation(
-  client: Client,
-  table: TaskTable,
-  id: string,
-): Promise<Situation | null> {
+const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
+  THEN it.plan + it.active <= now() ELSE false END`;
+
+const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
+
+/**
+ * Reads a task's situation. No index covers running tasks. They are found by scanning the rows nearest to the task and
+ * the newest rows, and by the application names of all sessions.
+ *
+ * @returns null if there is no such task.
+ */
+export async function readSituation(client: Client, table: TaskTable, id: string): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
-  const { rows } = await client.query<Omit<Situation, "aheadMore">>(
+  const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
      ), looked AS MATERIALIZED (
-       (SELECT ${lookedAt} FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
+       (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
        UNION ALL
-       (SELECT ${lookedAt} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${mostLooked})
+       (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
      ), held AS MATERIALIZED (
        SELECT id, owner, hash FROM looked WHERE owner IS NOT NULL
      ), ahead AS (
        SELECT FROM it, LATERAL (
          SELECT o.max, o.id, o."group" FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
-         ORDER BY o.hash, greatest(o.max, 0) DESC, o.id LIMIT ${mostAhead + 1}
+         ORDER BY o.hash, greatest(o.max, 0) DESC, o.id LIMIT ${maxAhead + 1}
        ) AS o
        WHERE (greatest(o.max, 0) > greatest(it.max, 0) OR greatest(o.max, 0) = greatest(it.max, 0) AND o.id < it.id)
          -- Another name with the same hash, which waits for its own pause.
          AND (o."group" = it."group" OR NOT EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = o."group"))
      )
      SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
-       ${isoTime("it.plan")} AS plan,
-       CASE WHEN isfinite(it.plan::timestamptz) THEN ${milliseconds("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
-       it.ready, ${tooLate} AS "tooLate",
-       ${isoTime("it.start")} AS start, ${isoTime("it.stop")} AS stop, it.pid::float8 AS pid,
+       ${isoTimeSql("it.plan")} AS plan,
+       CASE WHEN isfinite(it.plan::timestamptz) THEN ${millisecondsSql("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
+       it.ready, ${isTooLateSql} AS "tooLate",
+       ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
        it.remote IS NOT NULL AS remote, split_part(it.error::text, E'\\n', 1) AS problem, it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
@@ -98,31 +110,35 @@ export async function readSituation(
   const [row] = rows;
   if (row === undefined) return null;
   const { running, groups } = await readSessions(client, table);
-  const [name = ""] = await shownGroups(client, table, [row.group ?? ""]);
+  const [name = ""] = await groupsAsShown(client, table, [row.group ?? ""]);
   return {
     ...row,
     groupRuns: Math.max(row.groupRuns, groups.get(name) ?? 0),
     tableRuns: Math.max(row.tableRuns, running),
-    ahead: Math.min(row.ahead, mostAhead),
-    aheadMore: row.ahead > mostAhead,
+    ahead: Math.min(row.ahead, maxAhead),
+    aheadMore: row.ahead > maxAhead,
   };
 }
 
-/** Somebody whose open transaction holds a row. */
-export interface Locker {
+/** A backend whose open transaction holds a row lock. */
+export interface LockHolder {
   readonly pid: number;
   readonly user: string | null;
   readonly name: string | null;
-  /** How long its transaction has been open, in ms. */
+  /** How long the backend's transaction has been open, in ms. */
   readonly openMs: number | null;
 }
 
-/** Who has a row locked: null when nobody has; without `by` when the server does not tell. */
+/**
+ * Reads the lock on a task's row.
+ *
+ * @returns null if the row is not locked. In the result, `by` is null if the holder of the lock is unknown.
+ */
 export async function readRowLock(
   client: Client,
   { qualified }: TaskTable,
   id: string,
-): Promise<{ readonly by: Locker | null } | null> {
+): Promise<{ readonly by: LockHolder | null } | null> {
   await client.query("BEGIN");
   try {
     const { rowCount: free } = await client.query(
@@ -130,9 +146,9 @@ export async function readRowLock(
       [id],
     );
     if (free !== 0) return null;
-    const { rows } = await client.query<Locker>(
+    const { rows } = await client.query<LockHolder>(
       `SELECT a.pid, a.usename AS "user", a.application_name AS name,
-         ${milliseconds("clock_timestamp() - a.xact_start")} AS "openMs"
+         ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs"
        FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
          ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
        LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid

@@ -1,7 +1,7 @@
 import type { Pause } from "../commands/pauses.js";
-import type { Locker, Situation } from "./taskSituation.js";
+import type { LockHolder, TaskSituation } from "./taskSituation.js";
 
-/** Something that keeps a task from running, or says what becomes of it. */
+/** A reason that keeps a task from starting. If the task is running or has ended, the reason describes this instead. */
 export interface Reason {
   readonly code:
     | "ended"
@@ -26,132 +26,140 @@ export interface Reason {
     | "session-limit"
     | "no-connection-room"
     | "due";
-  /** One sentence. */
+  /** The reason in one sentence. */
   readonly text: string;
-  /** What to do about it, where something can be done. */
+  /** What the user can do about the reason, if anything. */
   readonly remedy?: string;
-  /** Ids of the tasks that stand in its way. */
+  /** Ids of the tasks that block this task. */
   readonly tasks?: readonly string[];
 }
 
-/** What there is around the task; null where it could not be seen. */
-export interface TaskSituation {
+/**
+ * Circumstances outside the task that decide whether it can start. `hasLeader` is null if this could not be determined.
+ * `lock` is null if no lock was found.
+ */
+export interface Surroundings {
   readonly pauses: readonly Pause[];
-  readonly locked: { readonly by: Locker | null } | null;
-  /** The user's own triggers that run when it is taken. */
+  readonly lock: { readonly by: LockHolder | null } | null;
+  /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
   readonly triggers: readonly string[];
-  readonly leader: boolean | null;
-  readonly manager: boolean;
-  /** Most tasks of the table at once (`pg_task.run`), and most sessions of one process (`pg_conf.max`). */
-  readonly mostRuns: number;
-  readonly mostSessions: number;
-  /** Sessions that run something for any table of the configuration on this server, as it shows them. */
-  readonly allRun: number;
-  /** Connections that the server has left for pg-task, below 0 when others take them. */
-  readonly room: number;
+  readonly hasLeader: boolean | null;
+  readonly hasManager: boolean;
+  /** The limits on running tasks: `pg_task.run` of the table, and `pg_conf.max`. */
+  readonly maxRuns: number;
+  readonly maxSessions: number;
+  /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
+  readonly runningSessions: number;
+  /**
+   * Number of the server's connections that are still available to pg-task. Negative if other clients use connections
+   * that pg-task leaves free.
+   */
+  readonly freeConnections: number;
 }
 
-/** Why a task does not run now, what weighs most first; one that runs or has ended says so. */
-export function whyNot(task: Situation, around: TaskSituation): Reason[] {
-  if (["DONE", "FAIL", "GONE", "STOP"].includes(task.state)) return [ended(task)];
-  if (task.owner !== null) return [held(task)];
+/**
+ * Returns the reasons why a task does not run now, most important first. A task that is running or has ended has
+ * exactly one reason.
+ */
+export function waitReasons(task: TaskSituation, around: Surroundings): Reason[] {
+  if (["DONE", "FAIL", "GONE", "STOP"].includes(task.state)) return [endedReason(task)];
+  if (task.owner !== null) return [claimedReason(task)];
   if (task.state !== "PLAN") {
     return [
       {
         code: "orphaned",
-        text: `it is in ${task.state}, and no session has it`,
+        text: `it is in ${task.state}, but no session owns it`,
         remedy: "a manager returns it to PLAN within pg_task.reset; or set it to PLAN yourself",
       },
     ];
   }
   const reasons = [
-    ...whenDue(task),
-    ...pausedBy(task, around.pauses),
-    ...nobodyThere(around),
-    ...inTheQueue(task, around),
-    ...(task.waitMs !== null && task.waitMs <= 0 ? limits(task, around) : []),
+    ...planReasons(task),
+    ...pauseReasons(task, around.pauses),
+    ...managerReasons(around),
+    ...queueReasons(task, around),
+    ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, around) : []),
   ];
   if (reasons.length > 0) return reasons;
-  return [due(around)];
+  return [dueReason(around)];
 }
 
-function due({ triggers }: TaskSituation): Reason {
+function dueReason({ triggers }: Surroundings): Reason {
   const check = "it starts at the manager's next check";
-  if (triggers.length === 0) return { code: "due", text: `nothing keeps it: ${check}` };
+  if (triggers.length === 0) return { code: "due", text: `nothing blocks it: ${check}` };
   const names = triggers.join(", ");
   return {
     code: "due",
-    text: `neither rows nor sessions show anything that keeps it: ${check}, unless a trigger of yours on the table (${names}) keeps its row back`,
+    text: `neither rows nor sessions show anything that blocks it: ${check}, unless one of your triggers on the table (${names}) suppresses the update of its row`,
     remedy:
-      'pg-task\'s log names what a trigger refuses ("start refused by the server"), and not the row of which one returns NULL',
+      'an error raised by a trigger is in pg-task\'s log ("claim rejected by the server, retrying"); a trigger that returns NULL leaves no trace',
   };
 }
 
-function ended({ id, state, owner, stop, problem }: Situation): Reason {
+function endedReason({ id, state, owner, stop, problem }: TaskSituation): Reason {
   if (owner !== null) {
     return {
       code: "stopping",
-      text: `it was set to ${state} while it ran, and its run is just ending`,
+      text: `it was set to ${state} while it ran, and its run is ending`,
     };
   }
   const when = stop === null ? "" : ` at ${stop}`;
-  const words: Readonly<Record<string, string>> = {
-    DONE: `it ran without error, and ended${when}`,
-    FAIL: `it ran with an error, and ended${when}${problem === null ? "" : `: ${problem}`}`,
-    GONE: `its active had passed before it could start, and it was given up${when}`,
+  const texts: Readonly<Record<string, string>> = {
+    DONE: `it ran without error and ended${when}`,
+    FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}`,
+    GONE: `it expired${when}: it was late by more than active allows`,
     STOP: "it was stopped",
   };
   return {
     code: "ended",
-    text: words[state] ?? state,
+    text: texts[state] ?? state,
     remedy: `pg-task retry ${id} runs it again`,
   };
 }
 
-function held({ id, state, owner, ownerLives, pid, start, remote, runEnded }: Situation): Reason {
+function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEnded }: TaskSituation): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
   if (!ownerLives) {
     return {
       code: "orphaned",
-      text: `the server process ${ownerPid} that had it is gone`,
-      remedy:
-        "a manager returns it to PLAN within seconds; when none works, at the start of the next",
+      text: `the server process ${ownerPid} that ran it is gone`,
+      remedy: "a manager rescues it within seconds; without a manager, the next one does when it starts",
     };
   }
   if (state === "PLAN") {
     return {
       code: "run-ends-first",
-      text: `it was planned anew while it ran in the server process ${ownerPid}: that run ends first`,
+      text: `it was set to PLAN while it was running in server process ${ownerPid}: that run must end first`,
     };
   }
   if (state === "TAKE") {
     return {
       code: "queued",
-      text: `it is the next, or one of the next, of the session of server process ${ownerPid}`,
+      text: `it is queued in the session of server process ${ownerPid}`,
     };
   }
   if (remote) {
     return {
       code: "running",
-      text: `it has been running since ${start ?? "a moment ago"} on the server of its remote, there in the server process ${pid ?? "?"}`,
-      remedy: `pg-task stop ${id} cancels it; while that server cannot be reached, it stays as it is until it can, or pg_task.reset has passed`,
+      text: `it has been running since ${start ?? "a moment ago"} on its remote server, in server process ${pid ?? "?"}`,
+      remedy: `pg-task stop ${id} cancels it; if that server is unreachable, only once it is reachable again or pg_task.reset has passed`,
     };
   }
   if (runEnded) {
     return {
       code: "unwritten",
-      text: `it began at ${start ?? "an unknown time"}, its run in the server process ${ownerPid} has ended, and its result is not written yet`,
-      remedy: `when that lasts, the log says why: look for "result refused by the server" (a trigger or a constraint of yours) with the id ${id}; or somebody has its row locked`,
+      text: `it started at ${start ?? "an unknown time"}, its run in server process ${ownerPid} has ended, and its result is not written yet`,
+      remedy: `if this lasts, search the log for "result rejected by the server, retrying" (a trigger or constraint of yours) with the id ${id}; or another transaction holds a lock on its row`,
     };
   }
   return {
     code: "running",
-    text: `it has been running since ${start ?? "a moment ago"} in the server process ${pid ?? ownerPid}`,
+    text: `it has been running since ${start ?? "a moment ago"} in server process ${pid ?? ownerPid}`,
     remedy: `pg-task stop ${id} cancels it`,
   };
 }
 
-function whenDue({ id, plan, waitMs, tooLate, max }: Situation): Reason[] {
+function planReasons({ id, plan, waitMs, tooLate, max }: TaskSituation): Reason[] {
   if (waitMs === null) {
     return plan === "-infinity"
       ? []
@@ -176,13 +184,13 @@ function whenDue({ id, plan, waitMs, tooLate, max }: Situation): Reason[] {
   return [
     {
       code: "too-late",
-      text: "its plan + active has passed: it ends as GONE instead of running",
+      text: "plan + active has passed: it will expire (GONE) instead of running",
       remedy: `pg-task run-now ${id} plans it for now`,
     },
   ];
 }
 
-function pausedBy({ group }: Situation, pauses: readonly Pause[]): Reason[] {
+function pauseReasons({ group }: TaskSituation, pauses: readonly Pause[]): Reason[] {
   return pauses
     .filter((pause) => pause.group === null || pause.group === group)
     .map((pause) => {
@@ -192,23 +200,23 @@ function pausedBy({ group }: Situation, pauses: readonly Pause[]): Reason[] {
         ? {
             code: "table-paused",
             text: `the whole table ${since}`,
-            remedy: "pg-task resume lets it go on",
+            remedy: "pg-task resume ends the pause",
           }
         : {
             code: "group-paused",
             text: `its group ${JSON.stringify(pause.group)} ${since}`,
-            remedy: `pg-task resume --group ${JSON.stringify(group)} lets it go on`,
+            remedy: `pg-task resume --group ${JSON.stringify(group)} ends the pause`,
           };
     });
 }
 
-function nobodyThere({ leader, manager }: TaskSituation): Reason[] {
+function managerReasons({ hasLeader: leader, hasManager: manager }: Surroundings): Reason[] {
   if (manager) return [];
   if (leader === false) {
     return [
       {
         code: "no-leader",
-        text: "no pg-task runs on this configuration",
+        text: "no pg-task process leads with this configuration",
         remedy: "start one: pg-task start",
       },
     ];
@@ -216,33 +224,30 @@ function nobodyThere({ leader, manager }: TaskSituation): Reason[] {
   return [
     {
       code: "no-manager",
-      text: "no manager works on the table",
+      text: "no manager serves the table",
       remedy:
         leader === true
-          ? 'the log of the pg-task that leads says why: look for its table, or for lines with "waits"'
-          : "start pg-task, or look into its log",
+          ? 'search the leader\'s log for the table, or for lines with "retrying" or "waiting"'
+          : "start pg-task, or see its log",
     },
   ];
 }
 
-function inTheQueue({ ready }: Situation, { locked }: TaskSituation): Reason[] {
+function queueReasons({ ready }: TaskSituation, { lock: locked }: Surroundings): Reason[] {
   const reasons: Reason[] = [];
   if (ready === null) {
     reasons.push({
       code: "out-of-queue",
-      text: "it is in PLAN, and not in the queue (ready is null): a trigger of the table was off when it was written",
-      remedy: "pg-task doctor tells which; pg-task run-now puts it into the queue",
+      text: "it is in PLAN, but not in the queue (ready is null): a trigger of the table was disabled when the row was written",
+      remedy: "pg-task doctor names the trigger; pg-task run-now adds the task to the queue",
     });
   }
   if (locked !== null) {
     const { by } = locked;
-    const open =
-      by === null || by.openMs === null
-        ? ""
-        : `, open for ${Math.max(0, Math.round(by.openMs / 1000))} s`;
+    const open = by === null || by.openMs === null ? "" : `, open for ${Math.max(0, Math.round(by.openMs / 1000))} s`;
     const who =
       by === null
-        ? "an open transaction, perhaps of several"
+        ? "an open transaction, possibly several"
         : `the open transaction of server process ${by.pid} (${by.user ?? "?"}, ${by.name ?? "?"}${open})`;
     reasons.push({
       code: "row-locked",
@@ -256,45 +261,45 @@ function inTheQueue({ ready }: Situation, { locked }: TaskSituation): Reason[] {
   return reasons;
 }
 
-function limits(task: Situation, around: TaskSituation): Reason[] {
+function limitReasons(task: TaskSituation, around: Surroundings): Reason[] {
   const reasons: Reason[] = [];
   const { groupRuns, heldBy, ahead, aheadMore, tableRuns } = task;
-  const most = Math.max(task.max, 0);
-  if (groupRuns > most) {
-    const some = [...heldBy, ...(heldBy.length < groupRuns ? ["…"] : [])].join(", ");
+  const maxOthers = Math.max(task.max, 0);
+  if (groupRuns > maxOthers) {
+    const ids = [...heldBy, ...(heldBy.length < groupRuns ? ["…"] : [])].join(", ");
     reasons.push({
       code: "group-limit",
-      text: `its group ${JSON.stringify(task.group)} runs ${groupRuns}${some === "" ? "" : ` (${some})`}, and it starts beside ${most} at most${task.max < 0 ? ", since its max is a pause" : ""}`,
-      remedy: "wait for those, or raise its max: UPDATE … SET max = … WHERE id = …",
+      text: `its group ${JSON.stringify(task.group)} runs ${groupRuns}${ids === "" ? "" : ` (${ids})`}, and its max allows ${maxOthers} besides it${task.max < 0 ? ", since a negative max is a pause" : ""}`,
+      remedy: "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
       tasks: heldBy,
     });
   }
   if (ahead > 0) {
     reasons.push({
       code: "behind-others",
-      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come before it (a larger max first, then the smaller id)`,
+      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
     });
   }
-  if (tableRuns >= around.mostRuns) {
+  if (tableRuns >= around.maxRuns) {
     reasons.push({
       code: "run-limit",
-      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${around.mostRuns}`,
+      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${around.maxRuns}`,
       remedy: "wait, or raise pg_task.run",
     });
   }
-  const allRun = Math.max(tableRuns, around.allRun);
-  if (allRun >= around.mostSessions) {
+  const allRun = Math.max(tableRuns, around.runningSessions);
+  if (allRun >= around.maxSessions) {
     reasons.push({
       code: "session-limit",
-      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${around.mostSessions} for all tables together`,
+      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${around.maxSessions} for all tables together`,
       remedy: "wait, or raise pg_conf.max",
     });
   }
-  if (around.room <= 0) {
+  if (around.freeConnections <= 0) {
     reasons.push({
       code: "no-connection-room",
-      text: "the server has no connections left: pg-task leaves the last ten to others",
-      remedy: "raise max_connections, or end connections that nobody uses",
+      text: "the server has no connections left: pg-task leaves the last ten to other clients",
+      remedy: "raise max_connections, or close unused connections",
     });
   }
   return reasons;

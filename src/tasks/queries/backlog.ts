@@ -1,28 +1,30 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { estimate, type Count } from "./count.js";
-import { dueOrder, isDue, isLater } from "../queue.js";
-import { isoTime, milliseconds } from "../time.js";
+import { estimateRows, type Count } from "./rowCounts.js";
+import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-/** What waits in a table. */
+/** Numbers and times of a table's waiting tasks. */
 export interface Backlog {
-  /** Tasks in PLAN whose plan has come, and those whose plan has not. */
+  /** Number of tasks in state PLAN that are due, and number of tasks in PLAN that are not due yet. */
   readonly due: Count;
   readonly planned: Count;
   /**
-   * Earliest plan of those that are due, and for how long that has been so, in ms; where not all of
-   * them were counted, of those that were. The time is null without an end for a plan at -infinity.
+   * Earliest planned time among the due tasks that were counted, and how long the task with this time has been due, in
+   * ms. The duration is null if the planned time is -infinity.
    */
   readonly oldestDue: string | null;
   readonly oldestDueMs: number | null;
-  /** Earliest plan of those that are not. */
+  /** Earliest planned time that has not come yet. */
   readonly nextPlan: string | null;
 }
 
-/** Rows of each of the queue's indexes that are counted. */
-const mostCounted = 10_000;
+/** Maximum number of rows that are counted in each of the two indexes of waiting tasks. */
+const maxCounted = 10_000;
 
-/** By the queue's indexes, so that rows that ended cost nothing; beyond ten thousand an estimate. */
+/**
+ * Counts waiting tasks by the indexes of due and of planned tasks, so that finished rows cost nothing. Numbers above
+ * `maxCounted` are estimates.
+ */
 export async function readBacklog(client: Client, { qualified }: TaskTable): Promise<Backlog> {
   const { rows } = await client.query<{
     ready: number;
@@ -33,27 +35,27 @@ export async function readBacklog(client: Client, { qualified }: TaskTable): Pro
     nextPlan: string | null;
   }>(
     `WITH ready AS MATERIALIZED (
-       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isDue} ORDER BY ${dueOrder} LIMIT ${mostCounted}
+       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxCounted}
      ), later AS MATERIALIZED (
-       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isLater} ORDER BY t.plan LIMIT ${mostCounted}
+       SELECT t.plan::timestamptz AS plan FROM ${qualified} AS t WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxCounted}
      ), due AS (
        SELECT plan FROM ready UNION ALL SELECT plan FROM later WHERE plan <= clock_timestamp()
      )
      SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later,
        (SELECT count(*) FROM later WHERE plan <= clock_timestamp())::float8 AS overdue,
-       ${isoTime("o.plan")} AS "oldestDue",
-       CASE WHEN isfinite(o.plan) THEN greatest(0, ${milliseconds("clock_timestamp() - o.plan")}) END AS "oldestDueMs",
-       (SELECT ${isoTime("min(plan)")} FROM later WHERE plan > clock_timestamp()) AS "nextPlan"
+       ${isoTimeSql("o.plan")} AS "oldestDue",
+       CASE WHEN isfinite(o.plan) THEN greatest(0, ${millisecondsSql("clock_timestamp() - o.plan")}) END AS "oldestDueMs",
+       (SELECT ${isoTimeSql("min(plan)")} FROM later WHERE plan > clock_timestamp()) AS "nextPlan"
      FROM (SELECT min(plan) AS plan FROM due) AS o`,
   );
   const [row] = rows;
   if (row === undefined) throw new Error("an aggregate has one row");
   const { ready, later, overdue, oldestDue, oldestDueMs, nextPlan } = row;
-  const due = await orEstimate(client, ready, `${qualified} WHERE ready`);
-  // NOT ready would be taken to be true of what does not wait as well.
-  const planned = await orEstimate(client, later, `${qualified} WHERE ready IS FALSE`);
+  const due = await countOrEstimate(client, ready, `${qualified} WHERE ready`);
+  // With the condition NOT ready, the planner would also count the finished rows, in which `ready` is null.
+  const planned = await countOrEstimate(client, later, `${qualified} WHERE ready IS FALSE`);
   return {
-    // Not marked as due yet, but due they are.
+    // The tasks in `overdue` are due, but are not marked due yet.
     due: { ...due, value: due.value + overdue },
     planned: { ...planned, value: Math.max(0, planned.value - overdue) },
     oldestDue,
@@ -62,7 +64,7 @@ export async function readBacklog(client: Client, { qualified }: TaskTable): Pro
   };
 }
 
-async function orEstimate(client: Client, counted: number, source: string): Promise<Count> {
-  if (counted < mostCounted) return { value: counted, exact: true };
-  return { value: Math.max(counted, await estimate(client, source)), exact: false };
+async function countOrEstimate(client: Client, counted: number, source: string): Promise<Count> {
+  if (counted < maxCounted) return { value: counted, exact: true };
+  return { value: Math.max(counted, await estimateRows(client, source)), exact: false };
 }

@@ -1,27 +1,27 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
-import { isoTime } from "../time.js";
+import { isoTimeSql } from "../sqlFragments.js";
 
-/** A server process of pg-task's. What the server does not show to this role is null. */
-export interface Process {
+/** A backend (server process) of one of pg-task's connections. Values that this role cannot see are null. */
+export interface ServerProcess {
   readonly pid: number;
-  /** Address of its client, null for a Unix socket as well. */
+  /** Address of the backend's client. Null if the client uses a Unix socket. */
   readonly address: string | null;
   readonly since: string | null;
   readonly user: string | null;
   readonly name: string | null;
 }
 
-const processColumns = `a.pid, host(a.client_addr) AS address, ${isoTime("a.backend_start")} AS since,
+const processColumns = `a.pid, host(a.client_addr) AS address, ${isoTimeSql("a.backend_start")} AS since,
   a.usename AS "user", a.application_name AS name`;
 
-/** Who leads the cluster of that name, and who stands by; on the control connection. */
+/** Returns the leader and the standbys of the cluster with this name. */
 export async function readCluster(
   control: Client,
   name: string,
-): Promise<{ leader: Process | null; standbys: Process[] }> {
-  const { rows } = await control.query<Process & { leads: boolean; other: boolean }>(
+): Promise<{ leader: ServerProcess | null; standbys: ServerProcess[] }> {
+  const { rows } = await control.query<ServerProcess & { leads: boolean; other: boolean }>(
     `WITH led AS (
        SELECT pid, objid = hashtext($2)::bigint & 4294967295 AS ours FROM pg_catalog.pg_locks
        WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = $1::bigint::oid
@@ -33,7 +33,7 @@ export async function readCluster(
      ORDER BY a.backend_start, a.pid`,
     [lockClasses.supervisor, name],
   );
-  const plain = ({ pid, address, since, user, name: called }: Process): Process => ({
+  const plain = ({ pid, address, since, user, name: called }: ServerProcess): ServerProcess => ({
     pid,
     address,
     since,
@@ -47,20 +47,20 @@ export async function readCluster(
   };
 }
 
-/** Who leads another cluster on the same server. */
-export interface OtherLeader extends Process {
-  /** Of its control connection. */
+/** The leader of another cluster on the same server. */
+export interface OtherLeader extends ServerProcess {
+  /** Control database of the other cluster. */
   readonly database: string;
-  /** Whether its cluster has this one's name, and another control database. */
+  /** Whether the other cluster has the same name as this cluster, but another control database. */
   readonly sameName: boolean;
 }
 
-/** Most other leaders that are told of. */
-const mostOthers = 10;
+/** Maximum number of other leaders returned. */
+const maxOtherLeaders = 10;
 
 /**
- * Who leads clusters of other names, or with other control databases, on the control connection's server;
- * those with its own database first.
+ * Returns the leaders of other clusters on the control connection's server. Another cluster is one with another name or
+ * another control database. Leaders with the same control database come first.
  */
 export async function readOtherLeaders(control: Client, name: string): Promise<OtherLeader[]> {
   const { rows } = await control.query<OtherLeader>(
@@ -71,19 +71,16 @@ export async function readOtherLeaders(control: Client, name: string): Promise<O
        FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_database AS d ON d.oid = l.database
        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
      ) AS led JOIN pg_catalog.pg_stat_activity AS a ON a.pid = led.pid
-     WHERE NOT (led.here AND led.same) ORDER BY NOT led.here, NOT led.same, a.backend_start, a.pid LIMIT ${mostOthers}`,
+     WHERE NOT (led.here AND led.same) ORDER BY NOT led.here, NOT led.same, a.backend_start, a.pid LIMIT ${maxOtherLeaders}`,
     [lockClasses.supervisor, name],
   );
   return rows;
 }
 
-/** The manager that works on the table, null when none has its lock. */
-export async function readManager(
-  client: Client,
-  { qualified }: TaskTable,
-): Promise<Process | null> {
-  const { rows } = await client.query<Process>(
-    `SELECT l.pid, host(a.client_addr) AS address, ${isoTime("a.backend_start")} AS since,
+/** Returns the backend of the manager that holds the table's lock, or null if no manager holds it. */
+export async function readManager(client: Client, { qualified }: TaskTable): Promise<ServerProcess | null> {
+  const { rows } = await client.query<ServerProcess>(
+    `SELECT l.pid, host(a.client_addr) AS address, ${isoTimeSql("a.backend_start")} AS since,
        a.usename AS "user", a.application_name AS name
      FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
      WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
@@ -94,17 +91,38 @@ export async function readManager(
   return rows[0] ?? null;
 }
 
-/** Of what other roles have, the server shows the kind to few, but to all whether it has a database and a user. */
-const takesConnection =
+/**
+ * SQL condition that a backend uses one of the server's client connections. An unprivileged role does not see the type
+ * of other roles' backends, but sees whether these backends have a database and a user.
+ */
+const occupiesConnection =
   "backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL";
 
-/** How many connections the server has, and how many of them are taken. */
-export async function readConnections(
-  client: Client,
-): Promise<{ readonly most: number; readonly taken: number }> {
+/**
+ * Returns the server's `max_connections` and the number of connections in use. Both numbers are part of the output of
+ * `status --json`.
+ */
+export async function readConnections(client: Client): Promise<{ readonly most: number; readonly taken: number }> {
   const { rows } = await client.query<{ most: number; taken: number }>(
     `SELECT current_setting('max_connections')::integer AS most,
-       (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE ${takesConnection}) AS taken`,
+       (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE ${occupiesConnection}) AS taken`,
   );
   return rows[0] ?? { most: 0, taken: 0 };
+}
+
+/**
+ * Returns the number of pg-task's connections to the current database, by role: web, supervisor, manager or session.
+ */
+export async function countConnectionsByRole(
+  client: Client,
+): Promise<readonly { readonly role: string; readonly connections: number }[]> {
+  const { rows } = await client.query<{ role: string; connections: number }>(
+    `SELECT CASE WHEN application_name = 'pg_task web' THEN 'web'
+         WHEN application_name = 'pg_conf' THEN 'supervisor'
+         WHEN application_name LIKE 'pg\\_work %' THEN 'manager'
+         WHEN application_name LIKE 'pg\\_task %' THEN 'session' END AS role, count(*)::int AS connections
+     FROM pg_stat_activity WHERE datname = current_database()
+     GROUP BY 1 HAVING bool_and(application_name ~ '^pg_(conf$|work |task )')`,
+  );
+  return rows.filter(({ role }) => role !== null);
 }

@@ -1,39 +1,40 @@
-import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { maxNameBytes, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 
-/** Longest application_name that the server shows, in bytes. */
-const longestName = 63;
+/** The location of an entry's table: server, database, schema and table name. */
+export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
 
-/** Where an entry's table is. */
-export type PlacedEntry = Pick<Entry, "target" | "schema" | "table">;
+/** Returns the entries whose tables are on the given server. */
+export const entriesOnServer = ({ host, port }: Entry["target"], entries: readonly EntryLocation[]): EntryLocation[] =>
+  entries.filter(({ target }) => target.host === host && target.port === port);
 
-/** Those on the same server. */
-export const entriesOn = (
-  { host, port }: Entry["target"],
-  entries: readonly PlacedEntry[],
-): PlacedEntry[] => entries.filter(({ target }) => target.host === host && target.port === port);
-
-/** A table's executor sessions, by their names: no row is looked at. */
+/**
+ * Numbers of a table's executor sessions (connections on which tasks run). The sessions are found by their application
+ * names, without reading the table.
+ */
 export interface ExecutorSessions {
   readonly sessions: number;
-  /** Those that run a task. */
+  /** Number of sessions that run a task. */
   readonly running: number;
-  /** Those that have had nothing to do for a second, as far as this role may see. */
-  readonly free: number;
-  /** How many run tasks of each group, by the group's name as the server shows it. */
+  /**
+   * Number of sessions that are named after a group but whose backend has been idle for a second, as far as this role
+   * can see.
+   */
+  readonly idle: number;
+  /**
+   * Number of sessions that run tasks of each group. The keys are the groups' names as the server shows them in
+   * application names.
+   */
   readonly groups: ReadonlyMap<string, number>;
 }
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0);
 
-/** Executor sessions as the server tells them, in every process. */
-export async function readSessions(
-  client: Client,
-  { schema, table }: TaskTable,
-): Promise<ExecutorSessions> {
+/** Reads the executor sessions of a table from pg_stat_activity. The sessions of all pg-task processes are included. */
+export async function readSessions(client: Client, { schema, table }: TaskTable): Promise<ExecutorSessions> {
   const name = `pg_task ${schema} ${table}`;
-  const [idle = "", prefix = ""] = await shown(client, [name, `${name} `]);
+  const [idle = "", prefix = ""] = await asApplicationNames(client, [name, `${name} `]);
   const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(
     `SELECT CASE WHEN application_name <> $1 THEN substr(application_name, length($2) + 1) END AS "group",
        count(*)::float8 AS sessions,
@@ -43,50 +44,51 @@ export async function readSessions(
      GROUP BY 1`,
     [idle, prefix],
   );
-  const busy = rows.flatMap(({ group, sessions }): [string, number][] =>
-    group === null ? [] : [[group, sessions]],
-  );
+  const busy = rows.flatMap(({ group, sessions }): [string, number][] => (group === null ? [] : [[group, sessions]]));
   return {
     sessions: sum(rows.map(({ sessions }) => sessions)),
     running: sum(busy.map(([, sessions]) => sessions)),
-    free: sum(rows.flatMap(({ group, free }) => (group === null ? free : []))),
+    idle: sum(rows.flatMap(({ group, free }) => (group === null ? free : []))),
     groups: new Map(busy),
   };
 }
 
-/** What the server makes of these groups' names in the names of sessions, in their order. */
-export async function shownGroups(
+/** Returns the names of these groups as they appear in application names, in the same order. */
+export async function groupsAsShown(
   client: Client,
   { schema, table }: TaskTable,
   groups: readonly string[],
 ): Promise<string[]> {
   const prefix = `pg_task ${schema} ${table} `;
-  const [own = "", ...names] = await shown(client, [
+  const [shownPrefix = "", ...names] = await asApplicationNames(client, [
     prefix,
     ...groups.map((group) => prefix + group),
   ]);
-  return names.map((name) => name.slice(own.length));
+  return names.map((name) => name.slice(shownPrefix.length));
 }
 
-/** It replaces what it does not show in such a name, and cuts it, so it is asked for its own version. */
-async function shown(client: Client, names: readonly string[]): Promise<string[]> {
+/**
+ * Returns application names in the form in which the server shows them. The server truncates application names and
+ * replaces some characters, so the server itself makes the conversion.
+ */
+async function asApplicationNames(client: Client, names: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT set_config('application_name', n.name, true) AS name
      FROM unnest($1::text[]) WITH ORDINALITY AS n(name, place) ORDER BY n.place`,
     [names],
   );
-  return rows.map(({ name }) => name.slice(0, longestName));
+  return rows.map(({ name }) => name.slice(0, maxNameBytes));
 }
 
 /**
- * How many executor sessions there are for these entries, which may be in any database of the server, and
- * how many of them run something.
+ * Returns the number of executor sessions for these entries, and the number of those sessions that run a task. The
+ * entries can be in any database of the server.
  */
 export async function countSessions(
   client: Client,
-  entries: readonly PlacedEntry[],
+  entries: readonly EntryLocation[],
 ): Promise<{ readonly sessions: number; readonly running: number }> {
-  const names = await shown(
+  const names = await asApplicationNames(
     client,
     entries.flatMap(({ schema, table }) => {
       const name = `pg_task ${schema} ${table}`;

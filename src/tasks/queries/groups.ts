@@ -1,75 +1,80 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { dueOrder, isDue, isLater } from "../queue.js";
+import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 import { readPages } from "./rowCounts.js";
-import { readSessions, shownGroups } from "./executorSessions.js";
-import { isoTime, milliseconds } from "../time.js";
+import { readSessions, groupsAsShown } from "./executorSessions.js";
 
-/** A group of which something runs, waits or ended of late, or that is paused. */
+/** A group that has running, waiting or recently ended tasks, or that is paused. */
 export interface Group {
   readonly group: string;
-  /** Sessions that run a task of it. */
+  /** Number of sessions that run tasks of the group. */
   readonly running: number;
-  /** In PLAN. */
+  /** Number of tasks in state PLAN. */
   readonly waiting: number;
-  /** Those whose plan has come. */
+  /** Number of tasks in state PLAN that are due. */
   readonly due: number;
-  /** Earliest plan of a task in PLAN that was looked at; for how long that has been, in ms, where it has come. */
+  /**
+   * Earliest planned time among the tasks in PLAN that were read. If this time has come, `oldestDueMs` is the time
+   * since then, in ms.
+   */
   readonly oldest: string | null;
   readonly oldestDueMs: number | null;
-  /** Itself, or the whole table. */
+  /** Whether the group or the whole table is paused. */
   readonly paused: boolean;
-  /** Of the newest rows, those that ended. */
+  /** Number of tasks in DONE, and number of tasks in FAIL, among the newest rows. */
   readonly done: number;
   readonly failed: number;
-  /** GONE and STOP. */
+  /** Number of tasks in GONE and STOP among the newest rows. */
   readonly other: number;
 }
 
 export interface Groups {
-  /** Those with most to do first. */
+  /** The groups in descending order of running tasks, then of due tasks. */
   readonly groups: Group[];
   /**
-   * Whether all that waits was looked at; else `waiting` and `due` are estimates, and a group in which
-   * little waits may be missing.
+   * Whether all waiting tasks were read. If not, `waiting` and `due` are estimates, and a group with few waiting tasks
+   * may be missing.
    */
   readonly complete: boolean;
-  /** How many of the newest rows were looked at for what ended, and whether those are all. */
+  /** How many of the newest rows were read to count finished tasks, and whether the table has no other rows. */
   readonly newest: number;
   readonly newestComplete: boolean;
 }
 
-/** How much of what waits is looked at. */
-export interface GroupsEffort {
-  /** Rows of each of the queue's indexes, in their order. */
+/** Limits on how many rows are read to count waiting tasks. */
+export interface GroupScanLimits {
+  /** Maximum number of rows that are read from each of the two indexes of waiting tasks. */
   readonly rows: number;
-  /** Where more waits, pages of the table, taken at random: their rows stand for all. */
+  /** Size of the random sample of the table, in pages. The sample is read if more than `rows` tasks wait. */
   readonly pages: number;
-  /** There, due rows of each group that is told: one with fewer is counted. */
-  readonly each: number;
+  /** If the table was sampled, groups with fewer due rows than this number are counted exactly. */
+  readonly rowsPerGroup: number;
 }
 
-/** For an answer that is asked for again and again, and for one that somebody waits for. */
-export const briefly: GroupsEffort = { rows: 5_000, pages: 2_500, each: 150 };
-export const thoroughly: GroupsEffort = { rows: 20_000, pages: 10_000, each: 1_000 };
+/** Limits for requests that are repeated regularly, and limits for a single request. */
+export const pollLimits: GroupScanLimits = { rows: 5_000, pages: 2_500, rowsPerGroup: 150 };
+export const thoroughLimits: GroupScanLimits = { rows: 20_000, pages: 10_000, rowsPerGroup: 1_000 };
 
-/** The newest rows that are looked at. */
-const mostNewest = 5_000;
-/** Groups that are matched with sessions. */
-const mostGroups = 1_000;
+/** Maximum number of newest rows that are read to count finished tasks. */
+const maxNewest = 5_000;
+/** Maximum number of groups that are matched with sessions. */
+const maxGroups = 1_000;
 
-type Counted = Omit<Group, "running">;
+type GroupCounts = Omit<Group, "running">;
 
-/** `named`: it is paused itself. */
-type Row = Counted & { readonly named: boolean };
-
-/** `hashes`: those of its rows in a sample, one for each remote; null where there is none. */
-type Found = Row & { readonly hashes: readonly number[] | null };
+/** `named` tells whether the group itself is paused, regardless of a pause of the whole table. */
+type GroupRow = GroupCounts & { readonly named: boolean };
 
 /**
- * Costs the same in a table of any size.
+ * `hashes` are the values of the column `hash` in the group's sampled rows, one for each `remote`. Null if the group
+ * has no sampled rows.
+ */
+type SampledRow = GroupRow & { readonly hashes: readonly number[] | null };
+
+/**
+ * Reads a table's groups. The cost does not depend on the table's size.
  *
- * @param request.ended whether to tell also of groups in which nothing runs or waits
+ * @param request.ended whether to include groups that have neither running nor waiting tasks
  */
 export async function readGroups(
   client: Client,
@@ -77,23 +82,23 @@ export async function readGroups(
   {
     limit,
     ended,
-    effort,
-  }: { readonly limit: number; readonly ended: boolean; readonly effort: GroupsEffort },
+    limits: effort,
+  }: { readonly limit: number; readonly ended: boolean; readonly limits: GroupScanLimits },
 ): Promise<Groups> {
   const { qualified, pauses } = table;
   const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
   const { rows } = await client.query<{
-    groups: Found[];
+    groups: SampledRow[];
     ready: number;
     later: number;
     newest: number;
   }>(
     `WITH ready AS MATERIALIZED (
        SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM ${qualified} AS t
-       WHERE ${isDue} ORDER BY ${dueOrder} LIMIT ${effort.rows}
+       WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${effort.rows}
      ), later AS MATERIALIZED (
        SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM ${qualified} AS t
-       WHERE ${isLater} ORDER BY t.plan LIMIT ${effort.rows}
+       WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${effort.rows}
      ), seen AS MATERIALIZED (
        SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later
      ), sampled AS MATERIALIZED (
@@ -104,7 +109,7 @@ export async function readGroups(
        WHERE t.ready IS NOT NULL AND (SELECT ready >= ${effort.rows} OR later >= ${effort.rows} FROM seen)
        GROUP BY 1
      ), newest AS MATERIALIZED (
-       SELECT t."group"::text AS "group", t.state::text AS state FROM ${qualified} AS t ORDER BY t.id DESC LIMIT ${mostNewest}
+       SELECT t."group"::text AS "group", t.state::text AS state FROM ${qualified} AS t ORDER BY t.id DESC LIMIT ${maxNewest}
      ), counted AS (
        SELECT w."group", greatest(count(w.plan), max(w.waiting)) AS waiting,
          greatest(count(*) FILTER (WHERE w.plan <= clock_timestamp()), max(w.due)) AS due,
@@ -120,19 +125,22 @@ export async function readGroups(
      )
      SELECT (SELECT ready FROM seen) AS ready, (SELECT later FROM seen) AS later, (SELECT count(*) FROM newest)::float8 AS newest,
        coalesce((SELECT jsonb_agg(to_jsonb(g)) FROM (
-         SELECT coalesce(c."group", '') AS "group", c.waiting::float8 AS waiting, c.due::float8 AS due, ${isoTime("c.oldest")} AS oldest,
-           CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${milliseconds("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
+         SELECT coalesce(c."group", '') AS "group", c.waiting::float8 AS waiting, c.due::float8 AS due, ${isoTimeSql("c.oldest")} AS oldest,
+           CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${millisecondsSql("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = c."group") AS paused,
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = c."group") AS named,
            (SELECT s.hashes FROM sampled AS s WHERE s."group" = c."group") AS hashes,
            c.done::float8 AS done, c.failed::float8 AS failed, c.other::float8 AS other
-         FROM counted AS c ORDER BY c.due DESC, c.waiting DESC, c.failed DESC, c.done DESC, c."group" LIMIT ${mostGroups}
+         FROM counted AS c ORDER BY c.due DESC, c.waiting DESC, c.failed DESC, c.done DESC, c."group" LIMIT ${maxGroups}
        ) AS g), '[]') AS groups`,
     [percent],
   );
   const { groups, ready, later, newest } = rows[0] ?? { groups: [], ready: 0, later: 0, newest: 0 };
-  const sure = await countSmall(client, table, groups, { groups: limit, rows: effort.each });
-  const all = await withRunning(client, table, sure);
+  const counted = await countSampled(client, table, groups, {
+    groups: limit,
+    rows: effort.rowsPerGroup,
+  });
+  const all = await withRunning(client, table, counted);
   return {
     groups: all
       .filter(({ group, named }) => ended || named || group.running + group.waiting > 0)
@@ -141,78 +149,74 @@ export async function readGroups(
       .map(({ group }) => group),
     complete: percent === 100 || (ready < effort.rows && later < effort.rows),
     newest,
-    newestComplete: newest < mostNewest,
+    newestComplete: newest < maxNewest,
   };
 }
 
 /**
- * Counts what is due of the first groups where a sample told it, each as far as `most.rows`: what few rows
- * of a sample say is rough, and those of which it had too many by chance stand first.
+ * Counts the due tasks of the first sampled groups, up to `max.rows` for each group. The count is needed because
+ * estimates from few sampled rows are rough, and overestimated groups come first.
  */
-async function countSmall(
+async function countSampled(
   client: Client,
   { qualified }: TaskTable,
-  found: readonly Found[],
-  most: { readonly groups: number; readonly rows: number },
-): Promise<Row[]> {
-  const asked = found
-    .slice(0, most.groups)
+  found: readonly SampledRow[],
+  max: { readonly groups: number; readonly rows: number },
+): Promise<GroupRow[]> {
+  const sampled = found
+    .slice(0, max.groups)
     .flatMap(({ hashes, group }) => (hashes ?? []).map((hash) => ({ hash, group })));
-  // Two names may have the same hash.
+  // Two groups may have the same hash, so the group's name is compared as well.
   const { rows } = await client.query<{ group: string; due: number; looked: number }>(
     `SELECT a."group", sum(n.due)::float8 AS due, sum(n.looked)::float8 AS looked
      FROM unnest($1::int[], $2::text[]) AS a(hash, "group"), LATERAL (
        SELECT count(*) AS looked, count(*) FILTER (WHERE d."group" = a."group") AS due FROM (
-         SELECT t."group"::text AS "group" FROM ${qualified} AS t WHERE ${isDue} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrder} LIMIT ${most.rows}
+         SELECT t."group"::text AS "group" FROM ${qualified} AS t WHERE ${isDueSql} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrderSql} LIMIT ${max.rows}
        ) AS d
      ) AS n GROUP BY a."group"`,
-    [asked.map(({ hash }) => hash), asked.map(({ group }) => group)],
+    [sampled.map(({ hash }) => hash), sampled.map(({ group }) => group)],
   );
-  const counted = new Map(
-    rows.flatMap(({ group, due, looked }) => (looked < most.rows ? [[group, due]] : [])),
-  );
-  const sure = found.map(({ hashes, ...row }): Row => {
+  const counted = new Map(rows.flatMap(({ group, due, looked }) => (looked < max.rows ? [[group, due]] : [])));
+  const corrected = found.map(({ hashes, ...row }): GroupRow => {
     const due = hashes === null ? undefined : counted.get(row.group);
     if (due === undefined) return row;
     return { ...row, due, waiting: Math.max(due, row.waiting - row.due + due) };
   });
-  const byDue = sure
-    .slice(0, most.groups)
-    .toSorted((a, b) => b.due - a.due || b.waiting - a.waiting);
-  // The others have only not been found to have less than the sample says.
-  return [...byDue, ...sure.slice(most.groups)];
+  const byDue = corrected.slice(0, max.groups).toSorted((a, b) => b.due - a.due || b.waiting - a.waiting);
+  // The other groups keep the order of their estimates.
+  return [...byDue, ...corrected.slice(max.groups)];
 }
 
-/** Sessions tell the name of the group that they run a task of. */
+/** Adds the number of running tasks to each group. The numbers come from the application names of the sessions. */
 async function withRunning(
   client: Client,
   table: TaskTable,
-  found: readonly Row[],
+  found: readonly GroupRow[],
 ): Promise<{ readonly group: Group; readonly named: boolean }[]> {
-  const left = new Map((await readSessions(client, table)).groups);
+  const unmatched = new Map((await readSessions(client, table)).groups);
   const names =
-    left.size === 0
+    unmatched.size === 0
       ? []
-      : await shownGroups(
+      : await groupsAsShown(
           client,
           table,
           found.map(({ group }) => group),
         );
-  const known = found.map(({ named, ...counted }, place) => {
-    const name = names[place] ?? "";
-    const running = left.get(name) ?? 0;
-    left.delete(name);
+  const known = found.map(({ named, ...counted }, index) => {
+    const name = names[index] ?? "";
+    const running = unmatched.get(name) ?? 0;
+    unmatched.delete(name);
     return { group: { ...counted, running }, named };
   });
-  // All of its tasks run, or none of them is among those that were looked at.
-  const others = [...left].map(([group, running]) => ({
-    group: { ...nothing, group, running },
+  // The remaining groups have only running tasks, or no row of them was read.
+  const others = [...unmatched].map(([group, running]) => ({
+    group: { ...emptyCounts, group, running },
     named: false,
   }));
   return [...known, ...others];
 }
 
-const nothing: Omit<Counted, "group"> = {
+const emptyCounts: Omit<GroupCounts, "group"> = {
   waiting: 0,
   due: 0,
   oldest: null,

@@ -2,29 +2,31 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { filterSql, type TaskFilter } from "../taskFilter.js";
 import { readSummaries, type TaskSummary } from "./taskSummary.js";
-import { Window } from "./scanWindow.js";
+import { ScanWindow } from "./scanWindow.js";
 
 export interface ListRequest {
   readonly filter: TaskFilter;
   readonly limit: number;
-  /** Only tasks with a smaller id. */
+  /** If given, only tasks with a smaller id are listed. */
   readonly before?: string | undefined;
-  /** Most that a summary has of input, output and error. */
+  /** Maximum length of input, output and error in a summary, in characters. */
   readonly characters: number;
 }
 
 export interface TaskList {
-  /** The largest id first. */
+  /** The tasks in descending order of their ids. */
   readonly tasks: TaskSummary[];
-  /** Where to go on, as `before`; null at the end. */
+  /** Value of `before` for the next page. Null after the last page. */
   readonly next: string | null;
-  /** How many rows were looked through. */
+  /** Number of rows that were scanned to find these tasks. */
   readonly looked: number;
 }
 
 /**
- * Tasks, the newest first. No index has what a filter asks for: with one, the rows are looked
- * through by id, a window at a time, for as long as `enough` says no of how many those were.
+ * Lists tasks, newest first. No index supports filters. With a filter, rows are therefore scanned in descending order
+ * of id, one window (a limited number of rows) at a time.
+ *
+ * @param enough called with the number of rows scanned so far; the scan ends when it returns true
  */
 export async function listTasks(
   client: Client,
@@ -34,22 +36,20 @@ export async function listTasks(
 ): Promise<TaskList> {
   const { limit, characters } = request;
   const filtered = Object.keys(request.filter).length > 0;
-  const window = new Window();
+  const window = new ScanWindow();
   const ids: string[] = [];
   let before = request.before;
   let looked = 0;
   const listed = async (next: string | null): Promise<TaskList> => ({
     tasks: await readSummaries(client, table, ids.slice(0, limit), characters),
     next,
-    looked,
+    looked: looked,
   });
   for (;;) {
     const wanted = limit - ids.length + 1;
     const size = filtered ? window.rows : wanted;
     const from = before;
-    const found = await window.timed(() =>
-      look(client, table, request.filter, { before: from, size, wanted }),
-    );
+    const found = await window.timed(() => readWindow(client, table, request.filter, { before: from, size, wanted }));
     looked += found.looked;
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
@@ -59,8 +59,12 @@ export async function listTasks(
   }
 }
 
-/** Ids of those that fit among the `size` rows below `before`, at most as many as are wanted. */
-async function look(
+/**
+ * Scans the next `size` rows below the id `before`.
+ *
+ * @returns the ids of up to `wanted` matching tasks among these rows.
+ */
+async function readWindow(
   client: Client,
   { qualified }: TaskTable,
   filter: TaskFilter,

@@ -1,26 +1,30 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { estimate, type Count } from "./count.js";
-import { states, type TaskState } from "../taskFilter.js";
+import { states, type TaskState } from "../../manager/schema/stateType.js";
 
-/** A table of more pages than this is not counted but estimated: 32 MB of pages of 8 kB. */
-const mostPages = 4096;
+/**
+ * Maximum size of a table whose rows are counted, in pages. It is 32 MB in pages of 8 kB. The rows of larger tables are
+ * estimated.
+ */
+const maxCountedPages = 4096;
 
-/** How many rows there are, and how many in each state. */
+/** Number of rows, in total and in each state. */
 export interface RowCounts {
   readonly rows: Count;
   readonly states: Readonly<Record<TaskState, Count>>;
 }
 
-/** Counted in a small table, the planner's estimate in others. */
+/**
+ * Returns the number of rows. The numbers are exact for small tables, and the planner's estimates for larger tables.
+ */
 export async function readRowCounts(client: Client, table: TaskTable): Promise<RowCounts> {
-  return (await readPages(client, table)) <= mostPages
-    ? await counted(client, table)
-    : await estimated(client, table);
+  return (await readPages(client, table)) <= maxCountedPages
+    ? await countRows(client, table)
+    : await estimateCounts(client, table);
 }
 
-/** How many pages the table has, its partitions' included. */
+/** Returns the number of pages of the table, including the pages of its partitions. */
 export async function readPages(client: Client, { qualified }: TaskTable): Promise<number> {
   const { rows } = await client.query<{ pages: number }>(
     `SELECT (coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int)::float8 AS pages
@@ -30,27 +34,27 @@ export async function readPages(client: Client, { qualified }: TaskTable): Promi
   return rows[0]?.pages ?? 0;
 }
 
-const exact = (value: number): Count => ({ value, exact: true });
+const exactCount = (value: number): Count => ({ value, exact: true });
 
-async function counted(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
+async function countRows(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
   const { rows } = await client.query<{ state: TaskState; rows: number }>(
     `SELECT state::text AS state, count(*)::float8 AS rows FROM ${qualified} GROUP BY 1`,
   );
   const numbers = new Map(rows.map((row) => [row.state, row.rows]));
   return {
-    rows: exact(rows.reduce((sum, row) => sum + row.rows, 0)),
-    states: perState((state) => exact(numbers.get(state) ?? 0)),
+    rows: exactCount(rows.reduce((sum, row) => sum + row.rows, 0)),
+    states: perState((state) => exactCount(numbers.get(state) ?? 0)),
   };
 }
 
-async function estimated(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
+async function estimateCounts(client: Client, { qualified }: TaskTable): Promise<RowCounts> {
   const expected = async (condition: string): Promise<Count> => ({
-    value: await estimate(client, `${qualified} ${condition}`),
+    value: await estimateRows(client, `${qualified} ${condition}`),
     exact: false,
   });
   const all = await expected("");
   const found = new Map<TaskState, Count>();
-  // A literal takes the column's own type, whose statistics the planner has.
+  // A literal without a type takes the column's type, for which the planner has statistics.
   for (const state of states) found.set(state, await expected(`WHERE state = ${literal(state)}`));
   return { rows: all, states: perState((state) => found.get(state) ?? all) };
 }
@@ -64,3 +68,21 @@ const perState = (count: (state: TaskState) => Count): Record<TaskState, Count> 
   GONE: count("GONE"),
   STOP: count("STOP"),
 });
+
+/** A count, or an estimate if counting would take long. */
+export interface Count {
+  readonly value: number;
+  readonly exact: boolean;
+}
+
+/**
+ * Returns the planner's estimate of the number of rows.
+ *
+ * @param source what follows FROM in a query
+ */
+export async function estimateRows(client: Client, source: string): Promise<number> {
+  const { rows } = await client.query<{ "QUERY PLAN": [{ Plan: { "Plan Rows": number } }] }>(
+    `EXPLAIN (FORMAT JSON) SELECT FROM ${source}`,
+  );
+  return rows[0]?.["QUERY PLAN"][0].Plan["Plan Rows"] ?? 0;
+}

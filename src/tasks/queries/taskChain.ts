@@ -1,70 +1,69 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readSummaries, type TaskSummary } from "./taskSummary.js";
-import { Window } from "./scanWindow.js";
+import { ScanWindow } from "./scanWindow.js";
 
-/** How far back a chain of parents is followed, and how many descendants are told. */
-const mostAncestors = 100;
-const mostDescendants = 100;
+/** Maximum numbers of ancestors and descendants. */
+const maxAncestors = 100;
+const maxDescendants = 100;
 
-/** A task that came from another one, or from one that did: those from the task itself have depth 1. */
+/** A descendant of a task. The task's children have depth 1. */
 export interface Descendant extends TaskSummary {
   readonly depth: number;
 }
 
-/** Where a task came from, and what came from it. */
-export interface Chain {
-  /** Its parent, that one's, and so on: the nearest first. */
+/** A task's ancestors and descendants. */
+export interface TaskChain {
+  /** The task's ancestors, nearest first. */
   readonly ancestors: TaskSummary[];
-  /** False when there are more of them than were followed. */
+  /** False if there are more ancestors than these. */
   readonly ancestorsComplete: boolean;
-  /** Each followed by its own, the smaller id first. */
+  /** The task's descendants in depth-first order. Siblings are in ascending order of their ids. */
   readonly descendants: Descendant[];
-  /** False when there are more, or not all rows behind the task were looked through. */
+  /** False if there are more descendants than these, or if not all later rows were scanned. */
   readonly descendantsComplete: boolean;
 }
 
 /**
- * The whole chain of a task, as far as its rows are there.
+ * Reads a task's chain (its ancestors and descendants), as far as their rows still exist.
  *
- * @param request.patienceMs how long rows are looked through for descendants where no index has `parent`
+ * @param request.scanLimitMs limit on the time of scanning for descendants, in ms; applies if `parent` is not indexed
  */
 export async function readChain(
   client: Client,
   table: TaskTable,
   id: string,
-  { characters, patienceMs }: { readonly characters: number; readonly patienceMs: number },
-): Promise<Chain> {
-  const up = await ancestorIds(client, table, id);
-  const line = await descendantLine(client, table, id, patienceMs);
-  const placed = inOrder(id, line.parents);
-  const depths = new Map(placed.map(({ id: each, depth }) => [each, depth]));
+  { characters, scanLimitMs }: { readonly characters: number; readonly scanLimitMs: number },
+): Promise<TaskChain> {
+  const ancestors = await readAncestorIds(client, table, id);
+  const found = await readDescendants(client, table, id, scanLimitMs);
+  const ordered = depthFirst(id, found.parents);
+  const depths = new Map(ordered.map(({ id: each, depth }) => [each, depth]));
   const below = await readSummaries(
     client,
     table,
-    placed.map((each) => each.id),
+    ordered.map((each) => each.id),
     characters,
   );
   return {
-    ancestors: await readSummaries(client, table, up.slice(0, mostAncestors), characters),
-    ancestorsComplete: up.length <= mostAncestors,
+    ancestors: await readSummaries(client, table, ancestors.slice(0, maxAncestors), characters),
+    ancestorsComplete: ancestors.length <= maxAncestors,
     descendants: below.map((task) => ({ ...task, depth: depths.get(task.id) ?? 1 })),
-    descendantsComplete: line.complete,
+    descendantsComplete: found.complete,
   };
 }
 
-/** The nearest first, one more than are followed if there are so many; a circle is gone round once. */
-async function ancestorIds(
-  client: Client,
-  { qualified }: TaskTable,
-  id: string,
-): Promise<string[]> {
+/**
+ * Returns the ids of a task's ancestors, nearest first. Returns one id more than the maximum if there are more
+ * ancestors. If the parents form a cycle, the chain ends there.
+ */
+async function readAncestorIds(client: Client, { qualified }: TaskTable, id: string): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
     `WITH RECURSIVE chain AS (
        SELECT t.parent::bigint AS id, ARRAY[t.id::bigint] AS passed FROM ${qualified} AS t WHERE t.id = $1::bigint
        UNION ALL
        SELECT t.parent::bigint, c.passed || c.id FROM chain AS c JOIN ${qualified} AS t ON t.id = c.id
-       WHERE c.id <> ALL (c.passed) AND cardinality(c.passed) <= ${mostAncestors}
+       WHERE c.id <> ALL (c.passed) AND cardinality(c.passed) <= ${maxAncestors}
      )
      SELECT c.id::text AS id FROM chain AS c
      WHERE c.id IS NOT NULL AND c.id <> ALL (c.passed) ORDER BY cardinality(c.passed)`,
@@ -73,21 +72,21 @@ async function ancestorIds(
   return rows.map((row) => row.id);
 }
 
-interface Line {
-  /** Of each descendant its parent. */
+interface Descendants {
+  /** Maps the id of each descendant to the id of its parent. */
   readonly parents: ReadonlyMap<string, string>;
   readonly complete: boolean;
 }
 
-async function descendantLine(
+async function readDescendants(
   client: Client,
   table: TaskTable,
   id: string,
-  patienceMs: number,
-): Promise<Line> {
+  scanLimitMs: number,
+): Promise<Descendants> {
   return (await hasParentIndex(client, table))
-    ? await lineByIndex(client, table, id)
-    : await lineByLooking(client, table, id, patienceMs);
+    ? await readByIndex(client, table, id)
+    : await readByScan(client, table, id, scanLimitMs);
 }
 
 async function hasParentIndex(client: Client, { qualified }: TaskTable): Promise<boolean> {
@@ -100,37 +99,40 @@ async function hasParentIndex(client: Client, { qualified }: TaskTable): Promise
   return rowCount !== 0;
 }
 
-/** Generation after generation. */
-async function lineByIndex(client: Client, { qualified }: TaskTable, id: string): Promise<Line> {
+/** Reads descendants by an index on `parent`, one generation at a time. */
+async function readByIndex(client: Client, { qualified }: TaskTable, id: string): Promise<Descendants> {
   const parents = new Map<string, string>();
   let generation = [id];
   while (generation.length > 0) {
     const { rows } = await client.query<{ id: string; parent: string }>(
       `SELECT t.id::text AS id, t.parent::text AS parent FROM ${qualified} AS t
-       WHERE t.parent = ANY ($1::bigint[]) ORDER BY t.id LIMIT ${mostDescendants + 1}`,
+       WHERE t.parent = ANY ($1::bigint[]) ORDER BY t.id LIMIT ${maxDescendants + 1}`,
       [generation],
     );
     const next = rows.filter((row) => row.id !== id && !parents.has(row.id));
     for (const row of next) {
-      if (parents.size === mostDescendants) return { parents, complete: false };
+      if (parents.size === maxDescendants) return { parents, complete: false };
       parents.set(row.id, row.parent);
     }
-    if (rows.length > mostDescendants) return { parents, complete: false };
+    if (rows.length > maxDescendants) return { parents, complete: false };
     generation = next.map((row) => row.id);
   }
   return { parents, complete: true };
 }
 
-/** A child has a larger id than its parent: one way through the rows behind a task finds all. */
-async function lineByLooking(
+/**
+ * Reads descendants by scanning the rows after the task. A child has a larger id than its parent, so a single scan
+ * finds all descendants.
+ */
+async function readByScan(
   client: Client,
   { qualified }: TaskTable,
   id: string,
-  patienceMs: number,
-): Promise<Line> {
+  scanLimitMs: number,
+): Promise<Descendants> {
   const began = performance.now();
   const parents = new Map<string, string>();
-  const window = new Window();
+  const window = new ScanWindow();
   for (let after = id; ;) {
     const size = window.rows;
     const from = after;
@@ -147,31 +149,31 @@ async function lineByLooking(
       ),
     );
     const [row = { looked: 0, last: "", ids: [], parents: [] }] = rows;
-    for (const [place, child] of row.ids.entries()) {
-      const parent = row.parents[place] ?? "";
+    for (const [index, child] of row.ids.entries()) {
+      const parent = row.parents[index] ?? "";
       if (parent !== id && !parents.has(parent)) continue;
-      if (parents.size === mostDescendants) return { parents, complete: false };
+      if (parents.size === maxDescendants) return { parents, complete: false };
       parents.set(child, parent);
     }
     if (row.looked < size) return { parents, complete: true };
-    if (performance.now() - began > patienceMs) return { parents, complete: false };
+    if (performance.now() - began > scanLimitMs) return { parents, complete: false };
     after = row.last;
   }
 }
 
-/** Each behind its parent, with its depth. */
-function inOrder(id: string, parents: Line["parents"]): { id: string; depth: number }[] {
+/** Returns the descendants with their depths. Each descendant comes after its parent. */
+function depthFirst(id: string, parents: Descendants["parents"]): { id: string; depth: number }[] {
   const children = new Map<string, string[]>();
   for (const [child, parent] of parents) {
     children.set(parent, [...(children.get(parent) ?? []), child]);
   }
-  const placed: { id: string; depth: number }[] = [];
-  const place = (parent: string, depth: number): void => {
+  const ordered: { id: string; depth: number }[] = [];
+  const visit = (parent: string, depth: number): void => {
     for (const child of children.get(parent) ?? []) {
-      placed.push({ id: child, depth });
-      place(child, depth + 1);
+      ordered.push({ id: child, depth });
+      visit(child, depth + 1);
     }
   };
-  place(id, 1);
-  return placed;
+  visit(id, 1);
+  return ordered;
 }

@@ -1,11 +1,11 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { maskRemote } from "../maskRemote.js";
-import { isoTime, milliseconds } from "../time.js";
+import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
+import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-/** A task in a list. Times are ISO 8601, or infinity; texts are cut. */
+/** A task as shown in a list. Times are ISO 8601 texts or `infinity`. Long texts are truncated. */
 export interface TaskSummary {
-  /** May be larger than a number is exact. */
+  /** The id as a text, because it may be too large for a number to represent it exactly. */
   readonly id: string;
   readonly parent: string | null;
   readonly state: string;
@@ -13,47 +13,50 @@ export interface TaskSummary {
   readonly plan: string;
   readonly start: string | null;
   readonly stop: string | null;
-  /** How long it ran, or has been running, in ms. */
+  /** Duration of the task's run in ms, or its duration so far if the task is still running. */
   readonly tookMs: number | null;
-  /** Due, not due yet, or null: does not wait. */
+  /** Whether the task is marked due. Null if the task does not wait. */
   readonly ready: boolean | null;
-  /** Whether a session has it. */
+  /** Whether a session owns the task. */
   readonly held: boolean;
   readonly pid: number | null;
   readonly max: number | null;
   readonly repeat: string | null;
-  /** Its password masked. */
+  /** The connection string of a remote task, with the password masked. */
   readonly remote: string | null;
   readonly input: string;
   readonly error: string | null;
-  /** Null also when it is very long. */
+  /** The output, or null if there is no output or it is very long. */
   readonly output: string | null;
   readonly outputBytes: number | null;
 }
 
-/** Of a longer output not even the beginning is read: some servers unpack the whole for it. */
-const longestTouched = 1_000_000;
+/**
+ * Maximum size of an output that is read, in bytes. Longer outputs are not read at all, because some server versions
+ * decompress the whole value to read its beginning.
+ */
+const maxReadOutputBytes = 1_000_000;
 
 const finite = (time: string): string => `isfinite(${time}::timestamptz)`;
 
-/** SQL of a summary's columns, of the table `t`; `substr` reads no more of a stored text than it needs. */
+/** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored text. */
 const columns = (characters: number): string => `
   t.id::text AS id, t.parent::text AS parent, t.state::text AS state, t."group"::text AS "group",
-  ${isoTime("t.plan")} AS plan, ${isoTime("t.start")} AS start, ${isoTime("t.stop")} AS stop,
-  ${milliseconds(
+  ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
+  ${millisecondsSql(
     `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN clock_timestamp() - t.start::timestamptz
       WHEN ${finite("t.stop")} THEN t.stop::timestamptz - t.start::timestamptz END`,
   )} AS "tookMs",
   t.ready, t.owner IS NOT NULL AS held, t.pid::float8 AS pid, t.max::float8 AS max,
   CASE WHEN t.repeat > interval '0' THEN t.repeat::text END AS repeat, t.remote::text AS remote,
   substr(t.input::text, 1, ${characters}) AS input, substr(t.error::text, 1, ${characters}) AS error,
-  CASE WHEN octet_length(t.output::text) <= ${longestTouched} THEN substr(t.output::text, 1, ${characters}) END AS output,
+  CASE WHEN octet_length(t.output::text) <= ${maxReadOutputBytes} THEN substr(t.output::text, 1, ${characters}) END AS output,
   octet_length(t.output::text)::float8 AS "outputBytes"`;
 
 /**
- * Tasks in the order of `ids`, without those that are gone.
+ * Returns summaries of tasks in the order of `ids`. Ids for which there is no task are skipped.
  *
- * @param characters most that a summary has of input, output and error
+ * @param characters maximum length of input, output and error, in characters
  */
 export async function readSummaries(
   client: Client,
@@ -71,4 +74,4 @@ export async function readSummaries(
 }
 
 const masked = (row: TaskSummary): TaskSummary =>
-  row.remote === null ? row : { ...row, remote: maskRemote(row.remote) };
+  row.remote === null ? row : { ...row, remote: maskPasswords(row.remote) };

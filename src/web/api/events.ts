@@ -3,68 +3,68 @@ import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
 import { WakeSignal } from "../../shared/wakeSignal.js";
 import type { ClusterView } from "../../shared/clusterStatus.js";
-import { WebProblem } from "../errors.js";
+import { ApiError } from "../errors.js";
 import type { WebTables } from "../data/webTables.js";
 
-/**
- * How often a word is sent by which the other side knows that the stream is still one, and proxies
- * that it is in use, in ms.
- */
-const breathMs = 5_000;
+/** Interval between keep-alive events, in ms. These events show clients and proxies that the stream is alive. */
+const keepAliveMs = 5_000;
 
 /**
- * Server-sent events for whoever looks: `changed` with a table's id after changes to it, `live` with
- * whether its changes are heard of, `cluster` when the role or a manager's state is another one.
- * Tables are watched only while a stream is open. It ends when the configuration has other tables.
+ * Streams server-sent events. `changed` carries the id of a table that was written to. `live` means that a table's
+ * change feed has connected or was lost. `cluster` means that the role of this process or the state of a manager has
+ * changed. Tables are watched only while a stream is open. The stream ends when the configured tables change.
  */
 export function eventStream(
   context: Context<{ Bindings: HttpBindings }>,
   { cluster, tables }: { readonly cluster: ClusterView; readonly tables: WebTables },
 ): Response {
-  const asked = context.req.query("table");
-  const watched = asked === undefined ? tables.all : [tables.byId(asked)];
+  const id = context.req.query("table");
+  const watched = id === undefined ? tables.all : [tables.byId(id)];
   if (context.req.method === "HEAD") {
     return context.body(null, 200, { "Content-Type": "text/event-stream" });
   }
-  // Behind a stream its turn never comes, nor would its end be noticed.
+  // This request was pipelined behind another stream on the same connection. Its response would never be sent, and its
+  // end would never be noticed.
   if (context.env.outgoing.socket === null) {
-    throw new WebProblem("INVALID", "another request of the same connection is not answered yet");
+    throw new ApiError("INVALID", "an earlier request on this connection is still being answered");
   }
   return streamSSE(context, async (stream) => {
-    /** What was not sent yet, each once: a reader that does not read costs no more than that. */
+    /**
+     * Messages that have not been sent yet. Duplicates are dropped, so that a client that stops reading cannot fill the
+     * memory.
+     */
     const unsent = new Set<string>();
-    const bell = new WakeSignal();
-    const ending = new AbortController();
-    const say = (event: string, data: object): void => {
+    const wake = new WakeSignal();
+    const ended = new AbortController();
+    const send = (event: string, data: object): void => {
       const message = `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
-      // What is said last of a thing counts.
+      // A duplicate is moved to the end, because the client relies on the last message.
       unsent.delete(message);
       unsent.add(message);
-      bell.notify();
+      wake.notify();
     };
     const end = (): void => {
-      ending.abort();
-      bell.notify();
+      ended.abort();
+      wake.notify();
     };
     stream.onAbort(end);
-    say("hello", {});
-    const changed = (): void => say("cluster", {});
-    cluster.on("changed", changed);
-    const leave = watched.map(({ id, watch }) =>
-      watch.add({
-        changed: () => say("changed", { table: id }),
-        live: (live) => say("live", { table: id, live }),
+    send("hello", {});
+    const onClusterChange = (): void => send("cluster", {});
+    cluster.on("changed", onClusterChange);
+    const unsubscribers = watched.map(({ id: table, changes }) =>
+      changes.subscribe({
+        changed: () => send("changed", { table }),
+        liveChanged: (live) => send("live", { table, live }),
       }),
     );
-    const unfollow = tables.follow(end);
-    while (!ending.signal.aborted) {
+    unsubscribers.push(tables.onChange(end));
+    while (!ended.signal.aborted) {
       const messages = [...unsent].join("");
       unsent.clear();
       if (messages !== "") await stream.write(messages);
-      else if (!(await bell.wait(breathMs))) say("breath", {});
+      else if (!(await wake.wait(keepAliveMs))) send("breath", {});
     }
-    unfollow();
-    cluster.off("changed", changed);
-    for (const each of leave) each();
+    cluster.off("changed", onClusterChange);
+    for (const unsubscribe of unsubscribers) unsubscribe();
   });
 }

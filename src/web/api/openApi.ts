@@ -1,10 +1,14 @@
 import { z } from "zod";
-import { problemStatus } from "../errors.js";
+import { statusByCode } from "../errors.js";
 import type { Route } from "./route.js";
-import { models, problemSchema } from "./schemas.js";
+import { models, errorSchema } from "./schemas.js";
 
-/** The OpenAPI document of these routes, whose paths begin with `base`. */
-export function openApi(
+/**
+ * Creates the OpenAPI document of the routes.
+ *
+ * @param base prefix of all paths
+ */
+export function createOpenApi(
   routes: readonly Route[],
   options: { readonly base: string; readonly version: string },
 ): object {
@@ -17,91 +21,89 @@ export function openApi(
     info: {
       title: "pg-task",
       version: options.version,
-      description: "Tasks of the configured tables, and what can be done with them.",
+      description: "Reads and changes the tasks of the configured tables.",
     },
     security: [{ token: [] }],
-    paths: { ...paths(routes, options.base), [`${options.base}/events`]: { get: events } },
+    paths: { ...paths(routes, options.base), [`${options.base}/events`]: { get: eventsOperation } },
     components: {
       securitySchemes: { token: { type: "http", scheme: "bearer" } },
-      schemas: Object.fromEntries(
-        Object.entries(schemas).map(([name, schema]) => [name, withoutMeta(schema)]),
-      ),
+      schemas: Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, withoutMeta(schema)])),
     },
   };
 }
 
-const json = (schema: z.ZodType): object => ({
+const jsonContent = (schema: z.ZodType): object => ({
   "application/json": {
     schema: { $ref: `#/components/schemas/${models.get(schema)?.id}` },
   },
 });
 
-/** What is no question with an answer. */
-const events = {
+/** Describes the event stream, which is not a `Route` because its response is not JSON. */
+const eventsOperation = {
   operationId: "get-events",
   summary:
-    "server-sent events: changed, with the id of a table whose rows were written; live, with whether a table's changes are heard of; cluster",
+    "server-sent events: `changed` when rows of a table were written, `live` when its change feed connects or is lost, `cluster` when the role or a manager's state changes",
   parameters: [
     {
       name: "table",
       in: "query",
       required: false,
-      description: "only of this table",
+      description: "only events of this table; default: all tables",
       schema: { type: "string" },
     },
   ],
   responses: {
     200: {
-      description: "events until somebody ends it",
+      description: "a stream of events",
       content: { "text/event-stream": { schema: { type: "string" } } },
     },
-    400: { description: "INVALID", content: json(problemSchema) },
-    401: { description: "UNAUTHORIZED", content: json(problemSchema) },
-    403: { description: "FORBIDDEN", content: json(problemSchema) },
-    404: { description: "NOT_FOUND", content: json(problemSchema) },
+    400: { description: "INVALID", content: jsonContent(errorSchema) },
+    401: { description: "UNAUTHORIZED", content: jsonContent(errorSchema) },
+    403: { description: "FORBIDDEN", content: jsonContent(errorSchema) },
+    404: { description: "NOT_FOUND", content: jsonContent(errorSchema) },
   },
 };
 
 function paths(routes: readonly Route[], base: string): Record<string, object> {
-  const found: Record<string, Record<string, object>> = {};
+  const result: Record<string, Record<string, object>> = {};
   for (const route of routes) {
-    (found[`${base}${route.path}`] ??= {})[route.method] = operation(route);
+    (result[`${base}${route.path}`] ??= {})[route.method] = operation(route);
   }
-  return found;
+  return result;
 }
 
 function operation(route: Route): object {
-  const id = route.path.split("/").filter((part) => part !== "" && !part.startsWith("{"));
+  const segments = route.path.split("/").filter((part) => part !== "" && !part.startsWith("{"));
   return {
-    operationId: [route.method, ...id].join("-"),
+    operationId: [route.method, ...segments].join("-"),
     summary: route.summary,
     parameters: [...parameters(route.parameters, "path"), ...parameters(route.query, "query")],
     responses: {
-      200: { description: "the answer", content: json(route.answer) },
+      200: { description: "success", content: jsonContent(route.response) },
       ...Object.fromEntries(
-        [...new Set(Object.values(problemStatus))].map((status) => [
+        [...new Set(Object.values(statusByCode))].map((status) => [
           status,
-          { description: refusal(status), content: json(problemSchema) },
+          { description: codesOf(status), content: jsonContent(errorSchema) },
         ]),
       ),
     },
   };
 }
 
-const refusal = (status: number): string =>
-  Object.entries(problemStatus)
+const codesOf = (status: number): string =>
+  Object.entries(statusByCode)
     .filter(([, each]) => each === status)
     .map(([code]) => code)
     .join(", ");
 
-function parameters(schema: z.ZodObject, place: "path" | "query"): object[] {
+function parameters(schema: z.ZodObject, location: "path" | "query"): object[] {
   const { properties = {}, required = [] } = z.toJSONSchema(schema, {
     io: "input",
     unrepresentable: "any",
   });
   return Object.entries(properties).map(([name, property]) => ({
     name,
-    in: place,
+    in: location,
     required: required.includes(name),
     schema: property,
   }));

@@ -1,138 +1,136 @@
 import { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
-import { briefly, readGroups } from "../../tasks/queries/groups.js";
-import { route, type Route } from "./route.js";
+import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
+import { defineRoute, type Route } from "./route.js";
 import {
   changedTaskSchema,
   clusterSchema,
   groupsSchema,
-  historySchema,
+  tableHistorySchema,
   tablePathSchema,
   tableSchema,
-  taskFilterSchema,
-  taskPageSchema,
+  taskQuerySchema,
+  taskDetailSchema,
   taskPathSchema,
-  tasksSchema,
+  taskListSchema,
 } from "./schemas.js";
 import type { WebTables } from "../data/webTables.js";
-import { changeAnswer, listAnswer, taskAnswer } from "./taskHandlers.js";
-import { tableView } from "./views.js";
+import { changeTask, readTaskList, readTaskDetail } from "./taskHandlers.js";
+import { readTableInfo } from "./status.js";
 
-const nothing = z.strictObject({});
+const noParameters = z.strictObject({});
 
-/** Groups that an answer has at most. */
-const mostGroups = 50;
+/** Maximum number of groups in a response. */
+const maxGroups = 50;
 
 const actions = [
-  { action: "stop", summary: "stop a task that waits or runs: it gets the state STOP" },
-  { action: "retry", summary: "run a task again that has ended: planned for now" },
-  { action: "run-now", summary: "plan a waiting task for now" },
+  { action: "stop", summary: "stop a waiting or running task: its state becomes STOP" },
+  { action: "retry", summary: "run a finished task again: its plan becomes now" },
+  { action: "run-now", summary: "run a planned task now: its plan becomes now" },
 ] as const;
 
-/** Everything the API answers. */
-export function apiRoutes(parts: {
+/** Returns all operations of the API except the event stream. */
+export function apiRoutes(context: {
   readonly cluster: ClusterView;
   readonly tables: WebTables;
   readonly version: string;
-  /** Most executor sessions. */
-  readonly mostSessions: () => number;
+  /** Returns the maximum number of executor sessions (`pg_conf.max`). */
+  readonly maxSessions: () => number;
 }): Route[] {
-  const { cluster, tables } = parts;
+  const { cluster, tables } = context;
   return [
-    route({
+    defineRoute({
       method: "get",
       path: "/tables",
-      summary: "the process and its tables, each with its numbers",
-      parameters: nothing,
-      query: nothing,
-      answer: clusterSchema,
+      summary: "this process and its tables, with their key figures",
+      parameters: noParameters,
+      query: noParameters,
+      response: clusterSchema,
       handle: async () => ({
         role: cluster.role,
         ready: cluster.ready,
         since: cluster.since.toISOString(),
-        version: parts.version,
+        version: context.version,
         now: new Date().toISOString(),
-        sessions: { most: parts.mostSessions() },
-        tables: await Promise.all(tables.all.map((table) => tableView(cluster, table))),
+        sessions: { most: context.maxSessions() },
+        tables: await Promise.all(tables.all.map((table) => readTableInfo(cluster, table))),
       }),
     }),
-    route({
+    defineRoute({
       method: "get",
       path: "/tables/{table}",
-      summary: "one table with its numbers",
+      summary: "one table with its key figures",
       parameters: tablePathSchema,
-      query: nothing,
-      answer: tableSchema,
-      handle: async ({ parameters }) => await tableView(cluster, tables.byId(parameters.table)),
+      query: noParameters,
+      response: tableSchema,
+      handle: async ({ parameters }) => await readTableInfo(cluster, tables.byId(parameters.table)),
     }),
-    route({
+    defineRoute({
       method: "get",
       path: "/tables/{table}/history",
-      summary: "what this process's manager of the table did in the last hour",
+      summary: "activity of the table's manager in this process during the last hour",
       parameters: tablePathSchema,
-      query: nothing,
-      answer: historySchema,
+      query: noParameters,
+      response: tableHistorySchema,
       handle: async ({ parameters }) => tables.byId(parameters.table).history.read(),
     }),
-    route({
+    defineRoute({
       method: "get",
       path: "/tables/{table}/groups",
-      summary: "groups in which something runs, waits, or ended of late",
+      summary: "groups with running, waiting or recently finished tasks",
       parameters: tablePathSchema,
-      query: nothing,
-      answer: groupsSchema,
+      query: noParameters,
+      response: groupsSchema,
       handle: async ({ parameters }) => {
-        const { connections, table } = tables.byId(parameters.table);
-        return await connections.read((client) =>
-          readGroups(client, table, { limit: mostGroups, ended: true, effort: briefly }),
+        const { pool, table } = tables.byId(parameters.table);
+        return await pool.read((client) =>
+          readGroups(client, table, { limit: maxGroups, ended: true, limits: pollLimits }),
         );
       },
     }),
-    route({
+    defineRoute({
       method: "get",
       path: "/tables/{table}/tasks",
-      summary: "tasks, newest first, a page at a time",
+      summary: "a page of tasks, newest first",
       parameters: tablePathSchema,
-      query: taskFilterSchema,
-      answer: tasksSchema,
+      query: taskQuerySchema,
+      response: taskListSchema,
       handle: async ({ parameters, query }) => {
-        const { connections, table } = tables.byId(parameters.table);
-        return await connections.read((client) => listAnswer(client, table, query));
+        const { pool, table } = tables.byId(parameters.table);
+        return await pool.read((client) => readTaskList(client, table, query));
       },
     }),
-    route({
+    defineRoute({
       method: "get",
       path: "/tables/{table}/tasks/{id}",
-      summary: "one task with its texts and its relatives",
+      summary: "one task with its full texts, columns and chain",
       parameters: taskPathSchema,
-      query: nothing,
-      answer: taskPageSchema,
+      query: noParameters,
+      response: taskDetailSchema,
       handle: async ({ parameters: { table: tableId, id } }) => {
-        const { connections, table, entry } = tables.byId(tableId);
-        const around = {
+        const { pool, table, entry } = tables.byId(tableId);
+        const explainContext = {
           entry,
           entries: tables.all.map((each) => each.entry),
-          mostSessions: parts.mostSessions(),
-          // A leader somewhere else is none that this process knows of.
-          leads: async () => (cluster.role === "leader" ? true : null),
+          maxSessions: context.maxSessions(),
+          // Null means unknown: a process that does not lead cannot tell whether another process leads.
+          hasLeader: async () => (cluster.role === "leader" ? true : null),
         };
-        return await connections.read((client) => taskAnswer(client, table, id, around));
+        return await pool.read((client) => readTaskDetail(client, table, id, explainContext));
       },
     }),
     ...actions.map(({ action, summary }) =>
-      route({
+      defineRoute({
         method: "post",
         path: `/tables/{table}/tasks/{id}/${action}`,
         summary,
         parameters: taskPathSchema,
-        query: nothing,
-        answer: changedTaskSchema,
+        query: noParameters,
+        response: changedTaskSchema,
         handle: async ({ parameters: { table: tableId, id } }) => {
-          const { connections, table, watch } = tables.byId(tableId);
-          const changed = await connections.write((client) =>
-            changeAnswer(client, table, id, action),
-          );
-          watch.touch();
+          const { pool, table, changes: watch } = tables.byId(tableId);
+          const changed = await pool.write((client) => changeTask(client, table, id, action));
+          watch.noteChange();
           return changed;
         },
       }),

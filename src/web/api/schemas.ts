@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { states } from "../../tasks/taskFilter.js";
+import { states } from "../../manager/schema/stateType.js";
 
-/** Every shape of the API's answers by its name, for the OpenAPI document. */
+/** The schemas of the API's responses, with the names that they have in the OpenAPI document. */
 export const models = z.registry<{ id: string }>();
 
 function model<T extends z.ZodType>(id: string, schema: T): T {
@@ -9,42 +9,42 @@ function model<T extends z.ZodType>(id: string, schema: T): T {
   return schema;
 }
 
-const time = z.string().meta({ description: "ISO 8601, or infinity" });
-const taskId = z
+const timeSchema = z.string().meta({ description: "ISO 8601, or infinity" });
+const taskIdSchema = z
   .string()
-  .regex(/^-?\d{1,19}$/, { abort: true, error: "expected a task's id, a whole number" })
+  .regex(/^-?\d{1,19}$/, { abort: true, error: "expected a task id, a whole number" })
   .refine((text) => BigInt.asIntN(64, BigInt(text)) === BigInt(text), "expected a bigint")
-  .meta({ description: "a bigint, as text" });
+  .meta({ description: "a bigint as a string" });
 
-export const countSchema = model(
+const countSchema = model(
   "Count",
   z.object({
     value: z.number().min(0),
-    exact: z.boolean().meta({ description: "false: an estimate of the server's planner" }),
+    exact: z.boolean().meta({ description: "false: estimated by the query planner" }),
   }),
 );
 
-export const managerSchema = model(
+const managerSchema = model(
   "Manager",
   z.object({
     state: z.enum(["starting", "working", "waiting"]),
-    since: time,
-    reason: z.string().nullable().meta({ description: "why it waits" }),
+    since: timeSchema,
+    reason: z.string().nullable().meta({ description: "why the manager is waiting" }),
     stalled: z
       .object({
-        since: time,
-        tasks: z.array(taskId).readonly(),
+        since: timeSchema,
+        tasks: z.array(taskIdSchema).readonly(),
       })
       .nullable()
-      .meta({ description: "some due tasks that are not taken though nothing keeps them" }),
+      .meta({ description: "some due tasks that do not start although nothing prevents it" }),
     running: z.int(),
     sessions: z.int(),
   }),
 );
 
-const names = {
-  id: z.string().meta({ description: "names the table in paths; stays the same" }),
-  server: z.string().meta({ description: "host:port, or a socket's folder" }),
+const tableNames = {
+  id: z.string().meta({ description: "identifies the table in paths; never changes" }),
+  server: z.string().meta({ description: "host:port, or the directory of a Unix socket" }),
   database: z.string(),
   schema: z.string(),
   table: z.string(),
@@ -55,41 +55,39 @@ export const healthSchema = model(
   z.object({
     status: z.enum(["ready", "not ready"]),
     role: z.enum(["seeking", "leader", "standby", "stopping"]),
-    since: time,
+    since: timeSchema,
     pid: z.int(),
     version: z.string(),
-    managers: z.array(z.object({ ...names, manager: managerSchema.nullable() }).omit({ id: true })),
+    managers: z.array(z.object({ ...tableNames, manager: managerSchema.nullable() }).omit({ id: true })),
   }),
 );
 
-export const summarySchema = model(
+const tableSummarySchema = model(
   "Summary",
   z.object({
     rows: countSchema,
     states: z.record(z.enum(states), countSchema),
-    due: countSchema.meta({ description: "tasks in PLAN whose plan has come" }),
-    oldestDueMs: z.number().nullable().meta({ description: "how long the longest due one waits" }),
+    due: countSchema.meta({ description: "tasks in PLAN whose planned time has come" }),
+    oldestDueMs: z.number().nullable().meta({ description: "how long the oldest due task has been due" }),
     waitMs: z
       .object({ p50: z.number(), p95: z.number() })
       .nullable()
-      .meta({ description: "from plan to start, of the latest thousand rows" }),
+      .meta({ description: "time from plan to start, among the newest 1,000 rows" }),
     runMs: z
       .object({ p50: z.number(), p95: z.number() })
       .nullable()
-      .meta({ description: "from start to stop, of the latest thousand rows" }),
-    paused: z.array(
-      z.object({ group: z.string().nullable(), since: time, reason: z.string().nullable() }),
-    ),
+      .meta({ description: "time from start to stop, among the newest 1,000 rows" }),
+    paused: z.array(z.object({ group: z.string().nullable(), since: timeSchema, reason: z.string().nullable() })),
   }),
 );
 
 export const tableSchema = model(
   "Table",
   z.object({
-    ...names,
+    ...tableNames,
     manager: managerSchema.nullable(),
-    summary: summarySchema.nullable(),
-    error: z.string().nullable().meta({ description: "why there is no summary" }),
+    summary: tableSummarySchema.nullable(),
+    error: z.string().nullable().meta({ description: "why summary is null" }),
   }),
 );
 
@@ -98,18 +96,18 @@ export const clusterSchema = model(
   z.object({
     role: healthSchema.shape.role,
     ready: z.boolean(),
-    since: time,
+    since: timeSchema,
     version: z.string(),
-    now: time,
+    now: timeSchema,
     sessions: z.object({ most: z.int() }),
     tables: z.array(tableSchema),
   }),
 );
 
-export const pointSchema = model(
+const historyPointSchema = model(
   "Point",
   z.object({
-    at: z.number().meta({ description: "start of the span, seconds since 1970" }),
+    at: z.number().meta({ description: "start of the interval, in seconds since 1970" }),
     started: z.number(),
     done: z.number(),
     failed: z.number(),
@@ -118,29 +116,29 @@ export const pointSchema = model(
     sessions: z.number(),
     runP50: z.number().nullable().meta({ description: "seconds" }),
     runP95: z.number().nullable().meta({ description: "seconds" }),
-    due: z.number().nullable().meta({ description: "null while nobody looked" }),
+    due: z.number().nullable().meta({ description: "null: not measured, because nobody was watching" }),
   }),
 );
 
-export const historySchema = model(
+export const tableHistorySchema = model(
   "History",
   z.object({
     spanSeconds: z.number(),
-    points: z.array(pointSchema).meta({ description: "oldest first, one for each span" }),
+    points: z.array(historyPointSchema).meta({ description: "one per interval, oldest first" }),
   }),
 );
 
-export const groupSchema = model(
+const groupSchema = model(
   "Group",
   z.object({
     group: z.string(),
-    running: z.int().meta({ description: "sessions that run a task of it" }),
+    running: z.int().meta({ description: "sessions that run a task of the group" }),
     waiting: z.int(),
-    due: z.int().meta({ description: "those of them whose plan has come" }),
-    oldest: time.nullable().meta({ description: "earliest plan of those that wait" }),
-    oldestDueMs: z.number().nullable().meta({ description: "how long the longest due one waits" }),
+    due: z.int().meta({ description: "waiting tasks whose planned time has come" }),
+    oldest: timeSchema.nullable().meta({ description: "earliest plan of a waiting task" }),
+    oldestDueMs: z.number().nullable().meta({ description: "how long the oldest due task has been due" }),
     paused: z.boolean(),
-    done: z.int().meta({ description: "of the newest rows, as those below" }),
+    done: z.int().meta({ description: "among the newest rows, as failed and other" }),
     failed: z.int(),
     other: z.int().meta({ description: "GONE and STOP" }),
   }),
@@ -151,158 +149,139 @@ export const groupsSchema = model(
   z.object({
     groups: z.array(groupSchema),
     complete: z.boolean().meta({
-      description: "whether all that waits was looked at; else waiting and due are estimates",
+      description: "false: not all waiting tasks were read, so waiting and due are estimates",
     }),
-    newest: z.int().meta({ description: "how many of the newest rows were looked at" }),
-    newestComplete: z.boolean().meta({ description: "whether those are all rows" }),
+    newest: z.int().meta({ description: "how many of the newest rows were read" }),
+    newestComplete: z.boolean().meta({ description: "true: the table has no other rows" }),
   }),
 );
 
-const summaryShape = {
-  id: taskId,
-  parent: taskId.nullable(),
+const taskSummaryShape = {
+  id: taskIdSchema,
+  parent: taskIdSchema.nullable(),
   state: z.string(),
   group: z.string().nullable(),
-  plan: time,
-  start: time.nullable(),
-  stop: time.nullable(),
-  tookMs: z.number().nullable().meta({ description: "how long it ran, or has been running" }),
-  ready: z.boolean().nullable().meta({ description: "due, not due yet, or null: does not wait" }),
-  held: z.boolean().meta({ description: "whether a session has it" }),
+  plan: timeSchema,
+  start: timeSchema.nullable(),
+  stop: timeSchema.nullable(),
+  tookMs: z.number().nullable().meta({ description: "how long the task ran, or has been running" }),
+  ready: z.boolean().nullable().meta({ description: "true: due; false: not due yet; null: not waiting" }),
+  held: z.boolean().meta({ description: "whether a session has claimed it" }),
   pid: z.int().nullable(),
   max: z.int().nullable(),
   repeat: z.string().nullable(),
-  remote: z.string().nullable().meta({ description: "with its password as ***" }),
+  remote: z.string().nullable().meta({ description: "its password is replaced by ***" }),
   input: z.string().meta({ description: "at most its first 300 characters" }),
   error: z.string().nullable().meta({ description: "at most its first 300 characters" }),
-  output: z
-    .string()
-    .nullable()
-    .meta({ description: "at most its first 300 characters; null also when it is long" }),
+  output: z.string().nullable().meta({ description: "at most its first 300 characters; null also if it is very long" }),
   outputBytes: z.number().nullable(),
 };
 
-export const taskSummarySchema = model("TaskSummary", z.object(summaryShape));
+const taskSummarySchema = model("TaskSummary", z.object(taskSummaryShape));
 
-export const tasksSchema = model(
+export const taskListSchema = model(
   "Tasks",
   z.object({
     tasks: z.array(taskSummarySchema).meta({ description: "newest first" }),
-    next: taskId.nullable().meta({ description: "give it as `before` to go on; null at the end" }),
-    looked: z.int().meta({ description: "how many rows were looked through" }),
+    next: taskIdSchema.nullable().meta({ description: "pass it as `before` to get the next page; null at the end" }),
+    looked: z.int().meta({ description: "how many rows were scanned" }),
   }),
 );
 
-const longText = z.object({
-  text: z.string().meta({ description: "at most its first 256 K characters" }),
-  bytes: z.number().meta({ description: "of the whole" }),
+const longTextSchema = z.object({
+  text: z.string().meta({ description: "at most its first 262,144 characters" }),
+  bytes: z.number().meta({ description: "size of the complete text" }),
 });
 
-export const taskSchema = model(
+const fullTaskSchema = model(
   "Task",
   z.object({
-    ...summaryShape,
-    input: longText,
-    output: longText.nullable(),
-    error: longText.nullable(),
-    data: longText.nullable(),
-    columns: z
-      .record(z.string(), z.unknown())
-      .meta({ description: "all other columns, a user's own included" }),
+    ...taskSummaryShape,
+    input: longTextSchema,
+    output: longTextSchema.nullable(),
+    error: longTextSchema.nullable(),
+    data: longTextSchema.nullable(),
+    columns: z.record(z.string(), z.unknown()).meta({ description: "all other columns, including user-defined ones" }),
   }),
 );
 
-export const descendantSchema = model(
+const descendantSchema = model(
   "Descendant",
   z.object({
-    ...summaryShape,
-    depth: z.int().meta({ description: "1: from the task itself" }),
+    ...taskSummaryShape,
+    depth: z.int().meta({ description: "1: a child of the task" }),
   }),
 );
 
-export const taskPageSchema = model(
+export const taskDetailSchema = model(
   "TaskPage",
   z.object({
-    task: taskSchema,
-    waits: z.array(z.string()).meta({ description: "why a task that waits does not run" }),
+    task: fullTaskSchema,
+    waits: z.array(z.string()).meta({ description: "why a waiting task does not run" }),
     ancestors: z.array(taskSummarySchema).meta({ description: "nearest first" }),
     ancestorsComplete: z.boolean().meta({ description: "false: there are more" }),
-    descendants: z.array(descendantSchema).meta({ description: "each followed by its own" }),
-    descendantsComplete: z
-      .boolean()
-      .meta({ description: "false: there may be more, or rows that were not looked through" }),
+    descendants: z.array(descendantSchema).meta({ description: "each followed by its own descendants" }),
+    descendantsComplete: z.boolean().meta({ description: "false: there may be more" }),
   }),
 );
 
 export const changedTaskSchema = model(
   "ChangedTask",
-  z.object({ id: taskId, state: z.string().meta({ description: "the one it has now" }) }),
+  z.object({ id: taskIdSchema, state: z.string().meta({ description: "the new state" }) }),
 );
 
-export const problemSchema = model(
-  "Problem",
-  z.object({ error: z.object({ code: z.string(), message: z.string() }) }),
-);
+export const errorSchema = model("Problem", z.object({ error: z.object({ code: z.string(), message: z.string() }) }));
 
 export const tablePathSchema = z.strictObject({ table: z.string() });
-export const taskPathSchema = tablePathSchema.extend({ id: taskId });
+export const taskPathSchema = tablePathSchema.extend({ id: taskIdSchema });
 
-/** PostgreSQL knows no year 0. */
-const moment = z.iso
+/** The year 0 is refused because PostgreSQL has no such year. */
+const planBoundSchema = z.iso
   .datetime({
     offset: true,
-    error: "expected a time as ISO 8601 has it, such as 2026-11-23T10:00:00Z",
+    error: "expected an ISO 8601 time such as 2026-11-23T10:00:00Z",
   })
-  .refine((text) => !text.startsWith("0000"), "expected a year from 0001 on");
+  .refine((text) => !text.startsWith("0000"), "expected a year after 0000");
 
-/** What a text of PostgreSQL's can be. */
-const text = z
-  .string()
-  .refine((value) => !value.includes("\0"), "expected a text without zero bytes");
+/** A text value in PostgreSQL cannot contain zero bytes. */
+const textSchema = z.string().refine((value) => !value.includes("\0"), "expected text without zero bytes");
 
-const partOfText = "expected 1 to 200 characters";
-const pageLimit = "expected a whole number from 1 to 200";
+const searchTextError = "expected 1 to 200 characters";
+const limitError = "expected a whole number from 1 to 200";
 
-export const taskFilterSchema = z.strictObject({
+export const taskQuerySchema = z.strictObject({
   state: z
     .string()
     .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`), {
-      error: `expected states with commas between, of ${states.join(", ")}`,
+      error: `expected comma-separated states out of ${states.join(", ")}`,
     })
     .optional()
-    .meta({ description: "one or several states, with commas between" }),
-  group: text.optional(),
-  text: text
-    .min(1, { error: partOfText })
-    .max(200, { error: partOfText })
+    .meta({ description: "one or more states, separated by commas" }),
+  group: textSchema.optional(),
+  text: textSchema
+    .min(1, { error: searchTextError })
+    .max(200, { error: searchTextError })
     .optional()
-    .meta({ description: "part of input, data or error" }),
-  from: moment.optional().meta({ description: "plan not before" }),
-  to: moment.optional().meta({ description: "plan before" }),
-  before: taskId.optional().meta({ description: "only tasks with a smaller id" }),
+    .meta({ description: "a part of input, data or error; case-insensitive" }),
+  from: planBoundSchema.optional().meta({ description: "plan at or after" }),
+  to: planBoundSchema.optional().meta({ description: "plan before" }),
+  before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
   limit: z.coerce
-    .number({ error: pageLimit })
-    .int({ error: pageLimit })
-    .min(1, { error: pageLimit })
-    .max(200, { error: pageLimit })
+    .number({ error: limitError })
+    .int({ error: limitError })
+    .min(1, { error: limitError })
+    .max(200, { error: limitError })
     .default(50),
 });
 
-export type Count = z.infer<typeof countSchema>;
-export type Manager = z.infer<typeof managerSchema>;
+export type ManagerInfo = z.infer<typeof managerSchema>;
 export type Health = z.infer<typeof healthSchema>;
-export type Summary = z.infer<typeof summarySchema>;
-export type Table = z.infer<typeof tableSchema>;
-export type Cluster = z.infer<typeof clusterSchema>;
-export type Point = z.infer<typeof pointSchema>;
-export type History = z.infer<typeof historySchema>;
-export type Group = z.infer<typeof groupSchema>;
-export type Groups = z.infer<typeof groupsSchema>;
-export type TaskSummary = z.infer<typeof taskSummarySchema>;
-export type Descendant = z.infer<typeof descendantSchema>;
-export type Tasks = z.infer<typeof tasksSchema>;
-export type Task = z.infer<typeof taskSchema>;
-export type TaskPage = z.infer<typeof taskPageSchema>;
-export type TaskFilter = z.infer<typeof taskFilterSchema>;
+export type TableSummary = z.infer<typeof tableSummarySchema>;
+export type TableInfo = z.infer<typeof tableSchema>;
+export type ClusterInfo = z.infer<typeof clusterSchema>;
+export type HistoryPoint = z.infer<typeof historyPointSchema>;
+export type TableHistory = z.infer<typeof tableHistorySchema>;
+export type FullTask = z.infer<typeof fullTaskSchema>;
+export type TaskDetail = z.infer<typeof taskDetailSchema>;
+export type TaskQuery = z.infer<typeof taskQuerySchema>;
 export type ChangedTask = z.infer<typeof changedTaskSchema>;
-export type { TaskState } from "../../tasks/taskFilter.js";

@@ -1,71 +1,76 @@
+import { omitUndefined } from "../../shared/omitUndefined.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readChain } from "../../tasks/queries/taskChain.js";
 import { changeTasks } from "../../tasks/commands/changeTasks.js";
-import { changeText } from "../../tasks/commands/describeChange.js";
+import { describeChange } from "../../tasks/commands/describeChange.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
-import { states, type TaskFilter as Filter } from "../../tasks/taskFilter.js";
-import { listTasks } from "../../tasks/queries/listTasks.js";
-import { longTexts, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
+import { states } from "../../manager/schema/stateType.js";
+import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
+import type { TaskFilter } from "../../tasks/taskFilter.js";
+import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
-import { WebProblem } from "../errors.js";
-import type { ChangedTask, Task, TaskFilter, TaskPage, Tasks } from "./schemas.js";
+import { ApiError } from "../errors.js";
+import type { ChangedTask, FullTask, TaskDetail, TaskQuery } from "./schemas.js";
 
-/** Most characters of a text in a list, and of each long text of one task. */
-const briefLength = 300;
-const mostText = 256 * 1024;
+/** Maximum length of each text of a task in a list, in characters. */
+const excerptLength = 300;
+/** Maximum length of each text of a single task that is shown alone, in characters. */
+const maxTextLength = 256 * 1024;
+/** How long one request for a filtered list can scan rows, in ms. */
+const listTimeMs = 500;
 /**
- * How long rows are looked through for one answer, in ms: for those that were asked for; for what came of a
- * task, which is asked again whenever something changes.
+ * How long one request can scan rows for the descendants of a task, in ms. The limit is short because an open page
+ * requests the descendants again after every change.
  */
-const patienceMs = 500;
-const chainPatienceMs = 100;
+const chainTimeMs = 100;
 
-/** A page of tasks that fit; what is not reached quickly is for the next one. */
-export async function listAnswer(
+/** Reads one page of matching tasks. If the time runs out, the next page continues the scan. */
+export async function readTaskList(
   client: Client,
   table: TaskTable,
-  { before, limit, ...asked }: TaskFilter,
-): Promise<Tasks> {
+  { before, limit, ...query }: TaskQuery,
+): Promise<TaskList> {
   const began = performance.now();
-  const request = { filter: toFilter(asked), limit, before, characters: briefLength };
-  return await listTasks(client, table, request, () => performance.now() - began > patienceMs);
+  const request = { filter: toFilter(query), limit, before, characters: excerptLength };
+  return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
 }
 
-function toFilter({ state, group, text, from, to }: Omit<TaskFilter, "before" | "limit">): Filter {
-  return {
-    ...(state === undefined
-      ? {}
-      : { states: states.filter((each) => state.split(",").includes(each)) }),
-    ...(group === undefined ? {} : { group }),
-    ...(text === undefined ? {} : { text }),
-    ...(from === undefined ? {} : { since: from }),
-    ...(to === undefined ? {} : { until: to }),
-  };
+function toFilter({ state, group, text, from, to }: Omit<TaskQuery, "before" | "limit">): TaskFilter {
+  const wanted = state?.split(",");
+  return omitUndefined({
+    states: wanted && states.filter((each) => wanted.includes(each)),
+    group,
+    text,
+    since: from,
+    until: to,
+  });
 }
 
-/** One task with its texts, why it does not run, and its chain. @throws WebProblem NOT_FOUND */
-export async function taskAnswer(
+/**
+ * Reads a task with its full texts, the reasons why it is not running, and its chain (ancestors and descendants).
+ *
+ * @throws ApiError NOT_FOUND
+ */
+export async function readTaskDetail(
   client: Client,
   table: TaskTable,
   id: string,
-  around: Omit<Parameters<typeof explainTask>[3], "locks">,
-): Promise<TaskPage> {
-  const [summary] = await readSummaries(client, table, [id], briefLength);
-  const columns = await readTask(client, table, id, mostText);
+  context: Omit<Parameters<typeof explainTask>[3], "checkLocks">,
+): Promise<TaskDetail> {
+  const [summary] = await readSummaries(client, table, [id], excerptLength);
+  const columns = await readTask(client, table, id, maxTextLength);
   const sizes = await readTextSizes(client, table, id);
-  if (summary === undefined || columns === null || sizes === null) throw notThere(id);
-  const text = (name: (typeof longTexts)[number]): Task["output"] => {
+  if (summary === undefined || columns === null || sizes === null) throw noSuchTask(id);
+  const text = (name: (typeof longTextColumns)[number]): FullTask["output"] => {
     const value = columns.get(name) ?? null;
     if (value === null) return null;
     const shown = typeof value === "string" ? value : JSON.stringify(value);
     return { text: shown, bytes: sizes[name] ?? 0 };
   };
   const waits = summary.state === "PLAN" && !summary.held;
-  const reasons = waits
-    ? ((await explainTask(client, table, id, { ...around, locks: false })) ?? [])
-    : [];
-  const told = new Set([...Object.keys(summary), ...longTexts]);
+  const reasons = waits ? ((await explainTask(client, table, id, { ...context, checkLocks: false })) ?? []) : [];
+  const listed = new Set([...Object.keys(summary), ...longTextColumns]);
   return {
     task: {
       ...summary,
@@ -73,29 +78,32 @@ export async function taskAnswer(
       output: text("output"),
       error: text("error"),
       data: text("data"),
-      columns: Object.fromEntries([...columns].filter(([name]) => !told.has(name))),
+      columns: Object.fromEntries([...columns].filter(([name]) => !listed.has(name))),
     },
     waits: reasons.map((reason) => reason.text),
     ...(await readChain(client, table, id, {
-      characters: briefLength,
-      patienceMs: chainPatienceMs,
+      characters: excerptLength,
+      scanLimitMs: chainTimeMs,
     })),
   };
 }
 
-/** @throws WebProblem NOT_FOUND, and CONFLICT with the reason for which it was not changed */
-export async function changeAnswer(
+/**
+ * Changes the state of a task.
+ *
+ * @throws ApiError NOT_FOUND; CONFLICT with the reason if the task is in a state that does not allow the change
+ */
+export async function changeTask(
   client: Client,
   table: TaskTable,
   id: string,
   action: "stop" | "retry" | "run-now",
 ): Promise<ChangedTask> {
   const [changed] = await changeTasks(client, table, action, [id]);
-  if (changed === undefined || changed.outcome === "missing") throw notThere(id);
-  const text = changeText(action, changed);
-  if (changed.outcome !== "changed") throw new WebProblem("CONFLICT", `task ${id}: ${text}`);
+  if (changed === undefined || changed.outcome === "missing") throw noSuchTask(id);
+  const text = describeChange(action, changed);
+  if (changed.outcome !== "changed") throw new ApiError("CONFLICT", `task ${id}: ${text}`);
   return { id, state: action === "stop" ? "STOP" : "PLAN" };
 }
 
-const notThere = (id: string): WebProblem =>
-  new WebProblem("NOT_FOUND", `there is no task ${id} in this table`);
+const noSuchTask = (id: string): ApiError => new ApiError("NOT_FOUND", `there is no task ${id} in this table`);

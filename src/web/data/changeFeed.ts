@@ -1,37 +1,38 @@
 import { Backoff, sleep } from "../../shared/backoff.js";
-import type { ConnectionTarget } from "../../shared/config/types.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
-import { listen } from "../../manager/connection.js";
+import { listenToTable } from "../../manager/schema/listen.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { changeCount } from "../../tasks/queries/changeCounter.js";
+import { readChangeCounter } from "../../tasks/queries/tableStatus.js";
 import { webApplicationName, webSettings } from "./connectionPool.js";
-import { cutOffAt, limited } from "./timeLimit.js";
+import { destroyOnAbort, withTimeout } from "./timeLimit.js";
 
-/** How often the server is asked whether rows were written of which no wake-up told, in ms. */
-const lookMs = 2_000;
-/** Watchers are told so often at most, in ms. */
-const tellMs = 250;
-/** How long the server may take to answer, in ms; it ends a statement before. */
-const answerMs = 6_000;
+/**
+ * Interval at which the table's write counters are read, in ms. The counters are needed because not every write sends a
+ * notification.
+ */
+const pollMs = 2_000;
+/** Minimum interval between two notifications of a listener, in ms. */
+const notifyMs = 250;
+/** Time limit for connecting and for each query, in ms. `statement_timeout` is shorter. */
+const queryMs = 6_000;
 
-/** Somebody who watches a table. */
-export interface Watcher {
-  /** Something was written, or may have been. */
+export interface ChangeListener {
+  /** Called when rows were written, or may have been written unnoticed. */
   changed(): void;
-  /** Changes are heard of from now on, or not any more. */
-  live(live: boolean): void;
+  /** Called when the change feed starts or stops detecting changes as they happen. */
+  liveChanged(live: boolean): void;
 }
 
 /**
- * Tells of changes to a table for as long as somebody watches it, on a connection of its own: that
- * hears the table's wake-ups, and asks now and then what was written without one. With nobody
- * watching there is neither connection nor query.
+ * Detects changes to a table while the feed has listeners. It uses its own connection, on which it receives the table's
+ * wake-ups and polls the table's write counters. Without listeners, the feed has neither a connection nor a timer.
  */
 export class ChangeFeed {
   readonly #target: ConnectionTarget;
   readonly #table: TaskTable;
-  readonly #watchers = new Set<Watcher>();
-  #attempt: AbortController | null = null;
+  readonly #listeners = new Set<ChangeListener>();
+  #watching: AbortController | null = null;
   #work: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | null = null;
   #live = false;
@@ -41,38 +42,42 @@ export class ChangeFeed {
     this.#table = table;
   }
 
-  /** Tells `watcher`, first whether changes are heard of; the function returned ends that. */
-  add(watcher: Watcher): () => void {
-    this.#watchers.add(watcher);
-    if (this.#watchers.size === 1) this.#begin();
-    watcher.live(this.#live);
+  /**
+   * Adds a listener and calls `listener.liveChanged` at once.
+   *
+   * @returns a function that removes the listener
+   */
+  subscribe(listener: ChangeListener): () => void {
+    this.#listeners.add(listener);
+    if (this.#listeners.size === 1) this.#start();
+    listener.liveChanged(this.#live);
     return () => {
-      if (this.#watchers.delete(watcher) && this.#watchers.size === 0) void this.#end();
+      if (this.#listeners.delete(listener) && this.#listeners.size === 0) void this.#stop();
     };
   }
 
-  /** Something changed, says somebody who knows. */
-  touch(): void {
-    if (this.#watchers.size === 0) return;
+  /** Reports a change that the caller knows about. */
+  noteChange(): void {
+    if (this.#listeners.size === 0) return;
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
-      for (const watcher of this.#watchers) watcher.changed();
-    }, tellMs);
+      for (const listener of this.#listeners) listener.changed();
+    }, notifyMs);
   }
 
   async close(): Promise<void> {
-    this.#watchers.clear();
-    await this.#end();
+    this.#listeners.clear();
+    await this.#stop();
   }
 
-  #begin(): void {
-    const attempt = new AbortController();
-    this.#attempt = attempt;
-    this.#work = this.#work.then(() => this.#watchUntil(attempt.signal));
+  #start(): void {
+    const watching = new AbortController();
+    this.#watching = watching;
+    this.#work = this.#work.then(() => this.#watchUntil(watching.signal));
   }
 
-  async #end(): Promise<void> {
-    this.#attempt?.abort();
+  async #stop(): Promise<void> {
+    this.#watching?.abort();
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
     await this.#work;
@@ -81,46 +86,46 @@ export class ChangeFeed {
   #setLive(live: boolean): void {
     if (live === this.#live) return;
     this.#live = live;
-    for (const watcher of this.#watchers) watcher.live(live);
-    if (live) this.touch();
+    for (const listener of this.#listeners) listener.liveChanged(live);
+    if (live) this.noteChange();
   }
 
-  /** Comes back after every loss of its connection; never rejects. */
+  /** Watches the table and reconnects when the connection is lost, until `signal` is aborted. Never rejects. */
   async #watchUntil(signal: AbortSignal): Promise<void> {
     const backoff = new Backoff({ firstMs: 200, maxMs: 5_000 });
     while (!signal.aborted) {
       try {
         await this.#watch(signal, () => backoff.reset());
       } catch {
-        // What is wrong with the connection is what those who ask for tasks are told.
+        // The error is ignored here, because requests for the table's tasks fail with the same error and report it.
       }
       await sleep(backoff.next(), signal);
     }
   }
 
-  async #watch(signal: AbortSignal, heard: () => void): Promise<void> {
-    const client = await limited(answerMs, signal, (attempt) =>
+  async #watch(signal: AbortSignal, onAnswer: () => void): Promise<void> {
+    const client = await withTimeout(queryMs, signal, (timeout) =>
       connectClient(this.#target, {
         applicationName: webApplicationName,
         settings: webSettings,
-        signal: attempt,
+        signal: timeout,
       }),
     );
-    const over = new AbortController();
-    const end = (): void => over.abort();
+    const ended = new AbortController();
+    const end = (): void => ended.abort();
     client.once("end", end);
     signal.addEventListener("abort", end);
-    client.on("notification", () => this.touch());
+    client.on("notification", () => this.noteChange());
     try {
-      await answered(client, signal, () => listen(client, this.#table));
-      let before: string | null = null;
+      await queryInTime(client, signal, () => listenToTable(client, this.#table));
+      let previous: string | null = null;
       do {
-        const now = await answered(client, signal, () => changeCount(client, this.#table));
-        heard();
+        const count = await queryInTime(client, signal, () => readChangeCounter(client, this.#table));
+        onAnswer();
         this.#setLive(true);
-        if (before !== null && now !== before) this.touch();
-        before = now;
-      } while (await sleep(lookMs, over.signal));
+        if (previous !== null && count !== previous) this.noteChange();
+        previous = count;
+      } while (await sleep(pollMs, ended.signal));
     } finally {
       signal.removeEventListener("abort", end);
       this.#setLive(false);
@@ -129,11 +134,7 @@ export class ChangeFeed {
   }
 }
 
-/** A question that is cut off with its connection when it is not answered in time. */
-async function answered<T>(
-  client: Client,
-  signal: AbortSignal,
-  question: () => Promise<T>,
-): Promise<T> {
-  return await limited(answerMs, signal, (limit) => cutOffAt(limit, client, question));
+/** Runs a query. Destroys the connection if the query takes too long. */
+async function queryInTime<T>(client: Client, signal: AbortSignal, query: () => Promise<T>): Promise<T> {
+  return await withTimeout(queryMs, signal, (timeout) => destroyOnAbort(timeout, client, query));
 }

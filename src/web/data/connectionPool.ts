@@ -1,73 +1,81 @@
 import { setMaxListeners } from "node:events";
-import type { ConnectionTarget } from "../../shared/config/types.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import type { StartupSettings } from "../../shared/postgres/startupOptions.js";
-import { readingSettings } from "../../tasks/connectionSettings.js";
-import { WebProblem } from "../errors.js";
-import { cutOffAt, inTime, limited } from "./timeLimit.js";
+import { indexScanSettings } from "../../tasks/connectionSettings.js";
+import { ApiError } from "../errors.js";
+import { destroyOnAbort, waitAtMost, withTimeout } from "./timeLimit.js";
 
-/** Connections of one table at most; who comes later waits. */
-const mostConnections = 2;
-const mostWaiting = 64;
-/** An unused connection is closed after this, in ms. */
+/** Maximum number of connections for each table. */
+const maxConnections = 2;
+/** Maximum number of requests that can wait for a connection at the same time. */
+const maxWaiting = 64;
+/** Time after which an idle connection is closed, in ms. */
 const idleMs = 5_000;
 /**
- * How long a question waits for a place at most, and how long it may take after that, in ms; the server itself ends
- * a statement before.
+ * Time limit in ms for which a request can wait for a connection. The same limit applies again to the work that the
+ * request then does on the connection. `statement_timeout` ends a single statement earlier.
  */
-const questionMs = 6_000;
-/** How long a question waits for a server that was silent before, in ms. */
-const againMs = 250;
+const requestMs = 6_000;
+/**
+ * How long a request waits for an unresponsive server, in ms. A server is unresponsive if it did not answer the last
+ * request in time.
+ */
+const unresponsiveWaitMs = 250;
 
 export const webApplicationName = "pg_task web";
 
-/** The page reads, unless it says otherwise, and is never long about it. */
+/** Settings of the web server's connections: read-only by default, with short timeouts. */
 export const webSettings: StartupSettings = {
   default_transaction_read_only: "on",
   statement_timeout: "5s",
   lock_timeout: "1s",
   idle_in_transaction_session_timeout: "10s",
   jit: "off",
-  ...readingSettings,
+  ...indexScanSettings,
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 2,
   tcp_keepalives_count: 3,
 };
 
-/** Connections of the entry's user that are opened when they are needed and closed when not. */
-export class Connections {
+/** The connections of one table, made as the entry's user. Connections are opened on demand and closed when idle. */
+export class ConnectionPool {
   readonly #target: ConnectionTarget;
-  /** All that are open. */
+  /** All open connections. */
   readonly #clients = new Set<Client>();
   readonly #idle: { readonly client: Client; readonly timer: NodeJS.Timeout }[] = [];
   readonly #waiting = new Set<() => void>();
-  readonly #ending = new AbortController();
-  readonly #goodbyes = new Set<Promise<void>>();
+  readonly #closing = new AbortController();
+  readonly #disconnecting = new Set<Promise<void>>();
   #connecting = 0;
-  /** Whether the last question had no answer in time. */
-  #silent = false;
-  /** The attempt to reach a silent server again. */
-  #attempt: Promise<void> | null = null;
+  /** Whether the last request timed out. */
+  #isUnresponsive = false;
+  /** The attempt to reach an unresponsive server again; null if there is none. */
+  #probe: Promise<void> | null = null;
 
   constructor(target: ConnectionTarget) {
     this.#target = target;
-    // Each question that is under way listens.
-    setMaxListeners(0, this.#ending.signal);
+    // Every pending request adds a listener, so the default limit on listeners is lifted.
+    setMaxListeners(0, this.#closing.signal);
   }
 
   /**
-   * Runs something that only reads, within six seconds of its turn. It is run again when a connection
-   * turns out to have ended while nobody used it.
+   * Runs `work`, which must only read. `work` must end within six seconds after it gets a connection. If an idle
+   * connection turns out to be closed, `work` runs again on another connection.
    *
-   * @throws WebProblem UNAVAILABLE without a connection or an answer in time, BUSY, TOO_SLOW,
-   * CONFLICT for what somebody has locked; what the server says otherwise
+   * @throws ApiError UNAVAILABLE if there is no connection or `work` takes too long; BUSY; TOO_SLOW; CONFLICT for a
+   * lock timeout; other errors of the server unchanged
    */
   async read<T>(work: (client: Client) => Promise<T>): Promise<T> {
-    return await this.#ask(work, () => true);
+    return await this.#run(work, () => true);
   }
 
-  /** Runs something that writes, as one transaction. @throws as `read` */
+  /**
+   * Runs `work` in a read-write transaction.
+   *
+   * @throws the same errors as `read`
+   */
   async write<T>(work: (client: Client) => Promise<T>): Promise<T> {
     let committing = false;
     const transaction = async (client: Client): Promise<T> => {
@@ -78,92 +86,104 @@ export class Connections {
         await client.query("COMMIT");
         return result;
       } catch (error) {
-        if (committing && isLoss(error)) throw new WebProblem("UNAVAILABLE", unknown);
-        // It fails only where the connection has ended, and the transaction with it.
+        if (committing && isConnectionLoss(error)) {
+          throw new ApiError("UNAVAILABLE", commitUnknown);
+        }
+        // ROLLBACK fails only if the connection is lost, and then the server rolls back anyway.
         await client.query("ROLLBACK").catch(() => {});
         throw error;
       }
     };
-    return await this.#ask(transaction, () => !committing);
+    return await this.#run(transaction, () => !committing);
   }
 
-  /** Ends all connections; those at work are cut off. */
+  /** Closes all connections, including connections in use. */
   async close(): Promise<void> {
-    this.#ending.abort();
+    this.#closing.abort();
     this.#dropIdle();
-    await Promise.all(this.#goodbyes);
+    await Promise.all(this.#disconnecting);
   }
 
-  /** @param repeatable whether `work`, whose connection was lost, may be run again */
-  async #ask<T>(work: (client: Client) => Promise<T>, repeatable: () => boolean): Promise<T> {
-    if (this.#silent) await this.#reachAgain();
+  /**
+   * Runs `work` on a connection.
+   *
+   * @param canRepeat whether `work` can run again after its connection was lost
+   */
+  async #run<T>(work: (client: Client) => Promise<T>, canRepeat: () => boolean): Promise<T> {
+    if (this.#isUnresponsive) await this.#probeServer();
     for (;;) {
-      const idle = await this.#place();
-      const done = await this.#limited(async (signal) => {
+      const idle = await this.#acquire();
+      const done = await this.#withTimeout(async (signal) => {
         const client = idle ?? (await this.#connect(signal));
-        let lost = false;
+        let isLost = false;
         try {
-          const result = await cutOffAt(signal, client, work);
-          this.#silent = false;
+          const result = await destroyOnAbort(signal, client, work);
+          this.#isUnresponsive = false;
           return { result };
         } catch (error) {
-          lost = !(error instanceof WebProblem) && isLoss(error);
-          if (signal.aborted && lost) throw this.#givenUp;
-          if (!lost || idle === null || !repeatable()) throw translated(error);
+          isLost = !(error instanceof ApiError) && isConnectionLoss(error);
+          if (signal.aborted && isLost) throw this.#timeoutError;
+          if (!isLost || idle === null || !canRepeat()) throw toApiError(error);
           return null;
         } finally {
-          this.#giveBack(client, !lost);
+          this.#release(client, !isLost);
         }
       });
       if (done !== null) return done.result;
     }
   }
 
-  /** Nobody waits long for a server that was silent. @throws WebProblem UNAVAILABLE unless it is reached */
-  async #reachAgain(): Promise<void> {
-    if (this.#attempt === null) {
-      if (!this.#hasRoom) throw unanswered();
+  /**
+   * Tries to reach an unresponsive server and waits only briefly for it.
+   *
+   * @throws ApiError UNAVAILABLE unless the server is reached
+   */
+  async #probeServer(): Promise<void> {
+    if (this.#probe === null) {
+      if (!this.#canOpen) throw unresponsiveError();
       this.#connecting += 1;
-      this.#attempt = this.#limited((signal) => this.#connect(signal))
-        .then((client) => this.#giveBack(client, true))
-        .finally(() => (this.#attempt = null));
+      this.#probe = this.#withTimeout((signal) => this.#connect(signal))
+        .then((client) => this.#release(client, true))
+        .finally(() => (this.#probe = null));
     }
-    if ((await inTime(againMs, this.#attempt, "late")) === "late") throw unanswered();
+    if ((await waitAtMost(unresponsiveWaitMs, this.#probe, "late")) === "late") {
+      throw unresponsiveError();
+    }
   }
 
   /**
-   * Waits for its turn.
+   * Waits for a connection.
    *
-   * @returns an open connection, or null for the place of one that is to be opened by `#connect`.
+   * @returns an idle connection, or null if the caller must open one with `#connect`
    */
-  async #place(): Promise<Client | null> {
-    return await limited(questionMs, this.#ending.signal, async (signal) => {
+  async #acquire(): Promise<Client | null> {
+    return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
       while (!signal.aborted) {
         const free = this.#idle.pop();
         if (free !== undefined) {
           clearTimeout(free.timer);
           return free.client;
         }
-        if (this.#hasRoom) {
+        if (this.#canOpen) {
           this.#connecting += 1;
           return null;
         }
-        if (this.#waiting.size >= mostWaiting) throw busy();
-        await this.#room(signal);
-        if (this.#silent) break;
+        if (this.#waiting.size >= maxWaiting) throw busyError();
+        await this.#waitForRelease(signal);
+        if (this.#isUnresponsive) break;
       }
-      // The place that it was told of may be somebody else's.
+      // This request may have been woken for a connection but does not use it, so the next request is woken instead.
       this.#wakeNext();
-      throw this.#silent || this.#ending.signal.aborted ? this.#givenUp : busy();
+      throw this.#isUnresponsive || this.#closing.signal.aborted ? this.#timeoutError : busyError();
     });
   }
 
-  get #hasRoom(): boolean {
-    return this.#clients.size + this.#connecting < mostConnections;
+  get #canOpen(): boolean {
+    return this.#clients.size + this.#connecting < maxConnections;
   }
 
-  /** Resolves when a place may be free, or the signal is aborted. */
-  #room(signal: AbortSignal): Promise<void> {
+  /** Resolves when a connection may be available or `signal` is aborted. */
+  #waitForRelease(signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const wake = (): void => {
         signal.removeEventListener("abort", wake);
@@ -180,7 +200,7 @@ export class Connections {
     next?.();
   }
 
-  /** Opens one whose place is taken: it counts in `#connecting`. */
+  /** Opens a connection. The caller has already counted the connection in `#connecting`. */
   async #connect(signal: AbortSignal): Promise<Client> {
     try {
       const client = await connectClient(this.#target, {
@@ -188,37 +208,40 @@ export class Connections {
         settings: webSettings,
         signal,
       });
-      this.#silent = false;
+      this.#isUnresponsive = false;
       this.#clients.add(client);
       client.once("end", () => this.#forget(client));
       return client;
     } catch (error) {
       this.#wakeNext();
-      throw signal.aborted ? this.#givenUp : translated(error);
+      throw signal.aborted ? this.#timeoutError : toApiError(error);
     } finally {
       this.#connecting -= 1;
     }
   }
 
-  /** When the time is over, the server counts as silent before what was cut off makes room for others. */
-  async #limited<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    return await limited(questionMs, this.#ending.signal, async (signal) => {
+  /**
+   * Runs `work` with the time limit. On timeout, the server is marked unresponsive before the destroyed connection
+   * wakes the next request.
+   */
+  async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
       signal.addEventListener("abort", () => {
-        this.#silent = true;
+        this.#isUnresponsive = true;
         this.#dropIdle();
       });
       return await work(signal);
     });
   }
 
-  get #givenUp(): WebProblem {
-    return this.#ending.signal.aborted ? stopping() : unanswered();
+  get #timeoutError(): ApiError {
+    return this.#closing.signal.aborted ? stoppingError() : unresponsiveError();
   }
 
-  #giveBack(client: Client, kept: boolean): void {
-    // It may have ended meanwhile.
+  #release(client: Client, isUsable: boolean): void {
+    // The connection may have ended in the meantime.
     if (!this.#clients.has(client)) return;
-    if (!kept || this.#ending.signal.aborted) {
+    if (!isUsable || this.#closing.signal.aborted) {
       this.#drop(client);
       return;
     }
@@ -230,8 +253,8 @@ export class Connections {
 
   #drop(client: Client): void {
     this.#forget(client);
-    const goodbye = disconnect(client).finally(() => this.#goodbyes.delete(goodbye));
-    this.#goodbyes.add(goodbye);
+    const disconnecting = disconnect(client).finally(() => this.#disconnecting.delete(disconnecting));
+    this.#disconnecting.add(disconnecting);
   }
 
   #dropIdle(): void {
@@ -241,49 +264,50 @@ export class Connections {
     }
   }
 
-  /** Not to be used any more: there is room for another one. */
+  /** Removes the connection from the pool and wakes a request, which can then open another connection. */
   #forget(client: Client): void {
     if (!this.#clients.delete(client)) return;
-    const place = this.#idle.findIndex((idle) => idle.client === client);
-    if (place !== -1) clearTimeout(this.#idle.splice(place, 1)[0]?.timer);
+    const index = this.#idle.findIndex((idle) => idle.client === client);
+    if (index !== -1) clearTimeout(this.#idle.splice(index, 1)[0]?.timer);
     this.#wakeNext();
   }
 }
 
-const unknown = "the connection ended at the commit: whether it was done is not known";
+const commitUnknown = "the connection was lost during COMMIT: it is unknown whether it took effect";
 
-const stopping = (): WebProblem => new WebProblem("UNAVAILABLE", "pg-task is stopping");
+const stoppingError = (): ApiError => new ApiError("UNAVAILABLE", "pg-task is stopping");
 
-const busy = (): WebProblem =>
-  new WebProblem("BUSY", "too many requests for this table wait: try again");
+const busyError = (): ApiError => new ApiError("BUSY", "too many requests for this table are waiting: try again");
 
-const unanswered = (): WebProblem =>
-  new WebProblem("UNAVAILABLE", "the server does not answer: try again");
+const unresponsiveError = (): ApiError => new ApiError("UNAVAILABLE", "the server does not answer: try again");
 
-/** Whether the connection is lost: the server has said so, or it was not the server that failed. */
-function isLoss(error: unknown): boolean {
+/**
+ * Whether the error means that the connection is lost. This holds for certain errors of the server and for every error
+ * that does not come from the server.
+ */
+function isConnectionLoss(error: unknown): boolean {
   const state = sqlState(error);
-  // Ended by an administrator, a shutdown, a crash, for idling, or over its protocol.
+  // The connection was terminated by an administrator, a shutdown, a crash, an idle timeout or a protocol violation.
   return state === null || /^(57P0|25P0[34]|08)/.test(state);
 }
 
-function translated(error: unknown): unknown {
-  if (error instanceof WebProblem) return error;
+function toApiError(error: unknown): unknown {
+  if (error instanceof ApiError) return error;
   if (error instanceof PgTaskError && error.family === "CONNECTION") {
-    return new WebProblem("UNAVAILABLE", error.message, { cause: error });
+    return new ApiError("UNAVAILABLE", error.message, { cause: error });
   }
-  if (isLoss(error)) {
-    return new WebProblem("UNAVAILABLE", "the connection to the server ended", { cause: error });
+  if (isConnectionLoss(error)) {
+    return new ApiError("UNAVAILABLE", "the connection to the server was lost", { cause: error });
   }
-  const words = refusals[sqlState(error) ?? ""];
-  return words === undefined ? error : new WebProblem(...words, { cause: error });
+  const known = errorsBySqlState[sqlState(error) ?? ""];
+  return known === undefined ? error : new ApiError(...known, { cause: error });
 }
 
-const refusals: Readonly<Record<string, [WebProblem["code"], string]>> = {
-  "57014": ["TOO_SLOW", "the server took too long: narrow what you look for"],
-  "55P03": ["CONFLICT", "somebody holds a lock on it: try again"],
-  "40P01": ["CONFLICT", "somebody holds a lock on it: try again"],
-  "42501": ["FORBIDDEN", "the entry's user may not do that"],
+const errorsBySqlState: Readonly<Record<string, [ApiError["code"], string]>> = {
+  "57014": ["TOO_SLOW", "the query took too long: use a narrower filter"],
+  "55P03": ["CONFLICT", "locked by another session: try again"],
+  "40P01": ["CONFLICT", "locked by another session: try again"],
+  "42501": ["FORBIDDEN", "the entry's user lacks the privilege for this"],
   "42P01": ["UNAVAILABLE", "the table does not exist (yet)"],
   "3F000": ["UNAVAILABLE", "the table does not exist (yet)"],
 };

@@ -1,10 +1,10 @@
 import type { ManagerView } from "../../shared/clusterStatus.js";
 import { addDurations, noDurations, quantile, type Durations } from "../../shared/statistics.js";
-import type { History as Series, Point } from "../api/schemas.js";
+import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 
 const spanSeconds = 5;
-/** An hour of them. */
-const mostSpans = 720;
+/** The number of intervals in one hour. */
+const maxSpans = 720;
 
 interface Span {
   started: number;
@@ -18,40 +18,39 @@ interface Span {
 }
 
 /**
- * What a table's manager did in the last hour. Written when something happens, and read when somebody
- * looks: a quiet table costs nothing.
+ * The activity of a table's manager during the last hour, in intervals of five seconds. An interval without activity
+ * has no entry, so that an idle table uses no memory.
  */
 export class History {
   readonly #spans = new Map<number, Span>();
   #last: ManagerView | null = null;
 
-  /** The manager has counted further. */
+  /** Adds what the manager has counted since the last call of `add`. */
   add(view: ManagerView): void {
     const last = this.#last;
     this.#last = view;
     const span = this.#current();
     span.running = view.running;
     span.sessions = view.sessions;
-    // Fewer than before: another manager, which counts from nothing.
-    const fresh = last === null || last.counts.started > view.counts.started;
+    // If a counter went down, the counters belong to a new manager, which counts from zero.
+    const isNewManager = last === null || last.counts.started > view.counts.started;
     const since = (name: "started" | "done" | "failed" | "gone"): number =>
-      view.counts[name] - (fresh ? 0 : last.counts[name]);
+      view.counts[name] - (isNewManager ? 0 : last.counts[name]);
     span.started += since("started");
     span.done += since("done");
     span.failed += since("failed");
     span.gone += since("gone");
-    span.runs = addDurations(span.runs, difference(view.runs, fresh ? noDurations : last.runs));
+    span.runs = addDurations(span.runs, difference(view.runs, isNewManager ? noDurations : last.runs));
   }
 
-  /** So many tasks are due now. */
-  sample(due: number): void {
+  setDue(due: number): void {
     this.#current().due = due;
   }
 
-  read(): Series {
-    const now = spanNow();
-    const first = now - mostSpans + 1;
-    const numbers = Array.from({ length: mostSpans }, (_, index) => first + index);
+  read(): TableHistory {
+    const now = currentSpanNumber();
+    const first = now - maxSpans + 1;
+    const numbers = Array.from({ length: maxSpans }, (_, index) => first + index);
     let running = 0;
     let sessions = 0;
     for (const [number, span] of this.#spans) {
@@ -59,7 +58,7 @@ export class History {
     }
     return {
       spanSeconds,
-      points: numbers.map((number): Point => {
+      points: numbers.map((number): HistoryPoint => {
         const { runs, ...span } = this.#spans.get(number) ?? { ...emptySpan(), running, sessions };
         ({ running, sessions } = span);
         return {
@@ -73,20 +72,21 @@ export class History {
   }
 
   #current(): Span {
-    const now = spanNow();
+    const now = currentSpanNumber();
     const found = this.#spans.get(now);
     if (found !== undefined) return found;
     const { running = 0, sessions = 0 } = [...this.#spans.values()].at(-1) ?? {};
     const span = { ...emptySpan(), running, sessions };
     this.#spans.set(now, span);
-    // The last one before the hour tells what ran at its beginning.
-    const old = [...this.#spans.keys()].filter((number) => number <= now - mostSpans);
+    // One interval before the hour is kept, because it holds the numbers of running tasks and open sessions at the
+    // start of the hour.
+    const old = [...this.#spans.keys()].filter((number) => number <= now - maxSpans);
     for (const number of old.slice(0, -1)) this.#spans.delete(number);
     return span;
   }
 }
 
-const spanNow = (): number => Math.floor(Date.now() / 1000 / spanSeconds);
+const currentSpanNumber = (): number => Math.floor(Date.now() / 1000 / spanSeconds);
 
 const emptySpan = (): Span => ({
   started: 0,

@@ -1,48 +1,48 @@
 import type { Client } from "../../shared/postgres/client.js";
 
-/** Runs `work` with a signal that is aborted when `ms` have passed, or when `outer` is. */
-export async function limited<T>(
+/** Calls `work` with a signal that is aborted after `ms` or when `outer` is aborted. */
+export async function withTimeout<T>(
   ms: number,
   outer: AbortSignal,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const own = new AbortController();
-  const abort = (): void => own.abort();
+  const controller = new AbortController();
+  const abort = (): void => controller.abort();
   const timer = setTimeout(abort, ms);
   outer.addEventListener("abort", abort);
   try {
     if (outer.aborted) abort();
-    return await work(own.signal);
+    return await work(controller.signal);
   } finally {
     clearTimeout(timer);
     outer.removeEventListener("abort", abort);
   }
 }
 
-/** Runs `work` on the connection, which is cut off when the signal is aborted: then `work` rejects. */
-export async function cutOffAt<T>(
+/** Destroys the connection's socket when `signal` is aborted, so that `work` rejects. */
+export async function destroyOnAbort<T>(
   signal: AbortSignal,
   client: Client,
   work: (client: Client) => Promise<T>,
 ): Promise<T> {
-  const cut = (): void => void client.connection.stream.destroy();
-  signal.addEventListener("abort", cut);
+  const destroy = (): void => void client.connection.stream.destroy();
+  signal.addEventListener("abort", destroy);
   try {
-    if (signal.aborted) cut();
+    if (signal.aborted) destroy();
     return await work(client);
   } finally {
-    signal.removeEventListener("abort", cut);
+    signal.removeEventListener("abort", destroy);
   }
 }
 
-/** Waits for `work`, but no longer than `ms`: `late` then. The work itself goes on. */
-export async function inTime<T, L>(ms: number, work: Promise<T>, late: L): Promise<T | L> {
+/** Returns the result of `work`, or `fallback` if `work` takes longer than `ms`. Does not cancel `work`. */
+export async function waitAtMost<T, L>(ms: number, work: Promise<T>, fallback: L): Promise<T | L> {
   let timer: NodeJS.Timeout | undefined;
-  const over = new Promise<L>((resolve) => {
-    timer = setTimeout(resolve, ms, late);
+  const timeout = new Promise<L>((resolve) => {
+    timer = setTimeout(resolve, ms, fallback);
   });
   try {
-    return await Promise.race([work, over]);
+    return await Promise.race([work, timeout]);
   } finally {
     clearTimeout(timer);
   }

@@ -2,32 +2,34 @@ import { createHash } from "node:crypto";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
-import { readLatencies } from "../../tasks/queries/latencies.js";
+import { readLatencies } from "../../tasks/queries/recentRuns.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readRowCounts } from "../../tasks/queries/rowCounts.js";
-import { Connections } from "./connectionPool.js";
+import { ConnectionPool } from "./connectionPool.js";
 import { History } from "./history.js";
-import type { Summary } from "../api/schemas.js";
-import { WebProblem } from "../errors.js";
-import { inTime } from "./timeLimit.js";
+import type { TableSummary } from "../api/schemas.js";
+import { ApiError } from "../errors.js";
+import { waitAtMost } from "./timeLimit.js";
 import { ChangeFeed } from "./changeFeed.js";
 
-/** A summary is asked for so often at most, however many look, in ms. */
-const freshMs = 1_000;
-/** How long a summary is waited for, in ms: who asks for all tables is not kept waiting by one. */
-const patienceMs = 2_500;
+/** How long a summary is cached in memory, in ms. */
+const cacheMs = 1_000;
+/**
+ * How long a caller waits for a summary, in ms. The limit keeps one slow table from delaying the list of all tables.
+ */
+const maxWaitMs = 2_500;
 
-/** A summary that was asked for; the times are those of `performance.now()`. */
-interface Asked {
-  readonly at: number;
-  readonly answer: Promise<Summary>;
-  /** Infinity before. */
+/** A summary that was requested. Times are values of `performance.now()`. */
+interface SummaryRequest {
+  readonly startedAt: number;
+  readonly summary: Promise<TableSummary>;
+  /** When the request ended; Infinity while the request is pending. */
   endedAt: number;
 }
 
-/** A task table as the web sees it. */
+/** One configured task table, with everything that the web server keeps for the table. */
 export class WebTable {
-  /** Names it in paths: the same for the same entry, whatever else is configured. */
+  /** Identifies the table in URL paths. The id depends only on the entry. */
   readonly id: string;
   readonly key: string;
   readonly entry: Entry;
@@ -38,10 +40,10 @@ export class WebTable {
     readonly table: string;
   };
   readonly table: TaskTable;
-  readonly connections: Connections;
-  readonly watch: ChangeFeed;
+  readonly pool: ConnectionPool;
+  readonly changes: ChangeFeed;
   readonly history: History;
-  #asked: Asked | null = null;
+  #request: SummaryRequest | null = null;
 
   constructor(entry: Entry, history = new History()) {
     const { target, schema, table } = entry;
@@ -55,43 +57,54 @@ export class WebTable {
       table,
     };
     this.table = taskTable(schema, table);
-    this.connections = new Connections(target);
-    this.watch = new ChangeFeed(target, this.table);
+    this.pool = new ConnectionPool(target);
+    this.changes = new ChangeFeed(target, this.table);
     this.history = history;
   }
 
-  /** @throws WebProblem, UNAVAILABLE when it takes longer than 2.5 seconds; what the server says */
-  async summary(): Promise<Summary> {
+  /**
+   * Returns the table's summary, which may come from the cache.
+   *
+   * @throws ApiError UNAVAILABLE after 2.5 seconds; any other error of the query
+   */
+  async summary(): Promise<TableSummary> {
     const now = performance.now();
-    if (this.#asked === null || now - this.#asked.endedAt > freshMs) this.#asked = this.#begin(now);
-    const { answer, at } = this.#asked;
-    const summary = await inTime(at + patienceMs - now, answer, null);
-    if (summary === null) throw new WebProblem("UNAVAILABLE", "the server has not answered yet");
+    if (this.#request === null || now - this.#request.endedAt > cacheMs) {
+      this.#request = this.#startRequest(now);
+    }
+    const { summary: pending, startedAt } = this.#request;
+    const summary = await waitAtMost(startedAt + maxWaitMs - now, pending, null);
+    if (summary === null) throw new ApiError("UNAVAILABLE", "the server has not answered in time");
     return summary;
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.connections.close(), this.watch.close()]);
+    await Promise.all([this.pool.close(), this.changes.close()]);
   }
 
-  #begin(at: number): Asked {
-    const asked: Asked = { at, answer: this.#ask(), endedAt: Infinity };
-    const end = (): void => {
-      asked.endedAt = performance.now();
-      // Nobody waited for it: whoever watches asks again.
-      if (asked.endedAt > at + patienceMs) this.watch.touch();
+  #startRequest(startedAt: number): SummaryRequest {
+    const request: SummaryRequest = {
+      startedAt,
+      summary: this.#readSummary(),
+      endedAt: Infinity,
     };
-    asked.answer.then(end, end);
-    return asked;
+    const end = (): void => {
+      request.endedAt = performance.now();
+      // The callers stopped waiting before the summary arrived. Reporting a change makes open pages request the summary
+      // again.
+      if (request.endedAt > startedAt + maxWaitMs) this.changes.noteChange();
+    };
+    request.summary.then(end, end);
+    return request;
   }
 
-  async #ask(): Promise<Summary> {
-    return await this.connections.read(async (client) => {
+  async #readSummary(): Promise<TableSummary> {
+    return await this.pool.read(async (client) => {
       const { rows, states } = await readRowCounts(client, this.table);
       const { due, planned, oldestDueMs } = await readBacklog(client, this.table);
       const latency = await readLatencies(client, this.table);
       const paused = await readPauses(client, this.table);
-      this.history.sample(due.value);
+      this.history.setDue(due.value);
       const PLAN = { value: due.value + planned.value, exact: due.exact && planned.exact };
       return {
         rows,

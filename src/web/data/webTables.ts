@@ -1,47 +1,54 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Entry } from "../../shared/config/types.js";
-import { WebProblem } from "../errors.js";
+import { ApiError } from "../errors.js";
 import { WebTable } from "./webTable.js";
 
-/** The tables of the configuration, as it is now. */
+/** The task tables of the current configuration. */
 export class WebTables {
   #tables: readonly WebTable[] = [];
   readonly #closing = new Set<Promise<void>>();
-  readonly #followers = new Set<() => void>();
+  readonly #listeners = new Set<() => void>();
 
   get all(): readonly WebTable[] {
     return this.#tables;
   }
 
-  /** Goes by these entries from now on; connections of others are closed. */
-  use(entries: readonly Entry[]): void {
-    const tables = this.#tables;
-    const before = new Map(tables.map((table) => [table.key, table]));
+  /** Replaces the entries. A table whose entry and target are unchanged is kept; all other tables are closed. */
+  setEntries(entries: readonly Entry[]): void {
+    const previous = this.#tables;
+    const unused = new Map(previous.map((table) => [table.key, table]));
     this.#tables = entries.map((entry) => {
-      const known = before.get(entry.key);
+      const known = unused.get(entry.key);
       if (known !== undefined && isDeepStrictEqual(known.entry.target, entry.target)) {
-        before.delete(entry.key);
+        unused.delete(entry.key);
         return known;
       }
       return new WebTable(entry, known?.history);
     });
-    for (const table of before.values()) this.#close(table);
-    const same =
-      tables.length === this.#tables.length &&
-      tables.every((table, place) => table === this.#tables[place]);
-    if (!same) for (const changed of this.#followers) changed();
+    for (const table of unused.values()) this.#close(table);
+    const isSame =
+      previous.length === this.#tables.length && previous.every((table, index) => table === this.#tables[index]);
+    if (!isSame) for (const listener of this.#listeners) listener();
   }
 
-  /** Calls `changed` when there are other tables, or none any more; the function returned ends that. */
-  follow(changed: () => void): () => void {
-    this.#followers.add(changed);
-    return () => void this.#followers.delete(changed);
+  /**
+   * Calls `listener` when the tables change and when they are closed.
+   *
+   * @returns a function that removes the listener
+   */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
   }
 
-  /** @throws WebProblem NOT_FOUND */
+  /**
+   * Returns the table with this id.
+   *
+   * @throws ApiError NOT_FOUND
+   */
   byId(id: string): WebTable {
     const table = this.#tables.find((each) => each.id === id);
-    if (table === undefined) throw new WebProblem("NOT_FOUND", "there is no table of that id");
+    if (table === undefined) throw new ApiError("NOT_FOUND", "there is no table with this id");
     return table;
   }
 
@@ -51,7 +58,7 @@ export class WebTables {
 
   async close(): Promise<void> {
     for (const table of this.#tables) this.#close(table);
-    for (const changed of this.#followers) changed();
+    for (const listener of this.#listeners) listener();
     await Promise.all(this.#closing);
   }
 

@@ -11,25 +11,27 @@ export interface Asset {
 }
 
 const script = "text/javascript; charset=utf-8";
-const style = "text/css; charset=utf-8";
+const styleSheet = "text/css; charset=utf-8";
 
 const moduleFile = (specifier: string): string => fileURLToPath(import.meta.resolve(specifier));
 
-/** A file beside what another package's own requires finds. */
-function beside(from: string, specifier: string, file: string): string {
+/**
+ * Returns the path of a file in the same directory as a CommonJS module. The module is found by resolving `specifier`
+ * from `from`.
+ */
+function fileBeside(from: string, specifier: string, file: string): string {
   return join(dirname(createRequire(from).resolve(specifier)), file);
 }
 
-/** What the page imports by name, and where it is installed. */
+/** The libraries that the page imports, by the names used in the imports, and the paths of their installed files. */
 const libraries: Readonly<Record<string, () => string>> = {
   preact: () => moduleFile("preact"),
   "preact/hooks": () => moduleFile("preact/hooks"),
   htm: () => moduleFile("htm"),
   "htm/preact": () => moduleFile("htm/preact"),
   "@preact/signals": () => moduleFile("@preact/signals"),
-  "@preact/signals-core": () =>
-    beside(moduleFile("@preact/signals"), "@preact/signals-core", "signals-core.mjs"),
-  uplot: () => beside(import.meta.url, "uplot", "uPlot.esm.js"),
+  "@preact/signals-core": () => fileBeside(moduleFile("@preact/signals"), "@preact/signals-core", "signals-core.mjs"),
+  uplot: () => fileBeside(import.meta.url, "uplot", "uPlot.esm.js"),
 };
 
 const libraryUrl = (name: string): string => `/lib/${name.replace(/[@/]/g, "-")}.js`;
@@ -38,10 +40,13 @@ const importMap = JSON.stringify({
   imports: Object.fromEntries(Object.keys(libraries).map((name) => [name, libraryUrl(name)])),
 });
 
-/** Allows the import map, which browsers take inline only. */
+/**
+ * Hash of the import map for the Content-Security-Policy. The import map is inline because browsers do not accept an
+ * external one.
+ */
 export const importMapHash = `sha256-${createHash("sha256").update(importMap).digest("base64")}`;
 
-/** The page; the same for every path of it. */
+/** The HTML page, which is the same for all paths of the page. */
 export const pageHtml = `<!doctype html>
 <html lang="en">
 <head>
@@ -59,28 +64,26 @@ export const pageHtml = `<!doctype html>
 </html>
 `;
 
-const compiled = fileURLToPath(new URL("../page", import.meta.url));
-const source = fileURLToPath(new URL("../../../../src/web/page", import.meta.url));
+const compiledFolder = fileURLToPath(new URL("../page", import.meta.url));
+const sourceFolder = fileURLToPath(new URL("../../../../src/web/page", import.meta.url));
 
-/** Every file the page may ask for, by its path; read once. */
+/** Reads all files of the page. The keys of the result are URL paths. */
 export function readAssets(): ReadonlyMap<string, Asset> {
-  const own = readdirSync(compiled)
+  const pageModules = readdirSync(compiledFolder)
     .filter((name) => name.endsWith(".js"))
-    .map((name) => [`/page/${name}`, join(compiled, name), script] as const);
+    .map((name) => [`/page/${name}`, join(compiledFolder, name), script] as const);
   const styles = [
-    ["/page/style.css", join(source, "style.css"), style],
-    ["/page/icon.svg", join(source, "icon.svg"), "image/svg+xml"],
-    ["/lib/uplot.css", beside(import.meta.url, "uplot", "uPlot.min.css"), style],
+    ["/page/style.css", join(sourceFolder, "style.css"), styleSheet],
+    ["/page/icon.svg", join(sourceFolder, "icon.svg"), "image/svg+xml"],
+    ["/lib/uplot.css", fileBeside(import.meta.url, "uplot", "uPlot.min.css"), styleSheet],
   ] as const;
-  const modules = Object.entries(libraries).map(
-    ([name, file]) => [libraryUrl(name), file(), script] as const,
-  );
+  const libraryModules = Object.entries(libraries).map(([name, file]) => [libraryUrl(name), file(), script] as const);
   return new Map(
-    [...own, ...styles, ...modules].map(([path, file, type]) => [path, asset(file, type)]),
+    [...pageModules, ...styles, ...libraryModules].map(([path, file, type]) => [path, readAsset(file, type)]),
   );
 }
 
-function asset(file: string, type: string): Asset {
+function readAsset(file: string, type: string): Asset {
   const body = readFileSync(file, "utf8").replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n");
   const etag = `"${createHash("sha256").update(body).digest("base64url").slice(0, 16)}"`;
   return { body, type, etag };

@@ -1,9 +1,13 @@
 import type { MiddlewareHandler } from "hono";
 import { isLoopback } from "../../shared/config/listenAddress.js";
-import { WebProblem } from "../errors.js";
-import { bearerToken, sameToken } from "./token.js";
+import { ApiError } from "../errors.js";
+import { bearerToken, isSameToken } from "./token.js";
 
-/** What every answer carries; `scriptHashes` are those of inline elements that may stand in the page. */
+/**
+ * Sets the security headers of every response.
+ *
+ * @param scriptHashes hashes of the inline scripts that the page is allowed to contain
+ */
 export function securityHeaders(scriptHashes: readonly string[]): MiddlewareHandler {
   const policy = [
     "default-src 'none'",
@@ -27,44 +31,41 @@ export function securityHeaders(scriptHashes: readonly string[]): MiddlewareHand
 }
 
 /**
- * Refuses what a page of somebody else's sends. On loopback a name that is not this machine's own
- * is one that was made to point here (DNS rebinding).
+ * Rejects requests that pages of other sites send. On loopback, also rejects requests for other host names, as a
+ * protection against DNS rebinding.
  *
- * @param listenHost the host that is listened on; empty is all addresses
+ * @param listenHost returns the host that the server listens on; empty for all addresses
  */
 export function sameOriginOnly(listenHost: () => string): MiddlewareHandler {
   return async (context, next) => {
-    const host = hostOf(`http://${context.req.header("host") ?? ""}`);
-    if (host === null) throw new WebProblem("FORBIDDEN", "the request names no host");
+    const host = parseHost(`http://${context.req.header("host") ?? ""}`);
+    if (host === null) throw new ApiError("FORBIDDEN", "the request has no Host header");
     if (isLoopback(listenHost()) && !isLoopback(host.name)) {
-      throw new WebProblem("FORBIDDEN", "this address is for this machine only: use 127.0.0.1");
+      throw new ApiError("FORBIDDEN", "this server answers only local requests: use 127.0.0.1");
     }
     const origin = context.req.header("origin");
     const site = context.req.header("sec-fetch-site");
-    const foreign =
-      (origin !== undefined && hostOf(origin)?.whole !== host.whole) ||
+    const isCrossSite =
+      (origin !== undefined && parseHost(origin)?.nameAndPort !== host.nameAndPort) ||
       (site === "cross-site" && context.req.header("sec-fetch-mode") !== "navigate");
-    if (foreign) throw new WebProblem("FORBIDDEN", "requests of other sites are not answered");
+    if (isCrossSite) throw new ApiError("FORBIDDEN", "cross-site requests are not allowed");
     await next();
   };
 }
 
-function hostOf(url: string): { readonly whole: string; readonly name: string } | null {
+function parseHost(url: string): { readonly nameAndPort: string; readonly name: string } | null {
   if (!URL.canParse(url)) return null;
   const { host, hostname } = new URL(url);
-  return host === "" ? null : { whole: host, name: hostname.replace(/^\[(.*)\]$/, "$1") };
+  return host === "" ? null : { nameAndPort: host, name: hostname.replace(/^\[(.*)\]$/, "$1") };
 }
 
-/** Lets those in who show the token. */
+/** Rejects requests that do not carry the right bearer token. */
 export function tokenRequired(token: () => string): MiddlewareHandler {
   return async (context, next) => {
     const given = bearerToken(context.req.header("authorization"));
-    if (given === null || !sameToken(given, token())) {
+    if (given === null || !isSameToken(given, token())) {
       context.header("WWW-Authenticate", 'Bearer realm="pg-task"');
-      throw new WebProblem(
-        "UNAUTHORIZED",
-        given === null ? "a token is needed" : "the token is not the right one",
-      );
+      throw new ApiError("UNAUTHORIZED", given === null ? "a token is required" : "the token is wrong");
     }
     await next();
   };

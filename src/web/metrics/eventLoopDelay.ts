@@ -1,21 +1,24 @@
 import { monitorEventLoopDelay, type IntervalHistogram } from "node:perf_hooks";
 
-/** Without anybody asking for so long, nothing is measured any more, in ms. */
-const interestMs = 120_000;
+/** Time after which the measurement stops if nobody has asked for the delays, in ms. */
+const unusedMs = 120_000;
 const resolutionMs = 20;
 
-/** What is measured is the time between two ticks of its own clock. */
-const late = (ns: number): number => Math.max(0, ns / 1e9 - resolutionMs / 1000);
+/**
+ * Converts a value of the histogram to a delay in seconds. The histogram records the time between two timer ticks, so
+ * the delay is the part that exceeds the resolution.
+ */
+const delaySeconds = (ns: number): number => Math.max(0, ns / 1e9 - resolutionMs / 1000);
 
-/** How late the main thread's event loop is; measured only while somebody asks from time to time. */
-export class LoopDelay {
+/** Measures the delay of the main thread's event loop, but only while the delays are requested regularly. */
+export class EventLoopDelay {
   #histogram: IntervalHistogram | null = null;
   #timer: NodeJS.Timeout | null = null;
 
-  /** In seconds, since it was last asked; null the first time. */
+  /** Returns the delays since the last call, in seconds. The first call starts the measurement and returns null. */
   take(): { readonly p50: number; readonly p99: number; readonly max: number } | null {
     if (this.#timer !== null) clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.stop(), interestMs);
+    this.#timer = setTimeout(() => this.stop(), unusedMs);
     this.#timer.unref();
     const histogram = this.#histogram;
     if (histogram === null) {
@@ -26,9 +29,9 @@ export class LoopDelay {
     if (histogram.count === 0) return null;
     const { max } = histogram;
     const taken = {
-      p50: late(histogram.percentile(50)),
-      p99: late(histogram.percentile(99)),
-      max: late(max),
+      p50: delaySeconds(histogram.percentile(50)),
+      p99: delaySeconds(histogram.percentile(99)),
+      max: delaySeconds(max),
     };
     histogram.reset();
     return taken;

@@ -1,23 +1,23 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { ClusterView, ManagerView } from "../../shared/clusterStatus.js";
 import { durationBounds, type Durations, type TaskCounts } from "../../shared/statistics.js";
-import { LoopDelay } from "./eventLoopDelay.js";
-import { serverConnections } from "../../tasks/queries/connectionsByRole.js";
-import type { Summary } from "../api/schemas.js";
+import { EventLoopDelay } from "./eventLoopDelay.js";
+import { countConnectionsByRole } from "../../tasks/queries/clusterProcesses.js";
+import type { TableSummary } from "../api/schemas.js";
 import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
-import { inTime } from "../data/timeLimit.js";
+import { waitAtMost } from "../data/timeLimit.js";
 
-/** How long a scrape waits for the numbers of connections, in ms. */
-const patienceMs = 2_500;
+/** How long a scrape waits for the connection counts of a database, in ms. */
+const maxWaitMs = 2_500;
 
 const tableLabels = ["server", "database", "schema", "table"] as const;
 
-/** A histogram whose buckets somebody else has counted. */
-class CountedHistogram extends Histogram {
+/** A histogram of durations that the managers have already counted into buckets. */
+class PrecountedHistogram extends Histogram {
   readonly #name: string;
   readonly #help: string;
-  #counted: { labels: Record<string, string>; durations: Durations }[] = [];
+  #series: { labels: Record<string, string>; durations: Durations }[] = [];
 
   constructor(options: { name: string; help: string; registers: Registry[] }) {
     super({ ...options, buckets: [...durationBounds] });
@@ -25,24 +25,24 @@ class CountedHistogram extends Histogram {
     this.#help = options.help;
   }
 
-  /** Each set of labels has these counts now. */
-  replace(counted: { labels: Record<string, string>; durations: Durations }[]): void {
-    this.#counted = counted;
+  /** Replaces all series. */
+  replace(series: { labels: Record<string, string>; durations: Durations }[]): void {
+    this.#series = series;
   }
 
-  /** What the registry asks for when it makes its text. */
+  /** Called by the registry. Returns the managers' counts instead of the counts of the base class. */
   async getForPromString(): Promise<object> {
-    const values = this.#counted.flatMap(({ labels, durations: { counts, sum } }) => {
-      let below = 0;
+    const values = this.#series.flatMap(({ labels, durations: { counts, sum } }) => {
+      let cumulative = 0;
       const buckets = counts.map((count, bucket) => {
-        below += count;
+        cumulative += count;
         const le = durationBounds[bucket] ?? "+Inf";
-        return { value: below, labels: { ...labels, le }, metricName: `${this.#name}_bucket` };
+        return { value: cumulative, labels: { ...labels, le }, metricName: `${this.#name}_bucket` };
       });
       return [
         ...buckets,
         { value: sum, labels, metricName: `${this.#name}_sum` },
-        { value: below, labels, metricName: `${this.#name}_count` },
+        { value: cumulative, labels, metricName: `${this.#name}_count` },
       ];
     });
     return { name: this.#name, help: this.#help, type: "histogram", values };
@@ -50,75 +50,72 @@ class CountedHistogram extends Histogram {
 }
 
 const counters: readonly (readonly [keyof TaskCounts, string, string])[] = [
-  ["started", "pg_task_started_total", "Tasks given to a session"],
-  ["done", "pg_task_finished_total", "Tasks that ended without error"],
-  ["failed", "pg_task_failed_total", "Tasks that ended with an error"],
-  ["gone", "pg_task_gone_total", "Tasks not run since they were not active any more"],
+  ["started", "pg_task_started_total", "Tasks claimed and given to a session"],
+  ["done", "pg_task_finished_total", "Tasks that finished without error"],
+  ["failed", "pg_task_failed_total", "Tasks that finished with an error"],
+  ["gone", "pg_task_gone_total", "Tasks that expired without running"],
   ["rescued", "pg_task_rescued_total", "Orphaned tasks that were rescued"],
-  ["rescues", "pg_task_rescues_total", "Times that orphaned tasks were rescued"],
-  ["reconnects", "pg_task_reconnects_total", "Times that a manager's connection was opened again"],
+  ["rescues", "pg_task_rescues_total", "Rescues of one or more orphaned tasks"],
+  ["reconnects", "pg_task_reconnects_total", "Reconnections of the manager"],
 ];
 
-/** Everything Prometheus is told. What needs a query is asked when it is scraped. */
+/** All metrics. Values that need a query are read at each scrape. */
 export class Metrics {
   readonly #cluster: ClusterView;
   readonly #tables: WebTables;
-  readonly #mostSessions: () => number;
+  readonly #maxSessions: () => number;
   readonly #registry = new Registry();
-  readonly #delay = new LoopDelay();
+  readonly #eventLoopDelay = new EventLoopDelay();
   readonly #counters: readonly (readonly [keyof TaskCounts, Counter])[];
-  readonly #claims = this.#histogram("pg_task_claim_seconds", "Round trips that claimed tasks");
-  readonly #runs = this.#histogram("pg_task_run_seconds", "Runs of tasks, from start to stop");
-  readonly #leader = this.#gauge("pg_task_leader", "1 when this process leads");
-  readonly #ready = this.#gauge("pg_task_ready", "1 when this process is ready");
-  readonly #manager = this.#gauge("pg_task_manager_up", "1 when the table's manager works here", [
-    ...tableLabels,
-  ]);
-  readonly #running = this.#gauge("pg_task_running", "Tasks that run now", [...tableLabels]);
-  readonly #sessions = this.#gauge("pg_task_sessions", "Executor sessions that are open", [
-    ...tableLabels,
-  ]);
-  readonly #most = this.#gauge("pg_task_sessions_max", "Most executor sessions of this process");
-  readonly #tasks = this.#gauge("pg_task_tasks", "Rows by state; estimated in large tables", [
+  readonly #claims = this.#histogram("pg_task_claim_seconds", "Round trips that claimed tasks, in seconds");
+  readonly #runs = this.#histogram("pg_task_run_seconds", "Runs of tasks from start to stop, in seconds");
+  readonly #leader = this.#gauge("pg_task_leader", "1 if this process leads the cluster");
+  readonly #ready = this.#gauge("pg_task_ready", "1 if this process is ready");
+  readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process runs the table's manager", tableLabels);
+  readonly #running = this.#gauge("pg_task_running", "Running tasks", tableLabels);
+  readonly #sessions = this.#gauge("pg_task_sessions", "Open executor sessions", tableLabels);
+  readonly #sessionLimit = this.#gauge(
+    "pg_task_sessions_max",
+    "Limit of executor sessions in this process (pg_conf.max)",
+  );
+  readonly #tasks = this.#gauge("pg_task_tasks", "Rows by state, estimated for large tables", [
     ...tableLabels,
     "state",
   ]);
-  readonly #backlog = this.#gauge("pg_task_backlog", "Tasks that are due and wait", [
-    ...tableLabels,
-  ]);
-  readonly #oldest = this.#gauge(
+  readonly #backlog = this.#gauge("pg_task_backlog", "Due tasks that wait", tableLabels);
+  readonly #oldestDue = this.#gauge(
     "pg_task_oldest_due_seconds",
-    "How long the longest due task waits, 0 without one",
-    [...tableLabels],
+    "How long the oldest due task has been due; 0 if there is none",
+    tableLabels,
   );
-  readonly #connections = this.#gauge(
-    "pg_task_connections",
-    "Connections of pg-task's that the database has, of all its processes",
-    ["server", "database", "role"],
-  );
+  readonly #connections = this.#gauge("pg_task_connections", "Connections of all pg-task processes to the database", [
+    "server",
+    "database",
+    "role",
+  ]);
   readonly #scrapeErrors = this.#gauge(
     "pg_task_scrape_error",
-    "1 when the table's numbers could not be had",
-    [...tableLabels],
+    "1 if the table's numbers could not be read",
+    tableLabels,
   );
-  readonly #loop = this.#gauge(
+  readonly #eventLoopDelayGauge = this.#gauge(
     "pg_task_event_loop_delay_seconds",
-    "How late the main thread's event loop was since the last scrape",
+    "Event loop delay of the main thread since the last scrape",
     ["quantile"],
   );
   readonly #memory = this.#gauge("process_resident_memory_bytes", "Resident memory of the process");
   readonly #cpu = this.#gauge("process_cpu_seconds_total", "CPU time of the process");
 
-  constructor(parts: {
+  constructor(options: {
     readonly cluster: ClusterView;
     readonly tables: WebTables;
-    readonly mostSessions: () => number;
+    readonly maxSessions: () => number;
   }) {
-    this.#cluster = parts.cluster;
-    this.#tables = parts.tables;
-    this.#mostSessions = parts.mostSessions;
-    this.#counters = counters.map(([what, name, help]) => [
-      what,
+    this.#cluster = options.cluster;
+    this.#tables = options.tables;
+    this.#maxSessions = options.maxSessions;
+    this.#counters = counters.map(([key, name, help]) => [
+      key,
       new Counter({ name, help, labelNames: tableLabels, registers: [this.#registry] }),
     ]);
   }
@@ -127,7 +124,7 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  /** The whole of it as text. */
+  /** Returns all metrics in Prometheus' text format. */
   async text(): Promise<string> {
     const tables = this.#tables.all;
     const summaries = await Promise.all(
@@ -136,89 +133,88 @@ export class Metrics {
         summary: await table.summary().catch(() => null),
       })),
     );
-    const answering = summaries.flatMap(({ table, summary }) => (summary === null ? [] : [table]));
-    const connections = await serverConnectionsOf(answering);
-    // Whoever else scrapes does so at once: nobody gets half of the numbers.
+    const answered = summaries.flatMap(({ table, summary }) => (summary === null ? [] : [table]));
+    const connections = await readConnectionsByRole(answered);
+    // There is no `await` between the reset and the snapshot. Otherwise, a concurrent scrape would get only part of the
+    // values.
     this.#registry.resetMetrics();
-    this.#process();
-    this.#managers();
-    for (const { table, summary } of summaries) this.#table(table, summary);
+    this.#setProcess();
+    this.#setManagers();
+    for (const { table, summary } of summaries) this.#setTable(table, summary);
     for (const { labels, number } of connections) this.#connections.set(labels, number);
     return await this.#registry.metrics();
   }
 
   close(): void {
-    this.#delay.stop();
+    this.#eventLoopDelay.stop();
   }
 
-  #process(): void {
+  #setProcess(): void {
     this.#leader.set(this.#cluster.role === "leader" ? 1 : 0);
     this.#ready.set(this.#cluster.ready ? 1 : 0);
-    this.#most.set(this.#mostSessions());
+    this.#sessionLimit.set(this.#maxSessions());
     this.#memory.set(process.memoryUsage.rss());
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1e6);
-    const delay = this.#delay.take();
+    const delay = this.#eventLoopDelay.take();
     if (delay === null) return;
-    this.#loop.set({ quantile: "0.5" }, delay.p50);
-    this.#loop.set({ quantile: "0.99" }, delay.p99);
-    this.#loop.set({ quantile: "1" }, delay.max);
+    this.#eventLoopDelayGauge.set({ quantile: "0.5" }, delay.p50);
+    this.#eventLoopDelayGauge.set({ quantile: "0.99" }, delay.p99);
+    this.#eventLoopDelayGauge.set({ quantile: "1" }, delay.max);
   }
 
-  #managers(): void {
+  #setManagers(): void {
     const managed = this.#tables.all.flatMap((table) => {
       const view = this.#cluster.manager(table.key);
-      this.#manager.set(table.names, view?.state === "working" ? 1 : 0);
+      this.#managerUp.set(table.names, view?.state === "working" ? 1 : 0);
       return view === null ? [] : [{ labels: table.names, view }];
     });
-    for (const { labels, view } of managed) this.#managerNumbers(labels, view);
+    for (const { labels, view } of managed) this.#setManager(labels, view);
     this.#claims.replace(managed.map(({ labels, view }) => ({ labels, durations: view.claims })));
     this.#runs.replace(managed.map(({ labels, view }) => ({ labels, durations: view.runs })));
   }
 
-  #managerNumbers(labels: WebTable["names"], view: ManagerView): void {
-    for (const [what, counter] of this.#counters) counter.inc(labels, view.counts[what]);
+  #setManager(labels: WebTable["names"], view: ManagerView): void {
+    for (const [key, counter] of this.#counters) counter.inc(labels, view.counts[key]);
     this.#running.set(labels, view.running);
     this.#sessions.set(labels, view.sessions);
   }
 
-  #table({ names }: WebTable, summary: Summary | null): void {
+  #setTable({ names }: WebTable, summary: TableSummary | null): void {
     this.#scrapeErrors.set(names, summary === null ? 1 : 0);
     if (summary === null) return;
     for (const [state, count] of Object.entries(summary.states)) {
       this.#tasks.set({ ...names, state }, count.value);
     }
     this.#backlog.set(names, summary.due.value);
-    this.#oldest.set(names, oldestSeconds(summary));
+    this.#oldestDue.set(names, oldestSeconds(summary));
   }
 
-  #gauge(name: string, help: string, labelNames: string[] = []): Gauge {
+  #gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {
     return new Gauge({ name, help, labelNames, registers: [this.#registry] });
   }
 
-  #histogram(name: string, help: string): CountedHistogram {
-    return new CountedHistogram({ name, help, registers: [this.#registry] });
+  #histogram(name: string, help: string): PrecountedHistogram {
+    return new PrecountedHistogram({ name, help, registers: [this.#registry] });
   }
 }
 
-const oldestSeconds = ({ oldestDueMs }: Summary): number => (oldestDueMs ?? 0) / 1000;
+const oldestSeconds = ({ oldestDueMs }: TableSummary): number => (oldestDueMs ?? 0) / 1000;
 
-/** Once for each database, asked through one of its tables that answer. */
-async function serverConnectionsOf(
+/** Reads the connection counts of each database once, on the connections of one of its tables. */
+async function readConnectionsByRole(
   tables: readonly WebTable[],
 ): Promise<{ labels: Record<"server" | "database" | "role", string>; number: number }[]> {
-  const databases = new Map(
-    tables.map((table) => [`${table.names.server} ${table.names.database}`, table]),
-  );
-  const found = await Promise.all(
-    [...databases.values()].map(async ({ connections, names: { server, database } }) => {
-      const asked = connections.read(serverConnections).catch(() => []);
-      const roles = await inTime(patienceMs, asked, []);
+  const databases = new Map(tables.map((table) => [`${table.names.server} ${table.names.database}`, table]));
+  const results = await Promise.all(
+    [...databases.values()].map(async ({ pool, names: { server, database } }) => {
+      const query = pool.read(countConnectionsByRole).catch(() => []);
+      const roles = await waitAtMost(maxWaitMs, query, []);
       return roles.map(({ role, connections: number }) => ({
         labels: { server, database, role },
         number,
       }));
     }),
   );
-  return found.flat();
+  return results.flat();
 }

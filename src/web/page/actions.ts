@@ -1,63 +1,63 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { TaskSummary } from "../api/schemas.js";
-import { act, ApiRefusal } from "./apiClient.js";
+import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
+import { post, RequestError } from "./apiClient.js";
 
 interface Action {
   readonly name: "stop" | "retry" | "run-now";
-  readonly words: string;
-  /** Asked before it is done. */
-  readonly question?: string;
+  readonly label: string;
+  /** Label of the button while it waits for confirmation. An action without this label needs no confirmation. */
+  readonly confirmation?: string;
 }
 
-/** What can be done to a task in its state. */
+/** Returns the actions that are possible in the task's state. */
 function actionsFor({ state, plan }: Pick<TaskSummary, "state" | "plan">): Action[] {
-  const stop: Action = { name: "stop", words: "Stop", question: "Stop it" };
+  const stop: Action = { name: "stop", label: "Stop", confirmation: "Stop it?" };
   if (state === "TAKE" || state === "WORK") return [stop];
-  if (state !== "PLAN") return [{ name: "retry", words: "Retry" }];
+  if (state !== "PLAN") return [{ name: "retry", label: "Retry" }];
   const later = plan === "infinity" || Date.parse(plan) > Date.now();
-  return [...(later ? [{ name: "run-now", words: "Run now" } as const] : []), stop];
+  return [...(later ? [{ name: "run-now", label: "Run now" } as const] : []), stop];
 }
 
-/** Buttons for what can be done to the task; what may lose work asks once more. */
+/** Shows buttons for the possible actions. Actions that can lose work ask for confirmation. */
 export function Actions(props: {
   table: string;
   task: Pick<TaskSummary, "id" | "state" | "plan">;
   done: () => void;
 }): VNode {
   const { table, task, done } = props;
-  const [asked, setAsked] = useState<Action | null>(null);
+  const [unconfirmed, setUnconfirmed] = useState<Action | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
-  useEffect(() => setAsked(null), [task.state]);
+  useEffect(() => setUnconfirmed(null), [task.state]);
   const run = async ({ name }: Action): Promise<void> => {
-    setAsked(null);
+    setUnconfirmed(null);
     setBusy(true);
     try {
-      await act(`/tables/${table}/tasks/${task.id}/${name}`);
+      await post(`/tables/${table}/tasks/${task.id}/${name}`);
       setProblem(null);
     } catch (error) {
-      setProblem(error instanceof ApiRefusal ? error.message : String(error));
+      setProblem(error instanceof RequestError ? error.message : String(error));
     }
     setBusy(false);
     done();
   };
   const press = (action: Action): void => {
-    if (action.question === undefined || asked?.name === action.name) void run(action);
-    else setAsked(action);
+    if (action.confirmation === undefined || unconfirmed?.name === action.name) void run(action);
+    else setUnconfirmed(action);
   };
   return html`<span class="actions">
     ${actionsFor(task).map((action) => {
-      const sure = asked?.name === action.name;
+      const isUnconfirmed = unconfirmed?.name === action.name;
       return html`<button
         key=${action.name}
-        class=${sure ? "danger" : ""}
+        class=${isUnconfirmed ? "danger" : ""}
         disabled=${busy}
         onClick=${() => press(action)}
-        onBlur=${() => setAsked(null)}
+        onBlur=${() => setUnconfirmed(null)}
       >
-        ${sure ? `${action.question}?` : action.words}
+        ${isUnconfirmed ? action.confirmation : action.label}
       </button>`;
     })}
     ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}

@@ -1,12 +1,12 @@
 import { signal } from "@preact/signals";
 
-const storedUnder = "pg-task token";
-const silent = "pg-task does not answer";
-/** How long an answer may take, in ms; pg-task itself gives up before. */
-const limitMs = 15_000;
+const tokenKey = "pg-task token";
+const noAnswer = "pg-task does not answer";
+/** Time limit for a request, in ms. pg-task itself has a shorter limit. */
+const timeoutMs = 15_000;
 
-/** What kept a request from being answered. */
-export class ApiRefusal extends Error {
+/** The error of a request that failed. `status` is the HTTP status, or 0 if there was no response. */
+export class RequestError extends Error {
   readonly status: number;
 
   constructor(status: number, message: string) {
@@ -15,40 +15,47 @@ export class ApiRefusal extends Error {
   }
 }
 
-/** Why the token is asked for; null while the one there is does. */
-export const gate = signal<"missing" | "wrong" | null>(null);
+/** Why the login form is shown; null while the server accepts the token. */
+export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 
-/** Takes the token out of the address, where the log's link has it, so that it is not copied on with it. */
-export function takeToken(): void {
+/**
+ * Stores the token from the link that the log shows, and removes the token from the address bar, so that a copied
+ * address does not contain it.
+ */
+export function takeTokenFromUrl(): void {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (token !== undefined) {
-    localStorage.setItem(storedUnder, decodeURIComponent(token));
+    localStorage.setItem(tokenKey, decodeURIComponent(token));
     history.replaceState(null, "", location.pathname + location.search);
   }
-  if (localStorage.getItem(storedUnder) === null) gate.value = "missing";
+  if (localStorage.getItem(tokenKey) === null) tokenProblem.value = "missing";
 }
 
-export function enterWith(token: string): void {
-  localStorage.setItem(storedUnder, token);
-  gate.value = null;
+export function saveToken(token: string): void {
+  localStorage.setItem(tokenKey, token);
+  tokenProblem.value = null;
 }
 
-/** Asks the API. @throws Refusal */
-export async function ask(path: string, options: RequestInit = {}): Promise<Response> {
-  const token = localStorage.getItem(storedUnder);
+/**
+ * Sends a request with the token.
+ *
+ * @throws RequestError
+ */
+export async function request(path: string, options: RequestInit = {}): Promise<Response> {
+  const token = localStorage.getItem(tokenKey);
   const response = await fetch(`/api${path}`, {
     ...options,
     headers: { Authorization: `Bearer ${token ?? ""}` },
   }).catch((error: unknown) => {
     if (options.signal?.aborted === true) throw error;
-    throw new ApiRefusal(0, silent);
+    throw new RequestError(0, noAnswer);
   });
   if (response.ok) return response;
-  if (response.status === 401) gate.value = token === null ? "missing" : "wrong";
-  throw new ApiRefusal(response.status, await reasonOf(response));
+  if (response.status === 401) tokenProblem.value = token === null ? "missing" : "wrong";
+  throw new RequestError(response.status, await errorMessage(response));
 }
 
-async function reasonOf(response: Response): Promise<string> {
+async function errorMessage(response: Response): Promise<string> {
   try {
     const { error }: { error: { message: string } } = JSON.parse(await response.text());
     return error.message;
@@ -57,31 +64,39 @@ async function reasonOf(response: Response): Promise<string> {
   }
 }
 
-/** What the API answers to a GET. @throws Refusal; anything when `ending` is aborted */
-export async function read<T>(path: string, ending: AbortSignal): Promise<T> {
+/**
+ * Sends a GET request and returns the parsed response.
+ *
+ * @throws RequestError; any error once `ending` is aborted
+ */
+export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> {
   const limit = new AbortController();
-  const giveUp = (): void => limit.abort();
-  const timer = window.setTimeout(giveUp, limitMs);
-  ending.addEventListener("abort", giveUp);
+  const abort = (): void => limit.abort();
+  const timer = window.setTimeout(abort, timeoutMs);
+  ending.addEventListener("abort", abort);
   try {
-    const response = await ask(path, { signal: limit.signal });
+    const response = await request(path, { signal: limit.signal });
     const value: T = JSON.parse(await response.text());
     return value;
   } catch (error) {
-    if (limit.signal.aborted) throw new ApiRefusal(0, silent);
+    if (limit.signal.aborted) throw new RequestError(0, noAnswer);
     throw error;
   } finally {
     window.clearTimeout(timer);
-    ending.removeEventListener("abort", giveUp);
+    ending.removeEventListener("abort", abort);
   }
 }
 
-/** Has the API do something. @throws Refusal */
-export async function act(path: string): Promise<void> {
+/**
+ * Sends a POST request.
+ *
+ * @throws RequestError
+ */
+export async function post(path: string): Promise<void> {
   try {
-    await ask(path, { method: "POST", signal: AbortSignal.timeout(limitMs) });
+    await request(path, { method: "POST", signal: AbortSignal.timeout(timeoutMs) });
   } catch (error) {
-    if (error instanceof ApiRefusal) throw error;
-    throw new ApiRefusal(0, `${silent}: whether it was done is not known`);
+    if (error instanceof RequestError) throw error;
+    throw new RequestError(0, `${noAnswer}: it is unknown whether the action took effect`);
   }
 }

@@ -1,55 +1,54 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Cluster } from "../api/schemas.js";
-import { address, placeOf, type PageLocation } from "./router.js";
-import { Gate } from "./loginForm.js";
+import type { ClusterInfo } from "../api/schemas.js";
+import { currentUrl, parseLocation, type PageLocation } from "./router.js";
+import { LoginForm } from "./loginForm.js";
 import { Header } from "./header.js";
 import { Overview } from "./overview.js";
 import { useResource } from "./resource.js";
-import { gate } from "./apiClient.js";
+import { tokenProblem } from "./apiClient.js";
 import { Tables } from "./tables.js";
 import { TaskListView } from "./taskList.js";
 import { TaskView } from "./taskPage.js";
-import { Trouble } from "./connectionProblem.js";
+import { StaleNotice } from "./staleNotice.js";
 
 export function App(): VNode {
-  return gate.value === null ? html`<${Shown} />` : html`<${Gate} />`;
+  return tokenProblem.value === null ? html`<${MainView} />` : html`<${LoginForm} />`;
 }
 
-function Shown(): VNode {
-  const asked = useResource<Cluster>("/tables", { leastMs: 1_000, everyMs: 10_000 });
-  const cluster = asked.value;
-  const now = useSeconds();
-  const place = placeOf(address.value);
-  const [only] = cluster?.tables ?? [];
-  // With one table there is nothing to choose from.
-  const home: PageLocation =
-    place.page === "tables" && cluster?.tables.length === 1 && only !== undefined
-      ? { ...place, page: "overview", table: only.id }
-      : place;
+function MainView(): VNode {
+  const resource = useResource<ClusterInfo>("/tables", { minIntervalMs: 1_000, pollMs: 10_000 });
+  const cluster = resource.value;
+  const now = useClock();
+  const requested = parseLocation(currentUrl.value);
+  const [first, ...others] = cluster?.tables ?? [];
+  // If there is only one table, the page shows that table instead of a list of tables.
+  const location: PageLocation =
+    requested.page === "tables" && first !== undefined && others.length === 0
+      ? { ...requested, page: "overview", table: first.id }
+      : requested;
   useEffect(() => {
-    document.title = title(home);
+    document.title = title(location);
   });
   return html`
-    <${Header} cluster=${cluster} place=${home} />
-    <${Trouble} of=${asked} top=${true} />
-    ${content(home, cluster, now)}
+    <${Header} cluster=${cluster} location=${location} />
+    <${StaleNotice} of=${resource} top=${true} />
+    ${content(location, cluster, now)}
   `;
 }
 
-function content(place: PageLocation, cluster: Cluster | null, now: number): VNode | null {
-  const { page, table: id, task, query } = place;
+function content(location: PageLocation, cluster: ClusterInfo | null, now: number): VNode | null {
+  const { page, table: id, task, query } = location;
   if (page === "tables") return cluster === null ? null : html`<${Tables} cluster=${cluster} />`;
   if (id === null || (cluster !== null && !cluster.tables.some((each) => each.id === id))) {
     return html`<main>
-      <p class="empty">There is nothing here. <a href="/">Go to the tables.</a></p>
+      <p class="empty">Page not found. <a href="/">Show all tables</a></p>
     </main>`;
   }
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
   if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
-  if (page === "tasks")
-    return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
+  if (page === "tasks") return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
   return html`<${TaskView} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
 }
 
@@ -58,8 +57,8 @@ function title({ page, task }: PageLocation): string {
   return page === "tasks" ? "Tasks · pg-task" : "pg-task";
 }
 
-/** The time, anew each second while the page can be seen. */
-function useSeconds(): number {
+/** Returns the current time, which is updated every second while the page is visible. */
+function useClock(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
     const timer = setInterval(() => {

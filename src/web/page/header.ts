@@ -1,36 +1,29 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Cluster } from "../api/schemas.js";
+import type { ClusterInfo, TableInfo } from "../api/schemas.js";
 import type { PageLocation } from "./router.js";
-import { connected, live } from "./liveEvents.js";
+import { isConnected, liveTables } from "./liveEvents.js";
 import { switchTheme, theme } from "./theme.js";
 
-/** How a table is called where there are several. */
-export function tableName(table: Cluster["tables"][number], all: Cluster["tables"]): string {
-  const same = (name: "database" | "schema" | "server"): boolean =>
-    all.every((each) => each[name] === table[name]);
-  const name = same("schema") ? table.table : `${table.schema}.${table.table}`;
-  const inDatabase = same("database") && same("server") ? name : `${table.database} · ${name}`;
-  return same("server") ? inDatabase : `${table.server} · ${inDatabase}`;
+/** Returns the shortest name that distinguishes the table from the other tables. */
+function tableName(table: TableInfo, all: readonly TableInfo[]): string {
+  const isShared = (name: "database" | "schema" | "server"): boolean => all.every((each) => each[name] === table[name]);
+  const name = isShared("schema") ? table.table : `${table.schema}.${table.table}`;
+  const inDatabase = isShared("database") && isShared("server") ? name : `${table.database} · ${name}`;
+  return isShared("server") ? inDatabase : `${table.server} · ${inDatabase}`;
 }
 
-const roles: Readonly<Record<Cluster["role"], string>> = {
-  seeking: "seeks the server",
+const roles: Readonly<Record<ClusterInfo["role"], string>> = {
+  seeking: "connecting",
   leader: "leader",
   standby: "standby",
   stopping: "stopping",
 };
 
-export function Header({
-  cluster,
-  place,
-}: {
-  cluster: Cluster | null;
-  place: PageLocation;
-}): VNode {
+export function Header({ cluster, location }: { cluster: ClusterInfo | null; location: PageLocation }): VNode {
   const tables = cluster?.tables ?? [];
-  const tab = (page: PageLocation["page"], to: string, words: string): VNode =>
-    html`<a href=${to} aria-current=${place.page === page ? "page" : undefined}>${words}</a>`;
+  const tab = (page: PageLocation["page"], to: string, label: string): VNode =>
+    html`<a href=${to} aria-current=${location.page === page ? "page" : undefined}>${label}</a>`;
   return html`<header class="bar">
     <a class="mark" href="/"><img src="/page/icon.svg" alt="" width="20" height="20" />pg-task</a>
     ${
@@ -41,7 +34,7 @@ export function Header({
             html`<a
               key=${table.id}
               href=${`/tables/${table.id}`}
-              aria-current=${table.id === place.table ? "true" : undefined}
+              aria-current=${table.id === location.table ? "true" : undefined}
             >
               <span class=${`dot ${managerState(table)}`}></span>${tableName(table, tables)}
             </a>`,
@@ -49,20 +42,18 @@ export function Header({
       </nav>`
     }
     ${
-      place.table !== null &&
+      location.table !== null &&
       html`<nav class="tabs" aria-label="Views">
-        ${tab("overview", `/tables/${place.table}`, "Overview")}
-        ${tab("tasks", `/tables/${place.table}/tasks`, "Tasks")}
+        ${tab("overview", `/tables/${location.table}`, "Overview")}
+        ${tab("tasks", `/tables/${location.table}/tasks`, "Tasks")}
       </nav>`
     }
     <span class="gap"></span>
     ${
       cluster !== null &&
-      html`<span class=${`role ${cluster.role}`} title=${`since ${cluster.since}`}>
-        ${roles[cluster.role]}
-      </span>`
+      html`<span class=${`role ${cluster.role}`} title=${`since ${cluster.since}`}> ${roles[cluster.role]} </span>`
     }
-    <${Liveness} ids=${place.table === null ? tables.map((table) => table.id) : [place.table]} />
+    <${LiveStatus} ids=${location.table === null ? tables.map((table) => table.id) : [location.table]} />
     <button
       class="quiet"
       onClick=${switchTheme}
@@ -74,24 +65,22 @@ export function Header({
   </header>`;
 }
 
-/** Whether changes to these tables are heard of now. */
-function Liveness({ ids }: { ids: readonly string[] }): VNode {
-  const heard = connected.value ? ids.filter((id) => live.value.has(id)).length : 0;
-  const all = heard === ids.length && heard > 0;
-  const some = heard === 0 ? "not live" : `${ids.length - heard} of ${ids.length} not live`;
-  return html`<span class=${`live ${all ? "on" : "off"}`} role="status"
-    >${all ? "live" : some}</span
-  >`;
+/** Shows whether changes to these tables appear at once. */
+function LiveStatus({ ids }: { ids: readonly string[] }): VNode {
+  const live = isConnected.value ? ids.filter((id) => liveTables.value.has(id)).length : 0;
+  const isLive = live === ids.length && live > 0;
+  const problem = live === 0 ? "not live" : `${ids.length - live} of ${ids.length} not live`;
+  return html`<span class=${`live ${isLive ? "on" : "off"}`} role="status">${isLive ? "live" : problem}</span>`;
 }
 
-/** How many tasks run in a table; null where that is not known now. */
-export function runningNow({ manager, summary, error }: Cluster["tables"][number]): number | null {
+/** Returns how many tasks of a table are running; null if the number is unknown. */
+export function runningNow({ manager, summary, error }: TableInfo): number | null {
   if (manager === null) return summary?.states.WORK.value ?? null;
   return manager.state === "working" && error === null ? manager.running : null;
 }
 
-/** What the dot beside a table says. */
-export function managerState({ manager, error }: Cluster["tables"][number]): string {
+/** Returns the CSS class of the dot that is shown beside a table. */
+export function managerState({ manager, error }: TableInfo): string {
   if (error !== null || manager?.state === "waiting") return "bad";
   return manager?.state === "working" ? "good" : "idle";
 }

@@ -1,43 +1,45 @@
 import { effect, signal } from "@preact/signals";
-import { hearEvents, type Word } from "./sharedEventStream.js";
-import { gate } from "./apiClient.js";
+import { subscribeToEvents, type LiveEvent } from "./sharedEventStream.js";
+import { tokenProblem } from "./apiClient.js";
 
-/** Whether pg-task is heard of now. */
-export const connected = signal(false);
+/** Whether an event stream is connected, in this tab or in another tab. */
+export const isConnected = signal(false);
 
-/** The tables whose changes pg-task hears of. */
-export const live = signal<ReadonlySet<string>>(new Set());
+/** Ids of the tables whose changes are reported as they happen. */
+export const liveTables = signal<ReadonlySet<string>>(new Set());
 
-/** Grows with each change to the table with this id. */
-export const changes = signal<ReadonlyMap<string, number>>(new Map());
+/** For each table id, how many changes have been reported so far. */
+export const tableChanges = signal<ReadonlyMap<string, number>>(new Map());
 
-/** Grows when the role or a manager's state is another one, and when something may have been missed. */
+/**
+ * Number of changes of the role and of managers' states, including occasions on which a change may have been missed.
+ */
 export const clusterChanges = signal(0);
 
-const visible = signal(document.visibilityState === "visible");
+const isVisible = signal(document.visibilityState === "visible");
 
-/** Hears of changes as long as the page can be seen and the token is accepted. */
-export function followChanges(): void {
+/** Subscribes to changes while the page is visible and the server accepts the token. */
+export function subscribeToChanges(): void {
   document.addEventListener("visibilitychange", () => {
-    visible.value = document.visibilityState === "visible";
+    isVisible.value = document.visibilityState === "visible";
   });
   effect(() => {
-    if (!visible.value || gate.value !== null) return undefined;
+    if (!isVisible.value || tokenProblem.value !== null) return undefined;
     const ending = new AbortController();
-    hearEvents(take, ending.signal);
+    subscribeToEvents(applyEvent, ending.signal);
     return () => ending.abort();
   });
 }
 
-function take(word: Word): void {
-  if (word.event === "state") {
-    if (word.connected && !connected.value) clusterChanges.value += 1;
-    connected.value = word.connected;
-    live.value = new Set(word.live);
-  } else if (word.event === "missed" || word.event === "cluster") clusterChanges.value += 1;
+function applyEvent(message: LiveEvent): void {
+  if (message.event === "state") {
+    if (message.connected && !isConnected.value) clusterChanges.value += 1;
+    isConnected.value = message.connected;
+    liveTables.value = new Set(message.live);
+  } else if (message.event === "missed" || message.event === "cluster") clusterChanges.value += 1;
   else {
-    const now = new Map(changes.value);
-    now.set(word.table, (now.get(word.table) ?? 0) + 1);
-    changes.value = now;
+    const now = new Map(tableChanges.value);
+    now.set(message.table, (now.get(message.table) ?? 0) + 1);
+    tableChanges.value = now;
   }
 }

@@ -1,23 +1,22 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { enterWith, gate } from "./apiClient.js";
+import { saveToken, tokenProblem } from "./apiClient.js";
 
 function submit(event: SubmitEvent): void {
   event.preventDefault();
   if (!(event.target instanceof HTMLFormElement)) return;
   const token = new FormData(event.target).get("token");
-  if (typeof token === "string" && token.trim() !== "") enterWith(token.trim());
+  if (typeof token === "string" && token.trim() !== "") saveToken(token.trim());
 }
 
-/** Asks for the token. */
-export function Gate(): VNode {
-  const wrong = gate.value === "wrong";
-  return html`<main class="gate">
+export function LoginForm(): VNode {
+  const isWrong = tokenProblem.value === "wrong";
+  return html`<main class="login">
     <form class="panel" onSubmit=${submit}>
       <h1>pg-task</h1>
       <p>
-        The tasks are shown to those who have the token. It is what <code>pg_http.token</code> says;
-        where nothing is said, pg-task's log has the address of this page with it.
+        Enter the token to see the tasks. It is the value of <code>pg_http.token</code>. If that is not set, open the
+        address in the log of pg-task, which contains the token.
       </p>
       <label for="token">Token</label>
       <input
@@ -27,12 +26,10 @@ export function Gate(): VNode {
         autocomplete="off"
         autofocus
         required
-        aria-invalid=${wrong}
+        aria-invalid=${isWrong}
         aria-describedby="token-problem"
       />
-      <p id="token-problem" class="problem" role="alert">
-        ${wrong ? "That token is not the right one." : ""}
-      </p>
+      <p id="token-problem" class="problem" role="alert">${isWrong ? "Wrong token." : ""}</p>
       <button class="primary">Open</button>
     </form>
   </main>`;

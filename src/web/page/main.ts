@@ -1,13 +1,13 @@
 import { html } from "htm/preact";
 import { render } from "preact";
-import { followLinks } from "./router.js";
+import { interceptLinks } from "./router.js";
 import { App } from "./app.js";
-import { followChanges } from "./liveEvents.js";
-import { takeToken } from "./apiClient.js";
+import { subscribeToChanges } from "./liveEvents.js";
+import { takeTokenFromUrl } from "./apiClient.js";
 import { followTheme } from "./theme.js";
 
 followTheme();
-takeToken();
-followLinks();
-followChanges();
+takeTokenFromUrl();
+interceptLinks();
+subscribeToChanges();
 render(html`<${App} />`, document.body);

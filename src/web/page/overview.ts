@@ -1,77 +1,74 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import type { Groups, History, Point, Summary, Table, TaskState } from "../api/schemas.js";
-import { count, countOrFew, pageDuration, moment, number, rate } from "./format.js";
+import type { Groups } from "../../tasks/queries/groups.js";
+import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
+import { countText, countOrFewText, durationText, timeText, numberText, rateText } from "./format.js";
 import { runningNow } from "./header.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
+import { stateOrder } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
-import { Trouble } from "./connectionProblem.js";
+import { StaleNotice } from "./staleNotice.js";
 
-const order: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
-const spans = [
-  { words: "10 min", seconds: 600 },
-  { words: "1 hour", seconds: 3600 },
+const timeSpans = [
+  { label: "10 min", seconds: 600 },
+  { label: "1 hour", seconds: 3600 },
 ] as const;
 
-/** How a table is doing. */
-export function Overview({ id, table }: { id: string; table: Table | null }): VNode {
-  const history = useResource<History>(`/tables/${id}/history`, {
+/** Shows the key figures, charts and groups of a table. */
+export function Overview({ id, table }: { id: string; table: TableInfo | null }): VNode {
+  const history = useResource<TableHistory>(`/tables/${id}/history`, {
     table: id,
-    leastMs: 2_000,
-    everyMs: 5_000,
+    minIntervalMs: 2_000,
+    pollMs: 5_000,
   });
-  const groups = useResource<Groups>(`/tables/${id}/groups`, { table: id, leastMs: 2_000 });
-  const [seconds, setSeconds] = useState<number>(spans[0].seconds);
+  const groups = useResource<Groups>(`/tables/${id}/groups`, { table: id, minIntervalMs: 2_000 });
+  const [seconds, setSeconds] = useState<number>(timeSpans[0].seconds);
   const points = history.value?.points ?? [];
   const span = history.value?.spanSeconds ?? 5;
-  // The last one is not over yet.
+  // The last interval is left out because this interval is still running.
   const shown = points.slice(-seconds / span - 1, -1);
   return html`<main class="overview">
     <h1 class="hidden">Overview</h1>
-    ${
-      table?.manager?.state === "waiting" &&
-      html`<p class="notice bad">The manager waits: ${table.manager.reason}</p>`
-    }
-    ${
-      table !== null &&
-      table.manager === null &&
-      html`<p class="notice">
-        No manager works here: rates and times over time are the leader's to tell. What the table
-        itself says is shown.
-      </p>`
-    }
-    ${(table?.error ?? null) !== null && html`<p class="notice bad" role="alert">${table?.error}</p>`}
-    ${table?.summary?.paused.map(
-      ({ group, since, reason }) =>
-        html`<p class="notice" key=${group}>
-          ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` is paused since ${moment(since)}${reason === null ? "" : `: ${reason}`}`}
-        </p>`,
-    )}
-    ${tiles(table, history.problem === null ? points : [], span)}
-    ${(table?.summary ?? null) !== null && html`<${States} id=${id} summary=${table?.summary} />`}
+    ${table !== null && notices(table)} ${tiles(table, history.problem === null ? points : [], span)}
+    ${table?.summary && html`<${States} id=${id} summary=${table.summary} />`}
     <div class="row">
       <h2>Over time</h2>
       <span class="choice" role="group" aria-label="Time span">
-        ${spans.map(
-          ({ words, seconds: each }) =>
-            html`<button
-              key=${words}
-              aria-pressed=${each === seconds}
-              onClick=${() => setSeconds(each)}
-            >
-              ${words}
+        ${timeSpans.map(
+          ({ label, seconds: each }) =>
+            html`<button key=${label} aria-pressed=${each === seconds} onClick=${() => setSeconds(each)}>
+              ${label}
             </button>`,
         )}
       </span>
     </div>
-    <${Trouble} of=${history} />
+    <${StaleNotice} of=${history} />
     ${plots(shown, span)}
     <h2>Groups</h2>
-    <${Trouble} of=${groups} />
+    <${StaleNotice} of=${groups} />
     ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} />`}
   </main>`;
+}
+
+function notices({ manager, error, summary }: TableInfo): VNode {
+  return html`${
+    manager?.state === "waiting" && html`<p class="notice bad">The manager is waiting: ${manager.reason}</p>`
+  }
+  ${
+    manager === null &&
+    html`<p class="notice">
+      This process runs no manager for the table, so only the leader can show rates and charts.
+    </p>`
+  }
+  ${error !== null && html`<p class="notice bad" role="alert">${error}</p>`}
+  ${summary?.paused.map(
+    ({ group, since, reason }) =>
+      html`<p class="notice" key=${group}>
+        ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` has been paused since ${timeText(since)}${reason === null ? "" : `: ${reason}`}`}
+      </p>`,
+  )}`;
 }
 
 const tile = (title: string, value: string | null, more: string, kind = ""): VNode =>
@@ -80,63 +77,58 @@ const tile = (title: string, value: string | null, more: string, kind = ""): VNo
     <dd>${value ?? "–"}<small>${more}</small></dd>
   </div>`;
 
-const latency = (value: Summary["runMs"]): string | null =>
-  value === null ? null : pageDuration(value.p50);
+const latencyTile = (title: string, latency: TableSummary["runMs"]): VNode =>
+  latency === null
+    ? tile(title, null, "")
+    : tile(title, durationText(latency.p50), `95 % within ${durationText(latency.p95)}`);
 
-const p95 = (value: Summary["runMs"]): string =>
-  value === null ? "" : `95 % in ${pageDuration(value.p95)}`;
+/** Returns the average rate per second, or null if there are no points. */
+const perSecond = (
+  points: readonly HistoryPoint[],
+  span: number,
+  value: (point: HistoryPoint) => number,
+): number | null =>
+  points.length === 0 ? null : points.reduce((sum, point) => sum + value(point), 0) / (points.length * span);
 
-function oldest(summary: Summary | null): string {
-  if (summary === null) return "not known";
-  return summary.oldestDueMs === null
-    ? "nothing waits"
-    : `oldest ${pageDuration(summary.oldestDueMs)}`;
+const perSecondText = (value: number | null): string | null => (value === null ? null : `${rateText(value)}/s`);
+
+function oldestText(summary: TableSummary | null): string {
+  if (summary === null) return "unknown";
+  return summary.oldestDueMs === null ? "nothing due" : `oldest ${durationText(summary.oldestDueMs)}`;
 }
 
-function sessionsOf(manager: Table["manager"], running: number | null): string {
-  if (running === null) return "not known";
+function sessionsText(manager: TableInfo["manager"], running: number | null): string {
+  if (running === null) return "unknown";
   if (manager === null) return "";
   return manager.sessions === 1 ? "1 session" : `${manager.sessions} sessions`;
 }
 
-function tiles(table: Table | null, points: readonly Point[], span: number): VNode {
+function tiles(table: TableInfo | null, points: readonly HistoryPoint[], span: number): VNode {
   const summary = table?.summary ?? null;
   const manager = table?.manager ?? null;
   const minute = points.slice(-60 / span - 1, -1);
-  const perSecond = (name: "done" | "failed"): number | null =>
-    manager === null || minute.length === 0
-      ? null
-      : minute.reduce((sum, point) => sum + point[name], 0) / (minute.length * span);
-  const [done, failed] = [perSecond("done"), perSecond("failed")];
+  const counted = manager === null ? [] : minute;
+  const done = perSecond(counted, span, ({ done: value }) => value);
+  const failed = perSecond(counted, span, ({ failed: value }) => value);
   const running = table === null ? null : runningNow(table);
   return html`<dl class="tiles">
-    ${tile("Due", summary === null ? null : count(summary.due), oldest(summary))}
-    ${tile("Running", running === null ? null : number(running), sessionsOf(manager, running))}
-    ${tile("Finished", done === null ? null : `${rate(done)}/s`, "last minute")}
-    ${tile("Failed", failed === null ? null : `${rate(failed)}/s`, "last minute", failed !== null && failed > 0 ? "alarm" : "")}
-    ${tile("Median wait", latency(summary?.waitMs ?? null), p95(summary?.waitMs ?? null))}
-    ${tile("Median run", latency(summary?.runMs ?? null), p95(summary?.runMs ?? null))}
+    ${tile("Due", summary === null ? null : countText(summary.due), oldestText(summary))}
+    ${tile("Running", running === null ? null : numberText(running), sessionsText(manager, running))}
+    ${tile("Finished", perSecondText(done), "last minute")}
+    ${tile("Failed", perSecondText(failed), "last minute", (failed ?? 0) > 0 ? "alarm" : "")}
+    ${latencyTile("Median wait", summary?.waitMs ?? null)} ${latencyTile("Median run", summary?.runMs ?? null)}
   </dl>`;
 }
 
-function States({ id, summary }: { id: string; summary: Summary }): VNode {
+function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
   const total = Math.max(
     1,
-    order.reduce((sum, state) => sum + summary.states[state].value, 0),
+    stateOrder.reduce((sum, state) => sum + summary.states[state].value, 0),
   );
   return html`<section class="panel states" aria-label="Tasks by state">
-    <svg
-      class="share"
-      width="100%"
-      height="10"
-      role="presentation"
-      preserveAspectRatio="none"
-      viewBox="0 0 1000 10"
-    >
-      ${order.map((state, index) => {
-        const before = order
-          .slice(0, index)
-          .reduce((sum, each) => sum + summary.states[each].value, 0);
+    <svg class="share" width="100%" height="10" role="presentation" preserveAspectRatio="none" viewBox="0 0 1000 10">
+      ${stateOrder.map((state, index) => {
+        const before = stateOrder.slice(0, index).reduce((sum, each) => sum + summary.states[each].value, 0);
         const width = (summary.states[state].value / total) * 1000;
         return html`<rect
           key=${state}
@@ -148,30 +140,30 @@ function States({ id, summary }: { id: string; summary: Summary }): VNode {
       })}
     </svg>
     <ul>
-      ${order.map(
+      ${stateOrder.map(
         (state) =>
           html`<li key=${state}>
             <a href=${`/tables/${id}/tasks?state=${state}`}>
-              <span class=${`state s-${state}`}>${state}</span> ${countOrFew(summary.states[state])}
+              <span class=${`state s-${state}`}>${state}</span>${" "} ${countOrFewText(summary.states[state])}
             </a>
           </li>`,
       )}
-      <li class="total">${count(summary.rows)} rows</li>
+      <li class="total">${countText(summary.rows)} rows</li>
     </ul>
   </section>`;
 }
 
-const ms = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
+const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
 
-function plots(points: readonly Point[], span: number): VNode {
+function plots(points: readonly HistoryPoint[], span: number): VNode {
   const at = points.map((point) => point.at);
-  const values = (take: (point: Point) => number | null): (number | null)[] => points.map(take);
+  const values = (valueOf: (point: HistoryPoint) => number | null): (number | null)[] => points.map(valueOf);
   return html`<div class="plots">
     <${Plot}
       title="Finished per second"
-      least=${4}
+      minTop=${4}
       at=${at}
-      show=${rate}
+      format=${rateText}
       lines=${[
         { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
         { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
@@ -179,26 +171,26 @@ function plots(points: readonly Point[], span: number): VNode {
     />
     <${Plot}
       title="Due tasks"
-      least=${4}
+      minTop=${4}
       at=${at}
-      show=${number}
+      format=${numberText}
       lines=${[{ label: "due", color: "--plan", filled: true, values: values((p) => p.due) }]}
     />
     <${Plot}
       title="Run time"
-      least=${10}
+      minTop=${10}
       at=${at}
-      show=${pageDuration}
+      format=${durationText}
       lines=${[
-        { label: "median", color: "--work", dots: true, values: values((p) => ms(p.runP50)) },
-        { label: "95 %", color: "--take", dots: true, values: values((p) => ms(p.runP95)) },
+        { label: "median", color: "--work", dots: true, values: values((p) => toMs(p.runP50)) },
+        { label: "95 %", color: "--take", dots: true, values: values((p) => toMs(p.runP95)) },
       ]}
     />
     <${Plot}
-      title="At work"
-      least=${4}
+      title="Running tasks and sessions"
+      minTop=${4}
       at=${at}
-      show=${number}
+      format=${numberText}
       lines=${[
         { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
         { label: "sessions", color: "--faint", values: values((p) => p.sessions) },
@@ -216,9 +208,7 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
         <caption class="hidden">
           Groups
         </caption>
-        <${TableHead}
-          titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
-        />
+        <${TableHead} titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]} />
         <tbody>
           ${list.map(
             (group) =>
@@ -228,24 +218,22 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                     >${group.group === "" ? "(empty)" : group.group}</a
                   >${group.paused && html` <span class="tag">paused</span>`}
                 </th>
-                <td class=${group.running > 0 ? "t-WORK" : "zero"}>${number(group.running)}</td>
+                <td class=${group.running > 0 ? "t-WORK" : "zero"}>${numberText(group.running)}</td>
                 <td class=${group.due > 0 ? "t-PLAN" : "zero"}>
-                  ${count({ value: group.due, exact: exact(group.due) })}
+                  ${countText({ value: group.due, exact: exact(group.due) })}
                 </td>
                 <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>
-                  ${count({ value: group.waiting, exact: exact(group.waiting) })}
+                  ${countText({ value: group.waiting, exact: exact(group.waiting) })}
                 </td>
-                <td>
-                  ${group.oldestDueMs === null ? "" : pageDuration(Math.max(0, group.oldestDueMs))}
-                </td>
-                <td class=${group.done > 0 ? "" : "zero"}>${number(group.done)}</td>
-                <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${number(group.failed)}</td>
-                <td class=${group.other > 0 ? "" : "zero"}>${number(group.other)}</td>
+                <td>${group.oldestDueMs === null ? "" : durationText(Math.max(0, group.oldestDueMs))}</td>
+                <td class=${group.done > 0 ? "" : "zero"}>${numberText(group.done)}</td>
+                <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${numberText(group.failed)}</td>
+                <td class=${group.other > 0 ? "" : "zero"}>${numberText(group.other)}</td>
               </tr>`,
           )}
         </tbody>
       </table>
     </div>
-    ${!complete && html`<p class="note">Due and waiting are estimates; groups in which little waits may be missing.</p>`}
-    ${!newestComplete && html`<p class="note">Done, failed and other: of the newest ${number(newest)} rows.</p>`}`;
+    ${!complete && html`<p class="note">Due and waiting are estimates. Groups with few waiting tasks may be missing.</p>`}
+    ${!newestComplete && html`<p class="note">Done, failed and other count the newest ${numberText(newest)} rows.</p>`}`;
 }

@@ -6,50 +6,48 @@ import { theme } from "./theme.js";
 
 export interface Line {
   readonly label: string;
-  /** A custom property of the style sheet. */
+  /** Name of a custom property in the style sheet that holds the line's colour. */
   readonly color: string;
   readonly values: readonly (number | null)[];
   readonly filled?: boolean;
-  /** With a dot for each value, where many are missing. */
+  /** Whether a dot is drawn for each value, which suits series with many gaps. */
   readonly dots?: boolean;
 }
 
 const heightPx = 132;
 
-/** Numbers over time, redrawn in place when they change. */
+/** A chart over time, which is updated in place. */
 export function Plot(props: {
   title: string;
-  /** Seconds since 1970. */
+  /** The times of the values, in seconds since 1970. */
   at: readonly number[];
   lines: readonly Line[];
-  show: (value: number) => string;
-  /** Where the axis ends at least. */
-  least: number;
+  format: (value: number) => string;
+  /** The top of the vertical axis is never below this value. */
+  minTop: number;
 }): VNode {
-  const { title, at, lines, show, least } = props;
-  const place = useRef<HTMLDivElement>(null);
+  const { title, at, lines, format, minTop } = props;
+  const container = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
   const data: UPlot.AlignedData = [[...at], ...lines.map(({ values }) => [...values])];
   useEffect(() => {
-    const element = place.current;
+    const element = container.current;
     if (element === null) return undefined;
-    const drawn = new UPlot(options(element, lines, show, least), data, element);
-    plot.current = drawn;
-    const resized = new ResizeObserver(() =>
-      drawn.setSize({ width: element.clientWidth, height: heightPx }),
-    );
-    resized.observe(element);
+    const created = new UPlot(plotOptions(element, lines, format, minTop), data, element);
+    plot.current = created;
+    const observer = new ResizeObserver(() => created.setSize({ width: element.clientWidth, height: heightPx }));
+    observer.observe(element);
     return () => {
-      resized.disconnect();
-      drawn.destroy();
+      observer.disconnect();
+      created.destroy();
     };
   }, [theme.value, lines.map(({ label }) => label).join()]);
   useEffect(() => plot.current?.setData(data));
   const last = lines.map(({ label, values }) => {
     const value = values.findLast((each) => each !== null);
-    return { label, text: value === undefined || value === null ? "–" : show(value) };
+    return { label, text: value === undefined || value === null ? "–" : format(value) };
   });
-  const words = last.map(({ label, text }) => `${label} ${text}`).join(", ");
+  const description = last.map(({ label, text }) => `${label} ${text}`).join(", ");
   return html`<figure class="plot panel">
     <figcaption>
       <h3>${title}</h3>
@@ -62,15 +60,15 @@ export function Plot(props: {
         )}
       </span>
     </figcaption>
-    <div ref=${place} role="img" aria-label=${`${title}: ${words}`}></div>
+    <div ref=${container} role="img" aria-label=${`${title}: ${description}`}></div>
   </figure>`;
 }
 
-function options(
+function plotOptions(
   element: HTMLElement,
   lines: readonly Line[],
-  show: (value: number) => string,
-  least: number,
+  format: (value: number) => string,
+  minTop: number,
 ): UPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const color = (name: string): string => style.getPropertyValue(name).trim();
@@ -83,14 +81,14 @@ function options(
   return {
     width: element.clientWidth,
     height: heightPx,
-    // Room for the half of a time that stands at the very end.
+    // The padding leaves space for the second half of the label at the right end of the axis.
     padding: [8, 18, 0, 0],
     cursor: { y: false, points: { size: 5 } },
     legend: { show: false },
-    scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, least)] } },
+    scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, minTop)] } },
     axes: [
-      { ...axis, space: 70, size: 22, values: (_, ticks) => ticks.map(clock) },
-      { ...axis, size: 52, space: 28, values: (_, ticks) => ticks.map(show) },
+      { ...axis, space: 70, size: 22, values: (_, ticks) => ticks.map(formatClock) },
+      { ...axis, size: 52, space: 28, values: (_, ticks) => ticks.map(format) },
     ],
     series: [
       {},
@@ -106,9 +104,9 @@ function options(
   };
 }
 
-const two = (value: number): string => String(value).padStart(2, "0");
+const twoDigits = (value: number): string => String(value).padStart(2, "0");
 
-function clock(seconds: number): string {
+function formatClock(seconds: number): string {
   const date = new Date(seconds * 1000);
-  return `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
 }

@@ -1,65 +1,65 @@
 import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { changes, clusterChanges } from "./liveEvents.js";
-import { gate, read, ApiRefusal } from "./apiClient.js";
+import { tableChanges, clusterChanges } from "./liveEvents.js";
+import { tokenProblem, getJson, RequestError } from "./apiClient.js";
 
 export interface Resource<T> {
-  /** The last answer; null before the first. */
+  /** The last response; null before the first response. */
   readonly value: T | null;
-  /** Why the last question has no answer: what is there is an older one. */
+  /** Why the last request failed; null if it succeeded. After a failure, `value` is an older response. */
   readonly problem: string | null;
-  /** When it was answered, in ms since 1970; 0 before the first answer. */
+  /** Time of the last response, in ms since 1970; 0 before the first response. */
   readonly at: number;
-  /** What is there is the answer to another path: this one's is on the way. */
+  /** Whether the first response for the current path is still pending. `value` can then belong to another path. */
   readonly busy: boolean;
-  /** Asks again at once. */
+  /** Sends the request again at once. */
   readonly refresh: () => void;
 }
 
 /**
- * What the API answers at `path`, asked again when the table changed (any table without one), when
- * `everyMs` have passed, and at most once in `leastMs`.
+ * Returns the API's response for `path`. The request is repeated when the table changes (or when any table changes, if
+ * `table` is not given) and every `pollMs`, but at most once per `minIntervalMs`.
  */
 export function useResource<T>(
   path: string,
-  { table, leastMs = 400, everyMs }: { table?: string; leastMs?: number; everyMs?: number } = {},
+  { table, minIntervalMs = 400, pollMs }: { table?: string; minIntervalMs?: number; pollMs?: number } = {},
 ): Resource<T> {
   const state: Signal<Answer<T>> = useSignal({ path, value: null, problem: null, at: 0 });
   const poller = useRef<Poller | null>(null);
   useEffect(() => {
-    const own = new Poller(async (signal) => {
+    const current = new Poller(async (signal) => {
       try {
-        const value = await read<T>(path, signal);
+        const value = await getJson<T>(path, signal);
         state.value = { path, value, problem: null, at: Date.now() };
         return true;
       } catch (error) {
         if (signal.aborted) return true;
-        const problem = error instanceof ApiRefusal ? error.message : String(error);
+        const problem = error instanceof RequestError ? error.message : String(error);
         const known = state.peek();
         const { value, at } = known.path === path ? known : { value: null, at: 0 };
         state.value = { path, value, problem, at };
-        return error instanceof ApiRefusal && error.status >= 400 && error.status < 500;
+        return error instanceof RequestError && error.status >= 400 && error.status < 500;
       }
-    }, leastMs);
-    poller.current = own;
-    own.ask();
-    const timer = everyMs === undefined ? null : setInterval(() => own.ask(), everyMs);
+    }, minIntervalMs);
+    poller.current = current;
+    current.request();
+    const timer = pollMs === undefined ? null : setInterval(() => current.request(), pollMs);
     return () => {
       if (timer !== null) clearInterval(timer);
-      own.end();
+      current.end();
     };
   }, [path]);
-  const seen = useRef<unknown>(null);
+  const previousVersion = useRef<unknown>(null);
   useSignalEffect(() => {
-    const all = [...changes.value.values()].reduce((sum, count) => sum + count, 0);
-    const news = table === undefined ? all : (changes.value.get(table) ?? 0);
-    const now = `${news} ${clusterChanges.value} ${gate.value ?? ""}`;
-    if (seen.current !== null && seen.current !== now) poller.current?.ask();
-    seen.current = now;
+    const all = [...tableChanges.value.values()].reduce((sum, count) => sum + count, 0);
+    const changes = table === undefined ? all : (tableChanges.value.get(table) ?? 0);
+    const version = `${changes} ${clusterChanges.value} ${tokenProblem.value ?? ""}`;
+    if (previousVersion.current !== null && previousVersion.current !== version) poller.current?.request();
+    previousVersion.current = version;
   });
-  const { value, problem, at, path: answered } = state.value;
-  const busy = answered !== path || (value === null && problem === null);
-  return { value, problem, at, busy, refresh: () => poller.current?.ask(true) };
+  const { value, problem, at, path: answeredPath } = state.value;
+  const busy = answeredPath !== path || (value === null && problem === null);
+  return { value, problem, at, busy, refresh: () => poller.current?.request(true) };
 }
 
 interface Answer<T> {
@@ -69,35 +69,35 @@ interface Answer<T> {
   readonly at: number;
 }
 
-/** How soon it is asked again what had no answer, in ms. */
-const againMs = 5_000;
+/** Delay before a failed request is repeated, in ms. */
+const retryMs = 5_000;
 
-/** One question at a time, and a pause between two. */
+/** Makes one request at a time and keeps a minimum interval between requests. */
 class Poller {
-  /** False: it has to be asked again. */
+  /** Makes the request. Resolves to false if the request must be repeated. */
   readonly #work: (signal: AbortSignal) => Promise<boolean>;
-  readonly #leastMs: number;
+  readonly #minIntervalMs: number;
   readonly #ending = new AbortController();
-  #asking = false;
-  #again = false;
-  #askedAt = -Infinity;
+  #isRequesting = false;
+  #isRequestedAgain = false;
+  #requestedAt = -Infinity;
   #timer: number | undefined;
 
-  constructor(work: (signal: AbortSignal) => Promise<boolean>, leastMs: number) {
+  constructor(work: (signal: AbortSignal) => Promise<boolean>, minIntervalMs: number) {
     this.#work = work;
-    this.#leastMs = leastMs;
+    this.#minIntervalMs = minIntervalMs;
   }
 
-  ask(now = false): void {
+  request(now = false): void {
     if (this.#ending.signal.aborted || document.visibilityState === "hidden") return;
-    if (this.#asking) {
-      this.#again = true;
+    if (this.#isRequesting) {
+      this.#isRequestedAgain = true;
       return;
     }
-    const pauseMs = now ? 0 : this.#askedAt + this.#leastMs - performance.now();
+    const pauseMs = now ? 0 : this.#requestedAt + this.#minIntervalMs - performance.now();
     window.clearTimeout(this.#timer);
-    if (pauseMs <= 0) void this.#ask();
-    else this.#timer = window.setTimeout(() => void this.#ask(), pauseMs);
+    if (pauseMs <= 0) void this.#run();
+    else this.#timer = window.setTimeout(() => void this.#run(), pauseMs);
   }
 
   end(): void {
@@ -105,13 +105,13 @@ class Poller {
     this.#ending.abort();
   }
 
-  async #ask(): Promise<void> {
-    this.#asking = true;
-    this.#again = false;
-    this.#askedAt = performance.now();
-    const answered = await this.#work(this.#ending.signal);
-    this.#asking = false;
-    if (this.#again) this.ask();
-    else if (!answered) this.#timer = window.setTimeout(() => this.ask(), againMs);
+  async #run(): Promise<void> {
+    this.#isRequesting = true;
+    this.#isRequestedAgain = false;
+    this.#requestedAt = performance.now();
+    const isDone = await this.#work(this.#ending.signal);
+    this.#isRequesting = false;
+    if (this.#isRequestedAgain) this.request();
+    else if (!isDone) this.#timer = window.setTimeout(() => this.request(), retryMs);
   }
 }

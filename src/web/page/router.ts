@@ -1,52 +1,52 @@
 import { signal } from "@preact/signals";
 
-/** Where the page is: path and query. */
-export const address = signal(location.pathname + location.search);
+/** The path and the query of the page's address. */
+export const currentUrl = signal(location.pathname + location.search);
 
-export function goTo(to: string): void {
+export function navigate(to: string): void {
   history.pushState(null, "", to);
-  address.value = to;
+  currentUrl.value = to;
   window.scrollTo(0, 0);
 }
 
-/** Changes what is behind the `?` without a step of its own in the history. */
+/** Replaces the query without adding an entry to the browser's history. */
 export function setQuery(query: URLSearchParams): void {
   const text = query.toString();
   const to = location.pathname + (text === "" ? "" : `?${text}`);
   history.replaceState(null, "", to);
-  address.value = to;
+  currentUrl.value = to;
 }
 
-/** Links within the page, and the browser's own buttons. */
-export function followLinks(): void {
+/** Makes links within the page and the back and forward buttons work without loading a new document. */
+export function interceptLinks(): void {
   window.addEventListener("popstate", () => {
-    address.value = location.pathname + location.search;
+    currentUrl.value = location.pathname + location.search;
   });
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
-    const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey;
-    if (link === null || !plain || link.target !== "" || link.origin !== location.origin) return;
+    const isPlainClick = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey;
+    if (link === null || !isPlainClick || link.target !== "" || link.origin !== location.origin) return;
     if (link.pathname.startsWith("/api") || link.pathname === "/metrics") return;
     event.preventDefault();
-    goTo(link.pathname + link.search);
+    navigate(link.pathname + link.search);
   });
 }
 
 export interface PageLocation {
   readonly table: string | null;
-  readonly page: "tables" | "overview" | "tasks" | "task" | "nowhere";
+  readonly page: "tables" | "overview" | "tasks" | "task" | "unknown";
   readonly task: string | null;
   readonly query: URLSearchParams;
 }
 
-export function placeOf(to: string): PageLocation {
+export function parseLocation(to: string): PageLocation {
   const { pathname, searchParams: query } = new URL(to, location.origin);
   const [first, table, second, task, ...more] = pathname.split("/").slice(1);
   if (first === "") return { page: "tables", table: null, task: null, query };
-  const nowhere: PageLocation = { page: "nowhere", table: null, task: null, query };
-  if (first !== "tables" || table === undefined || more.length > 0) return nowhere;
+  const unknown: PageLocation = { page: "unknown", table: null, task: null, query };
+  if (first !== "tables" || table === undefined || more.length > 0) return unknown;
   if (second === undefined) return { page: "overview", table, task: null, query };
-  if (second !== "tasks") return nowhere;
+  if (second !== "tasks") return unknown;
   if (task === undefined) return { page: "tasks", table, task: null, query };
   return { page: "task", table, task, query };
 }

@@ -2,18 +2,18 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** How long typing is left to rest before it is looked for, in ms. */
+/** How long the user must pause typing before the search starts, in ms. */
 const typingMs = 250;
 
-/** A text to look for; `find` is called with it when typing rests. */
+/** A search input, which calls `find` after the user pauses typing. */
 export function SearchBox(props: {
-  words: string;
+  placeholder: string;
   label: string;
   text: string;
   wide?: boolean;
   find: (text: string) => void;
 }): VNode {
-  const { words, label, text, wide = false } = props;
+  const { placeholder, label, text, wide = false } = props;
   const [typed, setTyped] = useState(text);
   const find = useRef(props.find);
   find.current = props.find;
@@ -29,7 +29,7 @@ export function SearchBox(props: {
   return html`<input
     type="search"
     class=${wide ? "wide" : ""}
-    placeholder=${words}
+    placeholder=${placeholder}
     aria-label=${label}
     value=${typed}
     onInput=${input}

@@ -1,99 +1,104 @@
-import { ask } from "./apiClient.js";
+import { request } from "./apiClient.js";
 
-/** What pages are told. */
-export type Word =
-  /** Whether pg-task is heard of, and the ids of the tables whose changes it hears of. */
+export type LiveEvent =
+  /** Whether a stream is connected, and the ids of the tables whose changes the stream reports. */
   | { readonly event: "state"; readonly connected: boolean; readonly live: readonly string[] }
-  /** Something may have happened that nobody was told of. */
+  /** Some changes may have been missed. */
   | { readonly event: "missed" }
-  /** The role or a manager's state is another one. */
+  /** The role of the process or the state of a manager has changed. */
   | { readonly event: "cluster" }
   | { readonly event: "changed"; readonly table: string };
 
-/** What pages of one browser say to each other. */
-type Message = Word | { readonly event: "ask" };
+/**
+ * The messages that browser tabs send to each other. With `ask`, a new tab asks the leading tab for the current state.
+ */
+type TabMessage = LiveEvent | { readonly event: "ask" };
 
-type Tell = (word: Word) => void;
+type EventHandler = (event: LiveEvent) => void;
 
-const name = "pg-task events";
-const againMs = 2_000;
-/** Without a word for so long the stream counts as lost, in ms: there is one every five seconds. */
+/** Name of the broadcast channel, and of the lock that the leading tab holds. */
+const channelName = "pg-task events";
+const reconnectMs = 2_000;
+/**
+ * A stream that receives no message for this long counts as lost, in ms. The server sends a message every five seconds.
+ */
 const silenceMs = 15_000;
 
-const nothing: Word = { event: "state", connected: false, live: [] };
+const disconnected: LiveEvent = { event: "state", connected: false, live: [] };
 
 /**
- * Calls `tell` until `ending`. Of all pages of this browser one has the stream and tells the others,
- * since a browser opens six connections to a server and each stream is one; when it goes, another has
- * it. Where pages cannot agree on one (without https, beyond this machine) each has its own.
+ * Calls `handle` for each event until `signal` is aborted. Browsers allow six connections per server, and each stream
+ * takes one connection. Therefore, one tab holds the stream for all tabs and broadcasts its events. When that tab goes
+ * away, another tab takes over. If tabs cannot coordinate (which requires https or a server on this machine), each tab
+ * has its own stream.
  */
-export function hearEvents(tell: Tell, ending: AbortSignal): void {
-  ending.addEventListener("abort", () => tell(nothing));
+export function subscribeToEvents(handle: EventHandler, signal: AbortSignal): void {
+  signal.addEventListener("abort", () => handle(disconnected));
   if (!isSecureContext || !("locks" in navigator)) {
-    void keepStream(tell, ending);
+    void keepStream(handle, signal);
     return;
   }
-  const channel = new BroadcastChannel(name);
-  const silence = new Timer(silenceMs, () => tell(nothing));
-  const say = (message: Message): void => channel.postMessage(message);
-  let leading = false;
-  let state = nothing;
-  channel.addEventListener("message", ({ data }: MessageEvent<Message>) => {
-    if (leading) {
-      if (data.event === "ask") say(state);
+  const channel = new BroadcastChannel(channelName);
+  const silence = new Timer(silenceMs, () => handle(disconnected));
+  const broadcast = (message: TabMessage): void => channel.postMessage(message);
+  let isLeading = false;
+  let state = disconnected;
+  channel.addEventListener("message", ({ data }: MessageEvent<TabMessage>) => {
+    if (isLeading) {
+      if (data.event === "ask") broadcast(state);
     } else if (data.event !== "ask") {
       silence.restart();
-      tell(data);
+      handle(data);
     }
   });
-  ending.addEventListener("abort", () => {
+  signal.addEventListener("abort", () => {
     silence.stop();
-    if (leading) say(nothing);
+    if (isLeading) broadcast(disconnected);
     channel.close();
   });
-  say({ event: "ask" });
-  const pass: Tell = (word) => {
-    if (word.event === "state") state = word;
-    say(word);
-    tell(word);
+  broadcast({ event: "ask" });
+  const handleAndBroadcast: EventHandler = (event) => {
+    if (event.event === "state") state = event;
+    broadcast(event);
+    handle(event);
   };
   const lead = async (): Promise<void> => {
-    leading = true;
+    isLeading = true;
     silence.stop();
-    await keepStream(pass, ending);
+    await keepStream(handleAndBroadcast, signal);
   };
-  navigator.locks.request(name, { signal: ending }, lead).catch(() => {
-    // Given up before its turn, or refused by the browser.
-    if (!ending.aborted) void keepStream(tell, ending);
+  navigator.locks.request(channelName, { signal }, lead).catch(() => {
+    // Either `signal` was aborted while this tab waited for the lock, or the browser refused the lock.
+    if (!signal.aborted) void keepStream(handle, signal);
   });
 }
 
-/** Has a stream open, whenever that is possible, until `ending`. */
-async function keepStream(tell: Tell, ending: AbortSignal): Promise<void> {
-  while (!ending.aborted) {
+/** Keeps a stream open and reconnects when it is lost, until `signal` is aborted. */
+async function keepStream(handle: EventHandler, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
     const lost = new AbortController();
-    const lose = (): void => lost.abort();
-    const silence = new Timer(silenceMs, lose);
-    ending.addEventListener("abort", lose);
+    const abort = (): void => lost.abort();
+    const silence = new Timer(silenceMs, abort);
+    signal.addEventListener("abort", abort);
     try {
       silence.restart();
-      const { body } = await ask("/events", { signal: lost.signal });
-      if (body !== null) await readStream(body.getReader(), tell, () => silence.restart());
+      const { body } = await request("/events", { signal: lost.signal });
+      if (body !== null) await readStream(body.getReader(), handle, () => silence.restart());
     } catch {
-      // Whoever shows something says why there is nothing; here it is tried again.
+      // The error is ignored here, because the requests for the shown data fail with the same error and report it.
     }
     silence.stop();
-    ending.removeEventListener("abort", lose);
-    if (ending.aborted) return;
-    tell(nothing);
-    await new Promise((resolve) => setTimeout(resolve, againMs));
+    signal.removeEventListener("abort", abort);
+    if (signal.aborted) return;
+    handle(disconnected);
+    await new Promise((resolve) => setTimeout(resolve, reconnectMs));
   }
 }
 
 async function readStream(
   reader: ReadableStreamDefaultReader<Uint8Array>,
-  tell: Tell,
-  heard: () => void,
+  handle: EventHandler,
+  onData: () => void,
 ): Promise<void> {
   const decoder = new TextDecoder();
   const live = new Set<string>();
@@ -101,46 +106,44 @@ async function readStream(
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    heard();
-    const parts = (rest + decoder.decode(value, { stream: true })).split("\n\n");
-    rest = parts.pop() ?? "";
-    for (const part of parts) takePart(part, live, tell);
+    onData();
+    const messages = (rest + decoder.decode(value, { stream: true })).split("\n\n");
+    rest = messages.pop() ?? "";
+    for (const message of messages) applyMessage(message, live, handle);
   }
 }
 
-function takePart(part: string, live: Set<string>, tell: Tell): void {
-  const event = /^event: (.*)$/m.exec(part)?.[1];
-  const data: { table?: string; live?: boolean } = JSON.parse(
-    /^data: (.*)$/m.exec(part)?.[1] ?? "{}",
-  );
+function applyMessage(message: string, live: Set<string>, handle: EventHandler): void {
+  const event = /^event: (.*)$/m.exec(message)?.[1];
+  const data: { table?: string; live?: boolean } = JSON.parse(/^data: (.*)$/m.exec(message)?.[1] ?? "{}");
   const { table } = data;
-  if (event === "cluster") tell({ event });
-  else if (event === "changed" && table !== undefined) tell({ event, table });
+  if (event === "cluster") handle({ event });
+  else if (event === "changed" && table !== undefined) handle({ event, table });
   else if (event === "live" && table !== undefined) {
     if (data.live === true) live.add(table);
     else live.delete(table);
   }
-  // What happened before the stream began is not told.
-  if (event === "hello") tell({ event: "missed" });
+  // A new stream does not report earlier changes, so changes may have been missed.
+  if (event === "hello") handle({ event: "missed" });
   if (event !== "cluster" && event !== "changed") {
-    tell({ event: "state", connected: true, live: [...live] });
+    handle({ event: "state", connected: true, live: [...live] });
   }
 }
 
-/** Does something when it was not restarted for that long. */
+/** A timer that calls `onTimeout` if it is not restarted for `ms`. */
 class Timer {
   readonly #ms: number;
-  readonly #over: () => void;
+  readonly #onTimeout: () => void;
   #timer: number | undefined;
 
-  constructor(ms: number, over: () => void) {
+  constructor(ms: number, onTimeout: () => void) {
     this.#ms = ms;
-    this.#over = over;
+    this.#onTimeout = onTimeout;
   }
 
   restart(): void {
     this.stop();
-    this.#timer = window.setTimeout(this.#over, this.#ms);
+    this.#timer = window.setTimeout(this.#onTimeout, this.#ms);
   }
 
   stop(): void {

@@ -1,19 +1,22 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { TaskSummary } from "../api/schemas.js";
+import type { TaskState } from "../../manager/schema/stateType.js";
+import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
+
+export const stateOrder: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 
 const meanings: Readonly<Record<string, string>> = {
   PLAN: "planned",
   TAKE: "claimed",
   WORK: "running",
-  DONE: "ran without error",
-  FAIL: "ran with an error",
-  GONE: "not run: its time had passed",
+  DONE: "finished without error",
+  FAIL: "finished with an error",
+  GONE: "expired without running",
   STOP: "stopped",
 };
 
 export function StateBadge({ task }: { task: Pick<TaskSummary, "state" | "ready"> }): VNode {
-  const due = task.state === "PLAN" && task.ready === true;
-  const meaning = due ? "due, waits for its turn" : (meanings[task.state] ?? task.state);
+  const isDue = task.state === "PLAN" && task.ready === true;
+  const meaning = isDue ? "due, waiting to start" : (meanings[task.state] ?? task.state);
   return html`<span class=${`state s-${task.state}`} title=${meaning}>${task.state}</span>`;
 }

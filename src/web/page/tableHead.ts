@@ -1,14 +1,12 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 
-/** A table's titles; one that is only for those who hear the page is hidden. */
-export function TableHead({
-  titles,
-  hidden,
-}: {
-  titles: readonly string[];
-  hidden?: string;
-}): VNode {
+/**
+ * The header row of a table.
+ *
+ * @param props.hidden title of an additional last column, shown only to screen readers
+ */
+export function TableHead({ titles, hidden }: { titles: readonly string[]; hidden?: string }): VNode {
   return html`<thead>
     <tr>
       ${titles.map((title) => html`<th scope="col" key=${title}>${title}</th>`)}

@@ -1,24 +1,22 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Cluster, Summary } from "../api/schemas.js";
-import { count, pageDuration, number } from "./format.js";
+import type { ClusterInfo, TableSummary } from "../api/schemas.js";
+import { countText, durationText, numberText } from "./format.js";
 import { managerState, runningNow } from "./header.js";
 import { TableHead } from "./tableHead.js";
 
 const unknown = "–";
 
-const oldest = (summary: Summary | null): string =>
-  summary === null ? unknown : pageDuration(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
+const oldestDueText = (summary: TableSummary | null): string =>
+  summary === null ? unknown : durationText(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
 
-/** All tables at a glance. */
-export function Tables({ cluster }: { cluster: Cluster }): VNode {
+/** Shows all tables with their key figures. */
+export function Tables({ cluster }: { cluster: ClusterInfo }): VNode {
   return html`<main>
     <h1>Tables</h1>
     <div class="panel scroll">
       <table class="overall">
-        <${TableHead}
-          titles=${["Table", "Manager", "Due", "Oldest", "Running", "Done", "Failed", "Rows"]}
-        />
+        <${TableHead} titles=${["Table", "Manager", "Due", "Oldest due", "Running", "Done", "Failed", "Rows"]} />
         <tbody>
           ${cluster.tables.map((table) => {
             const { summary, manager } = table;
@@ -30,16 +28,16 @@ export function Tables({ cluster }: { cluster: Cluster }): VNode {
               </th>
               <td>
                 <span class=${`dot ${managerState(table)}`}></span
-                >${table.error ?? manager?.reason ?? manager?.state ?? "not here"}
+                >${table.error ?? manager?.reason ?? manager?.state ?? "not in this process"}
               </td>
-              <td>${summary === null ? unknown : count(summary.due)}</td>
-              <td>${oldest(summary)}</td>
-              <td>${running === null ? unknown : number(running)}</td>
-              <td>${summary === null ? unknown : count(summary.states.DONE)}</td>
+              <td>${summary === null ? unknown : countText(summary.due)}</td>
+              <td>${oldestDueText(summary)}</td>
+              <td>${running === null ? unknown : numberText(running)}</td>
+              <td>${summary === null ? unknown : countText(summary.states.DONE)}</td>
               <td class=${(summary?.states.FAIL.value ?? 0) > 0 ? "t-FAIL" : ""}>
-                ${summary === null ? unknown : count(summary.states.FAIL)}
+                ${summary === null ? unknown : countText(summary.states.FAIL)}
               </td>
-              <td>${summary === null ? unknown : count(summary.rows)}</td>
+              <td>${summary === null ? unknown : countText(summary.rows)}</td>
             </tr>`;
           })}
         </tbody>

@@ -1,131 +1,125 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { TaskSummary, Tasks } from "../api/schemas.js";
+import type { TaskList } from "../../tasks/queries/listTasks.js";
+import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { Actions } from "./actions.js";
-import { goTo, setQuery } from "./router.js";
+import { navigate, setQuery } from "./router.js";
 import {
-  bytes,
-  distance,
-  pageDuration,
+  bytesText,
+  relativeTimeText,
+  durationText,
   firstLine,
-  moment,
-  number,
-  wholeDuration,
+  timeText,
+  numberText,
+  wholeSecondsText,
 } from "./format.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
-import { StateBadge } from "./stateBadge.js";
+import { StateBadge, stateOrder } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
-import { Trouble } from "./connectionProblem.js";
+import { StaleNotice } from "./staleNotice.js";
 
-const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const filters = ["state", "group", "text", "before"] as const;
 
-/** The tasks of a table, newest first, as they are now. */
-export function TaskListView({
-  id,
-  query,
-  now,
-}: {
-  id: string;
-  query: URLSearchParams;
-  now: number;
-}): VNode {
-  const asked = new URLSearchParams();
+/** Shows the tasks of a table, newest first, and updates the list live. */
+export function TaskListView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
+  const request = new URLSearchParams();
   for (const name of filters) {
     const value = query.get(name);
-    if (value !== null && value !== "") asked.set(name, value);
+    if (value !== null && value !== "") request.set(name, value);
   }
-  const tasks = useResource<Tasks>(`/tables/${id}/tasks?${asked.toString()}`, { table: id });
+  const tasks = useResource<TaskList>(`/tables/${id}/tasks?${request.toString()}`, { table: id });
   const { value, busy, refresh } = tasks;
   const change = (name: string, to: string): void => {
     const next = new URLSearchParams(query);
-    search.end();
+    search.stop();
     next.delete("before");
     if (to === "") next.delete(name);
     else next.set(name, to);
     setQuery(next);
   };
   const older = (before: string): string => {
-    const next = new URLSearchParams(asked);
+    const next = new URLSearchParams(request);
     next.set("before", before);
     return `/tables/${id}/tasks?${next.toString()}`;
   };
   const search = useSearch(tasks, (before) => {
-    const next = new URLSearchParams(asked);
+    const next = new URLSearchParams(request);
     next.set("before", before);
     setQuery(next);
   });
-  const next = value?.next ?? null;
-  const filtered = filters.some((name) => name !== "before" && asked.has(name));
-  return html`<main class="tasks" aria-busy=${busy || search.on}>
+  const filtered = filters.some((name) => name !== "before" && request.has(name));
+  return html`<main class="tasks" aria-busy=${busy || search.isRunning}>
     <h1 class="hidden">Tasks</h1>
     <${Filters} query=${query} change=${change} />
-    <${Trouble} of=${tasks} />
+    <${StaleNotice} of=${tasks} />
     ${value !== null && html`<${Rows} id=${id} tasks=${value.tasks} now=${now} refresh=${refresh} />`}
-    ${
-      value !== null &&
-      value.tasks.length === 0 &&
-      html`<p class="empty">
-        ${filtered ? "No task fits." : "No tasks yet: insert a row, and it is here."}
-        ${filtered && ` Looked through ${number(search.looked + value.looked)} rows${value.next === null ? "" : " so far"}.`}
-      </p>`
-    }
+    ${value?.tasks.length === 0 && html`<p class="empty">${filtered ? noMatchText(value, search) : noTasks}</p>`}
     <nav class="paging" aria-label="Pages">
       ${
-        asked.has("before") &&
+        request.has("before") &&
         html`<button
           onClick=${() => {
-            search.end();
-            goTo(`/tables/${id}/tasks?${without(asked, "before").toString()}`);
+            search.stop();
+            navigate(`/tables/${id}/tasks?${without(request, "before").toString()}`);
           }}
         >
           ⇤ Newest
         </button>`
       }
-      ${search.on && html`<button onClick=${search.end}>Stop looking</button>`}
-      ${
-        !search.on &&
-        next !== null &&
-        (value?.tasks.length === 0
-          ? html`<button onClick=${search.begin}>Look further</button>`
-          : html`<button onClick=${() => goTo(older(next))}>Older →</button>`)
-      }
+      ${value !== null && nextPage(value, search, older)}
     </nav>
   </main>`;
 }
 
-interface Search {
-  readonly on: boolean;
-  /** Rows that were looked through before those of the answer that is shown. */
-  readonly looked: number;
-  readonly begin: () => void;
-  readonly end: () => void;
+const noTasks = "No tasks yet. Insert a row into the table to create one.";
+
+const noMatchText = ({ looked, next }: TaskList, search: Search): string =>
+  `No matching tasks. ${numberText(search.scanned + looked)} rows searched${next === null ? "" : " so far"}.`;
+
+/** Returns the button that loads the next page or continues the search in further rows. */
+function nextPage({ tasks, next }: TaskList, search: Search, older: (before: string) => string): VNode | null {
+  if (search.isRunning) return html`<button onClick=${search.stop}>Stop search</button>`;
+  if (next === null) return null;
+  return tasks.length === 0
+    ? html`<button onClick=${search.start}>Continue search</button>`
+    : html`<button onClick=${() => navigate(older(next))}>Older →</button>`;
 }
 
-/** Goes on from where an answer ended that has no tasks, until one has some, there are no more rows, or it is ended. */
+interface Search {
+  readonly isRunning: boolean;
+  /** Number of rows that earlier requests of this search have scanned. */
+  readonly scanned: number;
+  readonly start: () => void;
+  readonly stop: () => void;
+}
+
+/**
+ * Continues a search while it is active. Requests further rows until tasks are found, no rows are left, or the search
+ * is stopped.
+ */
 function useSearch(
-  { value, busy, problem }: { value: Tasks | null; busy: boolean; problem: string | null },
-  goOn: (before: string) => void,
+  { value, busy, problem }: { value: TaskList | null; busy: boolean; problem: string | null },
+  searchBefore: (before: string) => void,
 ): Search {
-  const [on, setOn] = useState(false);
-  const [looked, setLooked] = useState(0);
+  const [isRunning, setIsRunning] = useState(false);
+  const [scanned, setScanned] = useState(0);
   useEffect(() => {
-    if (problem !== null) setOn(false);
-    if (!on || busy || value === null || problem !== null) return;
+    if (problem !== null) setIsRunning(false);
+    if (!isRunning || busy || value === null || problem !== null) return;
     if (value.tasks.length > 0 || value.next === null) {
-      setOn(false);
+      setIsRunning(false);
       return;
     }
-    setLooked(looked + value.looked);
-    goOn(value.next);
-  }, [on, busy, value, problem]);
-  const end = (): void => {
-    setOn(false);
-    setLooked(0);
+    setScanned(scanned + value.looked);
+    searchBefore(value.next);
+  }, [isRunning, busy, value, problem]);
+  const stop = (): void => {
+    setIsRunning(false);
+    setScanned(0);
   };
-  return { on, looked, begin: () => setOn(true), end };
+  return { isRunning, scanned, start: () => setIsRunning(true), stop };
 }
 
 function without(query: URLSearchParams, name: string): URLSearchParams {
@@ -134,26 +128,21 @@ function without(query: URLSearchParams, name: string): URLSearchParams {
   return rest;
 }
 
-function Filters(props: {
-  query: URLSearchParams;
-  change: (name: string, to: string) => void;
-}): VNode {
+function Filters(props: { query: URLSearchParams; change: (name: string, to: string) => void }): VNode {
   const { query, change } = props;
-  const chosen = (query.get("state") ?? "").split(",").filter((state) => state !== "");
+  const selected = (query.get("state") ?? "").split(",").filter((state) => state !== "");
   const toggle = (state: string): void => {
-    const next = chosen.includes(state)
-      ? chosen.filter((each) => each !== state)
-      : [...chosen, state];
+    const next = selected.includes(state) ? selected.filter((each) => each !== state) : [...selected, state];
     change("state", next.join(","));
   };
   return html`<div class="filters" role="search">
     <span class="choice" role="group" aria-label="States">
-      ${states.map(
+      ${stateOrder.map(
         (state) =>
           html`<button
             key=${state}
             class=${`s-${state}`}
-            aria-pressed=${chosen.includes(state)}
+            aria-pressed=${selected.includes(state)}
             onClick=${() => toggle(state)}
           >
             ${state}
@@ -161,14 +150,14 @@ function Filters(props: {
       )}
     </span>
     <${SearchBox}
-      words="Group"
-      label="Group, as a whole"
+      placeholder="Group"
+      label="Group (exact match)"
       text=${query.get("group") ?? ""}
       find=${(text: string) => change("group", text)}
     />
     <${SearchBox}
       wide=${true}
-      words="Text in input, data or error"
+      placeholder="Text in input, data or error"
       label="Text in input, data or error"
       text=${query.get("text") ?? ""}
       find=${(text: string) => change("text", text)}
@@ -176,30 +165,22 @@ function Filters(props: {
   </div>`;
 }
 
-function Rows(props: {
-  id: string;
-  tasks: readonly TaskSummary[];
-  now: number;
-  refresh: () => void;
-}): VNode | null {
+function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; refresh: () => void }): VNode | null {
   const { id, tasks, now, refresh } = props;
-  // Those that were not there before are pointed out; not all of them, when others are looked for.
-  const seen = useRef<ReadonlySet<string>>(new Set());
-  const before = seen.current;
+  // Tasks that were added to the list are highlighted, unless the whole list was replaced by another filter or page.
+  const shownIds = useRef<ReadonlySet<string>>(new Set());
+  const previousIds = shownIds.current;
   useEffect(() => {
-    seen.current = new Set(tasks.map((task) => task.id));
+    shownIds.current = new Set(tasks.map((task) => task.id));
   }, [tasks]);
   if (tasks.length === 0) return null;
-  const following = tasks.some((task) => before.has(task.id));
+  const isSameList = tasks.some((task) => previousIds.has(task.id));
   return html`<div class="panel scroll">
     <table class="list" style=${{ "--digits": Math.max(...tasks.map((task) => task.id.length)) }}>
       <caption class="hidden">
         Tasks, newest first
       </caption>
-      <${TableHead}
-        titles=${["Id", "State", "Group", "Input", "Result", "Plan", "Run"]}
-        hidden="Actions"
-      />
+      <${TableHead} titles=${["Id", "State", "Group", "Input", "Result", "Plan", "Run"]} hidden="Actions" />
       <tbody>
         ${tasks.map(
           (task) =>
@@ -207,7 +188,7 @@ function Rows(props: {
               key=${task.id}
               data-id=${task.id}
               data-state=${task.state}
-              class=${following && !before.has(task.id) ? "new" : ""}
+              class=${isSameList && !previousIds.has(task.id) ? "new" : ""}
             >
               <th scope="row"><a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a></th>
               <td><${StateBadge} task=${task} /></td>
@@ -215,14 +196,11 @@ function Rows(props: {
               <td class="sql" title=${task.input}>
                 ${task.remote !== null && html`<span class="tag">remote</span>`}${task.input.replace(/\s+/g, " ")}
               </td>
-              <td
-                class=${task.error === null ? "result" : "result failed"}
-                title=${task.error ?? task.output ?? ""}
-              >
-                ${result(task)}
+              <td class=${task.error === null ? "result" : "result failed"} title=${task.error ?? task.output ?? ""}>
+                ${resultText(task)}
               </td>
               <td class="when" title=${task.plan}>
-                ${task.state === "PLAN" ? distance(task.plan, now) : moment(task.plan)}
+                ${task.state === "PLAN" ? relativeTimeText(task.plan, now) : timeText(task.plan)}
               </td>
               <td class="run">${runTime(task, now)}</td>
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
@@ -233,14 +211,12 @@ function Rows(props: {
   </div>`;
 }
 
-function result({ error, output, outputBytes }: TaskSummary): string {
+function resultText({ error, output, outputBytes }: TaskSummary): string {
   if (error !== null) return firstLine(error).replace(/^ERROR:\s+/, "");
-  return (
-    output?.trim().replace(/\s*\n\s*/g, " ⏎ ") ?? (outputBytes === null ? "" : bytes(outputBytes))
-  );
+  return output?.trim().replace(/\s*\n\s*/g, " ⏎ ") ?? (outputBytes === null ? "" : bytesText(outputBytes));
 }
 
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
-  if (state !== "WORK" || start === null) return tookMs === null ? "" : pageDuration(tookMs);
-  return wholeDuration(Math.max(0, now - Date.parse(start)));
+  if (state !== "WORK" || start === null) return tookMs === null ? "" : durationText(tookMs);
+  return wholeSecondsText(Math.max(0, now - Date.parse(start)));
 }

@@ -1,24 +1,18 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Descendant, Task, TaskPage as Page, TaskSummary } from "../api/schemas.js";
+import type { Descendant } from "../../tasks/queries/taskChain.js";
+import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
+import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
-import { bytes, distance, pageDuration, firstLine, moment } from "./format.js";
+import { bytesText, relativeTimeText, durationText, firstLine, timeText } from "./format.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
-import { Trouble } from "./connectionProblem.js";
+import { StaleNotice } from "./staleNotice.js";
 
-/** Everything about one task. */
-export function TaskView({
-  id,
-  task: taskId,
-  now,
-}: {
-  id: string;
-  task: string;
-  now: number;
-}): VNode {
-  const asked = useResource<Page>(`/tables/${id}/tasks/${taskId}`, { table: id });
-  const { value, problem, refresh } = asked;
+/** Shows a task with its times, texts, settings and chain (ancestors and descendants). */
+export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
+  const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
+  const { value, problem, refresh } = resource;
   if (value === null || value.task.id !== taskId) {
     return html`<main class="task">
       ${
@@ -30,14 +24,11 @@ export function TaskView({
   }
   const { task } = value;
   return html`<main class="task">
-    <${Trouble} of=${asked} />
+    <${StaleNotice} of=${resource} />
     <div class="row">
       <h1>Task ${task.id}</h1>
       <${StateBadge} task=${task} />
-      <a
-        class="group"
-        title=${task.group}
-        href=${`/tables/${id}/tasks?group=${encodeURIComponent(task.group ?? "")}`}
+      <a class="group" title=${task.group} href=${`/tables/${id}/tasks?group=${encodeURIComponent(task.group ?? "")}`}
         >${task.group}</a
       >
       <span class="gap"></span>
@@ -47,9 +38,9 @@ export function TaskView({
     ${
       value.waits.length > 0 &&
       html`<section>
-        <h2>Why it waits</h2>
+        <h2>Why it is waiting</h2>
         <ul class="panel reasons">
-          ${value.waits.map((reason) => html`<li key=${reason}>${withMoments(reason)}</li>`)}
+          ${value.waits.map((reason) => html`<li key=${reason}>${withLocalTimes(reason)}</li>`)}
         </ul>
       </section>`
     }
@@ -72,73 +63,70 @@ export function TaskView({
       </section>
       <section>
         <h2>Chain</h2>
-        <${Chain} id=${id} page=${value} />
+        <${ChainView} id=${id} page=${value} />
       </section>
     </div>
   </main>`;
 }
 
-/** Times of the server's as one reads them. */
-const withMoments = (text: string): string =>
-  text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, moment);
+/** Replaces the server's ISO times in a text with local times. */
+const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, timeText);
 
-/** From the first ancestor down to the last descendant, each set in further than what it came from. */
-function Chain({ id, page }: { id: string; page: Page }): VNode {
+/** Shows the chain from the oldest ancestor to the last descendant. Each descendant is indented by its depth. */
+function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
   const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = page;
   const first = ancestors.at(-1)?.parent ?? (ancestors.length === 0 ? task.parent : null);
-  const alone = ancestors.length + descendants.length === 0;
+  const isAlone = ancestors.length + descendants.length === 0;
   return html`<div class="panel chain">
-    ${alone && task.parent === null && descendantsComplete && html`<p class="empty">It came from no other task, and none came from it.</p>`}
-    ${!ancestorsComplete && html`<p class="note">Its first ancestors are left out.</p>`}
-    ${ancestorsComplete && first !== null && !ancestors.some((each) => each.id === first) && first !== task.id && html`<p class="note">Task ${first}, from which it came, is not there any more.</p>`}
+    ${isAlone && task.parent === null && descendantsComplete && html`<p class="empty">This task has no parent and no children.</p>`}
+    ${!ancestorsComplete && html`<p class="note">Older ancestors are not shown.</p>`}
+    ${ancestorsComplete && first !== null && !ancestors.some((each) => each.id === first) && first !== task.id && html`<p class="note">Its ancestor, task ${first}, no longer exists.</p>`}
     ${
-      !alone &&
+      !isAlone &&
       html`<ol>
         ${ancestors.toReversed().map((each) => relative(id, each, "parent", 0))}
-        <li class="self">
-          <${StateBadge} task=${task} /><b>${task.id}</b><span class="sql">this task</span>
-        </li>
+        <li class="self"><${StateBadge} task=${task} /><b>${task.id}</b><span class="sql">this task</span></li>
         ${descendants.map((each: Descendant) => relative(id, each, "child", each.depth))}
       </ol>`
     }
-    ${!descendantsComplete && html`<p class="note">There may be more: not all rows behind it were looked through.</p>`}
+    ${!descendantsComplete && html`<p class="note">There may be more descendants: not all newer rows were searched.</p>`}
   </div>`;
 }
 
-/** Steps further in that are shown; deeper ones stand below each other. */
-const deepest = 6;
+/** Maximum depth to which descendants are indented. */
+const maxIndent = 6;
 
 function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth: number): VNode {
-  return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, deepest)}`}>
+  return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, maxIndent)}`}>
     <${StateBadge} task=${task} />
     <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
     <span class="sql" title=${task.input}>${firstLine(task.input)}</span>
-    <span class="when" title=${task.plan}>${moment(task.start ?? task.plan)}</span>
+    <span class="when" title=${task.plan}>${timeText(task.start ?? task.plan)}</span>
   </li>`;
 }
 
-/** How long from one to the other; nothing when one of them is open. */
-const between = (from: string | null, to: string | null): string => {
+/** Formats the time from `from` to `to`. Returns an empty text if one of the two is missing. */
+const elapsedText = (from: string | null, to: string | null): string => {
   const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
-  return Number.isNaN(ms) || ms < 0 ? "" : pageDuration(ms);
+  return Number.isNaN(ms) || ms < 0 ? "" : durationText(ms);
 };
 
-function Times({ task, now }: { task: Task; now: number }): VNode {
+function Times({ task, now }: { task: FullTask; now: number }): VNode {
   const { plan, start, stop, state, tookMs } = task;
-  const take = typeof task.columns["take"] === "string" ? task.columns["take"] : null;
+  const claimed = typeof task.columns["take"] === "string" ? task.columns["take"] : null;
   const steps = [
     { name: "Plan", at: plan, gap: "" },
-    { name: "Taken", at: take, gap: between(plan, take) },
-    { name: "Start", at: start, gap: between(take ?? plan, start) },
+    { name: "Claimed", at: claimed, gap: elapsedText(plan, claimed) },
+    { name: "Start", at: start, gap: elapsedText(claimed ?? plan, start) },
     {
       name: "Stop",
       at: stop,
       gap:
         state === "WORK" && start !== null
-          ? pageDuration(Math.max(0, now - Date.parse(start)))
+          ? durationText(Math.max(0, now - Date.parse(start)))
           : tookMs === null
             ? ""
-            : pageDuration(tookMs),
+            : durationText(tookMs),
     },
   ];
   return html`<ol class="times panel" aria-label="Times">
@@ -147,8 +135,8 @@ function Times({ task, now }: { task: Task; now: number }): VNode {
         html`<li key=${name} class=${at === null ? "open" : ""}>
           <span class="gap-time">${gap}</span>
           <b>${name}</b>
-          <time title=${at ?? ""}>${at === null ? "–" : moment(at)}</time>
-          ${name === "Plan" && state === "PLAN" && html`<small>${distance(plan, now)}</small>`}
+          <time title=${at ?? ""}>${at === null ? "–" : timeText(at)}</time>
+          ${name === "Plan" && state === "PLAN" && html`<small>${relativeTimeText(plan, now)}</small>`}
         </li>`,
     )}
   </ol>`;
@@ -160,18 +148,16 @@ function LongText({
   failed = false,
 }: {
   title: string;
-  text: Task["output"];
+  text: FullTask["output"];
   failed?: boolean;
 }): VNode | null {
   if (text === null) return null;
   const copy = (): void => void navigator.clipboard.writeText(text.text);
-  const cut = new TextEncoder().encode(text.text).length < text.bytes;
+  const isCut = new TextEncoder().encode(text.text).length < text.bytes;
   return html`<section>
     <div class="row">
       <h2>${title}</h2>
-      <small
-        >${bytes(text.bytes)}${cut ? `, the first ${bytes(text.text.length)} shown` : ""}</small
-      >
+      <small>${bytesText(text.bytes)}${isCut ? `, the first ${bytesText(text.text.length)} shown` : ""}</small>
       <span class="gap"></span>
       ${isSecureContext && html`<button class="quiet" onClick=${copy} aria-label=${`Copy ${title.toLowerCase()}`}>Copy</button>`}
     </div>
@@ -180,10 +166,10 @@ ${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
   </section>`;
 }
 
-/** Columns that are shown elsewhere on the page, or are pg-task's own affair. */
-const elsewhere = new Set(["take", "hash", "owner", "ready"]);
-/** What most tasks have in a column: it is not worth a line. */
-const usual: Readonly<Record<string, readonly unknown[]>> = {
+/** Columns that are not listed, because they are internal or shown elsewhere on the page. */
+const hiddenColumns = new Set(["take", "hash", "owner", "ready"]);
+/** Common values of columns. A column with its common value is not shown. */
+const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
   timeout: ["00:00:00"],
   live: ["00:00:00"],
   keep: ["00:00:00"],
@@ -199,22 +185,22 @@ const usual: Readonly<Record<string, readonly unknown[]>> = {
   null: ["\\N"],
 };
 
-function words(value: unknown): string {
+function valueText(value: unknown): string {
   if (typeof value === "boolean") return value ? "yes" : "no";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** What is not as it is with most tasks, a user's own columns included. */
-function settings({ max, repeat, pid, remote, columns }: Task): [string, string][] {
-  const some: [string, string | null][] = [
-    ["max", max !== null && max < 0 ? `${max} (pause of ${pageDuration(-max)})` : String(max ?? 0)],
+/** Returns the settings that have uncommon values, including user-defined columns. */
+function settings({ max, repeat, pid, remote, columns }: FullTask): [string, string][] {
+  const rows: [string, string | null][] = [
+    ["max", max !== null && max < 0 ? `${max} (pause of ${durationText(-max)})` : String(max ?? 0)],
     ["repeat", repeat],
     ...Object.entries(columns).map(([name, value]): [string, string | null] => {
-      const shown = value !== null && !elsewhere.has(name) && !usual[name]?.includes(value);
-      return [name, shown ? words(value) : null];
+      const shown = value !== null && !hiddenColumns.has(name) && !defaultValues[name]?.includes(value);
+      return [name, shown ? valueText(value) : null];
     }),
     ["pid", pid === null ? null : String(pid)],
     ["remote", remote],
   ];
-  return some.flatMap(([name, text]): [string, string][] => (text === null ? [] : [[name, text]]));
+  return rows.flatMap(([name, text]): [string, string][] => (text === null ? [] : [[name, text]]));
 }

@@ -1,33 +1,33 @@
 import { signal } from "@preact/signals";
 
-const storedUnder = "pg-task theme";
-const system = matchMedia("(prefers-color-scheme: dark)");
+const themeKey = "pg-task theme";
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
 export type Theme = "light" | "dark";
 
-const chosen = (): Theme | null => {
-  const stored = localStorage.getItem(storedUnder);
+const chosenTheme = (): Theme | null => {
+  const stored = localStorage.getItem(themeKey);
   return stored === "light" || stored === "dark" ? stored : null;
 };
-const current = (): Theme => chosen() ?? (system.matches ? "dark" : "light");
+const currentTheme = (): Theme => chosenTheme() ?? (systemDark.matches ? "dark" : "light");
 
-export const theme = signal<Theme>(current());
+export const theme = signal<Theme>(currentTheme());
 
-function show(): void {
-  theme.value = current();
+function applyTheme(): void {
+  theme.value = currentTheme();
   document.documentElement.dataset["theme"] = theme.value;
 }
 
-/** Shows the page in the theme that is chosen, or the system's while none is. */
+/** Applies the chosen theme, or the system theme if none is chosen. */
 export function followTheme(): void {
-  system.addEventListener("change", show);
-  show();
+  systemDark.addEventListener("change", applyTheme);
+  applyTheme();
 }
 
-/** The other one, from now on; back at the system's own choice it follows that again. */
+/** Switches to the other theme. If this is the system's theme, the page follows the system's theme from then on. */
 export function switchTheme(): void {
   const other = theme.value === "dark" ? "light" : "dark";
-  if (other === (system.matches ? "dark" : "light")) localStorage.removeItem(storedUnder);
-  else localStorage.setItem(storedUnder, other);
-  show();
+  if (other === (systemDark.matches ? "dark" : "light")) localStorage.removeItem(themeKey);
+  else localStorage.setItem(themeKey, other);
+  applyTheme();
 }

@@ -10,7 +10,7 @@ const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 const huge = "9223372036854775806";
 
-/** What the program says of each id, by id. */
+/** The printed outcome of each id. */
 const outcomes = (stdout: string): [string | undefined, string | undefined][] =>
   stdout
     .trimEnd()
@@ -18,7 +18,7 @@ const outcomes = (stdout: string): [string | undefined, string | undefined][] =>
     .map((line) => line.split("\t"))
     .map(([id, outcome]) => [id, outcome]);
 
-/** Inserts a task with these columns; its id. */
+/** Inserts a task with these columns and returns its id. */
 async function insert(columns: Readonly<Record<string, unknown>> = {}): Promise<string> {
   const all = { input: "SELECT 1", ...columns };
   const names = Object.keys(all).map((name) => `"${name}"`);
@@ -41,7 +41,7 @@ async function row(id: string): Promise<Record<string, unknown>> {
 const past = { plan: "2024-01-01", start: "2024-01-01", stop: "2024-01-01" };
 
 describe("pg-task stop", () => {
-  test("stops what waits or runs, and says of each id what came of it", async () => {
+  test("stops waiting and running tasks, and reports the outcome of each id", async () => {
     const waiting = await insert();
     const running = await insert({ state: "WORK", owner: "1 x" });
     const done = await insert({ state: "DONE" });
@@ -53,8 +53,8 @@ describe("pg-task stop", () => {
       [done, "refused"],
       ["404", "missing"],
     ]);
-    assert.match(stdout, /is being cancelled/);
-    assert.match(stdout, /is DONE already/);
+    assert.match(stdout, /cancelling; ends as DONE if already committed/);
+    assert.match(stdout, /already DONE/);
     assert.deepEqual(
       [(await row(waiting))["state"], (await row(running))["state"], (await row(done))["state"]],
       ["STOP", "STOP", "DONE"],
@@ -62,7 +62,7 @@ describe("pg-task stop", () => {
     assert.equal((await row(waiting))["ready"], null);
   });
 
-  test("ends with 0 when all of it was done, and knows ids beyond what a number keeps", async () => {
+  test("exits with 0 when everything was done, and accepts ids beyond safe integers", async () => {
     await insert({ id: huge });
     const { code, stdout } = await cli(["stop", huge, "--json"], { env });
     assert.equal(code, 0);
@@ -72,7 +72,7 @@ describe("pg-task stop", () => {
     assert.equal((await row(huge))["state"], "STOP");
   });
 
-  test("passes over a row that somebody has locked, and says so", async () => {
+  test("skips a row that another transaction has locked, and reports it", async () => {
     const locked = await insert();
     const free = await insert();
     const other = await database.connect();
@@ -103,7 +103,7 @@ describe("pg-task stop", () => {
 
 describe("pg-task retry", () => {
   for (const state of ["DONE", "FAIL", "GONE", "STOP"]) {
-    test(`lets a task in ${state} run again in its own row, as if it were new`, async () => {
+    test(`runs a task in ${state} again in its own row, as if it were new`, async () => {
       const id = await insert({
         ...past,
         take: "2024-01-01",
@@ -131,7 +131,7 @@ describe("pg-task retry", () => {
     });
   }
 
-  test("leaves alone what waits, runs, or is just ending", async () => {
+  test("refuses waiting, running and just ending tasks", async () => {
     const waiting = await insert();
     const running = await insert({ state: "WORK", owner: "1 x" });
     const ending = await insert({ state: "STOP", owner: "1 x" });
@@ -141,32 +141,29 @@ describe("pg-task retry", () => {
       outcomes(stdout).map(([, outcome]) => outcome),
       ["refused", "refused", "refused"],
     );
-    assert.match(stdout, /it waits already[\s\S]*it runs[\s\S]*its run is just ending/);
+    assert.match(stdout, /already waiting[\s\S]*running[\s\S]*its run is just ending/);
   });
 
-  test("begins no second series with a task that has been repeated already", async () => {
+  test("starts no second series from a task that has a successor", async () => {
     const repeated = await insert({ ...past, state: "FAIL", repeat: "1 day" });
     await insert({ parent: repeated, repeat: "1 day", plan: "2999-01-01" });
     const last = await insert({ ...past, state: "STOP", repeat: "1 day" });
     const { code, stdout } = await cli(["retry", repeated, last], { env });
     assert.equal(code, 0);
-    assert.match(stdout, new RegExp(`^${repeated}\\tchanged\\t.*repeated in another row`, "m"));
+    assert.match(stdout, new RegExp(`^${repeated}\\tchanged\\t.*its successor exists`, "m"));
     assert.equal((await row(repeated))["repeat"], "00:00:00");
     assert.equal((await row(last))["repeat"], "1 day");
   });
 
-  test("takes all in a state, of a group", async () => {
-    const mine = [
-      await insert({ state: "GONE", group: "mine" }),
-      await insert({ state: "GONE", group: "mine" }),
-    ];
+  test("retries all tasks of a state and group", async () => {
+    const mine = [await insert({ state: "GONE", group: "mine" }), await insert({ state: "GONE", group: "mine" })];
     const other = await insert({ state: "GONE", group: "other" });
     const { code, stdout } = await cli(["retry", "--state", "GONE", "--group", "mine"], { env });
     assert.deepEqual([code, outcomes(stdout)], [0, mine.map((id) => [id, "changed"])]);
     assert.equal((await row(other))["state"], "GONE");
   });
 
-  test("takes more than one batch of them", async () => {
+  test("retries more tasks than one batch holds", async () => {
     await client.query(
       `INSERT INTO task (input, "group", state) SELECT '', 'many', 'FAIL' FROM generate_series(1, 1201)`,
     );
@@ -176,7 +173,7 @@ describe("pg-task retry", () => {
     assert.deepEqual([code, JSON.parse(stdout).changed], [0, 1201]);
   });
 
-  test("asks on a terminal, and changes nothing without a yes", async () => {
+  test("asks on a terminal, and changes nothing unless confirmed", async () => {
     const id = await insert({ state: "FAIL", group: "asked" });
     const args = ["retry", "--state", "FAIL", "--group", "asked"];
     for (const answer of ["n\n", "\n", "\x03", "\x04"]) {
@@ -193,7 +190,7 @@ describe("pg-task retry", () => {
     assert.equal((await row(id))["state"], "PLAN");
   });
 
-  test("does not ask when it is told not to", async () => {
+  test("does not ask with --yes", async () => {
     const id = await insert({ state: "FAIL", group: "unasked" });
     const { code } = await cliOnTerminal(["retry", "-s", "FAIL", "-g", "unasked", "--yes"], {
       env,
@@ -202,10 +199,10 @@ describe("pg-task retry", () => {
   });
 
   for (const [args, said] of [
-    [[], /expected ids, or --state/],
-    [["--group", "g"], /expected ids, or --state/],
+    [[], /expected ids or --state/],
+    [["--group", "g"], /expected ids or --state/],
     [["1", "--state", "FAIL"], /expected ids or a filter, got both/],
-    [["--state", "PLAN"], /expected some of DONE, FAIL, GONE, STOP/],
+    [["--state", "PLAN"], /expected states from DONE, FAIL, GONE, STOP/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
       const { code, stderr } = await cli(["retry", ...args], { env });
@@ -216,7 +213,7 @@ describe("pg-task retry", () => {
 });
 
 describe("pg-task run-now", () => {
-  test("plans what waits for now, and nothing else", async () => {
+  test("plans waiting tasks for now, and refuses others", async () => {
     const later = await insert({ plan: "2999-01-01" });
     const never = await insert({ plan: "infinity" });
     const done = await insert({ ...past, state: "DONE" });
@@ -241,7 +238,7 @@ describe("pg-task run-now", () => {
 });
 
 describe("pg-task delete", () => {
-  test("deletes what waits or has ended, and what runs only when told so", async () => {
+  test("deletes waiting and finished tasks, running ones only with --running", async () => {
     const waiting = await insert();
     const done = await insert({ state: "DONE" });
     const running = await insert({ state: "WORK", owner: "1 x" });
@@ -259,18 +256,14 @@ describe("pg-task delete", () => {
     );
     const second = await cli(["delete", running, "--running"], { env });
     assert.deepEqual([second.code, outcomes(second.stdout)], [0, [[running, "changed"]]]);
-    const { rowCount } = await client.query("SELECT FROM task WHERE id = ANY ($1)", [
-      [waiting, done, running],
-    ]);
+    const { rowCount } = await client.query("SELECT FROM task WHERE id = ANY ($1)", [[waiting, done, running]]);
     assert.equal(rowCount, 0);
   });
 
-  test("deletes the others when the server refuses one of them", async () => {
+  test("deletes the other tasks when the server refuses one", async () => {
     const needed = await insert({ state: "DONE" });
     const free = await insert({ state: "DONE" });
-    await client.query(
-      `CREATE TABLE needs (id bigint REFERENCES task); INSERT INTO needs VALUES (${needed})`,
-    );
+    await client.query(`CREATE TABLE needs (id bigint REFERENCES task); INSERT INTO needs VALUES (${needed})`);
     const { code, stdout } = await cli(["delete", needed, free], { env });
     await client.query("DROP TABLE needs");
     assert.deepEqual(
@@ -286,7 +279,7 @@ describe("pg-task delete", () => {
     assert.match(stdout, /the server refused: .*foreign key/);
   });
 
-  test("ends with 4 for who may not do it to any of them", async () => {
+  test("exits with 4 when privileges are missing", async () => {
     const id = await insert({ state: "DONE" });
     const role = await createRole(client, `changing_${database.target.database}`);
     await client.query(`GRANT SELECT ON task TO ${role}`);
@@ -304,20 +297,17 @@ async function pauses(): Promise<unknown[]> {
 }
 
 describe("pg-task pause and resume", () => {
-  test("pause and let go on a group and the table, each for itself", async () => {
+  test("pause and resume a group and the table independently", async () => {
     const group = 'it\'s a "group"';
-    assert.match(
-      (await cli(["pause", "--group", group, "--reason", "why"], { env })).stdout,
-      /paused\n$/,
-    );
-    assert.match((await cli(["pause", "--group", group], { env })).stdout, /was paused already\n$/);
+    assert.match((await cli(["pause", "--group", group, "--reason", "why"], { env })).stdout, /paused\n$/);
+    assert.match((await cli(["pause", "--group", group], { env })).stdout, /already paused\n$/);
     assert.deepEqual((await cli(["pause", "task"], { env })).code, 0);
     assert.deepEqual(await pauses(), [
       { group: null, reason: null },
       { group, reason: "why" },
     ]);
     const still = await cli(["resume", "--group", group], { env });
-    assert.match(still.stdout, /goes on; the whole table is paused\n$/);
+    assert.match(still.stdout, /resumed; the whole table is still paused\n$/);
     const { stdout } = await cli(["resume", "--json"], { env });
     assert.deepEqual(JSON.parse(stdout), {
       table: '"public"."task"',
@@ -329,16 +319,16 @@ describe("pg-task pause and resume", () => {
     assert.deepEqual(await pauses(), []);
   });
 
-  test("refuse a table that the configuration has not", async () => {
+  test("refuse a table that is not configured", async () => {
     const { code, stderr } = await cli(["pause", "nosuch"], { env });
     assert.equal(code, 2);
-    assert.match(stderr, /name a table of the configuration/);
+    assert.match(stderr, /no table of the configuration matches/);
     assert.deepEqual(await pauses(), []);
   });
 });
 
 describe("pg-task prune", () => {
-  test("deletes what ended long enough ago, in batches, and nothing that waits or runs", async () => {
+  test("deletes old finished tasks in batches, and no waiting or running ones", async () => {
     await client.query(
       `TRUNCATE task;
        INSERT INTO task (input, state, plan, start, stop) SELECT '', 'DONE', '2024-01-01', '2024-01-01', '2024-01-01' FROM generate_series(1, 2500);
@@ -359,12 +349,12 @@ describe("pg-task prune", () => {
     );
   });
 
-  test("leaves a locked row, and says so", async () => {
+  test("skips a locked row, and reports it", async () => {
     const other = await database.connect();
     await other.query("BEGIN; UPDATE task SET data = 'x' WHERE data = 'fail'");
     const { code, stdout } = await cli(["prune", "--older", "1 day"], { env });
     await other.query("ROLLBACK");
-    assert.deepEqual([code, stdout], [1, "0 tasks deleted, 1 row locked by somebody left\n"]);
+    assert.deepEqual([code, stdout], [1, "0 tasks deleted, 1 locked row skipped\n"]);
   });
 
   test("asks on a terminal", async () => {
@@ -377,12 +367,9 @@ describe("pg-task prune", () => {
 
   for (const [args, said] of [
     [[], /required option '--older <interval>' not specified/],
-    [
-      ["--older", "-1 day", "--dry-run"],
-      /expected --older to be an interval of 0 or more, got "-1 day"/,
-    ],
+    [["--older", "-1 day", "--dry-run"], /expected --older to be an interval of 0 or more, got "-1 day"/],
     [["--older", "soon"], /invalid input syntax for type interval: "soon"/],
-    [["--older", "1 day", "--state", "PLAN"], /expected some of DONE/],
+    [["--older", "1 day", "--state", "PLAN"], /expected states from DONE/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
       const { code, stderr } = await cli(["prune", ...args], { env });

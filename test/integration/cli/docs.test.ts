@@ -3,16 +3,17 @@ import { readFileSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { onShellTerminal, emptyFolder } from "../../support/cli.js";
+import { onShellTerminal } from "../../support/cli.js";
 import { eventually } from "../../support/changes.js";
 import { createDatabase } from "../../support/database.js";
 import { PgTask } from "../../support/pgTask.js";
 import { Tasks } from "../../support/tasks.js";
 import { bin, projectPath } from "../../support/project.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
-const tasks = await Tasks.of(await database.connect());
+const tasks = await Tasks.create(await database.connect());
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 const document = readFileSync(projectPath("docs/cli.md"), "utf8");
 
@@ -22,24 +23,20 @@ interface Example {
 }
 
 /** Each `$ command` of the console blocks, with the lines below it. */
-const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*?)```/g)].flatMap(
-  ([, block = ""]) =>
-    block
-      .split(/^\$ /m)
-      .slice(1)
-      .map((part) => {
-        const end = part.indexOf("\n");
-        return { command: part.slice(0, end), output: part.slice(end + 1) };
-      }),
+const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*?)```/g)].flatMap(([, block = ""]) =>
+  block
+    .split(/^\$ /m)
+    .slice(1)
+    .map((part) => {
+      const end = part.indexOf("\n");
+      return { command: part.slice(0, end), output: part.slice(end + 1) };
+    }),
 );
 
 /** Without what differs from run to run: times, lengths of time, process ids, numbers of rows, versions, the names of places. */
 function settled(text: string): string {
   return text
-    .replaceAll(
-      /\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g,
-      "TIME",
-    )
+    .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
     .replaceAll(/\bPostgreSQL \d+\.\d+/g, "PostgreSQL VERSION")
@@ -61,30 +58,23 @@ async function nothingToDo(): Promise<void> {
 }
 
 // Some thirty programs one after the other: on a busy machine that takes its time.
-void test(
-  "every example of docs/cli.md does what stands below it",
-  { timeout: 600_000 },
-  async () => {
-    const cwd = await emptyFolder();
-    await mkdir(join(cwd, "bin"));
-    const wrapper = `#!/bin/sh\nexec "${process.execPath}" "${bin}" "$@"\n`;
-    await writeFile(join(cwd, "bin", "pg-task"), wrapper, { mode: 0o755 });
-    await writeFile(
-      join(cwd, "report.sql"),
-      "SELECT count(*) FROM pg_class WHERE relname = 'task';\n",
-    );
-    assert.ok(examples.length > 15);
-    for (const { command, output } of examples) {
-      const path = `${join(cwd, "bin")}:${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
-      const { shown } = await onShellTerminal(command, {
-        cwd,
-        env: { DATABASE_URL: database.url, NO_COLOR: "1", PATH: path },
-      });
-      assert.equal(settled(shown), settled(output), command);
-      // The next example sees what has become of this one's task.
-      const [, id] = /added task (\d+)/.exec(shown) ?? [];
-      if (id !== undefined && command.includes("pg_sleep")) await tasks.underway(id);
-      if (/pg-task (stop|run-now|retry)/.test(command)) await nothingToDo();
-    }
-  },
-);
+void test("every example of docs/cli.md does what stands below it", { timeout: 600_000 }, async () => {
+  const cwd = await temporaryFolder();
+  await mkdir(join(cwd, "bin"));
+  const wrapper = `#!/bin/sh\nexec "${process.execPath}" "${bin}" "$@"\n`;
+  await writeFile(join(cwd, "bin", "pg-task"), wrapper, { mode: 0o755 });
+  await writeFile(join(cwd, "report.sql"), "SELECT count(*) FROM pg_class WHERE relname = 'task';\n");
+  assert.ok(examples.length > 15);
+  for (const { command, output } of examples) {
+    const path = `${join(cwd, "bin")}:${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
+    const { shown } = await onShellTerminal(command, {
+      cwd,
+      env: { DATABASE_URL: database.url, NO_COLOR: "1", PATH: path },
+    });
+    assert.equal(settled(shown), settled(output), command);
+    // The next example sees what has become of this one's task.
+    const [, id] = /added task (\d+)/.exec(shown) ?? [];
+    if (id !== undefined && command.includes("pg_sleep")) await tasks.sleeping(id);
+    if (/pg-task (stop|run-now|retry)/.test(command)) await nothingToDo();
+  }
+});

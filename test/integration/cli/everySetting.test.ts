@@ -11,24 +11,24 @@ import { token, Web } from "../../support/web.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const env = { DATABASE_URL: database.url };
 await client.query("CREATE TABLE effect (what text)");
 
-/** Left out, and why. */
+/** Settings that are not tested, with the reason. */
 const excluded: Readonly<Record<string, string>> = {
-  local_preload_libraries: "nobody could connect",
-  session_preload_libraries: "nobody could connect",
-  transaction_isolation: "of a transaction, not of a session",
-  transaction_read_only: "of a transaction, not of a session",
-  transaction_deferrable: "of a transaction, not of a session",
-  default_transaction_read_only: "tasks could not write; tested by itself",
+  local_preload_libraries: "connecting would fail",
+  session_preload_libraries: "connecting would fail",
+  transaction_isolation: "applies to a transaction, not a session",
+  transaction_read_only: "applies to a transaction, not a session",
+  transaction_deferrable: "applies to a transaction, not a session",
+  default_transaction_read_only: "tasks could not write; has its own test",
   commit_delay: "only makes everything slow",
-  temp_buffers: "no server has so much memory",
+  temp_buffers: "needs more memory than a server has",
 };
 
-/** Of texts, and of numbers whose extremes would be the tasks' own end. */
-const given: Readonly<Record<string, string>> = {
+/** Values for text settings, and for numbers whose extremes would end every task. */
+const fixedValues: Readonly<Record<string, string>> = {
   DateStyle: "SQL, DMY",
   TimeZone: "Asia/Kathmandu",
   application_name: "odd",
@@ -45,7 +45,7 @@ const given: Readonly<Record<string, string>> = {
   "plpgsql.extra_warnings": "all",
   restrict_nonsystem_relation_kind: "view",
   search_path: "nowhere, pg_catalog",
-  // Replicas fire no triggers, these tests' own neither.
+  // As a replica, a session fires no triggers, and the tests need them.
   session_replication_role: "local",
   statement_timeout: "10min",
   temp_tablespaces: "pg_default",
@@ -56,29 +56,29 @@ interface Setting {
   readonly name: string;
   readonly type: string;
   readonly value: string;
-  readonly least: string | null;
-  readonly most: string | null;
-  readonly words: string[] | null;
+  readonly min: string | null;
+  readonly max: string | null;
+  readonly labels: string[] | null;
 }
 
 async function settable(): Promise<Setting[]> {
   await client.query("LOAD 'plpgsql'");
   const { rows } = await client.query<Setting>(
-    `SELECT name, vartype AS type, setting AS value, min_val AS least, max_val AS most, enumvals AS words
+    `SELECT name, vartype AS type, setting AS value, min_val AS min, max_val AS max, enumvals AS labels
      FROM pg_settings WHERE context IN ('user', 'superuser')`,
   );
   return rows.filter(({ name }) => !(name in excluded));
 }
 
-/** Another value than it has, in each round another one if there are several; null for a text that nobody thought of. */
+/** A value other than the default, a different one each round if there are several; null for a text without a fixed value. */
 function oddValue(setting: Setting, round: number): string | null {
-  const { name, type, value, least, most, words } = setting;
-  const own = given[name];
-  if (own !== undefined) return own;
+  const { name, type, value, min, max, labels } = setting;
+  const fixed = fixedValues[name];
+  if (fixed !== undefined) return fixed;
   if (type === "bool") return value === "on" ? "off" : "on";
-  if (type === "enum") return words?.[round % words.length] ?? null;
+  if (type === "enum") return labels?.[round % labels.length] ?? null;
   if (type === "string") return null;
-  return round % 2 === 0 ? least : most;
+  return round % 2 === 0 ? min : max;
 }
 
 const onDatabase = `DATABASE ${database.target.database}`;
@@ -91,8 +91,8 @@ async function set(values: ReadonlyMap<string, string>): Promise<void> {
   await client.query(statements.join(";\n"));
 }
 
-/** Has pg-task do a bit of everything, from its start to its stop. */
-async function everything(writes: string): Promise<void> {
+/** Starts pg-task, uses most of its features and stops it. */
+async function exerciseFeatures(writes: string): Promise<void> {
   const program = await startProcess({
     config: {
       url: database.url,
@@ -101,7 +101,7 @@ async function everything(writes: string): Promise<void> {
       "pg_http.token": token,
     },
   });
-  const web = await Web.of(program);
+  const web = await Web.connect(program);
   await program.line("ready");
 
   const ids = await tasks.insert(
@@ -119,24 +119,16 @@ async function everything(writes: string): Promise<void> {
   );
   const rows = await tasks.ended(...ids);
   const outcomes = rows.map(({ state, error }) => `${state} ${error}`);
-  const expected = ids.map((_, index) =>
-    index === 4 ? "GONE ERROR:  task not active" : "DONE null",
-  );
+  const expected = ids.map((_, index) => (index === 4 ? "GONE ERROR:  task not active" : "DONE null"));
   assert.deepEqual(outcomes, expected);
   const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [ids[5]]);
   assert.equal(rowCount, 1);
   assert.equal(rows[2]?.output, "a\tb\n7\t\\N");
 
   const { tables } = await web.get(clusterSchema, "/api/tables");
-  const list = await web.ask(`/api/tables/${tables[0]?.id}/tasks`);
+  const list = await web.request(`/api/tables/${tables[0]?.id}/tasks`);
   assert.equal(list.status, 200, list.text);
-  for (const args of [
-    ["add", "SELECT 11"],
-    ["list"],
-    ["status"],
-    ["groups"],
-    ["show", ids[0] ?? ""],
-  ]) {
+  for (const args of [["add", "SELECT 11"], ["list"], ["status"], ["groups"], ["show", ids[0] ?? ""]]) {
     const { code, stderr } = await cli(args, { env });
     assert.deepEqual([args[0], code, stderr], [args[0], 0, ""]);
   }
@@ -150,7 +142,7 @@ async function everything(writes: string): Promise<void> {
 }
 
 for (let round = 0; round < 5; round += 1) {
-  test(`tasks run whatever the database's settings are, round ${round}`, async () => {
+  test(`tasks run with any settings of the database, round ${round}`, async () => {
     const values = new Map<string, string>();
     for (const setting of await settable()) {
       const value = oddValue(setting, round);
@@ -158,13 +150,13 @@ for (let round = 0; round < 5; round += 1) {
     }
     assert.ok(values.size > 100);
     await set(values);
-    await everything("INSERT INTO public.effect VALUES ('x')");
+    await exerciseFeatures("INSERT INTO public.effect VALUES ('x')");
     await client.query(`ALTER ${onDatabase} RESET ALL`);
   });
 }
 
-test("where tasks can only read, those that read run and repeat", async () => {
+test("with default_transaction_read_only, tasks that only read run and repeat", async () => {
   await set(new Map([["default_transaction_read_only", "on"]]));
-  await everything("SELECT 1");
+  await exerciseFeatures("SELECT 1");
   await client.query(`ALTER ${onDatabase} RESET ALL`);
 });

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { connectClient } from "../../../src/shared/postgres/client.js";
-import { taskPageSchema } from "../../../src/web/api/schemas.js";
-import { cli, emptyFolder } from "../../support/cli.js";
+import { taskDetailSchema } from "../../../src/web/api/schemas.js";
+import { cli } from "../../support/cli.js";
 import { until } from "../../support/changes.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
@@ -11,6 +11,7 @@ import { PgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
 import { Tasks } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 interface Reason {
   readonly code: string;
@@ -20,10 +21,10 @@ interface Reason {
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const { host, port, user, database: name } = database.target;
 
-/** What explain-plan says of a task. */
+/** The reasons that explain-plan reports for a task. */
 async function explain(id: string, cwd?: string): Promise<Reason[]> {
   const where = cwd === undefined ? { env: { DATABASE_URL: database.url } } : { cwd };
   const { stdout } = await cli(["explain-plan", id, "--json"], where);
@@ -32,26 +33,26 @@ async function explain(id: string, cwd?: string): Promise<Reason[]> {
 
 const codes = (reasons: readonly Reason[]): string[] => reasons.map(({ code }) => code);
 
-test("says that nobody leads, and that no manager works", async () => {
+test("reports that there is no leader", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1" });
   assert.deepEqual(codes(await explain(id)), ["no-leader"]);
   await client.query("DELETE FROM task");
 });
 
-test("says that active has passed, before a manager says so", async () => {
+test("reports a late task before a manager expires it", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "2020-01-01" });
   assert.deepEqual(codes(await explain(id)), ["too-late", "no-leader"]);
   await client.query("DELETE FROM task");
 });
 
-test("says that pg_task.run is reached, as the database has it", async () => {
+test("reports that the database's pg_task.run is reached", async () => {
   await client.query(`ALTER DATABASE ${name} SET pg_task.run = 1`);
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
   const [first = "", second = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", group: "one" },
     { input: "SELECT 2", group: "two" },
   );
-  await tasks.underway(first);
+  await tasks.sleeping(first);
   const [reason, ...more] = await explain(second);
   assert.deepEqual(more, []);
   assert.equal(reason?.code, "run-limit");
@@ -62,16 +63,16 @@ test("says that pg_task.run is reached, as the database has it", async () => {
   await client.query(`ALTER DATABASE ${name} RESET pg_task.run`);
 });
 
-test("says that pg_conf.max is reached", async () => {
+test("reports that pg_conf.max is reached", async () => {
   const config = { url: database.url, "pg_conf.max": 1 };
   await pgTask.start({ ...config, "pg_task.sleep": 100 });
-  const cwd = await emptyFolder();
+  const cwd = await temporaryFolder();
   await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
   const [first = "", second = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", group: "one" },
     { input: "SELECT 2", group: "two" },
   );
-  await tasks.underway(first);
+  await tasks.sleeping(first);
   const found = await explain(second, cwd);
   assert.deepEqual(codes(found), ["session-limit"]);
   assert.match(found[0]?.text ?? "", /pg_conf\.max allows 1 for all tables together/);
@@ -80,7 +81,7 @@ test("says that pg_conf.max is reached", async () => {
   await pgTask.stop();
 });
 
-/** A configuration of these tables. */
+/** A configuration with these tables. */
 const configOf = (...tables: string[]): string =>
   JSON.stringify({
     url: database.url,
@@ -88,10 +89,10 @@ const configOf = (...tables: string[]): string =>
     "pg_task.json": tables.map((table) => ({ data: name, user, table })),
   });
 
-test("counts the sessions of the configuration's tables for pg_conf.max, and no other cluster's", async () => {
+test("counts only the sessions of the configured tables towards pg_conf.max", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1" });
-  const cwd = await emptyFolder();
-  const asked = async (...tables: string[]): Promise<string[]> => {
+  const cwd = await temporaryFolder();
+  const reasonsFor = async (...tables: string[]): Promise<string[]> => {
     await writeFile(join(cwd, "pg_task.json"), configOf(...tables));
     const { stdout } = await cli(["explain-plan", id, "--table", "task", "--json"], { cwd });
     return codes(JSON.parse(stdout).reasons);
@@ -101,23 +102,23 @@ test("counts the sessions of the configuration's tables for pg_conf.max, and no 
       connectClient(database.target, { applicationName: `pg_task public ${session}` }),
     ),
   );
-  assert.deepEqual(await asked("task"), ["no-leader"]);
-  assert.deepEqual(await asked("task", "third"), ["no-leader"]);
-  assert.deepEqual(await asked("task", "others"), ["no-leader", "session-limit"]);
+  assert.deepEqual(await reasonsFor("task"), ["no-leader"]);
+  assert.deepEqual(await reasonsFor("task", "third"), ["no-leader"]);
+  assert.deepEqual(await reasonsFor("task", "others"), ["no-leader", "session-limit"]);
   await Promise.all(sessions.map((session) => session.end()));
   await client.query("DELETE FROM task");
 });
 
-test("says what a pause by max does to its group", async () => {
+test("explains a negative max, before and during the pause", async () => {
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
   const [first = "", second = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", group: "slow", max: -3_600_000 },
     { input: "SELECT 2", group: "slow", max: -3_600_000 },
   );
-  await tasks.underway(first);
-  const [behind] = await explain(second);
-  assert.equal(behind?.code, "group-limit");
-  assert.match(behind?.text ?? "", /it starts beside 0 at most, since its max is a pause$/);
+  await tasks.sleeping(first);
+  const [limited] = await explain(second);
+  assert.equal(limited?.code, "group-limit");
+  assert.match(limited?.text ?? "", /its max allows 0 besides it, since a negative max is a pause$/);
   await client.query("SELECT pg_cancel_backend(pid) FROM task WHERE id = $1", [first]);
   await tasks.ended(first);
   await tasks.until([second], ({ plan }) => Date.parse(`${plan}Z`) > Date.now() + 60_000);
@@ -126,13 +127,13 @@ test("says what a pause by max does to its group", async () => {
   assert.match(paused?.text ?? "", /after each run its group pauses for 3600000 ms/);
 });
 
-test("says where a remote task runs, and why one failed whose server is not there", async () => {
+test("names the backend of a remote task, and the error of one whose server is unreachable", async () => {
   const remote = `host=${host} port=${port} user=${user} dbname=${name}`;
   const [running = "", refused = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", group: "there", remote },
     { input: "SELECT 1", group: "nowhere", remote: `${remote} port=1` },
   );
-  // The row names the process there as soon as it is known.
+  // The row gets the remote pid as soon as it is known.
   const [{ pid } = { pid: 0 }] = await until<{ pid: number }>(
     client,
     `SELECT a.pid FROM task AS t JOIN pg_stat_activity AS a USING (pid)
@@ -141,54 +142,48 @@ test("says where a remote task runs, and why one failed whose server is not ther
   );
   const [reason] = await explain(running);
   assert.equal(reason?.code, "running");
-  assert.match(
-    reason?.text ?? "",
-    new RegExp(`on the server of its remote, there in the server process ${pid}$`),
-  );
+  assert.match(reason?.text ?? "", new RegExp(`on its remote server, in server process ${pid}$`));
   await tasks.ended(refused);
   const [failed] = await explain(refused);
   assert.equal(failed?.code, "ended");
-  assert.match(failed?.text ?? "", /ended at [^:]+:.*: ERROR: .*Connection refused/);
+  assert.match(failed?.text ?? "", /failed at [^:]+:.*: ERROR: .*Connection refused/);
   await cli(["stop", running], { env: { DATABASE_URL: database.url } });
   await tasks.ended(running);
   await pgTask.stop();
 });
 
-test("says by the API as well why a task waits, and of one that ran nothing", async () => {
+test("the API also reports why a task waits, and nothing for a finished one", async () => {
   const program = await startProcess({
     config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
   });
-  const web = await Web.of(program);
+  const web = await Web.connect(program);
   await program.line("ready");
   await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
-  const [waits = "", ran = ""] = await tasks.insert(
-    { input: "SELECT 1", group: "halted" },
-    { input: "SELECT 2" },
-  );
+  const [waits = "", ran = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" }, { input: "SELECT 2" });
   await tasks.ended(ran);
   const path = `/api/tables/${await web.tableId()}/tasks`;
-  const page = await web.get(taskPageSchema, `${path}/${waits}`);
+  const page = await web.get(taskDetailSchema, `${path}/${waits}`);
   assert.equal(page.waits.length, 1);
   assert.match(page.waits[0] ?? "", /^its group "halted" has been paused since .*: why not$/);
-  assert.deepEqual((await web.get(taskPageSchema, `${path}/${ran}`)).waits, []);
+  assert.deepEqual((await web.get(taskDetailSchema, `${path}/${ran}`)).waits, []);
   await program.end();
 });
 
-test("says that a run has ended whose result the server does not take", async () => {
+test("reports a finished run whose result the server rejects", async () => {
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
   await client.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
   const [id = ""] = await tasks.insert({ input: "SELECT 1" });
-  await pgTask.logged(({ msg }) => msg === "result refused by the server, it is tried again");
-  // Its session has to have been seen doing nothing for a second.
+  await pgTask.logged(({ msg }) => msg === "result rejected by the server, retrying");
+  // Reported once the session has been idle for a second.
   let found = await explain(id);
   while (codes(found)[0] === "running") found = await explain(id);
   assert.deepEqual(codes(found), ["unwritten"]);
   assert.match(found[0]?.text ?? "", /has ended, and its result is not written yet$/);
-  // Or running something else.
+  // Or once the session runs another task.
   const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
-  await tasks.underway(other);
+  await tasks.sleeping(other);
   assert.deepEqual(codes(await explain(id)), ["unwritten"]);
   assert.deepEqual(codes(await explain(other)), ["running"]);
   await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
@@ -197,7 +192,7 @@ test("says that a run has ended whose result the server does not take", async ()
   await pgTask.stop();
 });
 
-test("names the triggers that may keep a due task's row back", async () => {
+test("names the triggers that may suppress updates of a due task", async () => {
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
   await client.query(`
     CREATE FUNCTION keep_back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
@@ -207,7 +202,7 @@ test("names the triggers that may keep a due task's row back", async () => {
   await client.query("DROP FUNCTION keep_back CASCADE");
   assert.deepEqual(more, []);
   assert.equal(reason?.code, "due");
-  assert.match(reason?.text ?? "", /a trigger of yours on the table \(keep_back\) keeps its row/);
+  assert.match(reason?.text ?? "", /one of your triggers on the table \(keep_back\) suppresses/);
   await tasks.ended(id);
   await pgTask.stop();
 });

@@ -3,9 +3,10 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, emptyFolder } from "../../support/cli.js";
+import { cli, cliOnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
-import { ensure } from "../../support/taskTables.js";
+import { ensureTaskTable } from "../../support/taskTables.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const empty = await createDatabase("empty");
@@ -15,10 +16,9 @@ const env = { DATABASE_URL: url };
 const huge = "9223372036854775807";
 
 const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
-const ids = (text: string): (string | undefined)[] =>
-  lines(text).map((line) => line.split("\t")[0]);
+const ids = (text: string): (string | undefined)[] => lines(text).map((line) => line.split("\t")[0]);
 
-/** Text that would clear the screen, colour, ring, and turn what follows around. */
+/** Text that would clear the screen, change colours, beep, and reverse the direction of text. */
 const hostile = "a\x1b[2J\x1b[31m\x07\x9b\u202e\tb\nc\\d\0".replace("\0", "");
 
 await client.query(
@@ -30,18 +30,13 @@ await client.query(
      (${huge}, NULL, 'SELECT 5', 'last', '2024-01-05 00:00+00', 'DONE', NULL, NULL, $2, NULL, NULL, NULL, '0')`,
   [hostile, "line\n".repeat(500)],
 );
-await client.query(
-  "ALTER TABLE task ADD COLUMN price numeric DEFAULT 1.10, ADD COLUMN tags jsonb DEFAULT '[1]'",
-);
+await client.query("ALTER TABLE task ADD COLUMN price numeric DEFAULT 1.10, ADD COLUMN tags jsonb DEFAULT '[1]'");
 
 describe("pg-task list", () => {
-  test("lists the newest first, a line each, for programs", async () => {
+  test("lists the newest first, one line each, without a terminal", async () => {
     const { code, stdout, stderr } = await cli(["list"], { env });
     assert.deepEqual([code, stderr, ids(stdout)], [0, "", [huge, "4", "3", "2", "1"]]);
-    assert.equal(
-      lines(stdout).at(-1),
-      "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1",
-    );
+    assert.equal(lines(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1");
   });
 
   for (const [args, expected] of [
@@ -77,13 +72,13 @@ describe("pg-task list", () => {
     [["--before", huge, "--state", "DONE"], ["1"]],
     [["--group", "nobody's"], []],
   ] as const) {
-    test(`keeps to ${args.join(" ")}`, async () => {
+    test(`filters by ${args.join(" ")}`, async () => {
       const { code, stdout } = await cli(["list", ...args], { env });
       assert.deepEqual([code, ids(stdout)], [0, expected]);
     });
   }
 
-  test("gives JSON with ids as text, and where to go on", async () => {
+  test("prints JSON with ids as text, and where the next page starts", async () => {
     const { stdout } = await cli(["list", "--json", "-n", "4"], { env });
     const { tasks, before } = JSON.parse(stdout);
     assert.equal(tasks[0].id, huge);
@@ -94,25 +89,21 @@ describe("pg-task list", () => {
   });
 
   for (const columns of [45, 70, 110]) {
-    test(`shows a table under titles on a terminal, no line wider than its ${columns} columns`, async () => {
+    test(`prints a table with titles on a terminal of ${columns} columns, no line wider`, async () => {
       const { code, shown } = await cliOnTerminal(["list", "-n", "4"], {
         env: { ...env, NO_COLOR: "1" },
         columns,
       });
       assert.equal(code, 0);
-      assert.match(
-        shown,
-        columns < 110 ? /^ +id {2}state/ : /^ +id {2}state +group +plan +took +input +result\n/,
-      );
+      assert.match(shown, columns < 110 ? /^ +id {2}state/ : /^ +id {2}state +group +plan +took +input +result\n/);
       assert.match(shown, /\nmore: --before 2\n$/);
       for (const line of lines(shown)) assert.ok(line.length <= columns, line);
     });
   }
 
   for (const command of [["list"], ["show", "4"], ["groups"]]) {
-    test(`lets no text of a task act on the terminal: ${command.join(" ")}`, async () => {
-      if (command[0] === "groups")
-        await client.query("UPDATE task SET state = 'PLAN' WHERE id = 4");
+    test(`escapes control characters in texts on a terminal: ${command.join(" ")}`, async () => {
+      if (command[0] === "groups") await client.query("UPDATE task SET state = 'PLAN' WHERE id = 4");
       const { shown } = await cliOnTerminal(command, {
         env: { ...env, NO_COLOR: "1" },
         columns: 200,
@@ -124,7 +115,7 @@ describe("pg-task list", () => {
     });
   }
 
-  test("keeps each task on its line for programs, its texts written as COPY would", async () => {
+  test("prints each task on one line in COPY's text format without a terminal", async () => {
     const { stdout } = await cli(["list", "--state", "STOP"], { env });
     assert.equal(lines(stdout).length, 1);
     const [, , group, , took, input] = stdout.split("\t");
@@ -134,14 +125,14 @@ describe("pg-task list", () => {
   });
 
   for (const [args, said] of [
-    [["--state", "OPEN"], /expected some of PLAN, TAKE/],
+    [["--state", "OPEN"], /expected states from PLAN, TAKE/],
     [["--limit", "0"], /expected a whole number from 1 to 1000000/],
-    [["--before", "9223372036854775808"], /expected a task's id/],
-    [["--before", "1e3"], /expected a task's id/],
-    [["--since", "whenever"], /the server takes no such value.*whenever/],
+    [["--before", "9223372036854775808"], /expected a task id/],
+    [["--before", "1e3"], /expected a task id/],
+    [["--since", "whenever"], /invalid value.*whenever/],
     [["--wrong"], /unknown option/],
   ] as const) {
-    test(`refuses ${args.join(" ")} in a line, with exit code 2`, async () => {
+    test(`refuses ${args.join(" ")} with a one-line error and exit code 2`, async () => {
       const { code, stdout, stderr } = await cli(["list", ...args], { env });
       assert.deepEqual([code, stdout], [2, ""]);
       assert.match(stderr, said);
@@ -156,10 +147,9 @@ async function chain(): Promise<string[]> {
 }
 
 describe("pg-task show", () => {
-  test("tells every column, a user's own included, and the chain it stands in", async () => {
+  test("shows every column, including user-defined ones, and the chain", async () => {
     const { code, stdout } = await cli(["show", "2", "--json"], { env });
-    const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } =
-      JSON.parse(stdout);
+    const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = JSON.parse(stdout);
     assert.equal(code, 0);
     const { rows } = await client.query<{ name: string }>(
       "SELECT attname AS name FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -168,10 +158,7 @@ describe("pg-task show", () => {
       Object.keys(task),
       rows.map(({ name }) => name),
     );
-    assert.deepEqual(
-      [task.id, task.parent, task.state, task.max, task.delete],
-      ["2", "1", "FAIL", 0, true],
-    );
+    assert.deepEqual([task.id, task.parent, task.state, task.max, task.delete], ["2", "1", "FAIL", 0, true]);
     assert.deepEqual([task.price, task.tags], ["1.10", [1]]);
     assert.deepEqual(
       ancestors.map(({ id }: { id: string }) => id),
@@ -187,7 +174,7 @@ describe("pg-task show", () => {
     assert.deepEqual([ancestorsComplete, descendantsComplete], [true, true]);
   });
 
-  test("follows the chain of parents to its beginning, also when it bites its own tail", async () => {
+  test("follows the chain of parents to its beginning, even if it is a cycle", async () => {
     assert.deepEqual(await chain(), ["3", "2", "1"]);
     await client.query("UPDATE task SET parent = 4 WHERE id = 1");
     assert.deepEqual(await chain(), ["3", "2", "1"]);
@@ -195,7 +182,7 @@ describe("pg-task show", () => {
   });
 
   for (const id of ["3", "4"]) {
-    test(`masks the password of a remote: task ${id}`, async () => {
+    test(`masks the password in remote: task ${id}`, async () => {
       for (const args of [
         ["show", id],
         ["show", id, "--json"],
@@ -208,29 +195,29 @@ describe("pg-task show", () => {
     });
   }
 
-  test("knows ids that are larger than a number is exact", async () => {
+  test("accepts ids beyond safe integers", async () => {
     const { stdout } = await cli(["show", huge], { env });
     assert.match(stdout, new RegExp(`^id\\t${huge}$`, "m"));
   });
 
-  test("cuts a long output on a terminal, and shows all of it with --full", async () => {
+  test("truncates a long output on a terminal, unless --full is given", async () => {
     const short = await cliOnTerminal(["show", huge], { env });
-    assert.match(short.shown, /… 2,401 more characters \(--full shows them\)/);
+    assert.match(short.shown, /… 2,401 more characters \(see --full\)/);
     const full = await cliOnTerminal(["show", huge, "--full"], { env });
     assert.ok(lines(full.shown).length > 500);
   });
 
-  test("says that there is no such task, with exit code 1", async () => {
+  test("reports a missing task with exit code 1", async () => {
     assert.deepEqual(await cli(["show", "77"], { env }), {
       code: 1,
       stdout: "",
-      stderr: "pg-task: there is no task 77\n",
+      stderr: "pg-task: no task 77\n",
     });
   });
 });
 
 describe("pg-task groups", () => {
-  test("tells of each group what runs and waits", async () => {
+  test("shows running and waiting tasks of each group", async () => {
     const { code, stdout } = await cli(["groups"], { env });
     assert.deepEqual([code, stdout], [0, "second\t0\t0\t1\t2999-01-01T00:00:00+00:00\tfalse\n"]);
     const { groups } = JSON.parse((await cli(["groups", "--json"], { env })).stdout);
@@ -252,35 +239,32 @@ describe("pg-task groups", () => {
 });
 
 describe("pg-task status", () => {
-  test("says when nobody leads, and what waits", async () => {
+  test("shows a missing leader and the backlog", async () => {
     const { code, stdout } = await cli(["status"], { env });
     assert.equal(code, 0);
-    assert.match(stdout, /^leader {5}none: start one with pg-task start$/m);
+    assert.match(stdout, /^leader {5}none: run pg-task start$/m);
     assert.match(stdout, /^ {2}planned {4}1, the next 2999-01-01 00:00:00$/m);
     assert.match(stdout, /^ {2}states {5}DONE 2 {2}FAIL 1 {2}PLAN 1 {2}STOP 1$/m);
   });
 });
 
 describe("a command", () => {
-  test("says of a table that is not there what makes it, with exit code 4", async () => {
+  test("says how to create a missing table, with exit code 4", async () => {
     const { code, stderr } = await cli(["list"], { env: { DATABASE_URL: empty.url } });
     assert.equal(code, 4);
-    assert.match(
-      stderr,
-      /^pg-task: there is no table "public"."task" in the database test_\w+: pg-task start makes it ready/,
-    );
+    assert.match(stderr, /^pg-task: no table "public"."task" in database test_\w+: pg-task start creates or adopts it/);
   });
 
-  test("says of a table that is not adopted what makes it so", async () => {
+  test("says how to adopt a table that is not adopted", async () => {
     const other = await empty.connect();
     await other.query("CREATE TABLE task (id int)");
     const { code, stderr } = await cli(["list"], { env: { DATABASE_URL: empty.url } });
     await other.query("DROP TABLE task");
     assert.equal(code, 4);
-    assert.match(stderr, /is not pg-task's yet/);
+    assert.match(stderr, /is not adopted yet/);
   });
 
-  test("ends with 3 when the server is not reached, in one line", async () => {
+  test("reports an unreachable server in one line, with exit code 3", async () => {
     const { code, stderr } = await cli(["status"], {
       env: { DATABASE_URL: "postgresql://x@127.0.0.1:1/x" },
     });
@@ -289,22 +273,19 @@ describe("a command", () => {
       env: { DATABASE_URL: "postgresql://x:geheim@127.0.0.1:1/x" },
     });
     assert.equal(list.code, 3);
-    assert.match(
-      list.stderr,
-      /^pg-task: no connection to the server at 127.0.0.1, port 1 .*ECONNREFUSED.*\n$/,
-    );
+    assert.match(list.stderr, /^pg-task: no connection to the server at 127.0.0.1, port 1 .*ECONNREFUSED.*\n$/);
     assert.doesNotMatch(list.stderr + stderr, /geheim|\n\s+at /);
   });
 
-  test("says when nothing tells it which server", async () => {
-    const { code, stderr } = await cli(["list"], { cwd: await emptyFolder() });
+  test("reports that no server is configured", async () => {
+    const { code, stderr } = await cli(["list"], { cwd: await temporaryFolder() });
     assert.equal(code, 2);
-    assert.match(stderr, /no embedded server runs for this folder; give --config/);
+    assert.match(stderr, /no embedded server running in this folder; give --config/);
   });
 
-  test("names what there is to choose from where the configuration has several tables", async () => {
-    await ensure(database.target, { table: "other" });
-    const cwd = await emptyFolder();
+  test("lists the tables to choose from if several are configured", async () => {
+    await ensureTaskTable(database.target, { table: "other" });
+    const cwd = await temporaryFolder();
     const own = { data: database.target.database, user: database.target.user };
     const config = { url, "pg_task.json": [own, { ...own, table: "other" }] };
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
@@ -312,7 +293,7 @@ describe("a command", () => {
     assert.equal(code, 2);
     assert.match(
       stderr,
-      /expected one table, got 2: choose by --entry.*\n {2}1 .*public\.task.*\n {2}2 .*public\.other/,
+      /expected one table, got 2: choose with --entry.*\n {2}1 .*public\.task.*\n {2}2 .*public\.other/,
     );
     for (const args of [
       ["-e", "2"],
@@ -323,7 +304,7 @@ describe("a command", () => {
     }
     const none = await cli(["list", "-t", "nosuch"], { cwd });
     assert.equal(none.code, 2);
-    assert.match(none.stderr, /expected --entry and --table to name a table of the configuration/);
+    assert.match(none.stderr, /no table of the configuration matches --entry and --table/);
     const { tables } = JSON.parse((await cli(["status", "--json"], { cwd })).stdout);
     assert.deepEqual(
       tables.map(({ table }: { table: string }) => table),
@@ -351,14 +332,14 @@ describe("a command", () => {
     "explain-plan",
     "doctor",
   ]) {
-    test(`explains itself: ${command} --help`, async () => {
+    test(`has a help text: ${command} --help`, async () => {
       const { code, stdout } = await cli([command, "--help"]);
       assert.equal(code, 0);
       assert.match(stdout, new RegExp(`^Usage: pg-task ${command}(?:\\|\\w+)? `));
     });
   }
 
-  test("that is unknown is an error, with its name made harmless on the way", async () => {
+  test("that is unknown is an error that escapes its name", async () => {
     const { code, stderr } = await cli(["lis\x1b[2Jt"]);
     assert.equal(code, 2);
     assert.ok(stderr.includes(String.raw`lis\x1b[2Jt`), stderr);

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, emptyFolder, OnTerminal, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, OnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
@@ -15,11 +15,12 @@ import { only, Tasks } from "../../support/tasks.js";
 import { createRole } from "../../support/taskTables.js";
 import { until } from "../../support/embedded.js";
 import { bin, projectPath } from "../../support/project.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const env = { DATABASE_URL: database.url };
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
@@ -35,7 +36,7 @@ const asProducer = (role: string, ...args: string[]): Promise<CliResult> =>
   });
 
 describe("pg-task add", () => {
-  test("adds a task with every column that it is given, and prints its id", async () => {
+  test("inserts a task with all given columns and prints its id", async () => {
     await client.query("ALTER TABLE task ADD COLUMN mine text");
     const result = await cli(
       [
@@ -89,8 +90,8 @@ describe("pg-task add", () => {
     assert.deepEqual([result.code, result.stderr], [0, ""]);
     const { stdout } = await cli(["show", idOf(result), "--json"], { env });
     const { task } = JSON.parse(stdout);
-    const own = ["id", "hash", "take", "start", "stop", "pid", "ready", "owner", "error", "output"];
-    const given = Object.fromEntries(Object.entries(task).filter(([name]) => !own.includes(name)));
+    const generated = ["id", "hash", "take", "start", "stop", "pid", "ready", "owner", "error", "output"];
+    const given = Object.fromEntries(Object.entries(task).filter(([name]) => !generated.includes(name)));
     assert.deepEqual(given, {
       parent: "12",
       plan: "2999-01-01T00:00:00+00:00",
@@ -121,16 +122,15 @@ describe("pg-task add", () => {
     });
   });
 
-  test("takes an interval from now instead of a time", async () => {
+  test("--in plans the task at an interval from now", async () => {
     const id = idOf(await cli(["add", "SELECT 1", "--in", "100 years"], { env }));
-    const { rows } = await client.query(
-      "SELECT plan > now() + interval '99 years' AS late FROM task WHERE id = $1",
-      [id],
-    );
+    const { rows } = await client.query("SELECT plan > now() + interval '99 years' AS late FROM task WHERE id = $1", [
+      id,
+    ]);
     assert.deepEqual(rows, [{ late: true }]);
   });
 
-  test("waits with --wait, prints the output and exits with 0", async () => {
+  test("--wait waits for the end, prints the output and exits with 0", async () => {
     assert.deepEqual(await cli(["add", "--wait", "SELECT 1 AS a, 'ü' AS b"], { env }), {
       code: 0,
       stdout: "a\tb\n1\tü\n",
@@ -143,7 +143,7 @@ describe("pg-task add", () => {
     });
   });
 
-  test("exits with 10 for one that fails, what came before on standard output", async () => {
+  test("exits with 10 when the task fails, after printing its output so far", async () => {
     assert.deepEqual(await cli(["add", "--wait", "SELECT 'before'; SELECT 1/0"], { env }), {
       code: 10,
       stdout: "before\n",
@@ -151,113 +151,73 @@ describe("pg-task add", () => {
     });
   });
 
-  test("exits with 11 for one that is gone, and 12 for one that is stopped", async () => {
+  test("exits with 11 when the task is GONE, and with 12 when it is stopped", async () => {
     const gone = await cli(["add", "-w", "SELECT 1", "--plan", "2000-01-01"], { env });
     assert.deepEqual([gone.code, gone.stderr], [11, "ERROR:  task not active\n"]);
     const stopped = await cli(["add", "-w", "SELECT 1", "--set", "state=STOP"], { env });
     assert.equal(stopped.code, 12);
   });
 
-  test("exits with 13 when the row is deleted meanwhile", async () => {
+  test("exits with 13 when the row is deleted while it waits", async () => {
     const { code, stderr } = await cli(["add", "-w", "SELECT WHERE false", "--delete"], { env });
     assert.equal(code, 13);
-    assert.match(stderr, /was deleted while it was waited for/);
+    assert.match(stderr, /was deleted while waiting/);
   });
 
-  test("gives the outcome as JSON", async () => {
+  test("prints the result as JSON", async () => {
     const { code, stdout } = await cli(["add", "-w", "--json", "SELECT 5"], { env });
     const { id, ...rest } = JSON.parse(stdout);
     assert.match(id, /^\d+$/);
     assert.deepEqual([code, rest], [0, { state: "DONE", output: "5", error: null }]);
   });
 
-  test("reads the SQL from standard input, or a file", async () => {
-    const file = join(await emptyFolder(), "task.sql");
+  test("reads the SQL from standard input or a file", async () => {
+    const file = join(await temporaryFolder(), "task.sql");
     await writeFile(file, "SELECT 'from a file'");
     const input = "SELECT 'from input'";
-    for (const [args, said] of [
+    for (const [args, expected] of [
       [[], "from input\n"],
       [["-"], "from input\n"],
       [["--file", "-"], "from input\n"],
       [["-f", file], "from a file\n"],
     ] as const) {
-      assert.equal((await cli(["add", "-w", ...args], { env, input })).stdout, said);
+      assert.equal((await cli(["add", "-w", ...args], { env, input })).stdout, expected);
     }
   });
 
-  for (const [what, args, input, said] of [
-    [
-      "no SQL at all",
-      [],
-      "",
-      /expected SQL: as an argument, by --file, or on standard input; got nothing/,
-    ],
-    ["blanks", ["  "], "", /expected SQL/],
-    [
-      "an argument and a file",
-      ["SELECT 1", "-f", "x"],
-      "",
-      /expected the SQL as an argument or by --file, got both/,
-    ],
-    ["a file that is not there", ["-f", "/nonexistent.sql"], "", /ENOENT/],
-    [
-      "bytes that are no UTF-8",
-      [],
-      Buffer.from([0xff, 0xfe]),
-      /standard input: expected SQL in UTF-8/,
-    ],
+  for (const [what, args, input, message] of [
+    ["no SQL at all", [], "", /no SQL: give it as an argument, with --file, or on standard input/],
+    ["blanks", ["  "], "", /no SQL: /],
+    ["an argument and a file", ["SELECT 1", "-f", "x"], "", /expected the SQL as an argument or from --file, got both/],
+    ["a missing file", ["-f", "/nonexistent.sql"], "", /ENOENT/],
+    ["invalid UTF-8", [], Buffer.from([0xff, 0xfe]), /standard input is not valid UTF-8/],
     ["a zero byte", [], "a\0b", /zero bytes/],
     ["two plans", ["SELECT 1", "--plan", "now", "--in", "1 s"], "", /one of --plan and --in/],
-    [
-      "a column that is not there",
-      ["SELECT 1", "--set", "nosuch=1"],
-      "",
-      /column "nosuch".*does not exist/,
-    ],
-    [
-      "a value of another type",
-      ["SELECT 1", "--max", "many"],
-      "",
-      /invalid input syntax for type integer: "many"/,
-    ],
-    [
-      "a value that a check forbids",
-      ["SELECT 1", "--active", "0"],
-      "",
-      /violates check constraint/,
-    ],
+    ["an unknown column", ["SELECT 1", "--set", "nosuch=1"], "", /column "nosuch".*does not exist/],
+    ["a value of the wrong type", ["SELECT 1", "--max", "many"], "", /invalid input syntax for type integer: "many"/],
+    ["a value that violates a check constraint", ["SELECT 1", "--active", "0"], "", /violates check constraint/],
     [
       "a delimiter of two characters",
       ["SELECT 1", "--delimiter", "||"],
       "",
       /expected --delimiter with one ASCII character, got "\|\|"/,
     ],
-    [
-      "a quote that is no ASCII",
-      ["SELECT 1", "--quote", "«"],
-      "",
-      /expected --quote with one ASCII character, got "«"/,
-    ],
-    [
-      "half a --set",
-      ["SELECT 1", "--set", "crash"],
-      "",
-      /expected --set column=value, got "crash"/,
-    ],
+    ["a non-ASCII quote", ["SELECT 1", "--quote", "«"], "", /expected --quote with one ASCII character, got "«"/],
+    ["a --set without a value", ["SELECT 1", "--set", "crash"], "", /expected --set column=value, got "crash"/],
   ] as const) {
-    test(`refuses ${what} and adds nothing`, async () => {
+    test(`rejects ${what} and inserts nothing`, async () => {
       const before = await count();
       const { code, stdout, stderr } = await cli(["add", ...args], { env, input });
       assert.deepEqual([code, stdout], [2, ""]);
-      assert.match(stderr, said);
+      assert.match(stderr, message);
       assert.doesNotMatch(stderr, /\n\s+at /);
       assert.deepEqual(await count(), before);
     });
   }
 
-  test("shows on a terminal how the task is that it waits for, and nothing of that afterwards", async () => {
+  test("shows the task's state on a terminal while it waits, and erases it afterwards", async () => {
     const program = new OnTerminal(["add", "-w", "SELECT pg_sleep(3600)"], { env });
-    await program.until(/task (\d+): WORK, waited for [\d.]+ s/);
+    await program.until(/task (\d+): WORK, waiting for [\d.]+ s/);
     const [, id = ""] = /task (\d+): WORK/.exec(program.shown) ?? [];
     await cli(["stop", id], { env });
     assert.equal(await program.end(), 12);
@@ -265,29 +225,23 @@ describe("pg-task add", () => {
     assert.match(after, /^(pg-task: task \d+ ended as STOP|ERROR: .*)\r\n/);
   });
 
-  test("leaves the task alone when its waiting is interrupted", async () => {
-    const child = spawn(
-      process.execPath,
-      [bin, "add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted"],
-      {
-        env: { PATH: process.env["PATH"], ...env },
-        stdio: ["ignore", "ignore", "pipe"],
-      },
-    );
-    let said = "";
-    child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+  test("leaves the task running when the wait is interrupted", async () => {
+    const child = spawn(process.execPath, [bin, "add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted"], {
+      env: { PATH: process.env["PATH"], ...env },
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    let text = "";
+    child.stderr.setEncoding("utf8").on("data", (chunk: string) => (text += chunk));
     let id = "";
     await until("the task runs", async () => {
-      const { rows } = await client.query(
-        "SELECT id FROM task WHERE data = 'interrupted' AND state = 'WORK'",
-      );
+      const { rows } = await client.query("SELECT id FROM task WHERE data = 'interrupted' AND state = 'WORK'");
       id = rows[0]?.id ?? "";
       return rows.length === 1;
     });
     child.kill("SIGINT");
     await once(child, "close");
     assert.equal(child.exitCode, 130);
-    assert.equal(said, `pg-task: task ${id} goes on; pg-task stop ${id} would end it\n`);
+    assert.equal(text, `pg-task: task ${id} keeps running; stop it with pg-task stop ${id}\n`);
     assert.equal((await tasks.row(id)).state, "WORK");
     assert.equal((await cli(["stop", id], { env })).code, 0);
     const row = only(await tasks.until([id], ({ owner }) => owner === null));
@@ -295,17 +249,17 @@ describe("pg-task add", () => {
   });
 
   describe("by a producer", () => {
-    test("who has the documented grants waits with --wait, also where what keeps the task is not to be seen", async () => {
+    test("with the documented grants can --wait, also without the right to see why the task waits", async () => {
       const role = await createRole(client, `${database.target.database}_documented`);
       const security = readFileSync(projectPath("docs/security.md"), "utf8");
       const [, grants = ""] = /```sql\n(GRANT USAGE[^]*?)```/.exec(security) ?? [];
       await client.query(grants.replaceAll("TO producer", `TO ${role}`));
       const { code, stdout, stderr } = await asProducer(role, "--wait", "--in", "4 s");
       assert.deepEqual([code, stdout], [0, "produced\n"], stderr);
-      assert.match(stderr, /^pg-task: task \d+ waits, and why cannot be told: /);
+      assert.match(stderr, /^pg-task: task \d+ waits, the reason cannot be read: /);
     });
 
-    test("who may not read what --wait looks at adds nothing, and is told what to grant", async () => {
+    test("without the rights for --wait inserts nothing, and the error names the missing grant", async () => {
       const role = await createRole(client, `${database.target.database}_hasty`);
       await client.query(
         `GRANT INSERT ON task TO ${role}; GRANT USAGE ON SEQUENCE task_id_seq TO ${role};
@@ -316,9 +270,7 @@ describe("pg-task add", () => {
       assert.deepEqual([code, stdout], [4, ""], stderr);
       assert.match(
         stderr,
-        new RegExp(
-          `permission denied .*: GRANT SELECT \\(owner\\) ON "public"\\."task" TO ${role}`,
-        ),
+        new RegExp(`permission denied .*: GRANT SELECT \\(owner\\) ON "public"\\."task" TO ${role}`),
       );
       assert.deepEqual(await count(), before);
       const plain = await asProducer(role);
@@ -326,21 +278,14 @@ describe("pg-task add", () => {
       assert.match(plain.stdout, /^\d+\n$/);
     });
 
-    test("who may not read ids, or write, is told every right that is missing", async () => {
+    test("without the right to insert or to read ids gets an error naming every missing right", async () => {
       const role = await createRole(client, `${database.target.database}_writer`);
-      await client.query(
-        `GRANT INSERT ON task TO ${role}; GRANT USAGE ON SEQUENCE task_id_seq TO ${role}`,
-      );
+      await client.query(`GRANT INSERT ON task TO ${role}; GRANT USAGE ON SEQUENCE task_id_seq TO ${role}`);
       const before = await count();
       const blind = await asProducer(role);
       assert.equal(blind.code, 4);
-      assert.match(
-        blind.stderr,
-        new RegExp(`GRANT SELECT \\(id\\) ON "public"\\."task" TO ${role}`),
-      );
-      await client.query(
-        `REVOKE ALL ON task FROM ${role}; REVOKE ALL ON SEQUENCE task_id_seq FROM ${role}`,
-      );
+      assert.match(blind.stderr, new RegExp(`GRANT SELECT \\(id\\) ON "public"\\."task" TO ${role}`));
+      await client.query(`REVOKE ALL ON task FROM ${role}; REVOKE ALL ON SEQUENCE task_id_seq FROM ${role}`);
       const { stderr } = await asProducer(role, "--max", "3");
       assert.match(
         stderr,
@@ -352,7 +297,7 @@ describe("pg-task add", () => {
     });
   });
 
-  test("exits with 14 and the id when the connection ends while it waits", async () => {
+  test("exits with 14 and prints the id when the connection is lost while it waits", async () => {
     const before = idOf(await cli(["add", "SELECT 1"], { env }));
     const waiting = cli(["add", "-w", "SELECT 2", "--in", "1 hour"], { env });
     await until("the task is added and its connection ended", async () => {
@@ -367,13 +312,10 @@ describe("pg-task add", () => {
     const { code, stdout, stderr } = await waiting;
     assert.deepEqual([code, stdout], [14, ""], stderr);
     const { rows } = await client.query("SELECT id FROM task WHERE id > $1", [before]);
-    assert.match(
-      stderr,
-      new RegExp(`^pg-task: task ${rows[0].id} was added, and how it ends cannot be read: `),
-    );
+    assert.match(stderr, new RegExp(`^pg-task: task ${rows[0].id} was added, but its end cannot be read: `));
   });
 
-  test("cuts a long output and makes it harmless on a terminal", async () => {
+  test("truncates long output and escapes control characters on a terminal", async () => {
     const { code, shown } = await cliOnTerminal(
       ["add", "-w", "SELECT E'\\x1b[2J' || i FROM generate_series(1, 1000) AS i"],
       { env },
@@ -384,20 +326,20 @@ describe("pg-task add", () => {
   });
 });
 
-/** The codes of the reasons that explain-plan gives. */
+/** The codes of the reasons reported by explain-plan. */
 async function reasons(id: string): Promise<string[]> {
   const { stdout } = await cli(["explain-plan", id, "--json"], { env });
   return JSON.parse(stdout).reasons.map(({ code }: { code: string }) => code);
 }
 
 describe("pg-task explain-plan", () => {
-  test("is explain as well", async () => {
+  test("has the alias explain", async () => {
     const id = idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env }));
     const { code, stdout } = await cli(["explain", id], { env });
     assert.deepEqual([code, stdout], [0, (await cli(["explain-plan", id], { env })).stdout]);
   });
 
-  test("says when a task is not due, never due, or has ended", async () => {
+  test("reports that a task is not due, never due, or has ended", async () => {
     const [later = "", never = "", done = ""] = await tasks.insert(
       { input: "", plan: "2999-01-01" },
       { input: "", plan: "infinity" },
@@ -409,29 +351,27 @@ describe("pg-task explain-plan", () => {
     );
   });
 
-  test("names the tasks that hold its group, and those before it", async () => {
+  test("names the running tasks of the group and those that are due earlier", async () => {
     const [first = "", second = "", third = ""] = await tasks.insert(
       { input: "SELECT pg_sleep(60)", group: "one" },
       { input: "SELECT 2", group: "one" },
       { input: "SELECT 3", group: "one" },
     );
-    await tasks.underway(first);
+    await tasks.sleeping(first);
     assert.deepEqual(await reasons(first), ["running"]);
     assert.deepEqual(await reasons(third), ["group-limit", "behind-others"]);
     const { code, stdout } = await cli(["explain-plan", second], { env });
     assert.equal(code, 0);
     assert.match(
       stdout,
-      new RegExp(
-        `^group-limit\\tits group "one" runs 1 \\(${first}\\), and it starts beside 0 at most\\t`,
-      ),
+      new RegExp(`^group-limit\\tits group "one" runs 1 \\(${first}\\), and its max allows 0 besides it\\t`),
     );
     await cli(["stop", first], { env });
     await tasks.ended(second, third);
     assert.deepEqual(await reasons(second), ["ended"]);
   });
 
-  test("says what is paused, since when and why", async () => {
+  test("reports a pause with its start and reason", async () => {
     await cli(["pause", "-g", "halted", "--reason", "because"], { env });
     const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" });
     assert.deepEqual(await reasons(id), ["group-paused"]);
@@ -441,7 +381,7 @@ describe("pg-task explain-plan", () => {
     await tasks.ended(id);
   });
 
-  test("names who has its row locked", async () => {
+  test("names the server process that locks the row", async () => {
     const other = await database.connect();
     const { rows } = await other.query("SELECT pg_backend_pid() AS pid");
     await cli(["pause", "-g", "locked"], { env });
@@ -450,20 +390,17 @@ describe("pg-task explain-plan", () => {
     await other.query("UPDATE task SET data = 'mine' WHERE id = $1", [id]);
     assert.deepEqual(await reasons(id), ["group-paused", "row-locked"]);
     const { stdout } = await cli(["explain-plan", id], { env });
-    assert.match(
-      stdout,
-      new RegExp(`its row is locked by the open transaction of server process ${rows[0].pid} `),
-    );
+    assert.match(stdout, new RegExp(`its row is locked by the open transaction of server process ${rows[0].pid} `));
     await other.query("ROLLBACK");
     await cli(["resume", "-g", "locked"], { env });
     await tasks.ended(id);
   });
 
-  test("says of an id that is not there", async () => {
+  test("reports an unknown id", async () => {
     assert.deepEqual(await cli(["explain-plan", "404404"], { env }), {
       code: 1,
       stdout: "",
-      stderr: "pg-task: there is no task 404404\n",
+      stderr: "pg-task: no task 404404\n",
     });
   });
 });
@@ -472,7 +409,7 @@ const inChain = (shown: string): (string | undefined)[] =>
   [...shown.matchAll(/^(70\d\d) {2}PLAN/gm)].map(([, id]) => id);
 
 describe("pg-task show", () => {
-  test("shows twenty of a long chain each way on a terminal, and all with --full", async () => {
+  test("shows twenty tasks in each direction of a long chain, and all with --full", async () => {
     await client.query(
       `INSERT INTO task (id, parent, input, plan) SELECT i, nullif(i - 1, 7000), 'SELECT 1', 'infinity'
        FROM generate_series(7001, 7061) AS i`,
@@ -482,7 +419,7 @@ describe("pg-task show", () => {
       [inChain(short.shown).length, inChain(short.shown)[0], inChain(short.shown).at(-1)],
       [40, "7011", "7051"],
     );
-    assert.equal(short.shown.match(/^… 10 more \(--full shows them\)$/gm)?.length, 2);
+    assert.equal(short.shown.match(/^… 10 more \(see --full\)$/gm)?.length, 2);
     const full = await cliOnTerminal(["show", "7031", "--full"], {
       env: { ...env, NO_COLOR: "1" },
     });
@@ -493,11 +430,11 @@ describe("pg-task show", () => {
 });
 
 describe("pg-task status", () => {
-  test("tells leader, standbys, manager, sessions and pauses", async () => {
+  test("reports leader, standbys, manager, sessions and pauses", async () => {
     const standby = await startProcess({ config: { url: database.url } });
     await standby.line("standby");
     const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)" });
-    await tasks.underway(id);
+    await tasks.sleeping(id);
     await cli(["pause", "-g", "some", "--reason", "why"], { env });
     const { code, stdout } = await cli(["status", "--json"], { env });
     assert.equal(code, 0);
@@ -520,36 +457,36 @@ describe("pg-task status", () => {
     await standby.end();
   });
 
-  test("tells where none of its name leads who does under another, or from another database, to anybody", async () => {
+  test("without a leader names one with another pg_conf.name or control database, for any role", async () => {
     const { rows } = await client.query<{ pid: number }>(
       "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_conf'",
     );
     const leader = new RegExp(
-      `^other {6}server process ${only(rows).pid} .*leads(.*), its control database is ${database.target.database}$`,
+      `^other {6}server process ${only(rows).pid} .*leads(.*) in control database ${database.target.database}$`,
       "m",
     );
     const role = await createRole(client, `status_${database.target.database}`);
     const elsewhere = await createDatabase("empty");
     const asRole = database.url.replace(/\/\/[^@]+@/, `//${role}@`);
-    for (const [url, name, words] of [
+    for (const [url, name, note] of [
       [database.url, "mine", " under another pg_conf.name"],
       [asRole, "mine", " under another pg_conf.name"],
       [elsewhere.url, "mine", " under another pg_conf.name"],
       [elsewhere.url, "pg_task", ""],
     ] as const) {
-      const cwd = await emptyFolder();
+      const cwd = await temporaryFolder();
       await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ url, "pg_conf.name": name }));
       const { stdout } = await cli(["status"], { cwd });
-      assert.match(stdout, /^leader {5}none: start one with pg-task start$/m);
-      assert.equal(leader.exec(stdout)?.[1], words, stdout);
+      assert.match(stdout, /^leader {5}none: run pg-task start$/m);
+      assert.equal(leader.exec(stdout)?.[1], note, stdout);
     }
-    const cwd = await emptyFolder();
+    const cwd = await temporaryFolder();
     const config = { url: database.url, "pg_conf.name": "mine" };
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
     const diagnosis = await cli(["doctor"], { cwd });
     assert.ok(
       diagnosis.stdout.includes(
-        `none of the cluster mine; server process ${only(rows).pid} leads one of another name\tgive pg_conf.name `,
+        `cluster mine has no leader; server process ${only(rows).pid} leads a cluster with another name\tset pg_conf.name `,
       ),
       diagnosis.stdout,
     );
@@ -558,47 +495,44 @@ describe("pg-task status", () => {
 });
 
 describe("pg-task watch", () => {
-  test("shows the table live, and gives the terminal back as it was", async () => {
+  test("shows the table live and restores the terminal", async () => {
     const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
-    await program.until("q ends");
+    await program.until("q quits");
     const [id = ""] = await tasks.insert({ input: "SELECT 'seen by watch'", group: "watched" });
     await program.until(new RegExp(`${id} {2}DONE {3}watched`));
     program.type("q");
     assert.equal(await program.end(), 0);
-    assert.ok(
-      program.shown.startsWith("\x1b[?1049h\x1b[?25l"),
-      "the second screen is not opened first",
-    );
-    assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"), "the first screen is not back");
+    assert.ok(program.shown.startsWith("\x1b[?1049h\x1b[?25l"), "the alternate screen is not opened first");
+    assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"), "the main screen is not restored");
   });
 
   for (const [what, keys] of [
     ["Ctrl-C", "\x03"],
     ["Escape", "\x1b"],
   ] as const) {
-    test(`is left by ${what} as well`, async () => {
+    test(`quits on ${what}`, async () => {
       const program = new OnTerminal(["watch"], { env });
-      await program.until("q ends");
+      await program.until("q quits");
       program.type(keys);
       assert.equal(await program.end(), 0);
       assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"));
     });
   }
 
-  test("goes on after its connection was ended", async () => {
+  test("continues after its connection was terminated", async () => {
     const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
     await program.until("manager    server process");
     const { rows } = await client.query(
       "SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg-task watch'",
     );
     assert.deepEqual(rows, [{ ended: true }]);
-    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "after the end" });
-    await program.until(new RegExp(`${id} {2}DONE {3}after the end`));
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "reconnected" });
+    await program.until(new RegExp(`${id} {2}DONE {3}reconnected`));
     program.type("q");
     assert.equal(await program.end(), 0);
   });
 
-  test("gives programs a line of JSON for each look, until it is told to end", async () => {
+  test("with --json prints one line per refresh until it is interrupted", async () => {
     const child = spawn(process.execPath, [bin, "watch", "--json"], {
       env: { PATH: process.env["PATH"], ...env },
       stdio: ["ignore", "pipe", "inherit"],
@@ -608,11 +542,11 @@ describe("pg-task watch", () => {
     let id: string | null = null;
     const seen: (string | undefined)[] = [];
     for await (const line of lines) {
-      const look = JSON.parse(line);
-      assert.equal(look.table, "task");
-      assert.ok(look.backlog.due.exact);
-      assert.ok(Array.isArray(look.groups.groups));
-      const task = look.tasks.find((each: { id: string }) => each.id === id);
+      const snapshot = JSON.parse(line);
+      assert.equal(snapshot.table, "task");
+      assert.ok(snapshot.backlog.due.exact);
+      assert.ok(Array.isArray(snapshot.groups.groups));
+      const task = snapshot.tasks.find((each: { id: string }) => each.id === id);
       if (task !== undefined) seen.push(task.state);
       if (task?.state === "DONE") child.kill("SIGINT");
       id ??= (await tasks.insert({ input: "SELECT 'seen by a program'" }))[0] ?? "";
@@ -622,15 +556,15 @@ describe("pg-task watch", () => {
     assert.equal(seen.at(-1), "DONE");
   });
 
-  test("says that it needs a terminal", async () => {
+  test("requires a terminal without --json", async () => {
     const { code, stdout, stderr } = await cli(["watch"], { env });
     assert.deepEqual([code, stdout], [2, ""]);
-    assert.match(stderr, /expected a terminal to watch on: scripts use pg-task watch --json/);
+    assert.match(stderr, /watch needs a terminal: in scripts use pg-task watch --json/);
   });
 });
 
-/** Starts pg-task in a folder, with nothing in its environment; resolves when it has logged this. */
-async function untilLogged(cwd: string, msg: string): Promise<ChildProcess> {
+/** Starts pg-task in a folder with a minimal environment; resolves when it has logged this message. */
+async function startUntilLogged(cwd: string, msg: string): Promise<ChildProcess> {
   const child = spawn(process.execPath, [bin, "start"], {
     cwd,
     env: { PATH: process.env["PATH"], HOME: process.env["HOME"] },
@@ -648,9 +582,9 @@ async function untilLogged(cwd: string, msg: string): Promise<ChildProcess> {
 }
 
 describe("without configuration", () => {
-  test("a command finds the embedded server that runs for the folder", async () => {
-    const cwd = await emptyFolder();
-    const child = await untilLogged(cwd, "ready");
+  test("commands find the embedded server of the folder", async () => {
+    const cwd = await temporaryFolder();
+    const child = await startUntilLogged(cwd, "ready");
     try {
       const { code, stdout } = await cli(["add", "-w", "SELECT 'embedded'"], { cwd });
       assert.deepEqual([code, stdout], [0, "embedded\n"]);
@@ -664,7 +598,7 @@ describe("without configuration", () => {
       }
       const listed = await cli(["list", "--state", "DONE"], { cwd });
       assert.match(listed.stdout, /embedded/);
-      const second = await untilLogged(cwd, "standby");
+      const second = await startUntilLogged(cwd, "standby");
       second.kill("SIGTERM");
       await once(second, "close");
     } finally {
@@ -674,16 +608,13 @@ describe("without configuration", () => {
     await rm(join(cwd, "pg_task.json"));
     const { code, stderr } = await cli(["list"], { cwd });
     assert.equal(code, 2);
-    assert.match(stderr, /no embedded server runs for this folder/);
+    assert.match(stderr, /no embedded server running in this folder/);
   });
 
-  test("start says so when its file names no server and no embedded one runs", async () => {
-    const cwd = await emptyFolder();
+  test("start warns when neither a server is configured nor an embedded server runs", async () => {
+    const cwd = await temporaryFolder();
     await cli(["init"], { cwd });
-    const child = await untilLogged(
-      cwd,
-      "nothing names a server: it is where libpq looks by default",
-    );
+    const child = await startUntilLogged(cwd, "no server configured, using libpq's default");
     child.kill("SIGTERM");
     await once(child, "close");
   });

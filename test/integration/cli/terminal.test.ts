@@ -8,7 +8,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 
-/** How many a long command's first batch takes, and more than that. */
+/** Enough tasks for several batches. */
 const many = 2_500;
 
 async function insertMany(state: string): Promise<void> {
@@ -20,18 +20,14 @@ async function insertMany(state: string): Promise<void> {
   );
 }
 
-/** What overwrites itself: a carriage return, the rest of the line away, then the words. */
+/** A progress line: carriage return, erase the line, text. */
 const progress = (words: string): string => `\r\x1b[K${words}`;
 
-describe("a command that takes long shows on a terminal how far it is, and clears that away", () => {
+describe("a long command shows its progress on a terminal, and clears it at the end", () => {
   for (const [args, state, words] of [
     [["prune", "--older", "1 day", "--yes"], "DONE", ["1,000 deleted", "2,000 deleted"]],
-    [
-      ["retry", "--state", "FAIL", "--yes"],
-      "FAIL",
-      ["retry: 0 of 2500", "retry: 500 of 2500", "retry: 2000 of 2500"],
-    ],
-    [["list", "--text", "SELECT 1", "-n", "5000"], "DONE", ["looked through 2,000 rows"]],
+    [["retry", "--state", "FAIL", "--yes"], "FAIL", ["retry: 0 of 2500", "retry: 500 of 2500", "retry: 2000 of 2500"]],
+    [["list", "--text", "SELECT 1", "-n", "5000"], "DONE", ["searched 2,000 rows"]],
   ] as const) {
     test(args.join(" "), async () => {
       await insertMany(state);
@@ -47,7 +43,7 @@ describe("a command that takes long shows on a terminal how far it is, and clear
       assert.ok(!shown.slice(cleared + progress("").length).includes("\x1b[K"));
     });
 
-    test(`${args.join(" ")}: nothing of it where it is no terminal`, async () => {
+    test(`${args.join(" ")}: no progress without a terminal`, async () => {
       await insertMany(state);
       const { code, stdout, stderr } = await cli(args, { env });
       assert.deepEqual([code, stderr], [0, ""]);
@@ -56,8 +52,8 @@ describe("a command that takes long shows on a terminal how far it is, and clear
   }
 });
 
-describe("colours are", () => {
-  test("on a terminal, unless NO_COLOR says otherwise", async () => {
+describe("colours are printed", () => {
+  test("on a terminal, unless NO_COLOR is set", async () => {
     await client.query("TRUNCATE task");
     await client.query("INSERT INTO task (input, state, error) VALUES ('', 'FAIL', 'ERROR')");
     const { shown } = await cliOnTerminal(["list"], { env });

@@ -13,13 +13,12 @@ const files = ["life", "dataDirectoryLock", "refusals", "binaries"].map((name) =
   fileURLToPath(new URL(`${name}.test.js`, import.meta.url)),
 );
 const account = await serverAccount(null);
-const isReachable =
-  (await canRead(files, account)) && (await run(process.execPath, ["-v"], account)).code === 0;
+const isReachable = (await canRead(files, account)) && (await run(process.execPath, ["-v"], account)).code === 0;
 const skip = isRoot
   ? !isReachable && "neither these files nor node are within an ordinary user's reach"
   : "we are one: the other files said so";
 
-test("all of it holds for an ordinary user as well", { skip }, async () => {
+test("the embedded server's tests also pass as an ordinary user", { skip }, async () => {
   assert.ok(account !== null);
   const temporary = await mkdtemp(join(tmpdir(), "pg-task-ordinary-"));
   after(() => rm(temporary, { recursive: true, force: true }));

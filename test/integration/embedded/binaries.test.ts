@@ -1,29 +1,17 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import {
-  chmod,
-  copyFile,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readlink,
-  rm,
-  stat,
-  symlink,
-  truncate,
-} from "node:fs/promises";
+import { chmod, copyFile, mkdir, mkdtemp, readdir, readlink, rm, stat, symlink, truncate } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { serverAccount } from "../../../src/embedded/serverAccount.js";
 import { usableBinaries, type Binaries } from "../../../src/embedded/binaries/usableBinaries.js";
 import type { Account } from "../../../src/embedded/runCommand.js";
-import {
-  installedPackage,
-  type InstalledPackage,
-} from "../../../src/embedded/binaries/installedPackage.js";
+import { installedPackage, type InstalledPackage } from "../../../src/embedded/binaries/installedPackage.js";
 import { readLinks } from "../../../src/embedded/binaries/libraryLinks.js";
-import { isRoot, onServer, start, temporaryFolder } from "../../support/embedded.js";
+import { isRoot, start } from "../../support/embedded.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { withConnectionTo } from "../../support/connectTo.js";
 
 const account: Account | null = await serverAccount(null);
 const folder = await openFolder();
@@ -38,7 +26,7 @@ async function openFolder(): Promise<string> {
   return path;
 }
 
-/** The package as npm leaves it when scripts are off: without the links. */
+/** The package as npm installs it with scripts off: without the links. */
 async function newInstall(): Promise<InstalledPackage> {
   const original = await installedPackage();
   const native = join(folder, "install/native");
@@ -49,8 +37,8 @@ async function newInstall(): Promise<InstalledPackage> {
 }
 
 async function missingLinks(): Promise<string[]> {
-  const there = await readdir(libraries);
-  return [...links.keys()].filter((path) => !there.includes(path.replace("lib/", "")));
+  const present = await readdir(libraries);
+  return [...links.keys()].filter((path) => !present.includes(path.replace("lib/", "")));
 }
 
 async function removeLinks(): Promise<void> {
@@ -63,10 +51,9 @@ async function newCache(): Promise<string> {
   return path;
 }
 
-const ask = async (...places: string[]): Promise<Binaries> =>
-  await usableBinaries(installed, account, places);
+const findBinaries = async (...caches: string[]): Promise<Binaries> => await usableBinaries(installed, account, caches);
 
-/** Runs something while the package has no links and may not get them. */
+/** Runs something while the package has no links and is read-only. */
 async function whileReadOnly<T>(work: () => Promise<T>): Promise<T> {
   await removeLinks();
   await chmod(libraries, 0o555);
@@ -77,122 +64,112 @@ async function whileReadOnly<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-const askReadOnly = async (...places: string[]): Promise<Binaries> =>
-  await whileReadOnly(() => ask(...places));
+const findReadOnly = async (...caches: string[]): Promise<Binaries> =>
+  await whileReadOnly(() => findBinaries(...caches));
 
-test("missing links are added where the package is installed, when that may be written", async () => {
+test("missing links are added to a writable package", async () => {
   assert.equal((await missingLinks()).length, 14);
-  const binaries = await ask("/nowhere");
+  const binaries = await findBinaries("/nowhere");
   assert.equal(binaries.postgres, join(installed.native, "bin/postgres"));
   assert.equal(binaries.major, "18");
   assert.deepEqual(await missingLinks(), []);
   assert.equal(await readlink(join(libraries, "libpq.so.5")), "libpq.so.5.18");
 });
 
-test("with the links in place a read-only install is used as it stands", async () => {
-  const place = await newCache();
+test("a read-only package with links is used in place", async () => {
+  const cache = await newCache();
   await chmod(libraries, 0o555);
-  assert.equal((await ask(place)).postgres, join(installed.native, "bin/postgres"));
-  assert.deepEqual(await readdir(place), []);
+  assert.equal((await findBinaries(cache)).postgres, join(installed.native, "bin/postgres"));
+  assert.deepEqual(await readdir(cache), []);
   await chmod(libraries, 0o755);
 });
 
-test("a read-only install without links is left alone, and a server runs from a copy", async () => {
-  const place = await newCache();
+test("a read-only package without links is left alone, and a server runs from a copy", async () => {
+  const cache = await newCache();
   await whileReadOnly(async () => {
-    const server = await start(
-      { dataDirectory: join(folder, "data") },
-      { installed, cachePlaces: [place] },
-    );
-    const { rows } = await onServer(server.url, (client) => client.query("SHOW server_version"));
+    const server = await start({ dataDirectory: join(folder, "data") }, { installed, cacheFolders: [cache] });
+    const { rows } = await withConnectionTo(server.url, (client) => client.query("SHOW server_version"));
     assert.match(rows[0].server_version, /^18\./);
     await server.stop();
     assert.equal((await missingLinks()).length, 14);
   });
-  assert.deepEqual(await readdir(place), [copyName]);
+  assert.deepEqual(await readdir(cache), [copyName]);
 });
 
-test(
-  "an install that only root can enter is left alone and copied to where the account can",
-  { skip: !isRoot },
-  async () => {
-    const place = await newCache();
-    await removeLinks();
-    await chmod(dirname(installed.native), 0o700);
-    const { postgres } = await ask(place);
-    await chmod(dirname(installed.native), 0o755);
-    assert.equal(postgres, join(place, copyName, "bin/postgres"));
-    assert.equal((await missingLinks()).length, 14);
-  },
-);
+test("a package that only root can read is copied for the server's account", { skip: !isRoot }, async () => {
+  const cache = await newCache();
+  await removeLinks();
+  await chmod(dirname(installed.native), 0o700);
+  const { postgres } = await findBinaries(cache);
+  await chmod(dirname(installed.native), 0o755);
+  assert.equal(postgres, join(cache, copyName, "bin/postgres"));
+  assert.equal((await missingLinks()).length, 14);
+});
 
-test("a copy that is whole is used again, one with a damaged file is made anew", async () => {
-  const place = await newCache();
-  const { postgres } = await askReadOnly(place);
+test("a complete copy is reused, a damaged one is replaced", async () => {
+  const cache = await newCache();
+  const { postgres } = await findReadOnly(cache);
   const copy = dirname(dirname(postgres));
-  const made = (await stat(copy)).ino;
-  await askReadOnly(place);
-  assert.equal((await stat(copy)).ino, made);
+  const inode = (await stat(copy)).ino;
+  await findReadOnly(cache);
+  assert.equal((await stat(copy)).ino, inode);
   const sample = join(copy, "share/postgresql/timezone/UTC");
   await rm(sample);
-  await askReadOnly(place);
-  assert.notEqual((await stat(copy)).ino, made);
+  await findReadOnly(cache);
+  assert.notEqual((await stat(copy)).ino, inode);
   assert.ok((await stat(sample)).size > 0);
 });
 
-test("starts at once make one whole copy, and leave nothing else", async () => {
-  const place = await newCache();
-  const found = await whileReadOnly(() => Promise.all([ask(place), ask(place), ask(place)]));
+test("concurrent starts make one complete copy and leave nothing else", async () => {
+  const cache = await newCache();
+  const found = await whileReadOnly(() => Promise.all([1, 2, 3].map(() => findBinaries(cache))));
   assert.equal(new Set(found.map(({ postgres }) => postgres)).size, 1);
-  assert.deepEqual(await readdir(place), [copyName]);
+  assert.deepEqual(await readdir(cache), [copyName]);
 });
 
-test("what a killed start left half-made is removed, what a living one makes is not", async () => {
-  const place = await newCache();
+test("the unfinished copy of a killed start is removed, that of a running one is not", async () => {
+  const cache = await newCache();
   const gone = execFile("true");
   await new Promise((resolve) => gone.once("exit", resolve));
-  await mkdir(join(place, `.${copyName}.unfinished-${gone.pid}-abc/bin`), { recursive: true });
-  await mkdir(join(place, `.${copyName}.unfinished-${process.pid}-abc`));
-  await askReadOnly(place);
-  assert.deepEqual((await readdir(place)).toSorted(), [
-    `.${copyName}.unfinished-${process.pid}-abc`,
-    copyName,
-  ]);
+  await mkdir(join(cache, `.${copyName}.unfinished-${gone.pid}-abc/bin`), { recursive: true });
+  await mkdir(join(cache, `.${copyName}.unfinished-${process.pid}-abc`));
+  await findReadOnly(cache);
+  assert.deepEqual((await readdir(cache)).toSorted(), [`.${copyName}.unfinished-${process.pid}-abc`, copyName]);
 });
 
-test("an install that was copied with files in the links' places is copied as well", async () => {
-  const place = await newCache();
+test("a package with files in place of links is copied, too", async () => {
+  const cache = await newCache();
   const { postgres } = await whileReadOnly(async () => {
     await chmod(libraries, 0o755);
     await copyFile(join(libraries, "libpq.so.5.18"), join(libraries, "libpq.so.5"));
     await chmod(libraries, 0o555);
-    return await ask(place);
+    return await findBinaries(cache);
   });
-  assert.equal(postgres, join(place, copyName, "bin/postgres"));
-  assert.equal(await readlink(join(place, copyName, "lib/libpq.so.5")), "libpq.so.5.18");
+  assert.equal(postgres, join(cache, copyName, "bin/postgres"));
+  assert.equal(await readlink(join(cache, copyName, "lib/libpq.so.5")), "libpq.so.5.18");
 });
 
-test("a cache that others can write is passed over for the next place", async () => {
+test("a cache that others can write is skipped for the next one", async () => {
   const [shared, own] = [await newCache(), await newCache()];
   await chmod(shared, 0o777);
-  const { postgres } = await askReadOnly(shared, own);
+  const { postgres } = await findReadOnly(shared, own);
   assert.equal(dirname(dirname(dirname(postgres))), own);
   assert.deepEqual(await readdir(shared), []);
 });
 
-test("a cache that is a link to elsewhere is passed over", async () => {
+test("a cache that is a symbolic link is skipped", async () => {
   const [target, own] = [await newCache(), await newCache()];
   const link = join(folder, "link");
   await symlink(target, link);
-  const { postgres } = await askReadOnly(link, own);
+  const { postgres } = await findReadOnly(link, own);
   assert.equal(dirname(dirname(dirname(postgres))), own);
 });
 
-test("programs that do not run here are said to be unavailable, with the reason", async () => {
-  const place = await newCache();
+test("programs that do not run on this system are reported with the reason", async () => {
+  const cache = await newCache();
   const broken = join(installed.native, "bin/initdb");
   await truncate(broken, 0);
-  await assert.rejects(askReadOnly(place), {
+  await assert.rejects(findReadOnly(cache), {
     code: "EMBEDDED_UNAVAILABLE",
     message: /^the embedded PostgreSQL 18\..* does not run here \(.+\): give a url$/,
   });

@@ -7,23 +7,18 @@ import { after, test } from "node:test";
 import { promisify } from "node:util";
 import { serverAccount } from "../../../src/embedded/serverAccount.js";
 import { usableBinaries } from "../../../src/embedded/binaries/usableBinaries.js";
-import { inspect, nameFor } from "../../../src/embedded/data/dataDirectory.js";
+import { inspect, pathFor } from "../../../src/embedded/data/dataDirectory.js";
 import { startGuarded } from "../../../src/embedded/guardedProcess.js";
 import { installedPackage } from "../../../src/embedded/binaries/installedPackage.js";
 import { readLockFile } from "../../../src/embedded/data/lockFile.js";
-import {
-  onServer,
-  spawnHolder,
-  start,
-  temporaryFolder,
-  until,
-  untilGone,
-} from "../../support/embedded.js";
+import { spawnHolder, start, until, untilGone } from "../../support/embedded.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { withConnectionTo } from "../../support/connectTo.js";
 
 const folder = await temporaryFolder();
 const dataDirectory = join(folder, "data");
 
-test("of two starts at once on new data one gets it, and the other says who did", async () => {
+test("of two concurrent starts on new data one succeeds, and the other names it", async () => {
   const holders = [spawnHolder(dataDirectory), spawnHolder(dataDirectory)];
   const events = await Promise.all(holders.map((holder) => holder.next()));
   const winner = events.findIndex(({ event }) => event === "started");
@@ -35,7 +30,7 @@ test("of two starts at once on new data one gets it, and the other says who did"
   await untilGone(won.pid);
 });
 
-test("a second start names the process and port that have the data", async () => {
+test("a second start names the process and port that use the data", async () => {
   const holder = spawnHolder(dataDirectory);
   const { pid, port } = await holder.started();
   await assert.rejects(start({ dataDirectory, port }), {
@@ -46,7 +41,7 @@ test("a second start names the process and port that have the data", async () =>
   await untilGone(pid);
 });
 
-test("a server that somebody else runs on the data is named", async () => {
+test("a server started by another program on the data is named", async () => {
   const cluster = (await inspect(dataDirectory)).cluster;
   const account = await serverAccount(cluster?.owner ?? null);
   const { postgres } = await usableBinaries(await installedPackage(), account);
@@ -54,13 +49,13 @@ test("a server that somebody else runs on the data is named", async () => {
     postgres,
     [
       "-D",
-      await nameFor(account, dataDirectory),
+      await pathFor(account, dataDirectory),
       "-c",
       "listen_addresses=",
       "-c",
       "port=5999",
       "-c",
-      // In its own folder: others run this test at the same time.
+      // In its own folder, since this test may run more than once at a time.
       "unix_socket_directories=.",
     ],
     { directory: dataDirectory, account, onLine: () => {} },
@@ -76,7 +71,7 @@ test("a server that somebody else runs on the data is named", async () => {
   assert.deepEqual(await other.ended, { code: 0, signal: null });
 });
 
-test("a server whose process was killed is gone, and leaves no clean-up to do", async () => {
+test("the server stops when its process is killed, and leaves nothing to clean up", async () => {
   const holder = spawnHolder(dataDirectory);
   const { pid } = await holder.started();
   await holder.kill();
@@ -84,7 +79,7 @@ test("a server whose process was killed is gone, and leaves no clean-up to do", 
   assert.equal(await readLockFile(dataDirectory), null);
 });
 
-test("a start right after its predecessor was killed waits for the server, on the same port", async () => {
+test("a start right after its predecessor was killed waits for the server to stop, on the same port", async () => {
   const holder = spawnHolder(dataDirectory);
   const { port, pid } = await holder.started();
   await holder.kill();
@@ -93,7 +88,7 @@ test("a start right after its predecessor was killed waits for the server, on th
   await server.stop();
 });
 
-test("a server that outlived both its process and the guard is shut down by the next start", async () => {
+test("the next start shuts down a server that outlived its process and the guard", async () => {
   const holder = spawnHolder(dataDirectory);
   const { pid } = await holder.started();
   process.kill(await guardOf(pid), "SIGKILL");
@@ -103,7 +98,7 @@ test("a server that outlived both its process and the guard is shut down by the 
   await server.stop();
 });
 
-/** The shell in the server's session. */
+/** The pid of the guard, a shell in the server's session. */
 async function guardOf(server: number): Promise<number> {
   const { stdout } = await promisify(execFile)("ps", ["-eo", "pid=,sess=,comm="]);
   const guard = new RegExp(`^ *(\\d+) +${server} +sh$`, "m").exec(stdout)?.[1];
@@ -116,13 +111,13 @@ test("Ctrl-C in the terminal does not reach the server", async () => {
   const { url, pid } = await holder.started();
   process.kill(-holder.pid, "SIGINT");
   assert.deepEqual(await holder.next(), { event: "interrupted" });
-  await onServer(url, (client) => client.query("SELECT 1"));
+  await withConnectionTo(url, (client) => client.query("SELECT 1"));
   assert.equal((await readLockFile(dataDirectory))?.status, "ready");
   await holder.kill();
   await untilGone(pid);
 });
 
-test("a lock file whose process id is another program's by now does not block", async () => {
+test("a lock file with a reused process id does not block", async () => {
   const { uid, gid } = await stat(dataDirectory);
   const stranger = spawn("sleep", ["3600"], {
     ...(process.getuid?.() === 0 ? { uid, gid } : {}),
@@ -132,12 +127,12 @@ test("a lock file whose process id is another program's by now does not block", 
   await once(stranger, "spawn");
   await writeLockFile(`${stranger.pid}\n${dataDirectory}\n1\n5432\n\n127.0.0.1\n\nready   \n`);
   const server = await start({ dataDirectory });
-  await onServer(server.url, (client) => client.query("SELECT 1"));
+  await withConnectionTo(server.url, (client) => client.query("SELECT 1"));
   await server.stop();
   assert.equal(stranger.exitCode, null);
 });
 
-test("a lock file of a process that is gone, or an empty one, does not block", async () => {
+test("a lock file of a dead process, or an empty one, does not block", async () => {
   const gone = spawn("true");
   await once(gone, "exit");
   for (const content of [`${gone.pid}\n${dataDirectory}\n1\n5432\n\n127.0.0.1\n\nready   \n`, ""]) {
@@ -154,11 +149,10 @@ async function writeLockFile(content: string): Promise<void> {
   await chown(path, uid, gid);
 }
 
-test("a start that was killed while it made the data leaves nothing in the way", async () => {
+test("a start that was killed during initdb does not block the next one", async () => {
   const fresh = join(folder, "fresh");
   const holder = spawnHolder(fresh);
-  const unfinished = async () =>
-    (await readdir(folder)).filter((name) => name.startsWith(".fresh.unfinished-"));
+  const unfinished = async () => (await readdir(folder)).filter((name) => name.startsWith(".fresh.unfinished-"));
   await until("initdb has begun", async () => {
     const [name] = await unfinished();
     return name !== undefined && (await readdir(join(folder, name))).includes("PG_VERSION");

@@ -4,16 +4,10 @@ import { chmod, mkdir, readdir, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import {
-  isRoot,
-  onServer,
-  quick,
-  recordingLog,
-  start,
-  temporaryFolder,
-  until,
-} from "../../support/embedded.js";
+import { isRoot, quick, recordingLog, start, until } from "../../support/embedded.js";
 import { installedPackage } from "../../../src/embedded/binaries/installedPackage.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { withConnectionTo } from "../../support/connectTo.js";
 
 const folder = await temporaryFolder();
 const dataDirectory = join(folder, "made", "data");
@@ -22,21 +16,21 @@ const settings = { ...quick, work_mem: "5MB" };
 const server = await start({ dataDirectory, settings, log });
 
 async function show(expression: string): Promise<unknown> {
-  return await onServer(server.url, async (client) => {
+  return await withConnectionTo(server.url, async (client) => {
     const { rows } = await client.query(`SELECT (SELECT ${expression}) AS value`);
     return rows[0].value;
   });
 }
 
-test("the url works as it stands", async () => {
+test("the URL can be used as it is", async () => {
   assert.equal(server.url, `postgresql://postgres@127.0.0.1:${server.port}/postgres`);
   assert.equal(await show("current_user || '@' || current_database()"), "postgres@postgres");
   assert.equal(await show("rolsuper FROM pg_roles WHERE rolname = current_user"), true);
 });
 
-test("text is UTF-8 and sorts alike on every host", async () => {
+test("text is UTF-8 and sorts the same on every host", async () => {
   const query = "pg_encoding_to_char(encoding), datlocprovider, datlocale";
-  const found = await onServer(server.url, async (client) => {
+  const found = await withConnectionTo(server.url, async (client) => {
     const { rows } = await client.query({
       text: `SELECT ${query} FROM pg_database WHERE datname = 'template1'`,
       rowMode: "array",
@@ -47,7 +41,7 @@ test("text is UTF-8 and sorts alike on every host", async () => {
   assert.equal(await show("upper('ж')"), "Ж");
 });
 
-test("it listens on loopback only, has no socket file, and trusts nobody from elsewhere", async () => {
+test("it listens on loopback only, without a socket file, and rejects other hosts", async () => {
   assert.equal(await show("current_setting('listen_addresses')"), "127.0.0.1");
   assert.equal(await show("current_setting('unix_socket_directories')"), "");
   const addresses = await show(
@@ -56,40 +50,38 @@ test("it listens on loopback only, has no socket file, and trusts nobody from el
   assert.deepEqual(addresses, ["127.0.0.1", "::1"]);
 });
 
-test("settings are given on to the server", async () => {
+test("settings are passed to the server", async () => {
   assert.equal(await show("current_setting('work_mem')"), "5MB");
   assert.equal(await show("current_setting('fsync')"), "off");
 });
 
-test("a setting that is the launcher's own is refused", async () => {
+test("a setting reserved by the launcher is rejected", async () => {
   await assert.rejects(start({ dataDirectory, settings: { Port: 1 } }), {
     code: "CONFIG_CONFLICT",
-    message: /^Port of the embedded server is not to be set/,
+    message: /^Port of the embedded server cannot be set/,
   });
 });
 
-test("the log warns once that any local user may enter", () => {
-  const warnings = lines.filter((line) => /any local user may enter/.test(line.msg));
+test("warns once that any local user may connect", () => {
+  const warnings = lines.filter((line) => /any local user may connect/.test(line.msg));
   assert.deepEqual(
     warnings.map((line) => line.level),
     ["warn"],
   );
 });
 
-test("what ends a session is a warning in the log; a statement's own errors are for debugging", async () => {
-  await onServer(server.url, async (client) => {
-    await client.query(
-      "DO $$ BEGIN RAISE LOG 'told'; RAISE WARNING 'warned' USING DETAIL = 'more'; END $$",
-    );
+test("errors that end a session are logged as warnings, errors of statements at debug level", async () => {
+  await withConnectionTo(server.url, async (client) => {
+    await client.query("DO $$ BEGIN RAISE LOG 'told'; RAISE WARNING 'warned' USING DETAIL = 'more'; END $$");
     await assert.rejects(client.query("SELECT 1/0"));
     await assert.rejects(client.query("SELECT pg_terminate_backend(pg_backend_pid())"));
   });
   await until("the last line is in the log", async () =>
     lines.some((line) => line.msg.includes("FATAL:  terminating connection")),
   );
-  // A statement's line would be between the two.
+  // A line for the statement would be between the two.
   await until("a later line is in the log", async () => {
-    await onServer(server.url, (client) => client.query("DO $$ BEGIN RAISE LOG 'later'; END $$"));
+    await withConnectionTo(server.url, (client) => client.query("DO $$ BEGIN RAISE LOG 'later'; END $$"));
     return lines.some((line) => line.msg.includes("LOG:  later"));
   });
   assert.equal(levelOf("LOG:  told"), "debug");
@@ -108,12 +100,12 @@ test("the server and its data belong to an unprivileged account", async () => {
   if (!isRoot) assert.equal(uid, process.getuid?.());
 });
 
-test("nothing unfinished is left beside the data", async () => {
+test("no unfinished data directory is left", async () => {
   assert.deepEqual(await readdir(dirname(server.dataDirectory)), ["data"]);
 });
 
-test("stop ends it, may be called again, and the data is there at the next start", async () => {
-  await onServer(server.url, (client) => client.query("CREATE TABLE kept AS SELECT 42 AS value"));
+test("stop can be called twice, and the data survives until the next start", async () => {
+  await withConnectionTo(server.url, (client) => client.query("CREATE TABLE kept AS SELECT 42 AS value"));
   const before = lines.length;
   assert.ok((await inSession(server.pid)).includes("sh"));
   await Promise.all([server.stop(), server.stop()]);
@@ -125,32 +117,30 @@ test("stop ends it, may be called again, and the data is there at the next start
     [],
   );
   const next = await start({ dataDirectory });
-  const { rows } = await onServer(next.url, (client) => client.query("SELECT value FROM kept"));
+  const { rows } = await withConnectionTo(next.url, (client) => client.query("SELECT value FROM kept"));
   assert.deepEqual(rows, [{ value: 42 }]);
   await next.stop();
 });
 
-test("a stop ends open sessions instead of waiting for them", async () => {
+test("stop terminates open sessions instead of waiting for them", async () => {
   const next = await start({ dataDirectory });
-  await onServer(next.url, async (client) => {
+  await withConnectionTo(next.url, async (client) => {
     const running = assert.rejects(client.query("SELECT pg_sleep(3600)"), /terminat/);
     await Promise.all([next.stop(), running]);
   });
 });
 
-test("an end that nobody asked for is told with the signal", async () => {
+test("an unexpected end is reported with its signal", async () => {
   const next = await start({ dataDirectory });
   process.kill(next.pid, "SIGKILL");
-  assert.match(await next.ended, /^signal SIGKILL; its last words: /);
+  assert.match(await next.ended, /^signal SIGKILL; its last log lines: /);
   const recovered = await start({ dataDirectory });
-  const { rows } = await onServer(recovered.url, (client) =>
-    client.query("SELECT value FROM kept"),
-  );
+  const { rows } = await withConnectionTo(recovered.url, (client) => client.query("SELECT value FROM kept"));
   assert.deepEqual(rows, [{ value: 42 }]);
   await recovered.stop();
 });
 
-test("an empty folder that is there already is taken", async () => {
+test("an existing empty folder is accepted", async () => {
   const empty = join(folder, "empty");
   await mkdir(empty);
   const next = await start({ dataDirectory: empty });
@@ -158,28 +148,24 @@ test("an empty folder that is there already is taken", async () => {
   await next.stop();
 });
 
-test(
-  "as root, folders above the data may be closed to the server's account, or open",
-  { skip: !isRoot },
-  async () => {
-    const shown = async () => {
-      const next = await start({ dataDirectory });
-      const { rows } = await onServer(next.url, (client) => client.query("SHOW data_directory"));
-      await next.stop();
-      return rows[0].data_directory;
-    };
-    assert.equal(await shown(), "/proc/self/cwd");
-    await chmod(folder, 0o755);
-    assert.equal(await shown(), dataDirectory);
-  },
-);
+test("as root, folders above the data may be closed to the server's account, or open", { skip: !isRoot }, async () => {
+  const shown = async () => {
+    const next = await start({ dataDirectory });
+    const { rows } = await withConnectionTo(next.url, (client) => client.query("SHOW data_directory"));
+    await next.stop();
+    return rows[0].data_directory;
+  };
+  assert.equal(await shown(), "/proc/self/cwd");
+  await chmod(folder, 0o755);
+  assert.equal(await shown(), dataDirectory);
+});
 
-test("a server that stays silent while it starts is given up with a clear error", async () => {
+test("a server that never becomes ready is reported as an error", async () => {
   const installed = { ...(await installedPackage()), native: await silentPackage() };
-  const waiting = start({ dataDirectory }, { installed, silenceLimitMs: 200, cachePlaces: [] });
+  const waiting = start({ dataDirectory }, { installed, silenceLimitMs: 200, cacheFolders: [] });
   await assert.rejects(waiting, {
     code: "EMBEDDED_FAILED",
-    message: /was not ready, and silent for 200 ms; its last words: LOG: {2}hanging/,
+    message: /was not ready, and logged nothing for 200 ms; its last log lines: LOG: {2}hanging/,
   });
 });
 
@@ -187,14 +173,14 @@ function levelOf(text: string): string | undefined {
   return lines.find((line) => line.msg.includes(text))?.level;
 }
 
-/** Names of the programs that run in the server's session. */
+/** Names of the programs in the server's session. */
 async function inSession(pid: number): Promise<string[]> {
   const { stdout } = await promisify(execFile)("ps", ["-eo", "sess=,comm="]);
   const processes = stdout.split("\n").map((line) => line.trim().split(/\s+/));
   return processes.filter(([session]) => session === String(pid)).map(([, name]) => name ?? "");
 }
 
-/** Programs that say what version they are, and a server that does nothing. */
+/** A package whose programs print their version, with a server that does nothing. */
 async function silentPackage(): Promise<string> {
   const native = join(await temporaryFolder(), "native");
   await chmod(dirname(native), 0o755);

@@ -5,7 +5,8 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { installedPackage } from "../../../src/embedded/binaries/installedPackage.js";
-import { isRoot, start, temporaryFolder } from "../../support/embedded.js";
+import { isRoot, start } from "../../support/embedded.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const folder = await temporaryFolder();
 
@@ -25,7 +26,7 @@ async function listening(): Promise<{ server: Server; port: number }> {
   return { server, port: address.port };
 }
 
-test("a port in use is named, and nothing is made", async () => {
+test("a port in use is named, and nothing is created", async () => {
   const { port } = await listening();
   await assert.rejects(start({ dataDirectory: join(folder, "portless"), port }), {
     code: "EMBEDDED_PORT_TAKEN",
@@ -34,24 +35,24 @@ test("a port in use is named, and nothing is made", async () => {
   assert.equal((await readdir(folder)).includes("portless"), false);
 });
 
-test("data of another major version is refused, naming both", async () => {
+test("data of another major version is rejected, naming both", async () => {
   const path = await newFolder("old", { PG_VERSION: "12\n" });
   await assert.rejects(start({ dataDirectory: path }), {
     code: "EMBEDDED_DATA_VERSION",
-    message: new RegExp(`^the data folder ${path} is of PostgreSQL 12, .* is PostgreSQL 18: `),
+    message: new RegExp(`^the data folder ${path} belongs to PostgreSQL 12, .* is PostgreSQL 18: `),
   });
 });
 
-test("a folder with something else in it is refused and left alone", async () => {
+test("a folder with other content is rejected and left alone", async () => {
   const path = await newFolder("photos", { "b.jpg": "b", "a.jpg": "a" });
   await assert.rejects(start({ dataDirectory: path }), {
     code: "EMBEDDED_DATA_FOREIGN",
-    message: `${path} is no PostgreSQL data folder, and not empty (it holds a.jpg): give another data folder`,
+    message: `${path} is not a PostgreSQL data folder, and not empty (it contains a.jpg): give another data folder`,
   });
   assert.deepEqual((await readdir(path)).toSorted(), ["a.jpg", "b.jpg"]);
 });
 
-test("a file in the folder's place is refused", async () => {
+test("a file instead of a folder is rejected", async () => {
   const path = join(await newFolder("files", { data: "text" }), "data");
   await assert.rejects(start({ dataDirectory: path }), {
     code: "EMBEDDED_DATA_UNWRITABLE",
@@ -59,10 +60,10 @@ test("a file in the folder's place is refused", async () => {
   });
 });
 
-test("a place that cannot be written is named", async () => {
+test("a folder that cannot be written is named", async () => {
   const closed = await newFolder("closed", {});
   await chmod(closed, 0o500);
-  // Root may write anywhere but here.
+  // Even root cannot write here.
   const path = join(isRoot ? "/proc" : closed, "data");
   await assert.rejects(start({ dataDirectory: path }), {
     code: "EMBEDDED_DATA_UNWRITABLE",
@@ -70,7 +71,7 @@ test("a place that cannot be written is named", async () => {
   });
 });
 
-test("data that belongs to root is refused", { skip: !isRoot }, async () => {
+test("data owned by root is rejected", { skip: !isRoot }, async () => {
   const path = await newFolder("roots", { PG_VERSION: "18\n" });
   await assert.rejects(start({ dataDirectory: path }), {
     code: "EMBEDDED_DATA_UNWRITABLE",
@@ -78,24 +79,18 @@ test("data that belongs to root is refused", { skip: !isRoot }, async () => {
   });
 });
 
-test("what the server says when it cannot start is in the error, in one line", async () => {
+test("the error of a failed start contains the server's message, in one line", async () => {
   const dataDirectory = join(folder, "data");
-  await assert.rejects(
-    start({ dataDirectory, settings: { shared_buffers: "rubbish" } }),
-    (error) => {
-      assert.ok(error instanceof Error && "code" in error);
-      assert.equal(error.code, "EMBEDDED_FAILED");
-      assert.match(
-        error.message,
-        /FATAL: {2}invalid value for parameter "shared_buffers": "rubbish"/,
-      );
-      assert.doesNotMatch(error.message, /\n/);
-      return true;
-    },
-  );
+  await assert.rejects(start({ dataDirectory, settings: { shared_buffers: "rubbish" } }), (error) => {
+    assert.ok(error instanceof Error && "code" in error);
+    assert.equal(error.code, "EMBEDDED_FAILED");
+    assert.match(error.message, /FATAL: {2}invalid value for parameter "shared_buffers": "rubbish"/);
+    assert.doesNotMatch(error.message, /\n/);
+    return true;
+  });
 });
 
-test("a platform without a package, and a package that is not installed, are named", async () => {
+test("an unsupported platform and a missing package are named", async () => {
   await assert.rejects(installedPackage("sunos", "x64"), {
     code: "EMBEDDED_UNAVAILABLE",
     message: "there is no embedded PostgreSQL for sunos on x64: give a url",

@@ -6,7 +6,7 @@ import { readSettings, type ManagerSettings } from "../../../src/manager/setting
 import { identifier, literal } from "../../../src/shared/postgres/quoting.js";
 import { createLog } from "../../../src/shared/log.js";
 import { createDatabase, onServer } from "../../support/database.js";
-import { createRole, makeEntry, type GivenEntry } from "../../support/taskTables.js";
+import { createRole, makeEntry, type EntryOptions } from "../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -14,12 +14,12 @@ const role = `manager_${randomBytes(4).toString("hex")}`;
 
 interface Read {
   readonly settings: ManagerSettings;
-  /** What was said about settings that make no sense. */
+  /** Logged warnings about invalid settings. */
   readonly refused: { setting: string; value: string; used: unknown }[];
 }
 
-/** What a manager that connects now goes by. */
-async function read(given: GivenEntry = {}, user = database.target.user): Promise<Read> {
+/** Reads the settings as a manager does after connecting. */
+async function read(given: EntryOptions = {}, user = database.target.user): Promise<Read> {
   const entry = makeEntry({ ...database.target, user }, given);
   const lines: string[] = [];
   const log = createLog({ level: "warn", name: "test", write: (line) => lines.push(line) });
@@ -38,11 +38,8 @@ async function read(given: GivenEntry = {}, user = database.target.user): Promis
 
 const onDatabase = `DATABASE ${database.target.database}`;
 
-/** Makes settings of the database for as long as `work` takes. */
-async function withDatabase<T>(
-  settings: Record<string, string>,
-  work: () => Promise<T>,
-): Promise<T> {
+/** Sets settings of the database while `work` runs. */
+async function withDatabase<T>(settings: Record<string, string>, work: () => Promise<T>): Promise<T> {
   for (const [name, value] of Object.entries(settings)) {
     await client.query(`ALTER ${onDatabase} SET ${quoted(name)} = ${literal(value)}`);
   }
@@ -56,7 +53,7 @@ async function withDatabase<T>(
 /** Reserved words in a setting's name are quoted. */
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");
 
-/** Each setting: its field, a file's value, one of the server's and what that is in the field. */
+/** Each setting: its field, a value of the file, one of the server, and the field's value for that. */
 const all = [
   ["pg_task.sleep", "sleepMs", 7, 7, "20", 20],
   ["pg_task.reset", "resetMs", "2 sec", 2000, "00:03", 180_000],
@@ -73,7 +70,7 @@ const all = [
 
 describe("a manager's settings", () => {
   for (const [name, field, file, ofFile, server, ofServer] of all) {
-    test(`${name} is the database's, else the file's`, async () => {
+    test(`${name} is read from the database, then the file`, async () => {
       const parameters = { [name]: file };
       assert.equal((await read({ parameters })).settings[field], ofFile);
       await withDatabase({ [name]: server }, async () => {
@@ -88,7 +85,7 @@ describe("a manager's settings", () => {
       });
     });
 
-    test(`${name} of the server that makes no sense is reported, and the file's is used`, async () => {
+    test(`${name} with an invalid value on the server is logged, and the file's used`, async () => {
       for (const value of ["0", "-1", "often", "9999999999999 years"]) {
         await withDatabase({ [name]: value }, async () => {
           const { settings, refused } = await read({ parameters: { [name]: file } });
@@ -99,7 +96,7 @@ describe("a manager's settings", () => {
     });
   }
 
-  test("are the role's in the database, else the role's, else the database's", async () => {
+  test("are read from the role in the database, then the role, then the database", async () => {
     await createRole(client, role);
     const sleep = async () => (await read({}, role)).settings.sleepMs;
     await client.query(`ALTER ${onDatabase} SET pg_task.sleep = 11`);
@@ -113,10 +110,10 @@ describe("a manager's settings", () => {
     await client.query(`ALTER ${onDatabase} RESET ALL`);
   });
 
-  test("are the server's where nobody nearer made them", async () => {
-    // Nothing in other tests goes by this one.
+  test("are read from the server's configuration last", async () => {
+    // No other test depends on this setting.
     await onServer(async (server) => {
-      // Older servers take only what the session knows.
+      // Older servers accept only settings that the session knows.
       await server.query("SET pg_work.restart = '61'");
       await server.query("ALTER SYSTEM SET pg_work.restart = '61'");
       try {
@@ -134,7 +131,7 @@ describe("a manager's settings", () => {
     });
   });
 
-  test("are the session's own above all of the server's", async () => {
+  test("of the session override all of the server's", async () => {
     const entry = makeEntry(database.target);
     const manager = await connectManager(entry);
     const log = createLog({ level: "silent", name: "test", write: () => {} });
@@ -146,19 +143,16 @@ describe("a manager's settings", () => {
     assert.deepEqual([sleepMs, limit, again.sleepMs], [44, 55, 1000]);
   });
 
-  test("of the entry itself stand above all", async () => {
+  test("of the entry override all others", async () => {
     const made = { "pg_task.sleep": "11", "pg_task.reset": "11 sec", "pg_task.run": "11" };
     await withDatabase(made, async () => {
       const fixed = { sleep: 22, reset: "22 sec", run: 22 };
       const { settings } = await read({ fixed });
-      assert.deepEqual(
-        [settings.sleepMs, settings.resetMs, settings.run],
-        [fixed.sleep, 22_000, fixed.run],
-      );
+      assert.deepEqual([settings.sleepMs, settings.resetMs, settings.run], [fixed.sleep, 22_000, fixed.run]);
     });
   });
 
-  test("of the entry stand above ones that make no sense, which nobody then is told of", async () => {
+  test("of the entry override invalid ones, which are not logged then", async () => {
     const made = { "pg_task.sleep": "x", "pg_task.reset": "x", "pg_task.run": "x" };
     await withDatabase(made, async () => {
       const { refused } = await read({ fixed: { sleep: 1, reset: "1 sec", run: 1 } });
@@ -166,7 +160,7 @@ describe("a manager's settings", () => {
     });
   });
 
-  test("pg_work.idle is another name for pg_task.idle, which stands above it", async () => {
+  test("pg_work.idle is an alias of pg_task.idle, which takes precedence", async () => {
     await withDatabase({ "pg_work.idle": "5" }, async () => {
       assert.equal((await read()).settings.idle, 5);
     });
@@ -190,7 +184,7 @@ describe("a manager's settings", () => {
     ["0.5", 500],
     ["1 mon", 2_592_000_000],
   ] as const) {
-    test(`pg_task.reset is understood as ${text}, whatever the database's IntervalStyle`, async () => {
+    test(`pg_task.reset accepts ${text} with any IntervalStyle of the database`, async () => {
       for (const style of ["postgres", "postgres_verbose", "sql_standard", "iso_8601"]) {
         await withDatabase({ "pg_task.reset": text, IntervalStyle: style }, async () => {
           assert.equal((await read()).settings.resetMs, ms);
@@ -210,7 +204,7 @@ describe("a manager's settings", () => {
     ["64MB", 67_108_864],
     ["2147483647", 2_147_483_647],
   ] as const) {
-    test(`pg_task.output is understood as ${text}`, async () => {
+    test(`pg_task.output accepts ${text}`, async () => {
       await withDatabase({ "pg_task.output": text }, async () => {
         assert.equal((await read()).settings.outputLimit, bytes);
       });
@@ -218,7 +212,7 @@ describe("a manager's settings", () => {
   }
 });
 
-test("what a role or a database sets for everybody does not reach the manager's statements", async () => {
+test("settings of a role or database do not affect the manager's statements", async () => {
   const spoiling = {
     statement_timeout: "1",
     lock_timeout: "1",

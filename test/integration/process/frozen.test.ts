@@ -4,13 +4,13 @@ import { createServer } from "node:net";
 import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 
-it("stops though the server answers nothing any more", async () => {
+it("stops although the server no longer answers", async () => {
   const program = await startProcess({ config: { url: server.url, "pg_conf.grace": 100 } });
   await program.line("ready");
   const client = await connectTo(server.url);
@@ -22,7 +22,7 @@ it("stops though the server answers nothing any more", async () => {
   await client.end();
 });
 
-it("stops while it waits for a server that takes the connection and says nothing", async () => {
+it("stops while it connects to a server that accepts the connection and sends nothing", async () => {
   const silent = createServer().listen(0, "127.0.0.1");
   await once(silent, "listening");
   const address = silent.address();

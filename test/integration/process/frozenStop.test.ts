@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
 import { insertTask, waitForState } from "../../support/waitFor.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 
-it("stops soon after the grace though none of its server processes answers, and tasks run", async (context) => {
+it("stops soon after the grace period although tasks run and no backend answers", async (context) => {
   const graceMs = 500;
   const program = await startProcess({ config: { url: server.url, "pg_conf.grace": graceMs } });
   await program.line("ready");
@@ -25,7 +25,7 @@ it("stops soon after the grace though none of its server processes answers, and 
   server.freeze(rows.map(({ pid }) => pid));
   const before = performance.now();
   assert.deepEqual(await program.end(), { code: 0, signal: null });
-  const beyond = Math.round(performance.now() - before - graceMs);
-  context.diagnostic(`ended ${beyond} ms after its grace`);
+  const overrunMs = Math.round(performance.now() - before - graceMs);
+  context.diagnostic(`ended ${overrunMs} ms after the grace period`);
   await client.end();
 });

@@ -4,7 +4,8 @@ import { createServer } from "node:net";
 import { once } from "node:events";
 import { join } from "node:path";
 import { it } from "node:test";
-import { startProcess, temporaryFolder, type ProcessOptions } from "../../support/process.js";
+import { startProcess, type ProcessOptions } from "../../support/process.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const nobody = 65_534;
 const notRoot = process.getuid?.() === 0 ? false : "only root can run it as another user";
@@ -13,7 +14,7 @@ interface Refusal extends ProcessOptions {
   readonly says: RegExp;
 }
 
-/** It ends with exit code 2 and one line on stderr, and has logged nothing that looks like an error. */
+/** Expects exit code 2, one line on stderr, and no error in the log. */
 async function refuses({ says, ...options }: Refusal): Promise<void> {
   const program = await startProcess(options);
   const exit = await program.exit;
@@ -32,66 +33,66 @@ async function refuses({ says, ...options }: Refusal): Promise<void> {
   );
 }
 
-it("refuses an unknown key, and names the one that was perhaps meant", () =>
+it("rejects an unknown key and suggests a similar one", () =>
   refuses({
     config: { "pg_task.slep": 5 },
     says: /pg_task\.json: pg_task\.slep: unknown key.*"pg_task\.sleep"/,
   }));
 
-it("refuses a value of a wrong type, with what is allowed and what is there", () =>
+it("rejects a value of the wrong type, and names what is expected and what was given", () =>
   refuses({
     config: { "pg_task.json": [{ data: "postgres", sleep: "often" }] },
     says: /pg_task\.json\[0\]\.sleep: expected .*, got "often"/,
   }));
 
-it("refuses a file that is not JSON, with line and column", async () => {
+it("rejects a file that is not JSON, with line and column", async () => {
   const cwd = await temporaryFolder();
   await writeFile(join(cwd, "pg_task.json"), '[\n  {"data": "a"},\n  {"data": b}\n]\n');
   await refuses({ cwd, says: /pg_task\.json:3:12: not JSON/ });
 });
 
-it("refuses a file that is not there", () =>
+it("rejects a missing file", () =>
   refuses({
     args: ["start", "--config", "nowhere.json"],
-    says: /nowhere\.json: expected .*no such file/,
+    says: /nowhere\.json: cannot read the configuration file: no such file/,
   }));
 
-it("refuses a url that is none, without showing the password in it", async () => {
+it("rejects an invalid URL without showing its password", async () => {
   const config = { url: "postgres://user:se/cret@host/db" };
   const program = await startProcess({ config });
   assert.equal((await program.exit).code, 2);
   assert.doesNotMatch(program.output.stderr + program.output.stdout, /cret/);
-  assert.match(program.output.stderr, /url: expected a url like/);
+  assert.match(program.output.stderr, /url: expected a URL like/);
 });
 
-it("refuses --embedded beside a url in the file", () =>
+it("rejects --embedded together with a url in the file", () =>
   refuses({
     args: ["start", "--embedded"],
     config: { url: "postgres://user:secret@host/db" },
-    says: /pg_task\.json: expected no "url" beside --embedded.*drop one of the two$/m,
+    says: /pg_task\.json: expected no "url" together with --embedded.*remove one of the two$/m,
   }));
 
 for (const option of [
   ["--data", "there"],
   ["--port", "5555"],
 ]) {
-  it(`refuses ${option[0]} where a server is given`, () =>
+  it(`rejects ${option[0]} when a server is configured`, () =>
     refuses({
       args: ["start", ...option],
       env: { DATABASE_URL: "postgres://host/db" },
-      says: /--data and --port are for the embedded server: add --embedded/,
+      says: /--data and --port configure the embedded server: add --embedded/,
     }));
 }
 
 for (const data of ["", ".", ".."]) {
-  it(`refuses --data ${JSON.stringify(data)}, which the working folder is in`, () =>
+  it(`rejects --data ${JSON.stringify(data)}, which contains the working directory`, () =>
     refuses({
       args: ["start", "--embedded", "--data", data],
-      says: /expected --data to be a folder of its own/,
+      says: /expected --data to be a directory of its own/,
     }));
 }
 
-it("refuses a port that is taken", async () => {
+it("rejects a port in use", async () => {
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");
   const address = other.address();
@@ -100,7 +101,7 @@ it("refuses a port that is taken", async () => {
   other.close();
 });
 
-it("refuses data of another PostgreSQL", async () => {
+it("rejects a data directory of another PostgreSQL version", async () => {
   const cwd = await temporaryFolder();
   const data = join(cwd, ".pg-task/data");
   await mkdir(data, { recursive: true });
@@ -108,13 +109,13 @@ it("refuses data of another PostgreSQL", async () => {
   await chmod(data, 0o777);
   await refuses({
     cwd,
-    // PostgreSQL is not run on root's own folder, and that comes first.
+    // A data directory owned by root is rejected first.
     ...(process.getuid?.() === 0 ? await ownedByNobody(data) : {}),
-    says: /is of PostgreSQL 13, the embedded server is PostgreSQL 18/,
+    says: /belongs to PostgreSQL 13, the embedded server is PostgreSQL 18/,
   });
 });
 
-it("refuses a data folder below something that is no folder", async () => {
+it("rejects a data directory below a file", async () => {
   const cwd = await temporaryFolder();
   await writeFile(join(cwd, ".pg-task"), "");
   await refuses({
@@ -123,8 +124,8 @@ it("refuses a data folder below something that is no folder", async () => {
   });
 });
 
-it("refuses a data folder that it may not write", { skip: notRoot }, async () => {
-  // Its own folder is closed to the unprivileged user that it runs as.
+it("rejects a data directory without write permission", { skip: notRoot }, async () => {
+  // The unprivileged user may not enter the temporary folder.
   const data = join(await temporaryFolder(), "data");
   await refuses({
     args: ["start", "--data", data],
@@ -135,18 +136,18 @@ it("refuses a data folder that it may not write", { skip: notRoot }, async () =>
   });
 });
 
-it("refuses a folder that holds something else", async () => {
+it("rejects a folder with other content", async () => {
   const cwd = await temporaryFolder();
   await mkdir(join(cwd, "letters"));
   await writeFile(join(cwd, "letters", "letter.txt"), "");
   await refuses({
     args: ["start", "--data", "letters"],
     cwd,
-    says: /no PostgreSQL data folder.*letter\.txt/,
+    says: /is not a PostgreSQL data folder.*letter\.txt/,
   });
 });
 
-it("refuses data that another pg-task is at work on", async () => {
+it("rejects a data directory in use by another pg-task", async () => {
   const first = await startProcess();
   await first.line("ready");
   await refuses({ cwd: first.cwd, says: /is in use, the pg-task of process \d+ runs a server/ });
@@ -167,7 +168,7 @@ for (const args of [
   ["start", "--port", "http"],
   ["start", "surplus"],
 ]) {
-  it(`takes "pg-task ${args.join(" ")}" for a usage error`, async () => {
+  it(`rejects "pg-task ${args.join(" ")}" as a usage error`, async () => {
     const program = await startProcess({ args });
     assert.deepEqual(await program.exit, { code: 2, signal: null });
     assert.notEqual(program.output.stderr, "");
@@ -176,7 +177,7 @@ for (const args of [
 }
 
 for (const args of [["--help"], ["--version"], ["start", "--help"]]) {
-  it(`answers "pg-task ${args.join(" ")}" on standard output`, async () => {
+  it(`prints the answer to "pg-task ${args.join(" ")}" on standard output`, async () => {
     const program = await startProcess({ args });
     assert.deepEqual(await program.exit, { code: 0, signal: null });
     assert.equal(program.output.stderr, "");

@@ -5,11 +5,11 @@ import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { Tasks } from "../../support/tasks.js";
 
-/** What a task of some kind is given, and how its row has to end; `#` stands for its number. */
+/** A kind of task and its expected result; `#` stands for the task's number. */
 interface Kind {
   readonly input: string;
   readonly state: "DONE" | "FAIL";
-  /** Regular expressions for the server. */
+  /** `output` and `error` are regular expressions, matched by the server. */
   readonly output: string;
   readonly error: string | null;
   readonly timeout?: string;
@@ -70,21 +70,14 @@ const clients = 4;
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query("CREATE TABLE effect (i int); CREATE TABLE small (i int)");
 await client.query(
   "CREATE TABLE kind (kind int PRIMARY KEY, input text, state text, output text, error text, timeout interval)",
 );
 for (const [index, kind] of kinds.entries()) {
   const { input, state, output, error, timeout = "0" } = kind;
-  await client.query("INSERT INTO kind VALUES ($1, $2, $3, $4, $5, $6)", [
-    index,
-    input,
-    state,
-    output,
-    error,
-    timeout,
-  ]);
+  await client.query("INSERT INTO kind VALUES ($1, $2, $3, $4, $5, $6)", [index, input, state, output, error, timeout]);
 }
 await pgTask.start({
   url: database.url,
@@ -94,7 +87,7 @@ await pgTask.start({
   "pg_conf.log": "debug",
 });
 
-/** Inserts every task whose number leaves this remainder, some per transaction. */
+/** Inserts the tasks whose number leaves this remainder, several per transaction. */
 async function insertShare(share: number): Promise<void> {
   const producer = await database.connect();
   for (let from = 0; from < total; from += 500) {
@@ -108,7 +101,7 @@ async function insertShare(share: number): Promise<void> {
   }
 }
 
-test("ten thousand tasks of ten kinds, inserted by several at once, all end as they should", async () => {
+test("ten thousand tasks of ten kinds from concurrent producers all get the expected result", async () => {
   await Promise.all(Array.from({ length: clients }, (_, share) => insertShare(share)));
   await until<{ left: string }>(
     client,
@@ -135,14 +128,12 @@ test("ten thousand tasks of ten kinds, inserted by several at once, all end as t
   assert.deepEqual(wrong, []);
 });
 
-test("each effect of ten thousand tasks happened once", async () => {
-  const { rows } = await client.query(
-    "SELECT count(*)::int AS effects, count(DISTINCT i)::int AS tasks FROM effect",
-  );
+test("each of the ten thousand tasks took effect once", async () => {
+  const { rows } = await client.query("SELECT count(*)::int AS effects, count(DISTINCT i)::int AS tasks FROM effect");
   assert.deepEqual(rows, [{ effects: 2000, tasks: 2000 }]);
 });
 
-test("under load no group ran more at once than its tasks' max allows", async () => {
+test("under load no group exceeds its limit", async () => {
   const { rows } = await client.query(
     `SELECT a.id FROM task AS a JOIN task AS b ON b.hash = a.hash AND b.id <> a.id
        AND b.start <= a.start AND b.stop > a.start
@@ -151,8 +142,8 @@ test("under load no group ran more at once than its tasks' max allows", async ()
   assert.deepEqual(rows, []);
 });
 
-test("when all is done only the supervisor's and the manager's connections are left", async () => {
-  await pgTask.logged((line) => line.msg === "executor threads ended");
+test("after all tasks only the connections of the supervisor and the manager are left", async () => {
+  await pgTask.logged((line) => line.msg === "executor threads stopped");
   const rows = await eventually<{ application_name: string }>(
     client,
     `SELECT application_name FROM pg_stat_activity

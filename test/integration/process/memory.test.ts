@@ -14,23 +14,23 @@ const onLinux = process.platform === "linux";
 const database = await createDatabase();
 const client = await database.connect();
 
-/** The process must not have had more resident than that so far, in MB; only Linux says so. */
-async function expectPeak(t: TestContext, { pid }: TestProcess, mostMebi: number): Promise<void> {
+/** Expects the process's peak resident memory so far to be below this; checked on Linux only. */
+async function expectPeak(t: TestContext, { pid }: TestProcess, maxMebi: number): Promise<void> {
   if (!onLinux) return;
   const status = await readFile(`/proc/${pid}/status`, "utf8");
   const [, kb = ""] = /^VmHWM:\s+(\d+) kB$/m.exec(status) ?? [];
   const peak = Math.round(Number(kb) / 1024);
   t.diagnostic(`peak: ${peak} MB`);
-  assert.ok(peak > 0 && peak < mostMebi, `${peak} MB`);
+  assert.ok(peak > 0 && peak < maxMebi, `${peak} MB`);
 }
 
-test("large outputs of many tasks at once do not fill the memory of the process", async (t) => {
+test("large outputs of many concurrent tasks take bounded memory", async (t) => {
   const program = await startProcess({
     config: {
       url: database.url,
       "pg_conf.threads": 2,
       "pg_conf.max": tasks,
-      // Far enough above for no run to be made again.
+      // Large enough that no run is repeated for its output.
       "pg_task.output": "128MB",
     },
   });
@@ -42,7 +42,7 @@ test("large outputs of many tasks at once do not fill the memory of the process"
      SELECT 'SELECT repeat(''x'', ${mebi - 1}) FROM (SELECT pg_advisory_xact_lock_shared(1)) AS gate, generate_series(1, ${outputMebi})', ${tasks}
      FROM generate_series(1, ${tasks})`,
   );
-  // Nobody puts anything out before all run.
+  // No task produces output before all of them run.
   await waitForRow(
     client,
     `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
@@ -54,13 +54,13 @@ test("large outputs of many tasks at once do not fill the memory of the process"
     `SELECT FROM task WHERE state = 'DONE' AND octet_length(output) = ${outputMebi * mebi - 1}
      HAVING count(*) = ${tasks}`,
   );
-  // All outputs together are 480 MB; a thread may keep 32 MB of them, and one is on its way at a time.
+  // All outputs together are 480 MB; a thread may keep 32 MB of them, and one is transferred at a time.
   await expectPeak(t, program, 500);
   assert.equal((await program.end()).code, 0);
   await gate.end();
 });
 
-test("a gigabyte of output from one task, and ten million rows of another, harm neither the process nor others", async (t) => {
+test("a gigabyte of output and an output of ten million rows harm neither the process nor other tasks", async (t) => {
   const program = await startProcess({
     config: { url: database.url, "pg_conf.threads": 1, "pg_task.output": "128MB" },
   });

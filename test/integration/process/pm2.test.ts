@@ -11,18 +11,17 @@ const client = await database.connect();
 const config = { url: database.url };
 const pm2 = await Pm2.create(config);
 
-/** Each of PM2's commands takes a second or two. */
+/** Each PM2 command takes a second or two. */
 const limit = { timeout: 180_000 };
 
-const supervisors =
-  "SELECT FROM pg_stat_activity WHERE application_name = 'pg_conf' AND datname = current_database()";
+const supervisors = "SELECT FROM pg_stat_activity WHERE application_name = 'pg_conf' AND datname = current_database()";
 
-/** Who said so last of all, of those that are still there. */
-async function pidThatSaid(msg: string): Promise<number> {
-  const there = new Set((await pm2.processes()).map(({ pid }) => pid));
-  const said = (await pm2.lines()).filter((line) => line.msg === msg && there.has(line.pid));
-  const last = said.toSorted((a, b) => String(a["time"]).localeCompare(String(b["time"]))).at(-1);
-  assert.ok(last, `nobody who is there said ${msg}`);
+/** The running process that logged this message most recently. */
+async function pidThatLogged(msg: string): Promise<number> {
+  const running = new Set((await pm2.processes()).map(({ pid }) => pid));
+  const logged = (await pm2.lines()).filter((line) => line.msg === msg && running.has(line.pid));
+  const last = logged.toSorted((a, b) => String(a["time"]).localeCompare(String(b["time"]))).at(-1);
+  assert.ok(last, `no running process logged ${msg}`);
   return last.pid;
 }
 
@@ -35,107 +34,92 @@ before(async () => {
   await pm2.start();
 });
 
-it("is started by PM2 as one that leads and one that stands by", limit, async () => {
+it("runs under PM2 as a leader and a standby", limit, async () => {
   const processes = await pm2.processes();
   assert.deepEqual(
     processes.map(({ pm2_env: { status, restart_time } }) => ({ status, restart_time })),
     Array.from({ length: 2 }, () => ({ status: "online", restart_time: 0 })),
   );
-  assert.notEqual(await pidThatSaid("ready"), await pidThatSaid("standby"));
+  assert.notEqual(await pidThatLogged("ready"), await pidThatLogged("standby"));
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
 });
 
-it(
-  "goes on through a reload without losing a task or running one twice",
-  limit,
-  async (context) => {
-    const over = new AbortController();
-    const reload = pm2.do("reload", "pg-task").finally(() => over.abort());
-    let inserted = 0;
-    while (!over.signal.aborted) {
-      inserted += 1;
-      await insertTask(client, `INSERT INTO effect VALUES (${inserted})`, `group${inserted % 10}`);
-      await pause(10);
-    }
-    await reload;
-    await waitForRow(
-      client,
-      `SELECT FROM task WHERE state = 'DONE' AND input ~ 'effect' HAVING count(*) = ${inserted}`,
-    );
-    const { rows } = await client.query<{ effects: number; distinct: number }>(
-      `SELECT count(*)::int AS effects, count(DISTINCT id)::int AS distinct FROM effect`,
-    );
-    assert.deepEqual(rows, [{ effects: inserted, distinct: inserted }]);
-    assert.deepEqual(
-      (await pm2.processes()).map(({ pm2_env }) => pm2_env.restart_time),
-      [1, 1],
-    );
-    const longest = await waitForRow<{ ms: number }>(
-      client,
-      `SELECT round(extract(epoch FROM max(pause)) * 1000)::int AS ms FROM
+it("loses no task and runs none twice during a reload", limit, async (context) => {
+  const over = new AbortController();
+  const reload = pm2.command("reload", "pg-task").finally(() => over.abort());
+  let inserted = 0;
+  while (!over.signal.aborted) {
+    inserted += 1;
+    await insertTask(client, `INSERT INTO effect VALUES (${inserted})`, `group${inserted % 10}`);
+    await pause(10);
+  }
+  await reload;
+  await waitForRow(client, `SELECT FROM task WHERE state = 'DONE' AND input ~ 'effect' HAVING count(*) = ${inserted}`);
+  const { rows } = await client.query<{ effects: number; distinct: number }>(
+    `SELECT count(*)::int AS effects, count(DISTINCT id)::int AS distinct FROM effect`,
+  );
+  assert.deepEqual(rows, [{ effects: inserted, distinct: inserted }]);
+  assert.deepEqual(
+    (await pm2.processes()).map(({ pm2_env }) => pm2_env.restart_time),
+    [1, 1],
+  );
+  const longest = await waitForRow<{ ms: number }>(
+    client,
+    `SELECT round(extract(epoch FROM max(pause)) * 1000)::int AS ms FROM
        (SELECT start - lag(start) OVER (ORDER BY start) AS pause FROM task WHERE input ~ 'effect') AS t`,
-    );
-    context.diagnostic(`${inserted} tasks, the longest pause between two was ${longest.ms} ms`);
-  },
-);
+  );
+  context.diagnostic(`${inserted} tasks, the longest pause between two was ${longest.ms} ms`);
+});
 
-it(
-  "lets a task that takes long end where it runs while a reload replaces both, and others run meanwhile",
-  limit,
-  async () => {
-    const leader = await pidThatSaid("ready");
-    const gate = await connectTo(database.url);
-    await gate.query("SELECT pg_advisory_lock(1)");
-    const effect = "INSERT INTO effect VALUES (-1)";
-    const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
-    const started = await waitForState(client, id, "WORK");
-    const reload = pm2.do("reload", "pg-task");
-    while ((await pidThatSaid("ready")) === leader) await pause(50);
-    const behind = await insertTask(client, "SELECT 'behind'");
-    for (const group of ["new", "other"]) {
-      await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
-    }
-    // Its group has no room for another one as long as it runs.
-    await waitForState(client, behind, "PLAN");
-    const meanwhile = await waitForState(client, id, "WORK");
-    assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);
-    await gate.end();
-    const row = await waitForState(client, id, "DONE");
-    assert.deepEqual([row.pid, row.crash], [started.pid, 0]);
-    await waitForState(client, behind, "DONE");
-    await reload;
-    const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
-    assert.equal(rows.length, 1);
-    assert.equal((await linesOf(leader)).at(-1), "stopped");
-  },
-);
+it("finishes a long task during a reload while the new leader runs others", limit, async () => {
+  const leader = await pidThatLogged("ready");
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(1)");
+  const effect = "INSERT INTO effect VALUES (-1)";
+  const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
+  const started = await waitForState(client, id, "WORK");
+  const reload = pm2.command("reload", "pg-task");
+  while ((await pidThatLogged("ready")) === leader) await pause(50);
+  const next = await insertTask(client, "SELECT 'next'");
+  for (const group of ["new", "other"]) {
+    await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
+  }
+  // The group limit allows no other task while it runs.
+  await waitForState(client, next, "PLAN");
+  const meanwhile = await waitForState(client, id, "WORK");
+  assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);
+  await gate.end();
+  const row = await waitForState(client, id, "DONE");
+  assert.deepEqual([row.pid, row.crash], [started.pid, 0]);
+  await waitForState(client, next, "DONE");
+  await reload;
+  const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
+  assert.equal(rows.length, 1);
+  assert.equal((await linesOf(leader)).at(-1), "stopped");
+});
 
-it("reads its configuration again when PM2 sends SIGHUP", limit, async () => {
+it("reloads its configuration when PM2 sends SIGHUP", limit, async () => {
   await pm2.configure({ ...config, "pg_task.sleep": 123 });
-  await pm2.do("sendSignal", "SIGHUP", "pg-task");
+  await pm2.command("sendSignal", "SIGHUP", "pg-task");
   await waitForRow(
     client,
     `SELECT FROM pg_stat_activity WHERE application_name = 'pg_work public task 123' AND datname = current_database()`,
   );
 });
 
-it(
-  "goes on with the standby when the leader is killed, which PM2 starts again as standby",
-  limit,
-  async () => {
-    const leader = await pidThatSaid("leads");
-    const standby = await pidThatSaid("standby");
-    assert.notEqual(leader, standby);
-    process.kill(leader, "SIGKILL");
-    await waitForState(client, await insertTask(client, "SELECT 2"), "DONE");
-    assert.ok((await linesOf(standby)).includes("ready"));
-    await waitForRow(client, `${supervisors} HAVING count(*) = 2`);
-  },
-);
+it("fails over to the standby when the leader is killed, and PM2 restarts the leader as a standby", limit, async () => {
+  const leader = await pidThatLogged("became leader");
+  const standby = await pidThatLogged("standby");
+  assert.notEqual(leader, standby);
+  process.kill(leader, "SIGKILL");
+  await waitForState(client, await insertTask(client, "SELECT 2"), "DONE");
+  assert.ok((await linesOf(standby)).includes("ready"));
+  await waitForRow(client, `${supervisors} HAVING count(*) = 2`);
+});
 
-it("leaves no process and no connection when PM2 stops it", limit, async () => {
+it("leaves no process and no connection after PM2 stops it", limit, async () => {
   const pids = (await pm2.processes()).map(({ pid }) => pid);
-  await pm2.do("stop", "pg-task");
+  await pm2.command("stop", "pg-task");
   for (const pid of pids) assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
   const { rows } = await client.query(
     "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
@@ -144,9 +128,9 @@ it("leaves no process and no connection when PM2 stops it", limit, async () => {
   for (const pid of pids) assert.equal((await linesOf(pid)).at(-1), "stopped");
 });
 
-it("is not started over and over by PM2 when its configuration is wrong", limit, async () => {
+it("is not restarted endlessly by PM2 when its configuration is invalid", limit, async () => {
   await pm2.configure({ ...config, nonsense: 1 });
-  await pm2.do("start", "pg-task");
+  await pm2.command("start", "pg-task");
   for (;;) {
     const processes = await pm2.processes();
     if (processes.every(({ pm2_env }) => pm2_env.status === "stopped")) break;

@@ -5,7 +5,7 @@ import { describe, it, after } from "node:test";
 import { Client } from "pg";
 import { connectManager } from "../../../src/manager/connection.js";
 import { loadConfiguration } from "../../../src/shared/config/loadConfiguration.js";
-import type { ConnectionTarget } from "../../../src/shared/config/types.js";
+import type { ConnectionTarget } from "../../../src/shared/postgres/target/target.js";
 import { connectClient } from "../../../src/shared/postgres/client.js";
 import { createLog } from "../../../src/shared/log.js";
 import { RolesAndDatabases } from "../../../src/supervisor/rolesAndDatabases.js";
@@ -19,14 +19,12 @@ import { waitForState } from "../../support/waitFor.js";
 const database = await createDatabase();
 const client = await database.connect();
 const program = await findPgBouncer();
-const skip =
-  program === null ? "PgBouncer is not installed here, and only root can install it" : false;
+const skip = program === null ? "PgBouncer is not installed here, and only root can install it" : false;
 const log = createLog({ level: "silent", name: "test", write: () => {} });
 
-const throughPort = (port: number): string =>
-  database.url.replace(/:\d+\//, `:${port}/`) + "?sslmode=disable";
+const throughPort = (port: number): string => database.url.replace(/:\d+\//, `:${port}/`) + "?sslmode=disable";
 
-/** What a refusal has to say: why, where and what to do. */
+/** The error must name the cause, the address and the remedy. */
 function assertRefusal(reason: unknown, port: number): void {
   const text = String(reason);
   assert.match(text, /a pooler such as PgBouncer is there/);
@@ -45,10 +43,10 @@ async function refuses(port: number, opening: Promise<unknown>): Promise<void> {
 for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[]) {
   for (const ignoring of [true, false]) {
     const how = ignoring ? "drops" : "refuses";
-    describe(`PgBouncer in ${mode} mode that ${how} what it does not know`, { skip }, () => {
+    describe(`PgBouncer in ${mode} mode that ${how} unknown parameters`, { skip }, () => {
       const pooler = startPgBouncer(program ?? "", mode, ignoring);
 
-      it("is refused by every kind of connection of pg-task's own", async () => {
+      it("is rejected by every kind of connection of pg-task's own", async () => {
         const { port } = await pooler;
         const target: ConnectionTarget = { ...database.target, port };
         const { control, entries } = await loadConfiguration({
@@ -63,22 +61,22 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
         await refuses(port, new RolesAndDatabases(control, log).ensure(elsewhere));
         const driver = new ExecutorDriver(target, client);
         driver.executor.open([1], "group");
-        const { reason } = await driver.heard("unopened");
+        const { reason } = await driver.message("openFailed");
         assert.equal(reason.code, "CONNECTION_POOLED");
         assertRefusal(reason.message, port);
       });
 
-      it("is named in the log when the control connection goes through it", async () => {
+      it("is named in the log when the control connection uses it", async () => {
         const { port } = await pooler;
         const pgTask = await startProcess({ config: { url: throughPort(port) } });
-        const line = await pgTask.line("supervisor waits for the server");
+        const line = await pgTask.line("control connection failed, retrying");
         assert.equal(line["code"], "CONNECTION_POOLED");
         assertRefusal(line["reason"], port);
         assert.equal((await pgTask.end()).code, 0);
-        assert.equal(pgTask.said("leads").length, 0);
+        assert.equal(pgTask.linesMatching("became leader").length, 0);
       });
 
-      it("lets producers insert, while an entry that goes through it waits", async () => {
+      it("lets producers insert, while an entry that uses it waits", async () => {
         const { port } = await pooler;
         const { database: data, user } = database.target;
         const pgTask = await startProcess({
@@ -90,7 +88,7 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
             ],
           },
         });
-        const line = await pgTask.line("manager waits");
+        const line = await pgTask.line("manager unavailable, retrying");
         assert.equal(line["code"], "CONNECTION_POOLED");
         assertRefusal(line["reason"], port);
         await pgTask.line("ready");
@@ -107,16 +105,16 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
   }
 }
 
-/** A pooler that announces the right process, but hands on one that it started itself. */
-async function startDropping(): Promise<number> {
+/** Starts a proxy that reports the right backend but drops the startup options, like a pooler. */
+async function startOptionDroppingProxy(): Promise<number> {
   const { host, port } = serverTarget();
   const server = createServer((socket) => {
-    const onward = connectSocket(port, host);
+    const upstream = connectSocket(port, host);
     socket.once("data", (startup) => {
-      onward.write(withoutOptions(startup));
-      socket.pipe(onward).pipe(socket);
+      upstream.write(withoutOptions(startup));
+      socket.pipe(upstream).pipe(socket);
     });
-    for (const each of [socket, onward]) each.on("error", () => {});
+    for (const each of [socket, upstream]) each.on("error", () => {});
   }).listen(0, "127.0.0.1");
   after(() => server.close());
   await once(server, "listening");
@@ -126,16 +124,16 @@ async function startDropping(): Promise<number> {
 
 function withoutOptions(startup: Buffer): Buffer {
   const fields = startup.subarray(8).toString().split("\0");
-  const place = fields.indexOf("options");
-  assert.ok(place >= 0);
-  fields.splice(place, 2);
+  const index = fields.indexOf("options");
+  assert.ok(index >= 0);
+  fields.splice(index, 2);
   const rest = Buffer.from(fields.join("\0"));
   const head = Buffer.from(startup.subarray(0, 8));
   head.writeInt32BE(8 + rest.length);
   return Buffer.concat([head, rest]);
 }
 
-it("refuses a connection that did not get the settings it asked for", async () => {
-  const port = await startDropping();
+it("rejects a connection that did not get the requested settings", async () => {
+  const port = await startOptionDroppingProxy();
   await refuses(port, connectClient({ ...database.target, port }, { applicationName: "pg_conf" }));
 });

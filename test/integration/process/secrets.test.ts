@@ -4,23 +4,20 @@ import { join } from "node:path";
 import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 
-/** Every secret of these tests has this in it. */
+/** Every secret in these tests contains this text. */
 const secret = "hush";
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 const client = await connectTo(server.url);
 await client.query(`SET password_encryption = 'scram-sha-256';
   CREATE ROLE supervisor LOGIN CREATEROLE CREATEDB PASSWORD 'supervisor-${secret}'`);
 const hba = join(server.dataDirectory, "pg_hba.conf");
 const trust = await readFile(hba, "utf8");
-await writeFile(
-  hba,
-  `host all postgres 127.0.0.1/32 trust\n${trust.replaceAll(/trust$/gm, "scram-sha-256")}`,
-);
+await writeFile(hba, `host all postgres 127.0.0.1/32 trust\n${trust.replaceAll(/trust$/gm, "scram-sha-256")}`);
 await client.query("SELECT pg_reload_conf()");
 const target = server.url.replace("postgres@", `supervisor:supervisor-${secret}@`);
 
@@ -31,7 +28,7 @@ const config = {
 };
 const env = { KEEPER_PASSWORD: `keeper-${secret}`, UNRELATED: `unrelated-${secret}` };
 
-/** Processes that this one started, and those that they started, as far as they are still there. */
+/** Running descendants of a process. */
 async function descendants(pid: number): Promise<number[]> {
   const found: number[] = [];
   for (const thread of await readdir(`/proc/${pid}/task`)) {
@@ -49,8 +46,8 @@ const ofProcess = async (pid: number, what: "cmdline" | "environ"): Promise<stri
 function assertSilent({ output, cwd }: TestProcess): void {
   const written = output.stdout + output.stderr;
   assert.ok(written.length > 0, cwd);
-  const place = written.indexOf(secret);
-  assert.equal(place, -1, written.slice(Math.max(0, place - 200), place + 50));
+  const index = written.indexOf(secret);
+  assert.equal(index, -1, written.slice(Math.max(0, index - 200), index + 50));
 }
 
 it("shows no secret in its log, its arguments, the server's activity or a task's error", async () => {
@@ -58,7 +55,7 @@ it("shows no secret in its log, its arguments, the server's activity or a task's
   await program.line("ready");
   const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
 
-  // Whatever the server's sessions do from here on is looked at.
+  // From here on every session's activity is watched.
   const watcher = await connectTo(server.url);
   const seen: string[] = [];
   const over = new AbortController();
@@ -100,12 +97,10 @@ it("shows no secret in its log, its arguments, the server's activity or a task's
   assert.doesNotMatch(await ofProcess(program.pid, "cmdline"), new RegExp(secret));
   assert.deepEqual(await descendants(program.pid), []);
 
-  // What goes wrong later is said as well, and as silently.
+  // Later errors are logged without secrets, too.
   await client.query("ALTER ROLE keeper PASSWORD 'another'");
-  await client.query(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keeper'",
-  );
-  await program.line(/^manager waits/);
+  await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keeper'");
+  await program.line(/^manager unavailable/);
   assert.equal((await program.end()).code, 0);
   assertSilent(program);
   await client.query(`ALTER ROLE keeper PASSWORD 'keeper-${secret}'`);
@@ -117,19 +112,16 @@ for (const [what, wrong] of [
   ["a key that is unknown", { ...config, passwort: `file-${secret}` }],
   ["a url that is none", { ...config, url: `postgresql://user:url-${secret}@[::1/x` }],
   ["a port that is none", { ...config, url: `postgresql://user:port-${secret}@localhost:99999/x` }],
-  [
-    "a password of the wrong type",
-    { ...config, "pg_task.json": [{ data: "shop", password: [`type-${secret}`] }] },
-  ],
+  ["a password of the wrong type", { ...config, "pg_task.json": [{ data: "shop", password: [`type-${secret}`] }] }],
 ] as const) {
-  it(`shows no secret when it refuses ${what}`, async () => {
+  it(`shows no secret when it rejects ${what}`, async () => {
     const asked = await startProcess({ config: wrong, env, args: ["check"] });
     await asked.exit;
     assertSilent(asked);
   });
 }
 
-it("gives the server that it starts nothing of its environment, and no task can read it", async () => {
+it("hides its environment from the embedded server and its tasks", async () => {
   const program = await startProcess({ env });
   const { url } = await program.line("ready");
   const children = await descendants(program.pid);
@@ -143,10 +135,7 @@ it("gives the server that it starts nothing of its environment, and no task can 
   const run = "COPY (SELECT 1) TO PROGRAM 'env >&2; env'";
   await waitForState(embedded, await insertTask(embedded, run), "DONE");
   await embedded.query("CREATE TABLE environment (line text)");
-  const copied = await insertTask(
-    embedded,
-    "COPY environment FROM PROGRAM 'env' WITH (DELIMITER E'\\x01')",
-  );
+  const copied = await insertTask(embedded, "COPY environment FROM PROGRAM 'env' WITH (DELIMITER E'\\x01')");
   await waitForState(embedded, copied, "DONE");
   const { rows } = await embedded.query<{ line: string }>("SELECT line FROM environment");
   assert.ok(rows.some(({ line }) => line.startsWith("PWD=")));
@@ -159,11 +148,11 @@ it("gives the server that it starts nothing of its environment, and no task can 
   assertSilent(program);
 });
 
-it("lets the task of an ordinary user read nothing of the machine it runs on", async () => {
+it("lets an ordinary user's task read nothing of the host", async () => {
   const program = await startProcess({ config, env });
   await program.line("ready");
   const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
-  // What it is said with depends on the server's version.
+  // The message depends on the server's version.
   const denied = /permission denied|must be superuser/;
   const refused: readonly [string, RegExp][] = [
     ["COPY environment FROM PROGRAM 'env'", denied],
@@ -181,21 +170,17 @@ it("lets the task of an ordinary user read nothing of the machine it runs on", a
   await shop.query("CREATE TABLE environment (line text); GRANT ALL ON environment TO keeper");
   for (const [input, error] of refused) {
     const id = await insertTask(shop, input, input);
-    const row = await waitForRow<{ error: string }>(
-      shop,
-      "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'",
-      [id],
-    );
+    const row = await waitForRow<{ error: string }>(shop, "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'", [
+      id,
+    ]);
     assert.match(row.error, error, input);
   }
   const borrowed = await shop.query<{ id: string }>(
     "INSERT INTO task (input, remote) VALUES ('SELECT 1', 'application_name=test') RETURNING id",
   );
-  const row = await waitForRow<{ error: string }>(
-    shop,
-    "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'",
-    [borrowed.rows[0]?.id],
-  );
+  const row = await waitForRow<{ error: string }>(shop, "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'", [
+    borrowed.rows[0]?.id,
+  ]);
   assert.match(row.error, /password is required/);
   const visible = await insertTask(
     shop,

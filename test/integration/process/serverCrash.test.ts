@@ -2,39 +2,32 @@ import assert from "node:assert/strict";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 
-test("an effect that a crashed server has lost although it was committed is made again", async () => {
+test("a task runs again when a server crash loses its commit", async () => {
   const program = await startProcess({ config: { url: server.url } });
   await program.line("ready");
   const user = await connectTo(server.url);
   await user.query("CREATE TABLE effect (what text)");
   await user.query("SELECT pg_advisory_lock(1)");
-  const id = await insertTask(
-    user,
-    "SELECT FROM pg_advisory_xact_lock_shared(1); INSERT INTO effect VALUES ('made')",
-  );
+  const id = await insertTask(user, "SELECT FROM pg_advisory_xact_lock_shared(1); INSERT INTO effect VALUES ('made')");
   const { pid } = await waitForState(user, id, "WORK");
   const { rows: writers } = await user.query<{ pid: number; take: string }>(
     "SELECT a.pid, t.take::text FROM pg_stat_activity AS a, task AS t WHERE backend_type = 'walwriter'",
   );
-  // What has happened so far is flushed by this commit, and nothing else any more.
+  // This commit flushes everything so far; nothing is flushed afterwards.
   server.freeze(writers.map((writer) => writer.pid));
   await user.query("CREATE TABLE flushed ()");
   const holder = await connectTo(server.url);
   await holder.query("BEGIN; SELECT FROM task FOR UPDATE");
   await user.query("SELECT pg_advisory_unlock_all()");
   await waitForRow(user, "SELECT FROM effect", []);
-  await waitForRow(
-    user,
-    "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'idle' AND query = 'COMMIT'",
-    [pid],
-  );
+  await waitForRow(user, "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'idle' AND query = 'COMMIT'", [pid]);
 
   await server.crash();
   await server.start();

@@ -7,7 +7,7 @@ import type { Configuration, Entry } from "../../../src/shared/config/types.js";
 import { defaultParameters } from "../../../src/shared/config/parameterValues.js";
 import { connectionLost } from "../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../src/shared/errors.js";
-import type { FromManager } from "../../../src/shared/ipc/messages.js";
+import type { FromManager } from "../../../src/shared/ipc/managerMessages.js";
 import { ClusterStatusBoard } from "../../../src/supervisor/clusterStatusBoard.js";
 import { ManagerRegistry } from "../../../src/supervisor/managerRegistry.js";
 import { createDatabase } from "../../support/database.js";
@@ -16,14 +16,14 @@ import { makeEntry, silentLog as log } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 
-/** Counts what happens, for whoever waits until it has happened so often. */
+/** Counts events; `reaches` waits for a count. */
 class Counter {
   #count = 0;
   #waiting: (() => void)[] = [];
 
   add(): void {
     this.#count += 1;
-    for (const look of this.#waiting.splice(0)) look();
+    for (const check of this.#waiting.splice(0)) check();
   }
 
   get count(): number {
@@ -31,13 +31,12 @@ class Counter {
   }
 
   async reaches(count: number): Promise<void> {
-    while (this.#count < count)
-      await new Promise<void>((resolve) => void this.#waiting.push(resolve));
+    while (this.#count < count) await new Promise<void>((resolve) => void this.#waiting.push(resolve));
   }
 }
 
-/** Lets no pause of this thread ever end by itself while `work` is under way. */
-async function withoutTime(work: () => Promise<void>): Promise<void> {
+/** No timer of this thread fires while `work` runs. */
+async function withoutTimers(work: () => Promise<void>): Promise<void> {
   mock.timers.enable({ apis: ["setTimeout"] });
   try {
     await work();
@@ -46,12 +45,12 @@ async function withoutTime(work: () => Promise<void>): Promise<void> {
   }
 }
 
-test("a manager that waits for its server tries again as soon as it is told to", async () => {
+test("a manager that waits for its server retries as soon as it is told to", async () => {
   const entry = makeEntry({ ...database.target, port: await freePort() });
   const waited = new Counter();
-  await withoutTime(async () => {
+  await withoutTimers(async () => {
     const send = ({ type }: FromManager): void => {
-      if (type === "waiting") waited.add();
+      if (type === "unavailable") waited.add();
     };
     const manager = new Manager({ entry, takesOver: false }, { send, log, threadLog: log });
     await manager.start();
@@ -64,7 +63,7 @@ test("a manager that waits for its server tries again as soon as it is told to",
   });
 });
 
-test("who waits for a server tries again when that lets somebody else in, and nobody else does", async () => {
+test("when a server accepts another entry, exactly the entries that wait for it retry", async () => {
   const { target } = database;
   const works = makeEntry(target, { table: "works", fixed: { table: "works" } });
   const waits = makeEntry(target, { table: "waits" });
@@ -84,16 +83,16 @@ test("who waits for a server tries again when that lets somebody else in, and no
   const configuration: Configuration = { file: null, control: target, parameters, entries };
   const board = new ClusterStatusBoard();
   const registry = new ManagerRegistry(configuration, {
-    accounts: { ensure },
+    rolesAndDatabases: { ensure },
     board,
     log,
     writeLine: () => {},
   });
-  await withoutTime(async () => {
+  await withoutTimers(async () => {
     const started = registry.start({ takesOver: false });
     await Promise.all(entries.map((entry) => triesOf(entry).reaches(1)));
-    // The supervisor says so of itself.
-    registry.retry(target);
+    // The supervisor calls this when its own connection succeeds.
+    registry.retryOnServer(target);
     await triesOf(waits).reaches(2);
     open.abort();
     await started;
@@ -104,7 +103,7 @@ test("who waits for a server tries again when that lets somebody else in, and no
   });
 });
 
-test("a connection that the server ended is told of in the server's words", async () => {
+test("the error for a terminated connection quotes the server", async () => {
   const [client, other] = [await database.connect(), await database.connect()];
   assert.equal(connectionLost(client, "our").message, "our connection ended");
   const { rows } = await client.query("SELECT pg_backend_pid() AS pid");

@@ -5,12 +5,13 @@ import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { createDatabase } from "../../support/database.js";
 import { connectTo } from "../../support/connectTo.js";
-import { startProcess, temporaryFolder } from "../../support/process.js";
+import { startProcess } from "../../support/process.js";
 import { insertTask, waitForState } from "../../support/waitFor.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase("empty");
 
-it("starts with pg_task.json in its folder, and says ready once, with pid and url", async () => {
+it("starts with pg_task.json in its folder and logs ready once, with pid and URL", async () => {
   const program = await startProcess({ config: { url: database.url } });
   const ready = await program.line("ready");
   assert.equal(ready.pid, program.pid);
@@ -19,13 +20,13 @@ it("starts with pg_task.json in its folder, and says ready once, with pid and ur
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");
   assert.deepEqual(await program.end(), { code: 0, signal: null });
-  assert.equal(program.said("ready").length, 1);
+  assert.equal(program.linesMatching("ready").length, 1);
   const written = program.output.stdout.trimEnd().split("\n");
   assert.equal(written.length, program.lines.length, "every line is JSON");
   assert.equal(program.output.stderr, "");
 });
 
-it("starts with the file that --config names, the bare array included", async () => {
+it("starts with the file given by --config, also a bare array", async () => {
   const folder = await temporaryFolder();
   const file = join(folder, "other.json");
   await writeFile(file, JSON.stringify([{ data: database.target.database, user: "postgres" }]));
@@ -37,13 +38,13 @@ it("starts with the file that --config names, the bare array included", async ()
   assert.equal((await program.end()).code, 0);
 });
 
-it("starts with nothing but DATABASE_URL", async () => {
+it("starts with only DATABASE_URL", async () => {
   const program = await startProcess({ env: { DATABASE_URL: database.url } });
   assert.equal((await program.line("ready"))["url"], database.url);
   assert.equal((await program.end()).code, 0);
 });
 
-it("starts with nothing but PG* variables", async () => {
+it("starts with only PG* variables", async () => {
   const { host, port, user, database: name } = database.target;
   const env = { PGHOST: host, PGPORT: String(port), PGUSER: user, PGDATABASE: name };
   const program = await startProcess({ env });
@@ -51,16 +52,16 @@ it("starts with nothing but PG* variables", async () => {
   assert.equal((await program.end()).code, 0);
 });
 
-it("sends ready to the process that forked it, and stops at its shutdown message", async () => {
+it("sends ready to its parent process and stops at its shutdown message", async () => {
   const program = await startProcess({ env: { DATABASE_URL: database.url }, forked: true });
   await program.message("ready");
-  assert.equal(program.said("ready").length, 1);
+  assert.equal(program.linesMatching("ready").length, 1);
   program.child.send("shutdown");
   assert.deepEqual(await program.exit, { code: 0, signal: null });
   assert.deepEqual(program.messages, ["ready"]);
 });
 
-it("starts an embedded server with nothing at all, and finds its data at the second start", async () => {
+it("starts an embedded server without any configuration, and reuses its data at the next start", async () => {
   const first = await startProcess();
   const ready = await first.line("ready");
   await access(join(first.cwd, ".pg-task/data/PG_VERSION"));
@@ -77,13 +78,13 @@ it("starts an embedded server with nothing at all, and finds its data at the sec
   assert.equal((await second.end()).code, 0);
 });
 
-it("starts the embedded server on the data folder and the port that are given", async () => {
+it("starts the embedded server with the given data directory and port", async () => {
   const folder = await temporaryFolder();
   const port = await freePort();
   const data = join(folder, "there");
   const program = await startProcess({
     args: ["start", "--embedded", "--data", data, "--port", String(port)],
-    // Asked for by name, it comes before what the environment says.
+    // --embedded takes precedence over the environment.
     env: { DATABASE_URL: database.url },
   });
   const url = (await program.line("ready"))["url"];
@@ -92,14 +93,14 @@ it("starts the embedded server on the data folder and the port that are given", 
   assert.equal((await program.end()).code, 0);
 });
 
-it("ends with exit code 0 when it is told to stop while its embedded server starts", async () => {
+it("exits with 0 when it is stopped while its embedded server starts", async () => {
   const program = await startProcess();
-  await program.line(/^making the data folder/);
+  await program.line(/^creating the data folder/);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
-  assert.equal(program.said("ready").length, 0);
+  assert.equal(program.linesMatching("ready").length, 0);
 });
 
-it("runs tasks of every entry", async () => {
+it("runs the tasks of every entry", async () => {
   const other = await createDatabase("empty");
   const program = await startProcess({
     config: {

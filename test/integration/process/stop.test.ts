@@ -3,15 +3,16 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { join } from "node:path";
 import { it } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { startProcess, temporaryFolder, type TestProcess } from "../../support/process.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 import { projectPath } from "../../support/project.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 
-/** A task that runs until `key` is unlocked, and one that waits behind it in its group. */
+/** Starts a task that runs until `key` is unlocked, and inserts another into its group. */
 async function startTask(key: number): Promise<{ id: string; next: string }> {
   await client.query("SELECT pg_advisory_lock($1)", [key]);
   const id = await insertTask(client, `SELECT pg_advisory_lock(${key})`, `group${key}`);
@@ -27,7 +28,7 @@ async function startReady(graceMs: number): Promise<TestProcess> {
   return program;
 }
 
-const traceless = {
+const untouched = {
   state: "PLAN",
   take: null,
   owner: null,
@@ -48,12 +49,12 @@ async function row(id: string): Promise<unknown> {
 }
 
 for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
-  it(`lets running tasks finish at ${signal}, and starts no new ones`, async () => {
+  it(`finishes running tasks on ${signal} and starts no new ones`, async () => {
     const program = await startReady(60_000);
     const { id, next } = await startTask(index + 1);
     program.child.kill(signal);
     await program.line(/^stopping/);
-    // The table is given up as soon as nothing more is claimed.
+    // The manager's lock is released as soon as it claims no more.
     await waitForRow(
       client,
       "SELECT WHERE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid)",
@@ -62,40 +63,40 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
     await unlock(index + 1);
     assert.deepEqual(await program.exit, { code: 0, signal: null });
     await waitForState(client, id, "DONE");
-    assert.deepEqual(await row(next), traceless);
+    assert.deepEqual(await row(next), untouched);
     await client.query("DELETE FROM task");
   });
 }
 
-it("returns what still runs when the grace is over, as if it had never been taken", async () => {
+it("releases tasks that still run when the grace period ends, leaving no trace in their rows", async () => {
   const program = await startReady(50);
   const { id, next } = await startTask(3);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
-  assert.deepEqual(await row(id), traceless);
-  assert.deepEqual(await row(next), traceless);
+  assert.deepEqual(await row(id), untouched);
+  assert.deepEqual(await row(next), untouched);
   await unlock(3);
   await client.query("DELETE FROM task");
 });
 
-it("ignores a second signal within a second, and ends at once at one that comes later", async () => {
+it("ignores a second signal within a second, and stops at once on a later one", async () => {
   const program = await startReady(60_000);
   const { id } = await startTask(4);
   program.child.kill("SIGTERM");
   await program.line(/^stopping: /);
   program.child.kill("SIGINT");
-  // What is shown is a rule about time: nothing but time can be waited for.
+  // The rule is about time, so there is no event to wait for.
   await sleep(1100);
-  assert.equal(program.said(/at once/).length, 0);
+  assert.equal(program.linesMatching(/at once/).length, 0);
   program.child.kill("SIGTERM");
   assert.deepEqual(await program.exit, { code: 0, signal: null });
-  assert.equal(program.said(/^stopping: /).length, 1);
-  assert.equal(program.said(/at once/).length, 1);
-  assert.deepEqual(await row(id), traceless);
+  assert.equal(program.linesMatching(/^stopping: /).length, 1);
+  assert.equal(program.linesMatching(/at once/).length, 1);
+  assert.deepEqual(await row(id), untouched);
   await unlock(4);
   await client.query("DELETE FROM task");
 });
 
-it("stops while tasks come in, with none of them taken and left", async () => {
+it("leaves no task claimed when it stops while tasks are inserted", async () => {
   const program = await startReady(60_000);
   await client.query(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'many' || g % 100 FROM generate_series(1, 5000) AS g`,
@@ -108,7 +109,7 @@ it("stops while tasks come in, with none of them taken and left", async () => {
   await client.query("DELETE FROM task");
 });
 
-it("leaves nothing of itself on the server", async () => {
+it("leaves no connection on the server", async () => {
   const program = await startReady(60_000);
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await program.end();
@@ -118,7 +119,7 @@ it("leaves nothing of itself on the server", async () => {
   assert.deepEqual(rows, []);
 });
 
-it("stops when npm alone is told to", async () => {
+it("stops when only npm receives the signal", async () => {
   const root = projectPath();
   const data = join(await temporaryFolder(), "data");
   const program = await startProcess({
@@ -128,6 +129,6 @@ it("stops when npm alone is told to", async () => {
   const { pid } = await program.line("ready");
   assert.notEqual(pid, program.pid);
   await program.end();
-  assert.equal(program.said("stopped").length, 1);
+  assert.equal(program.linesMatching("stopped").length, 1);
   assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
 });

@@ -21,13 +21,11 @@ async function startPair(): Promise<{ leader: TestProcess; standby: TestProcess 
   return { leader, standby };
 }
 
-/** From now until a task that is inserted now has run, in ms; said beside the test. */
-async function timeToNextTask(context: TestContext, what: string): Promise<void> {
+/** Inserts a task, waits until it is done and reports how long that took. */
+async function reportTimeToNextTask(context: TestContext, what: string): Promise<void> {
   const before = performance.now();
   await waitForState(client, await insertTask(client, "SELECT 1", what), "DONE");
-  context.diagnostic(
-    `${what}: the next task had run after ${Math.round(performance.now() - before)} ms`,
-  );
+  context.diagnostic(`${what}: the next task was done after ${Math.round(performance.now() - before)} ms`);
 }
 
 for (const [what, signal, running] of [
@@ -35,7 +33,7 @@ for (const [what, signal, running] of [
   ["SIGKILL", "SIGKILL", false],
   ["SIGKILL with statements running", "SIGKILL", true],
 ] as const) {
-  it(`runs the next task by the standby after ${what} of the leader`, async (context) => {
+  it(`the standby runs the next task after ${what} of the leader`, async (context) => {
     const { leader, standby } = await startPair();
     if (running) {
       const ids = await Promise.all(
@@ -44,7 +42,7 @@ for (const [what, signal, running] of [
       for (const id of ids) await waitForState(client, id, "WORK");
     }
     leader.child.kill(signal);
-    await timeToNextTask(context, what);
+    await reportTimeToNextTask(context, what);
     await standby.line("ready");
     await leader.exit;
     await client.query("UPDATE task SET state = 'STOP' WHERE input ~ 'pg_sleep'");
@@ -52,32 +50,32 @@ for (const [what, signal, running] of [
   });
 }
 
-it("says ready once, however often it leads", async () => {
+it("logs ready once, however often it becomes leader", async () => {
   const { leader, standby } = await startPair();
-  const leading = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
+  const leaderPid = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
     AND classid = ${lockClasses.supervisor} AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
-  /** Takes the lock from whoever has it, and sees to it that the other one gets it. */
-  const passOn = async (): Promise<void> => {
-    const { pid } = await waitForRow<{ pid: number }>(client, leading);
+  /** Terminates the leader's connection until the other process has the lock. */
+  const switchLeader = async (): Promise<void> => {
+    const { pid } = await waitForRow<{ pid: number }>(client, leaderPid);
     await client.query("SELECT pg_terminate_backend($1)", [pid]);
-    await waitForRow(client, `${leading} AND pid <> ${pid}`);
+    await waitForRow(client, `${leaderPid} AND pid <> ${pid}`);
   };
-  const leads = () => [leader, standby].map((each) => each.said("leads").length);
-  // Which of the two is the quicker one is theirs to say: until each has led after standing by.
+  const leads = () => [leader, standby].map((each) => each.linesMatching("became leader").length);
+  // Either may win the lock, so repeat until each has become leader twice.
   while (leads().some((times) => times < 2)) {
-    await passOn();
+    await switchLeader();
     await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   }
   assert.equal((await leader.end()).code, 0);
   assert.equal((await standby.end()).code, 0);
   for (const each of [leader, standby]) {
-    assert.equal(each.said("ready").length, 1);
+    assert.equal(each.linesMatching("ready").length, 1);
     assert.deepEqual(each.messages, ["ready"]);
   }
 });
 
-it("ends a manager's thread that hangs, starts it again and runs its tasks again", async () => {
+it("replaces a manager thread that hangs, and runs its tasks again", async () => {
   const program = await startProcess({
     config: { url: database.url, "pg_conf.close": 6000 },
     env: { NODE_OPTIONS: `--import ${saboteur}` },
@@ -92,12 +90,9 @@ it("ends a manager's thread that hangs, starts it again and runs its tasks again
   await program.message(failing);
   const died = await program.line(/^manager died/);
   assert.match(String(died["reason"]), /no sign of life for 6000 ms/);
-  // Before 14 a server notices that a client is gone only when its statement has ended.
+  // Servers before 14 notice a lost client only at the end of the statement.
   if ((await serverMajor()) < 14) await client.query("SELECT pg_terminate_backend($1)", [pid]);
-  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [
-    id,
-    owner,
-  ]);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [id, owner]);
   await client.query("SELECT pg_advisory_unlock(1)");
   assert.equal((await waitForState(client, id, "DONE")).crash, 0, "it is not the task's fault");
   assert.equal((await program.end()).code, 0);

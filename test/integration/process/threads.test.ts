@@ -4,14 +4,10 @@ import { join } from "node:path";
 import { beforeEach, it } from "node:test";
 import type { Client } from "../../../src/shared/postgres/client.js";
 import { createDatabase, onServer, type TestDatabase } from "../../support/database.js";
-import {
-  startProcess,
-  temporaryFolder,
-  type LogLine,
-  type TestProcess,
-} from "../../support/process.js";
+import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
 import { failing, type Sabotage } from "../../support/saboteur.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const other = await createDatabase();
@@ -19,7 +15,7 @@ const client = await database.connect();
 const otherClient = await other.connect();
 
 const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
-/** A session's lock, which tasks wait for. */
+/** The advisory lock that tasks wait for. */
 const key = 1;
 
 beforeEach(async () => {
@@ -33,7 +29,7 @@ const entry = ({ target }: TestDatabase, more: object = {}) => ({
   ...more,
 });
 
-/** A program whose threads can be made to fail. */
+/** Starts pg-task with threads that can be made to fail. */
 async function startSabotaged(config: object, ready = "ready"): Promise<TestProcess> {
   const program = await startProcess({
     config: { url: database.url, ...config },
@@ -45,10 +41,10 @@ async function startSabotaged(config: object, ready = "ready"): Promise<TestProc
 }
 
 async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
-  const already = program.messages.filter((message) => message === failing).length;
+  const before = program.messages.filter((message) => message === failing).length;
   program.child.send({ sabotage: order });
   await program.until(
-    () => program.messages.filter((message) => message === failing).length > already,
+    () => program.messages.filter((message) => message === failing).length > before,
     "a thread to fail",
   );
 }
@@ -61,7 +57,7 @@ async function lock(session: Client): Promise<() => Promise<unknown>> {
 const waits = `SELECT pg_advisory_lock_shared(${key})`;
 const pauseMs = (line: LogLine) => Number(line["pauseMs"]);
 
-it("starts a manager whose thread died again, after longer and longer pauses", async () => {
+it("restarts a manager whose thread died, after increasing pauses", async () => {
   const program = await startSabotaged({});
   const unlock = await lock(client);
   const id = await insertTask(client, waits);
@@ -69,9 +65,9 @@ it("starts a manager whose thread died again, after longer and longer pauses", a
   for (let death = 1; death <= 3; death += 1) {
     await sabotage(program, { thread: "manager", how: death === 2 ? "exit" : "throw" });
     await program.line(/^manager died/, death);
-    await program.line("manager works", death + 1);
+    await program.line("serving table", death + 1);
   }
-  const pauses = program.said(/^manager died/).map(pauseMs);
+  const pauses = program.linesMatching(/^manager died/).map(pauseMs);
   assert.deepEqual(
     pauses,
     pauses.toSorted((a, b) => a - b),
@@ -81,18 +77,18 @@ it("starts a manager whose thread died again, after longer and longer pauses", a
   const later = await waitForState(client, id, "DONE");
   assert.notEqual(later.owner, owner);
   assert.equal(later.crash, 0);
-  assert.equal(program.said("ready").length, 1);
+  assert.equal(program.linesMatching("ready").length, 1);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });
 
-it("leaves other managers and what they run alone when one's thread dies", async () => {
+it("leaves other managers and their tasks alone when a manager thread dies", async () => {
   const program = await startSabotaged({ "pg_task.json": [entry(database), entry(other)] });
   const unlock = await lock(otherClient);
   const id = await insertTask(otherClient, waits);
   const { owner } = await waitForState(otherClient, id, "WORK");
   await sabotage(program, { thread: 1, how: "throw" });
-  await program.line("manager works", 3);
-  assert.equal(program.said(/^manager died/).length, 1);
+  await program.line("serving table", 3);
+  assert.equal(program.linesMatching(/^manager died/).length, 1);
   assert.equal((await waitForState(otherClient, id, "WORK")).owner, owner);
   await unlock();
   await waitForState(otherClient, id, "DONE");
@@ -100,29 +96,23 @@ it("leaves other managers and what they run alone when one's thread dies", async
   assert.equal((await program.end()).code, 0);
 });
 
-it("stops while a manager's thread is to be started again", async () => {
+it("stops while a manager thread waits to be restarted", async () => {
   const program = await startSabotaged({});
   await sabotage(program, { thread: "manager", how: "throw" });
   await program.line(/^manager died/);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });
 
-it("loses no other thread's tasks when an executor thread dies, and runs its own again", async () => {
+it("runs the tasks of a dead executor thread again, and leaves those of other threads alone", async () => {
   const program = await startSabotaged({ "pg_conf.threads": 2 });
   const unlock = await lock(client);
-  await client.query(
-    `INSERT INTO task (input, "group") SELECT $1, g FROM generate_series(1, 20) AS g`,
-    [waits],
-  );
+  await client.query(`INSERT INTO task (input, "group") SELECT $1, g FROM generate_series(1, 20) AS g`, [waits]);
   await waitForRow(client, "SELECT FROM task WHERE state = 'WORK' HAVING count(*) = 20");
   await client.query("CREATE TEMPORARY TABLE before AS SELECT id, owner FROM task");
-  // The first executor thread: the manager's is the first of all.
+  // Thread 1 is the manager, thread 2 the first executor thread.
   await sabotage(program, { thread: 2, how: "throw" });
   await program.line("executor thread died");
-  await waitForRow(
-    client,
-    "SELECT FROM task WHERE state = 'WORK' AND crash = 1 HAVING count(*) = 16",
-  );
+  await waitForRow(client, "SELECT FROM task WHERE state = 'WORK' AND crash = 1 HAVING count(*) = 16");
   const { rows } = await client.query(
     `SELECT count(*)::int AS tasks, crash, task.owner = before.owner AS undisturbed
      FROM task JOIN before USING (id) GROUP BY 2, 3 ORDER BY 2`,
@@ -136,79 +126,75 @@ it("loses no other thread's tasks when an executor thread dies, and runs its own
   assert.equal((await program.end()).code, 0);
 });
 
-it("ends an executor thread that hangs, and runs elsewhere what it did not take", async () => {
+it("terminates an executor thread that hangs, and runs its tasks in another", async () => {
   const program = await startSabotaged({ "pg_work.close": 6000 });
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await sabotage(program, { thread: "executor", how: "block" });
   const id = await insertTask(client, "SELECT 2");
-  await program.line("executor thread is ended");
+  await program.line("executor thread terminated");
   await waitForState(client, id, "DONE");
   assert.equal((await program.end()).code, 0);
 });
 
 for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
-  it(`says once that executor threads come to nothing by ${failure}, and goes on when they do not`, async () => {
-    const sign = join(await temporaryFolder(), "sign");
-    await writeFile(sign, "");
+  it(`logs once that executor threads fail by ${failure}, and recovers when they start`, async () => {
+    const flag = join(await temporaryFolder(), "flag");
+    await writeFile(flag, "");
     const source = `
       import { existsSync } from "node:fs";
       import { isMainThread, workerData } from "node:worker_threads";
       const isExecutor = !isMainThread && !(workerData?.buffer instanceof SharedArrayBuffer);
-      if (isExecutor && existsSync(process.env.SIGN)) ${failure}`;
+      if (isExecutor && existsSync(process.env.FAIL_FLAG)) ${failure}`;
     const program = await startProcess({
       config: { url: database.url, "pg_work.restart": 1, "pg_conf.log": "debug" },
       env: {
         NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(source)}`,
-        SIGN: sign,
+        FAIL_FLAG: flag,
       },
     });
     await program.line("ready");
     const id = await insertTask(client, "SELECT 1");
-    await program.line("no session could be opened, tasks wait");
-    const paused = "no session is opened before a pause is over";
+    await program.line("cannot open a session, tasks wait");
+    const paused = "opening of sessions paused";
     await program.line(paused, 7);
-    const pauses = program.said(paused).map((line) => Number(line["pauseMs"]));
-    // Without pg_work.restart the seventh would be 4.8 seconds at least.
+    const pauses = program.linesMatching(paused).map((line) => Number(line["pauseMs"]));
+    // Without pg_work.restart the seventh pause would be at least 4.8 seconds.
     assert.ok(
       pauses.every((ms) => ms <= 1000),
       String(pauses),
     );
-    await rm(sign);
+    await rm(flag);
     assert.equal((await waitForState(client, id, "DONE")).crash, 0);
-    assert.equal(program.said("no session could be opened, tasks wait").length, 1);
+    assert.equal(program.linesMatching("cannot open a session, tasks wait").length, 1);
     assert.equal((await program.end()).code, 0);
   });
 }
 
-it("stops in spite of an executor thread that hangs", async () => {
+it("stops although an executor thread hangs", async () => {
   const program = await startSabotaged({});
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await sabotage(program, { thread: "executor", how: "block" });
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });
 
-it("works for the entries it can work for, and tries again where the database is missing", async () => {
+it("serves the other entries, and retries the one whose database is missing", async () => {
   const missing = `${database.target.database}_later`;
   const program = await startProcess({
     config: {
       url: database.url,
       "pg_conf.restart": 1,
-      "pg_task.json": [
-        { data: missing, user: "postgres", create: false },
-        entry(database),
-        entry(other),
-      ],
+      "pg_task.json": [{ data: missing, user: "postgres", create: false }, entry(database), entry(other)],
     },
   });
   await program.line("ready");
-  const wait = await program.line("entry waits");
+  const wait = await program.line("role or database unavailable, retrying");
   assert.match(String(wait["reason"]), new RegExp(`database.*${missing}`));
   for (const each of [client, otherClient]) {
     await waitForState(each, await insertTask(each, "SELECT 1"), "DONE");
   }
   await onServer((server) => server.query(`CREATE DATABASE ${missing} TEMPLATE test_template`));
-  await program.line("manager works", 3);
-  assert.equal(program.said("entry waits").length, 1);
+  await program.line("serving table", 3);
+  assert.equal(program.linesMatching("role or database unavailable, retrying").length, 1);
   assert.equal((await program.end()).code, 0);
   await onServer((server) => server.query(`DROP DATABASE ${missing}`));
 });

@@ -9,16 +9,16 @@ import { makeEntry, silentLog } from "../../support/taskTables.js";
 const { target } = await createDatabase();
 const { parameters } = makeEntry(target);
 
-/** Passes on what is said until the settings are asked for, and nothing after that. */
-async function swallowing(): Promise<{ port: number; asked: Promise<unknown> }> {
-  const news = new EventEmitter();
-  const asked = once(news, "asked");
+/** A proxy that forwards nothing from the query for the settings on. */
+async function startHalfOpenProxy(): Promise<{ port: number; queried: Promise<unknown> }> {
+  const events = new EventEmitter();
+  const queried = once(events, "queried");
   const proxy = createServer((client) => {
     const server = connect(target.port, target.host);
     let silent = false;
     client.on("data", (data) => {
       silent ||= data.includes("pg_catalog.unnest");
-      if (silent) news.emit("asked");
+      if (silent) events.emit("queried");
       else server.write(data);
     });
     server.on("data", (data) => silent || client.write(data));
@@ -31,24 +31,24 @@ async function swallowing(): Promise<{ port: number; asked: Promise<unknown> }> 
   after(() => proxy.close());
   const address = proxy.address();
   assert.ok(address !== null && typeof address === "object");
-  return { port: address.port, asked };
+  return { port: address.port, queried };
 }
 
-describe("reading the control database's settings over a network that has swallowed the connection", () => {
-  it("ends when the process is told to stop", async () => {
-    const { port, asked } = await swallowing();
+describe("reading the control database's settings over a half-open connection", () => {
+  it("ends when it is aborted", async () => {
+    const { port, queried } = await startHalfOpenProxy();
     const ending = new AbortController();
     const fetched = fetchControlSettings({ ...target, host: "127.0.0.1", port }, parameters, {
       log: silentLog,
       signal: ending.signal,
     });
-    await asked;
+    await queried;
     ending.abort();
     await assert.rejects(fetched);
   });
 
   it("ends after the connect timeout", async () => {
-    const { port } = await swallowing();
+    const { port } = await startHalfOpenProxy();
     const { signal } = new AbortController();
     const control = { ...target, host: "127.0.0.1", port, connectTimeoutMs: 1_000 };
     await assert.rejects(fetchControlSettings(control, parameters, { log: silentLog, signal }));

@@ -2,25 +2,25 @@ import assert from "node:assert/strict";
 import { after, it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
 
 const tables = 100;
 
-const first = await OwnServer.at(await freePort());
+const first = await RestartableServer.create(await freePort());
 await first.start({ max_connections: 200 });
-const second = await OwnServer.at(await freePort());
+const second = await RestartableServer.create(await freePort());
 await second.start();
 
-const urlTo = (server: OwnServer, database: string): string => {
+const urlTo = (server: RestartableServer, database: string): string => {
   const url = new URL(server.url);
   url.pathname = `/${database}`;
   return url.href;
 };
 
-/** Runs a task in that table and says who ran it where. */
-async function whoRuns(server: OwnServer, database: string, table: string): Promise<string> {
+/** Runs a task in this table. @returns the user, database and port it ran with */
+async function runLocation(server: RestartableServer, database: string, table: string): Promise<string> {
   const client = await connectTo(urlTo(server, database));
   try {
     const { rows } = await client.query<{ id: string }>(
@@ -50,27 +50,27 @@ it("serves several roles, databases, schemas and tables, also on another server"
         { data: "shop", schema: "apart", table: "third" },
         { data: "books", user: "shop" },
         { user: "clerk", data: "clerks" },
-        // The same database, schema and table as one above, on the other server.
+        // The same schema and table as above, on the other server.
         { url: other.href, schema: "apart", table: "third" },
         { url: other.href },
       ],
     },
   });
   await program.line("ready");
-  assert.deepEqual(program.said(/waits$/), []);
+  assert.deepEqual(program.linesMatching(/unavailable, retrying$/), []);
   const here = first.port;
-  assert.equal(await whoRuns(first, "shop", "task"), `shop shop ${here}`);
-  assert.equal(await whoRuns(first, "shop", '"Second Task"'), `shop shop ${here}`);
-  assert.equal(await whoRuns(first, "shop", "apart.third"), `shop shop ${here}`);
-  assert.equal(await whoRuns(first, "books", "task"), `shop books ${here}`);
-  assert.equal(await whoRuns(first, "clerks", "task"), `clerk clerks ${here}`);
+  assert.equal(await runLocation(first, "shop", "task"), `shop shop ${here}`);
+  assert.equal(await runLocation(first, "shop", '"Second Task"'), `shop shop ${here}`);
+  assert.equal(await runLocation(first, "shop", "apart.third"), `shop shop ${here}`);
+  assert.equal(await runLocation(first, "books", "task"), `shop books ${here}`);
+  assert.equal(await runLocation(first, "clerks", "task"), `clerk clerks ${here}`);
   const there = `postgres postgres ${second.port}`;
-  assert.equal(await whoRuns(second, "postgres", "apart.third"), there);
-  assert.equal(await whoRuns(second, "postgres", "task"), there);
+  assert.equal(await runLocation(second, "postgres", "apart.third"), there);
+  assert.equal(await runLocation(second, "postgres", "task"), there);
   assert.equal((await program.end()).code, 0);
 });
 
-it("goes on with the other entries while one's server is away", async () => {
+it("serves the other entries while the server of one is down", async () => {
   const program = await startProcess({
     config: {
       url: first.url,
@@ -80,15 +80,15 @@ it("goes on with the other entries while one's server is away", async () => {
   });
   await program.line("ready");
   await second.stop();
-  await program.line("manager waits");
-  assert.match(await whoRuns(first, "shop", "task"), /^shop shop /);
+  await program.line("manager unavailable, retrying");
+  assert.match(await runLocation(first, "shop", "task"), /^shop shop /);
   await second.start();
-  await program.line("manager works", 3);
-  assert.match(await whoRuns(second, "postgres", "task"), /^postgres postgres /);
+  await program.line("serving table", 3);
+  assert.match(await runLocation(second, "postgres", "task"), /^postgres postgres /);
   assert.equal((await program.end()).code, 0);
 });
 
-it(`starts ${tables} entries a few at a time, and holds a connection for each and one more`, async () => {
+it(`starts ${tables} entries a few at a time, and keeps one connection for each and one for itself`, async () => {
   const observer = await connectTo(first.url);
   after(() => observer.end());
   const entries = Array.from({ length: tables }, (_, index) => ({
@@ -97,17 +97,17 @@ it(`starts ${tables} entries a few at a time, and holds a connection for each an
   }));
   const config = { url: first.url, "pg_conf.fetch": 5, "pg_task.json": entries };
   const program = await startProcess({ config });
-  let most = 0;
-  while (program.said("ready").length === 0) {
-    const { rows } = await observer.query<{ beyond: number }>(
-      `SELECT count(*)::integer AS beyond FROM pg_stat_activity
+  let maxStarting = 0;
+  while (program.linesMatching("ready").length === 0) {
+    const { rows } = await observer.query<{ starting: number }>(
+      `SELECT count(*)::integer AS starting FROM pg_stat_activity
        WHERE application_name = 'pg_conf' AND pid NOT IN
          (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)`,
     );
-    most = Math.max(most, rows[0]?.beyond ?? 0);
+    maxStarting = Math.max(maxStarting, rows[0]?.starting ?? 0);
   }
-  assert.ok(most <= 5, `${most} connections at once beside the managers'`);
-  assert.deepEqual(program.said(/waits$/), [], "none is in another's way");
+  assert.ok(maxStarting <= 5, `${maxStarting} concurrent connections besides the managers'`);
+  assert.deepEqual(program.linesMatching(/unavailable, retrying$/), [], "no entry hinders another");
   await waitForRow(
     observer,
     `SELECT FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work|task)( |$)'
@@ -115,20 +115,20 @@ it(`starts ${tables} entries a few at a time, and holds a connection for each an
     [tables + 1, tables],
   );
   for (const index of [0, 57, tables - 1]) {
-    assert.match(await whoRuns(first, "many", `task_${index}`), /^many many /);
+    assert.match(await runLocation(first, "many", `task_${index}`), /^many many /);
   }
 
-  // All of them are told at a reload, and no more of them connect at once than at the start.
+  // A reload reaches all of them, and no more connect concurrently than at the start.
   await observer.query("ALTER DATABASE many SET pg_task.sleep = 700");
   program.child.kill("SIGHUP");
   await program.line("configuration reloaded");
-  let renewing = 0;
-  while (program.said("settings changed").length < tables) {
+  let maxRenewing = 0;
+  while (program.linesMatching("settings changed").length < tables) {
     const { rows } = await observer.query<{ managers: number }>(
       "SELECT count(*)::integer AS managers FROM pg_stat_activity WHERE application_name ~ '^pg_work '",
     );
-    renewing = Math.max(renewing, (rows[0]?.managers ?? 0) - tables);
+    maxRenewing = Math.max(maxRenewing, (rows[0]?.managers ?? 0) - tables);
   }
-  assert.ok(renewing <= 5, `${renewing} connections at once beside the managers' own`);
+  assert.ok(maxRenewing <= 5, `${maxRenewing} concurrent connections besides the managers' own`);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });

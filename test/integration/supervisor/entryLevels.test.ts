@@ -11,7 +11,7 @@ import { startProcess, type TestProcess } from "../../support/process.js";
 const database = await createDatabase("empty");
 const client = await database.connect();
 const name = database.target.database;
-const role = `place_${randomBytes(4).toString("hex")}`;
+const role = `location_${randomBytes(4).toString("hex")}`;
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 await client.query(
   `CREATE ROLE ${role} LOGIN; GRANT CREATE ON DATABASE ${name} TO ${role};
@@ -29,51 +29,41 @@ async function start(config: object): Promise<TestProcess> {
   return program;
 }
 
-/** Waits until the managers of this database are just these. */
-async function managersAre(...places: string[]): Promise<void> {
+/** Waits until exactly these tables ("schema table") of the database have managers. */
+async function waitForManagers(...tables: string[]): Promise<void> {
   await eventually<{ application_name: string }>(
     client,
     `SELECT application_name FROM pg_stat_activity
      WHERE datname = current_database() AND application_name LIKE 'pg\\_work %' ORDER BY 1`,
-    (rows) =>
-      rows.map((row) => row.application_name).join() ===
-      places.map((place) => `pg_work ${place} 1000`).join(),
+    (rows) => rows.map((row) => row.application_name).join() === tables.map((table) => `pg_work ${table} 1000`).join(),
   );
 }
 
-/** The manager names itself before it makes its table. */
-async function runs(table: string): Promise<void> {
-  await eventually(
-    client,
-    `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('${table}')`,
-    (rows) => rows.length > 0,
-  );
+/** Runs a task in a table. Waits for the table, since the manager shows its name before it creates it. */
+async function runIn(table: string): Promise<void> {
+  await eventually(client, `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('${table}')`, (rows) => rows.length > 0);
   await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT 1')`);
-  await eventually(
-    client,
-    `SELECT FROM ${table} WHERE state = 'DONE'`,
-    (rows) => rows.length === 1,
-  );
+  await eventually(client, `SELECT FROM ${table} WHERE state = 'DONE'`, (rows) => rows.length === 1);
   await client.query(`DELETE FROM ${table}`);
 }
 
-/** One after the other: several at once would be one transaction. */
+/** Executes the statements one by one: together they would be one transaction. */
 async function alter(...statements: string[]): Promise<void> {
   for (const statement of statements) await client.query(statement);
 }
 
-/** A server that takes connections and says nothing. */
-async function startStub(): Promise<{
+/** A server that accepts connections and never responds. */
+async function startSilentServer(): Promise<{
   readonly url: string;
-  /** Resolves when there have been so many; fails when there are more. */
+  /** Resolves at this number of connections; fails if there are more. */
   readonly connections: (count: number) => Promise<void>;
 }> {
-  const taken = new EventEmitter();
+  const accepted = new EventEmitter();
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
     socket.on("error", () => {});
     sockets.push(socket);
-    taken.emit("connection");
+    accepted.emit("connection");
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -86,17 +76,17 @@ async function startStub(): Promise<{
   return {
     url: `postgresql://nobody@127.0.0.1:${address.port}/none?connect_timeout=0&sslmode=disable`,
     connections: async (count) => {
-      while (sockets.length < count) await once(taken, "connection");
+      while (sockets.length < count) await once(accepted, "connection");
       assert.equal(sockets.length, count);
     },
   };
 }
 
-it("finds the tasks where role in the database, role, database and file say, in this order, and the entry above all", async () => {
+it("the location of the table comes from the entry, the role in the database, the role, the database, then the file", async () => {
   await client.query("CREATE SCHEMA of_file");
   await client.query(`GRANT ALL ON SCHEMA of_file TO ${role}`);
   const program = await start({ "pg_task.schema": "of_file", "pg_task.table": "job" });
-  await managersAre("of_file job");
+  await waitForManagers("of_file job");
   const reload = (): boolean => program.child.kill("SIGHUP");
 
   await alter(
@@ -104,27 +94,27 @@ it("finds the tasks where role in the database, role, database and file say, in 
     `ALTER ${onDatabase} SET pg_task."table" = 'work'`,
   );
   reload();
-  await managersAre("of_database work");
-  await runs("of_database.work");
+  await waitForManagers("of_database work");
+  await runIn("of_database.work");
   await alter(`ALTER ROLE ${role} SET pg_task.schema = 'of_role'`);
   reload();
-  await managersAre("of_role work");
+  await waitForManagers("of_role work");
   await alter(`ALTER ROLE ${role} IN ${onDatabase} SET pg_task.schema = 'of_both'`);
   reload();
-  await managersAre("of_both work");
-  await runs("of_both.work");
+  await waitForManagers("of_both work");
+  await runIn("of_both.work");
 
   const own = { ...entry, schema: "of_entry" };
   await replaceConfig(program, { url: database.url, "pg_task.json": [own] });
-  await managersAre("of_entry work");
+  await waitForManagers("of_entry work");
   await alter(`ALTER ${onDatabase} RESET pg_task."table"`);
   reload();
-  await managersAre("of_entry task");
+  await waitForManagers("of_entry task");
   await replaceConfig(program, {
     url: database.url,
     "pg_task.json": [own, { ...own, table: "second" }],
   });
-  await managersAre("of_entry second", "of_entry task");
+  await waitForManagers("of_entry second", "of_entry task");
   await alter(
     `ALTER ${onDatabase} RESET ALL`,
     `ALTER ROLE ${role} RESET ALL`,
@@ -133,62 +123,58 @@ it("finds the tasks where role in the database, role, database and file say, in 
   assert.equal((await program.end()).code, 0);
 });
 
-it("lets a task end where it was before another manager takes its place elsewhere", async () => {
+it("finishes running tasks before a manager moves to another table", async () => {
   const program = await start({});
-  await managersAre("public task");
+  await waitForManagers("public task");
   await client.query("SELECT pg_advisory_lock(4711)");
   await client.query("INSERT INTO public.task (input) VALUES ('SELECT pg_advisory_lock(4711)')");
   await eventually(client, "SELECT FROM task WHERE state = 'WORK'", (rows) => rows.length === 1);
   await client.query(`ALTER ROLE ${role} SET pg_task."table" = 'other'`);
   program.child.kill("SIGHUP");
-  const moves = await program.line("manager moves to where the server says");
+  const moves = await program.line("table location changed, replacing the manager");
   assert.equal(moves["table"], "other");
   await client.query("SELECT pg_advisory_unlock(4711)");
-  await managersAre("public other");
+  await waitForManagers("public other");
   const { rows } = await client.query("SELECT state, error FROM task");
   assert.deepEqual(rows, [{ state: "DONE", error: null }]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
   assert.equal((await program.end()).code, 0);
 });
 
-it("says when a role's name for the table makes no sense, and uses the file's", async () => {
+it("ignores an invalid table name set for the role, with a warning", async () => {
   const long = "x".repeat(64);
   await client.query(`ALTER ROLE ${role} SET pg_task."table" = '${long}'`);
   const program = await start({ "pg_task.table": "job" });
-  await managersAre("public job");
-  const line = await program.line("setting of the server makes no sense, file's is used");
+  await waitForManagers("public job");
+  const line = await program.line("invalid server setting ignored, file's value used");
   assert.deepEqual([line["setting"], line["value"], line["used"]], ["pg_task.table", long, "job"]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
   assert.equal((await program.end()).code, 0);
 });
 
-it("goes by the control database's pg_conf.fetch, taken up at a reload: so many entries start at once", async () => {
-  const closed = await startStub();
-  const unanswering = closed.url;
+it("the control database's pg_conf.fetch limits how many entries start at once, also after a reload", async () => {
+  const silent = await startSilentServer();
   const program = await startProcess({
     config: {
       url: database.url,
       "pg_conf.fetch": 1,
-      "pg_task.json": [1, 2, 3].map((n) => ({ url: unanswering, schema: `s${n}` })),
+      "pg_task.json": [1, 2, 3].map((n) => ({ url: silent.url, schema: `s${n}` })),
     },
   });
-  await closed.connections(1);
+  await silent.connections(1);
   await alter(`ALTER ${onDatabase} SET pg_conf."fetch" = 2`);
   program.child.kill("SIGHUP");
-  const changed = await program.line("settings of the control database changed");
-  assert.deepEqual(changed["made"], { "pg_conf.fetch": 2 });
-  await closed.connections(2);
+  const changed = await program.line("control database settings changed");
+  assert.deepEqual(changed["settings"], { "pg_conf.fetch": 2 });
+  await silent.connections(2);
   await alter(`ALTER ${onDatabase} SET pg_conf."fetch" = 'few'`);
   program.child.kill("SIGHUP");
-  const refused = await program.line("setting of the server makes no sense, file's is used");
-  assert.deepEqual(
-    [refused["setting"], refused["value"], refused["used"]],
-    ["pg_conf.fetch", "few", 1],
-  );
-  await program.line("settings of the control database changed", 2);
+  const refused = await program.line("invalid server setting ignored, file's value used");
+  assert.deepEqual([refused["setting"], refused["value"], refused["used"]], ["pg_conf.fetch", "few", 1]);
+  await program.line("control database settings changed", 2);
   await alter(`ALTER ${onDatabase} SET pg_conf."fetch" = 3`);
   program.child.kill("SIGHUP");
-  await closed.connections(3);
+  await silent.connections(3);
   await alter(`ALTER ${onDatabase} RESET ALL`);
   assert.equal((await program.end()).code, 0);
 });

@@ -21,7 +21,7 @@ function seek(
     target: { ...database.target, port },
     name,
     log,
-    rests: () => false,
+    isIdle: () => false,
   });
   const leads = new Promise<void>((resolve) => leadership.once("leader", resolve));
   const standsBy = new Promise<void>((resolve) => leadership.once("standby", resolve));
@@ -29,14 +29,14 @@ function seek(
   return { leadership, leads, standsBy };
 }
 
-it("hands over to a standby that need not look for itself", async () => {
-  const first = seek("spoken");
+it("hands over to a standby at once, without polling", async () => {
+  const first = seek("notified");
   await first.leads;
   const client = await database.connect();
-  // Whatever goes by time stands still from here on.
+  // From here on no timer fires.
   mock.timers.enable({ apis: ["setTimeout"] });
   try {
-    const second = seek("spoken");
+    const second = seek("notified");
     await second.standsBy;
     await first.leadership.stop();
     await second.leads;
@@ -45,27 +45,27 @@ it("hands over to a standby that need not look for itself", async () => {
     mock.timers.reset();
   }
   const { rows } = await client.query(
-    // Those of other databases are other tests'.
+    // Locks in other databases belong to other tests.
     `SELECT FROM pg_locks WHERE locktype = 'advisory'
      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
   );
   assert.deepEqual(rows, []);
 });
 
-it("hands over one after the other, whoever stops when", async () => {
+it("hands over from one to the next as each leader stops", async () => {
   const all = Array.from({ length: 5 }, () => seek("many"));
-  const left = new Set(all);
+  const remaining = new Set(all);
   let leading = 0;
-  while (left.size > 0) {
-    const leader = await Promise.race([...left].map((each) => each.leads.then(() => each)));
+  while (remaining.size > 0) {
+    const leader = await Promise.race([...remaining].map((each) => each.leads.then(() => each)));
     leading += 1;
-    left.delete(leader);
+    remaining.delete(leader);
     await leader.leadership.stop();
   }
   assert.equal(leading, all.length);
 });
 
-it("leads again by itself after its connection was ended", async () => {
+it("regains leadership after its connection was terminated", async () => {
   const { leadership, leads } = seek("again");
   await leads;
   const again = new Promise<void>((resolve) => leadership.once("leader", resolve));
@@ -77,29 +77,29 @@ it("leads again by itself after its connection was ended", async () => {
   await leadership.stop();
 });
 
-it("leads beside a cluster of another name", async () => {
+it("leads alongside a cluster with another name", async () => {
   const one = seek("one");
   const other = seek("other");
   await Promise.all([one.leads, other.leads]);
   await Promise.all([one.leadership.stop(), other.leadership.stop()]);
 });
 
-/** A way to the server on which nothing comes through any more once it is cut, and nobody is told. */
-async function startCable(): Promise<{ readonly port: number; readonly cut: () => void }> {
+/** A proxy whose connections become half-open when it is cut; later connections work. */
+async function startProxy(): Promise<{ readonly port: number; readonly cut: () => void }> {
   const sockets: Socket[] = [];
-  let whole = true;
+  let isCut = false;
   const server = createServer((socket) => {
-    const onward = connect(database.target.port, database.target.host);
+    const upstream = connect(database.target.port, database.target.host);
     for (const [from, to] of [
-      [socket, onward],
-      [onward, socket],
+      [socket, upstream],
+      [upstream, socket],
     ] as const) {
       sockets.push(from);
       from.on("error", () => {});
-      from.on("data", (data) => (whole || !early.has(socket)) && to.write(data));
-      from.on("end", () => (whole || !early.has(socket)) && to.end());
+      from.on("data", (data) => (!isCut || !early.has(socket)) && to.write(data));
+      from.on("end", () => (!isCut || !early.has(socket)) && to.end());
     }
-    if (whole) early.add(socket);
+    if (!isCut) early.add(socket);
   });
   const early = new Set<Socket>();
   server.listen(0, "127.0.0.1");
@@ -110,15 +110,15 @@ async function startCable(): Promise<{ readonly port: number; readonly cut: () =
   });
   const address = server.address();
   const port = typeof address === "object" && address !== null ? address.port : 0;
-  return { port, cut: () => (whole = false) };
+  return { port, cut: () => (isCut = true) };
 }
 
-it("gives up a connection on which nothing is answered any more, and leads again on another", async () => {
-  const cable = await startCable();
-  const { leadership, leads } = seek("cut", cable.port);
+it("replaces a half-open connection and regains leadership", async () => {
+  const proxy = await startProxy();
+  const { leadership, leads } = seek("cut", proxy.port);
   await leads;
   const again = new Promise<void>((resolve) => leadership.once("leader", resolve));
-  cable.cut();
+  proxy.cut();
   await again;
   await leadership.stop();
 });

@@ -5,11 +5,11 @@ import { after, it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { connectTo } from "../../support/connectTo.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 const { url } = server;
 const client = await connectTo(url);
@@ -18,7 +18,7 @@ after(() => Promise.all([client.end(), other.end()]));
 const own = { data: "postgres" };
 const keyOf = (table: string): string => `127.0.0.1:${server.port}/postgres/public.${table}`;
 const reloaded = "configuration reloaded";
-const refused = "configuration not reloaded, the one before stays in force";
+const rejected = "configuration not reloaded, keeping the old one";
 
 async function start(config: object): Promise<TestProcess> {
   const program = await startProcess({ config: { url, "pg_conf.restart": 1, ...config } });
@@ -35,10 +35,7 @@ async function insertInto(table: string, input: string): Promise<string> {
 }
 
 const stateIn = async (table: string, id: string, state: string): Promise<{ output: string }> =>
-  await waitForRow(client, `SELECT * FROM ${table} WHERE id = $1 AND state = $2::text::state`, [
-    id,
-    state,
-  ]);
+  await waitForRow(client, `SELECT * FROM ${table} WHERE id = $1 AND state = $2::text::state`, [id, state]);
 
 async function managerOf(table: string): Promise<{ pid: number; name: string }> {
   return await waitForRow(
@@ -49,12 +46,12 @@ async function managerOf(table: string): Promise<{ pid: number; name: string }> 
   );
 }
 
-const said = (line: LogLine): unknown => {
+const changesIn = (line: LogLine): unknown => {
   const { added, removed, changed, parameters } = line;
   return { added, removed, changed, parameters };
 };
 
-it("starts new entries, ends removed ones after their tasks, and disturbs nobody else", async () => {
+it("starts new entries, stops removed ones after their tasks, and leaves the others alone", async () => {
   const program = await start({ "pg_task.json": [own, { ...own, table: "leaving" }] });
   const before = await managerOf("task");
   await client.query("SELECT pg_advisory_lock(1)");
@@ -63,7 +60,7 @@ it("starts new entries, ends removed ones after their tasks, and disturbs nobody
   await stateIn("task", running, "WORK");
   await stateIn("leaving", leaving, "WORK");
   await replaceConfig(program, { url, "pg_task.json": [own, { ...own, table: "coming" }] });
-  assert.deepEqual(said(await program.line(reloaded)), {
+  assert.deepEqual(changesIn(await program.line(reloaded)), {
     added: [keyOf("coming")],
     removed: [keyOf("leaving")],
     changed: { [keyOf("task")]: ["pg_conf.restart"] },
@@ -78,25 +75,23 @@ it("starts new entries, ends removed ones after their tasks, and disturbs nobody
     client,
     "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_work public leaving ' HAVING count(*) = 0",
   );
-  const { rows } = await client.query("SELECT FROM leaving WHERE id = $1 AND state = 'PLAN'", [
-    late,
-  ]);
+  const { rows } = await client.query("SELECT FROM leaving WHERE id = $1 AND state = 'PLAN'", [late]);
   assert.equal(rows.length, 1, "a removed entry starts nothing more");
   assert.deepEqual(await managerOf("task"), before);
 
-  // Named again, it goes on where it was.
+  // Added again, it continues where it stopped.
   await replaceConfig(program, { url, "pg_task.json": [own, { ...own, table: "leaving" }] });
   await stateIn("leaving", late, "DONE");
   assert.equal((await program.end()).code, 0);
 });
 
-/** As soon as there is the table. */
+/** Inserts a task as soon as the table exists. */
 async function insertFirst(table: string): Promise<string> {
   await waitForRow(client, "SELECT FROM pg_class WHERE relname = $1", [table]);
   return await insertInto(table, "SELECT 1");
 }
 
-it("cancels a removed entry's task when the grace is over", async () => {
+it("cancels a removed entry's task when the grace period ends", async () => {
   const program = await start({
     "pg_conf.grace": 0,
     "pg_task.json": [own, { ...own, table: "short" }],
@@ -104,12 +99,12 @@ it("cancels a removed entry's task when the grace is over", async () => {
   const id = await insertInto("short", "SELECT pg_sleep(3600)");
   await stateIn("short", id, "WORK");
   await replaceConfig(program, { url, "pg_conf.grace": 0, "pg_task.json": [own] });
-  await program.line("running tasks are cancelled");
+  await program.line("cancelling running tasks");
   await stateIn("short", id, "PLAN");
   assert.equal((await program.end()).code, 0);
 });
 
-it("goes by a grace that was changed", async () => {
+it("applies a changed grace period", async () => {
   const program = await start({ "pg_conf.grace": 3_600_000 });
   const id = await insertInto("task", "SELECT pg_sleep(3600)");
   await stateIn("task", id, "WORK");
@@ -120,11 +115,11 @@ it("goes by a grace that was changed", async () => {
   await client.query("DELETE FROM task");
 });
 
-it("keeps the configuration in force when the file is wrong, half-written or gone, and says why", async () => {
+it("keeps the old configuration when the file is invalid, incomplete or missing, and logs why", async () => {
   const program = await start({});
   const file = join(program.cwd, "pg_task.json");
   await replaceConfig(program, `{"url": "${url}", "pg_task.sl`);
-  const syntax = await program.line(refused);
+  const syntax = await program.line(rejected);
   assert.equal(syntax["code"], "CONFIG_SYNTAX");
   assert.match(String(syntax["reason"]), /pg_task\.json:1:\d+: not JSON: /);
   const atStart = await startProcess({ config: undefined, cwd: program.cwd });
@@ -133,24 +128,21 @@ it("keeps the configuration in force when the file is wrong, half-written or gon
 
   await replaceConfig(program, { url, "pg_task.sleep": 0 });
   assert.match(
-    String((await program.line(refused, 2))["reason"]),
+    String((await program.line(rejected, 2))["reason"]),
     /pg_task\.json: \["?pg_task\.sleep"?\]|pg_task\.sleep: expected a whole number/,
   );
   await rm(file);
-  assert.equal((await program.line(refused, 3))["code"], "CONFIG_FILE_UNREADABLE");
+  assert.equal((await program.line(rejected, 3))["code"], "CONFIG_FILE_UNREADABLE");
   await stateIn("task", await insertInto("task", "SELECT 1"), "DONE");
   await replaceConfig(program, { url, "pg_task.sleep": 321 });
   await program.line(reloaded);
   await program.line("settings changed");
-  await waitForRow(
-    client,
-    "SELECT FROM pg_stat_activity WHERE application_name = 'pg_work public task 321'",
-  );
-  assert.equal(program.said(refused).length, 3);
+  await waitForRow(client, "SELECT FROM pg_stat_activity WHERE application_name = 'pg_work public task 321'");
+  assert.equal(program.linesMatching(rejected).length, 3);
   assert.equal((await program.end()).code, 0);
 });
 
-it("starts a manager anew whose user or password changed, after its tasks", async () => {
+it("replaces a manager whose user or password changed, after its tasks", async () => {
   await client.query("CREATE ROLE successor LOGIN SUPERUSER");
   const program = await start({ "pg_task.json": [own] });
   const before = await managerOf("task");
@@ -162,7 +154,7 @@ it("starts a manager anew whose user or password changed, after its tasks", asyn
     "pg_conf.restart": 1,
     "pg_task.json": [{ data: "postgres", user: "successor", password: "another" }],
   });
-  assert.deepEqual(said(await program.line(reloaded)), {
+  assert.deepEqual(changesIn(await program.line(reloaded)), {
     added: [],
     removed: [],
     changed: { [keyOf("task")]: ["user", "password"] },
@@ -170,7 +162,7 @@ it("starts a manager anew whose user or password changed, after its tasks", asyn
   });
   assert.ok(!program.output.stdout.includes("another"));
   await client.query("SELECT pg_advisory_unlock(2)");
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   await stateIn("task", running, "DONE");
   assert.notEqual((await managerOf("task")).pid, before.pid);
   const id = await insertInto("task", "SELECT session_user");
@@ -178,7 +170,7 @@ it("starts a manager anew whose user or password changed, after its tasks", asyn
   assert.equal((await program.end()).code, 0);
 });
 
-it("says that the cluster's name and the control connection's place stay until the next start", async () => {
+it("warns that a changed cluster name or control connection applies at the next start", async () => {
   await client.query("CREATE DATABASE elsewhere");
   const program = await start({ "pg_task.json": [own] });
   await replaceConfig(program, {
@@ -186,29 +178,29 @@ it("says that the cluster's name and the control connection's place stay until t
     "pg_conf.name": "renamed",
     "pg_task.json": [own, { ...own, table: "besides" }],
   });
-  const warning = await program.line(/until the next start$/);
+  const warning = await program.line(/needs a restart$/);
   assert.deepEqual(warning["changed"], ["url", "pg_conf.name"]);
-  assert.deepEqual(said(await program.line(reloaded)), {
+  assert.deepEqual(changesIn(await program.line(reloaded)), {
     added: [keyOf("besides")],
     removed: [],
     changed: { [keyOf("task")]: ["pg_conf.restart"] },
     parameters: ["pg_conf.restart"],
   });
   await stateIn("besides", await insertFirst("besides"), "DONE");
-  // Of the old name, and in the old place, there still is the leader.
+  // It still leads under the old name in the old control database.
   const standby = await startProcess({ config: { url } });
   await standby.line("standby");
   assert.equal((await standby.end()).code, 0);
-  assert.equal(program.said(/until the next start$/).length, 1);
+  assert.equal(program.linesMatching(/needs a restart$/).length, 1);
   assert.equal((await program.end()).code, 0);
 });
 
-it("as standby leads later with what its file says by then", async () => {
+it("a standby applies its changed file when it becomes leader", async () => {
   const leader = await start({ "pg_task.json": [own] });
   const standby = await startProcess({ config: { url, "pg_task.json": [own] } });
   await standby.line("standby");
   await replaceConfig(standby, { url, "pg_task.json": [{ ...own, table: "later" }] });
-  assert.deepEqual(said(await standby.line(reloaded)), {
+  assert.deepEqual(changesIn(await standby.line(reloaded)), {
     added: [keyOf("later")],
     removed: [keyOf("task")],
     changed: {},
@@ -217,18 +209,16 @@ it("as standby leads later with what its file says by then", async () => {
   assert.equal((await leader.end()).code, 0);
   await standby.line("ready");
   await stateIn("later", await insertFirst("later"), "DONE");
-  const { rows } = await client.query(
-    "SELECT FROM pg_stat_activity WHERE application_name ~ '^pg_work public task '",
-  );
+  const { rows } = await client.query("SELECT FROM pg_stat_activity WHERE application_name ~ '^pg_work public task '");
   assert.equal(rows.length, 0);
   assert.equal((await standby.end()).code, 0);
 });
 
-it("reloads on SIGHUP too, also what only the database says, and not without need when the file is touched", async () => {
+it("reloads the file and the server's settings on SIGHUP, and ignores a rewrite without changes", async () => {
   const program = await start({ "pg_task.json": [own] });
   await client.query("ALTER DATABASE postgres SET pg_task.sleep = 234");
   program.child.kill("SIGHUP");
-  assert.deepEqual(said(await program.line(reloaded)), {
+  assert.deepEqual(changesIn(await program.line(reloaded)), {
     added: [],
     removed: [],
     changed: {},
@@ -244,11 +234,11 @@ it("reloads on SIGHUP too, also what only the database says, and not without nee
     "pg_task.idle": 59,
   });
   await program.line(reloaded, 2);
-  assert.equal(program.said(reloaded).length, 2);
+  assert.equal(program.linesMatching(reloaded).length, 2);
   assert.equal((await program.end()).code, 0);
 });
 
-it("is told by SIGHUP without a file that there is none, and reads the server's settings again", async () => {
+it("without a file, SIGHUP logs that there is none and reloads the server's settings", async () => {
   const program = await startProcess({ env: { DATABASE_URL: url } });
   await program.line("ready");
   await client.query("ALTER DATABASE postgres SET pg_task.sleep = 345");
@@ -259,9 +249,9 @@ it("is told by SIGHUP without a file that there is none, and reads the server's 
   assert.equal((await program.end()).code, 0);
 });
 
-it("survives SIGHUP while its embedded server starts, and reloads beside it", async () => {
+it("handles SIGHUP while its embedded server starts, and reloads afterwards", async () => {
   const program = await startProcess({ args: ["start", "--embedded"], config: [own] });
-  await program.line(/^making the data folder/);
+  await program.line(/^creating the data folder/);
   program.child.kill("SIGHUP");
   await program.line(reloaded);
   const ready = await program.line("ready");
@@ -271,24 +261,22 @@ it("survives SIGHUP while its embedded server starts, and reloads beside it", as
   await waitForRow(inside, "SELECT FROM pg_class WHERE relname = 'second'");
   await inside.end();
   await replaceConfig(program, { url, "pg_task.json": [own] });
-  assert.equal((await program.line(refused))["code"], "CONFIG_CONFLICT");
+  assert.equal((await program.line(rejected))["code"], "CONFIG_CONFLICT");
   assert.equal((await program.end()).code, 0);
 });
 
-it("changes a column's default without holding up producers, as soon as the table lets it", async () => {
+it("changes column defaults without blocking producers, as soon as it gets the lock", async () => {
   const program = await start({ "pg_task.json": [own] });
   await client.query("BEGIN");
   await client.query("LOCK TABLE task IN ROW EXCLUSIVE MODE");
   await replaceConfig(program, {
     url,
     "pg_conf.restart": 1,
-    "pg_task.json": [
-      { ...own, "pg_task.group": "changed", "pg_task.plan": "now() + interval '1 day'" },
-    ],
+    "pg_task.json": [{ ...own, "pg_task.group": "changed", "pg_task.plan": "now() + interval '1 day'" }],
   });
-  const waits = await program.line("changed parameters wait");
+  const waits = await program.line("changed parameters not applied yet, retrying");
   assert.equal(waits["code"], "SCHEMA_LOCKED");
-  // Between the tries, and after a short while during one, everybody gets in.
+  // Others get the lock between attempts, and soon during one.
   const meanwhile = await insertTask(other, "SELECT 1");
   await waitForState(other, meanwhile, "DONE");
   await client.query("COMMIT");

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
-import { parameters, type ParameterName } from "../../../src/shared/config/parameters.js";
+import { parameters, type ParameterName } from "../../../src/shared/config/parameterTable.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { createDatabase } from "../../support/database.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
@@ -20,13 +20,13 @@ async function start(config: object = {}): Promise<TestProcess> {
 }
 
 async function reload(program: TestProcess, config: object): Promise<void> {
-  const count = program.said(reloaded).length + 1;
+  const count = program.linesMatching(reloaded).length + 1;
   await replaceConfig(program, { url, ...config });
   await program.line(reloaded, count);
 }
 
-/** Resolves when the manager goes by this pause, which it does when it has taken everything up. */
-async function sleeps(ms: number): Promise<void> {
+/** Resolves when the manager shows this pg_task.sleep, which it does after applying all settings. */
+async function waitForSleep(ms: number): Promise<void> {
   await waitForRow(
     client,
     "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1",
@@ -46,16 +46,16 @@ async function insert(input: string, count = 1): Promise<string> {
 const ended = async (id: string): Promise<{ error: string | null; output: string | null }> =>
   await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state IN ('DONE', 'FAIL')", [id]);
 
-/** Tasks that are in the middle of their pg_sleep: a cancellation ends the task itself. */
+/** Tasks inside pg_sleep, so that a cancellation reaches the task itself. */
 const sleeping = `task JOIN pg_stat_activity AS activity USING (pid)
   WHERE task.state = 'WORK' AND activity.wait_event = 'PgSleep'`;
 
-/** Waits until exactly so many tasks run. */
-async function runAtOnce(count: number): Promise<void> {
+/** Waits until exactly this many tasks run. */
+async function waitForRunning(count: number): Promise<void> {
   await waitForRow(client, `SELECT FROM ${sleeping} HAVING count(*) = $1`, [count]);
 }
 
-async function sessions(count: number): Promise<void> {
+async function waitForSessions(count: number): Promise<void> {
   await waitForRow(
     client,
     `SELECT FROM pg_stat_activity
@@ -64,7 +64,7 @@ async function sessions(count: number): Promise<void> {
   );
 }
 
-/** Ends as many of the tasks that run, each with an error of its own. */
+/** Cancels this many of the running tasks. */
 async function endRunning(count: number): Promise<void> {
   const { rows } = await client.query<{ id: string }>(
     `SELECT id, pg_cancel_backend(pid)
@@ -75,14 +75,14 @@ async function endRunning(count: number): Promise<void> {
   for (const { id } of rows) await ended(id);
 }
 
-/** Leaves no task to run, and ends those that do. */
+/** Deletes the planned tasks and cancels the running ones. */
 async function endAll(count: number): Promise<void> {
   await client.query("DELETE FROM task WHERE state = 'PLAN'");
-  await runAtOnce(count);
+  await waitForRunning(count);
   await endRunning(count);
 }
 
-/** Another value than the default for each parameter that is a column's default. */
+/** A value other than the default for each parameter that is a column default. */
 const columns = {
   "pg_task.delete": false,
   "pg_task.drift": true,
@@ -104,7 +104,7 @@ const columns = {
   "pg_task.null": "nil",
 } as const;
 
-/** The same for those that managers read, as the log names them. */
+/** The same for the parameters that managers read, with their names in the log. */
 const settings = {
   "pg_task.sleep": { value: 765, line: { sleepMs: 765 } },
   "pg_task.reset": { value: "2 min", line: { resetMs: 120_000 } },
@@ -119,7 +119,7 @@ const settings = {
   "pg_work.restart": { value: 67, line: { restartMs: 67_000 } },
 } as const;
 
-/** What this file and that on entries change each in a test of their own. */
+/** Parameters with a test of their own, here or in the tests of entries. */
 const others: readonly ParameterName[] = [
   "pg_task.plan",
   "pg_task.schema",
@@ -134,12 +134,12 @@ const others: readonly ParameterName[] = [
   "pg_conf.threads",
   "pg_conf.name",
   "pg_conf.log",
-  // In integration/webServer.
+  // In integration/web/server.
   "pg_http.listen",
   "pg_http.token",
 ];
 
-it("leaves no parameter of the file out of these tests", () => {
+it("covers every parameter of the file", () => {
   const inFile = parameters.filter(({ levels, type }) => {
     const all: readonly string[] = levels;
     return all.includes("file") && type !== "json";
@@ -148,7 +148,7 @@ it("leaves no parameter of the file out of these tests", () => {
   assert.deepEqual(tested.toSorted(), inFile.map(({ name }) => name).toSorted());
 });
 
-it("gives the next insert every default that the file has now, and the old ones back", async () => {
+it("applies the file's column defaults to the next insert, and restores the old ones", async () => {
   const program = await start();
   const plain = await client.query("INSERT INTO task (input) VALUES ('SELECT 1') RETURNING *");
   await reload(program, columns);
@@ -170,7 +170,7 @@ it("gives the next insert every default that the file has now, and the old ones 
   assert.equal((await program.end()).code, 0);
 });
 
-it("goes by every setting of the file that managers read", async () => {
+it("applies every setting of the file that managers read", async () => {
   const program = await start();
   const changed = Object.entries(settings).map(([name, { value }]) => [name, value]);
   await reload(program, Object.fromEntries(changed));
@@ -181,22 +181,22 @@ it("goes by every setting of the file that managers read", async () => {
   assert.equal((await program.end()).code, 0);
 });
 
-it("shows another sleep in the manager's name, the entry's own above the database's", async () => {
+it("shows the current sleep in the manager's name, the entry's over the database's", async () => {
   const program = await start({
     "pg_task.json": [{ data: database.target.database, user: "postgres" }],
   });
   await client.query(`ALTER DATABASE ${database.target.database} SET pg_task.sleep = 222`);
   program.child.kill("SIGHUP");
-  await sleeps(222);
+  await waitForSleep(222);
   await reload(program, {
     "pg_task.json": [{ data: database.target.database, user: "postgres", sleep: 333 }],
   });
-  await sleeps(333);
+  await waitForSleep(333);
   await client.query(`ALTER DATABASE ${database.target.database} RESET pg_task.sleep`);
   assert.equal((await program.end()).code, 0);
 });
 
-it("goes by another limit of output in sessions that are open, larger rows included", async () => {
+it("applies a new output limit in open sessions, also to large rows", async () => {
   const program = await start({ "pg_task.output": 100 });
   const text = "SELECT repeat('x', 200)";
   assert.match((await ended(await insert(text))).error ?? "", /output exceeds 100 bytes/);
@@ -212,73 +212,73 @@ it("goes by another limit of output in sessions that are open, larger rows inclu
   assert.equal((await program.end()).code, 0);
 });
 
-it("runs more at once, then fewer, without disturbing what runs", async () => {
+it("runs more tasks at once, then fewer, without interrupting any", async () => {
   const program = await start({ "pg_task.run": 2 });
   await insert("SELECT pg_sleep(3600)", 6);
-  await runAtOnce(2);
+  await waitForRunning(2);
   await reload(program, { "pg_task.run": 4 });
-  await runAtOnce(4);
+  await waitForRunning(4);
   await reload(program, { "pg_task.run": 1 });
   await program.line("settings changed", 2);
   await endRunning(1);
-  await runAtOnce(3);
+  await waitForRunning(3);
   await endRunning(3);
-  await runAtOnce(1);
+  await waitForRunning(1);
   await endAll(1);
   assert.equal((await program.end()).code, 0);
 });
 
-it("opens more sessions, then gives them back, as pg_conf.max is changed", async () => {
+it("opens and closes sessions as pg_conf.max changes", async () => {
   const program = await start({ "pg_conf.max": 2 });
   await insert("SELECT pg_sleep(3600)", 8);
-  await sessions(2);
+  await waitForSessions(2);
   await program.line("more sessions wanted than granted, tasks wait");
   await reload(program, { "pg_conf.max": 5 });
-  await sessions(5);
-  await runAtOnce(5);
+  await waitForSessions(5);
+  await waitForRunning(5);
   await reload(program, { "pg_conf.max": 3 });
-  // Tasks that run go on; their sessions go when they have ended.
-  await runAtOnce(5);
+  // Running tasks continue; their sessions close afterwards.
+  await waitForRunning(5);
   await endRunning(2);
-  await sessions(3);
-  await runAtOnce(3);
+  await waitForSessions(3);
+  await waitForRunning(3);
   await endAll(3);
   assert.equal((await program.end()).code, 0);
 });
 
-it("logs as much as it is told by now, in all of its threads", async () => {
+it("applies a new log level in all threads", async () => {
   const program = await start();
   await ended(await insert("SELECT 1"));
-  assert.deepEqual(program.said("task starts"), []);
+  assert.deepEqual(program.linesMatching("task starts"), []);
   await reload(program, { "pg_conf.log": "debug", "pg_task.sleep": 901 });
-  await sleeps(901);
+  await waitForSleep(901);
   await ended(await insert("SELECT 1"));
   await program.line("task starts");
   await reload(program, { "pg_conf.log": "error", "pg_task.sleep": 902 });
-  await sleeps(902);
+  await waitForSleep(902);
   const count = program.lines.length;
   await ended(await insert("SELECT 1"));
   assert.equal(program.lines.length, count);
   await reload(program, { "pg_conf.log": "info" });
   assert.equal((await program.end()).code, 0);
-  assert.equal(program.said("stopped").length, 1);
+  assert.equal(program.linesMatching("stopped").length, 1);
 });
 
-it("uses as many threads as it may by now", async () => {
+it("applies a new number of threads", async () => {
   const program = await start({ "pg_conf.threads": 1, "pg_conf.log": "debug" });
   await insert("SELECT pg_sleep(3600)", 20);
-  await runAtOnce(20);
-  assert.equal(program.said("executor thread starts").length, 1);
+  await waitForRunning(20);
+  assert.equal(program.linesMatching("executor thread started").length, 1);
   await reload(program, { "pg_conf.threads": 2, "pg_conf.log": "debug", "pg_task.sleep": 903 });
-  await sleeps(903);
+  await waitForSleep(903);
   await insert("SELECT pg_sleep(3600)", 40);
-  await runAtOnce(60);
-  assert.equal(program.said("executor thread starts").length, 2);
+  await waitForRunning(60);
+  assert.equal(program.linesMatching("executor thread started").length, 2);
   await endAll(60);
   assert.equal((await program.end()).code, 0);
 });
 
-it("says which of the supervisor's own parameters changed", async () => {
+it("logs which of the supervisor's own parameters changed", async () => {
   const program = await start();
   await replaceConfig(program, {
     url,

@@ -6,11 +6,11 @@ import { freePort } from "../../../src/embedded/port.js";
 import type { Client } from "../../../src/shared/postgres/client.js";
 import { connectTo } from "../../support/connectTo.js";
 import { dropDatabase, serverMajor } from "../../support/database.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 const admin = await connectTo(server.url);
 after(() => admin.end());
@@ -23,11 +23,7 @@ const urlOf = (user: string, database: string, password = ""): string => {
   return url.href;
 };
 
-async function start(
-  entries: unknown,
-  settings: object = {},
-  url = server.url,
-): Promise<TestProcess> {
+async function start(entries: unknown, settings: object = {}, url = server.url): Promise<TestProcess> {
   return await startProcess({ config: { url, "pg_task.json": entries, ...settings } });
 }
 
@@ -48,13 +44,12 @@ async function ownerOf(database: string): Promise<string | undefined> {
   return rows[0]?.owner;
 }
 
-/** Runs a task there and says what came out. */
+/** Runs a task in this database. @returns its output */
 const run = async (database: string, input: string, table = "task"): Promise<string | null> =>
   await inDatabase(database, async (client) => {
-    const { rows } = await client.query<{ id: string }>(
-      `INSERT INTO ${table} (input) VALUES ($1) RETURNING id`,
-      [input],
-    );
+    const { rows } = await client.query<{ id: string }>(`INSERT INTO ${table} (input) VALUES ($1) RETURNING id`, [
+      input,
+    ]);
     const done = await waitForRow<{ output: string | null }>(
       client,
       `SELECT output FROM ${table} WHERE id = $1 AND state = 'DONE'`,
@@ -63,24 +58,20 @@ const run = async (database: string, input: string, table = "task"): Promise<str
     return done.output;
   });
 
-it("creates what is missing of role, database, schema, type and table, and runs tasks there", async () => {
-  const program = await start([
-    { data: "made one", user: 'Maker "1"', schema: "its own", table: "its task" },
-  ]);
+it("creates the missing role, database, schema, type and table, and runs tasks there", async () => {
+  const program = await start([{ data: "made one", user: 'Maker "1"', schema: "its own", table: "its task" }]);
   await program.line("ready");
-  assert.equal(program.said("role created").length, 1);
-  assert.equal(program.said("database created").length, 1);
+  assert.equal(program.linesMatching("role created").length, 1);
+  assert.equal(program.linesMatching("database created").length, 1);
   assert.equal(await ownerOf("made one"), 'Maker "1"');
   const output = await run("made one", "SELECT session_user", '"its own"."its task"');
   assert.equal(output, 'Maker "1"');
-  const { rows } = await admin.query("SELECT FROM pg_roles WHERE rolname = $1 AND rolcanlogin", [
-    'Maker "1"',
-  ]);
+  const { rows } = await admin.query("SELECT FROM pg_roles WHERE rolname = $1 AND rolcanlogin", ['Maker "1"']);
   assert.equal(rows.length, 1);
   assert.equal((await program.end()).code, 0);
 });
 
-it("gives a created role its entry's password, which stands in no log", async () => {
+it("gives a created role its entry's password and never logs it", async () => {
   const password = "pàss'w\\ord-of-its-own";
   const rules = join(server.dataDirectory, "pg_hba.conf");
   const before = await readFile(rules, "utf8");
@@ -97,7 +88,7 @@ it("gives a created role its entry's password, which stands in no log", async ()
     },
   ).catch(() => null);
   assert.ok(program !== null);
-  // An environment variable that is not there is a mistake of the file.
+  // A missing environment variable is a configuration error.
   assert.equal((await program.exit).code, 2);
 
   const again = await start([{ data: "asked", password }], { "pg_conf.log": "trace" });
@@ -108,20 +99,20 @@ it("gives a created role its entry's password, which stands in no log", async ()
   await client.end();
   assert.equal((await again.end()).code, 0);
   assert.ok(!again.output.stdout.includes("pàss"));
-  const { rows } = await admin.query<{ kept: string }>(
-    "SELECT rolpassword AS kept FROM pg_authid WHERE rolname = 'asked'",
+  const { rows } = await admin.query<{ stored: string }>(
+    "SELECT rolpassword AS stored FROM pg_authid WHERE rolname = 'asked'",
   );
-  assert.match(rows[0]?.kept ?? "", /^SCRAM-SHA-256\$/);
+  assert.match(rows[0]?.stored ?? "", /^SCRAM-SHA-256\$/);
   await admin.query("ALTER SYSTEM RESET log_statement");
   await admin.query("SELECT pg_reload_conf()");
 });
 
-it("creates nothing for an entry that says so, which waits, names what is missing and works once it is there", async () => {
+it("creates nothing for an entry with create: false, and logs what is missing until it exists", async () => {
   const program = await start([{ data: "by_hand", create: false }, { data: "postgres" }], {
     "pg_conf.restart": 1,
   });
   await program.line("ready");
-  const waits = await program.line("entry waits");
+  const waits = await program.line("role or database unavailable, retrying");
   assert.equal(
     waits["reason"],
     'the role "by_hand" and the database "by_hand" are missing, and the entry says "create": false',
@@ -129,7 +120,7 @@ it("creates nothing for an entry that says so, which waits, names what is missin
   assert.equal(await run("postgres", "SELECT 'works on'"), "works on");
   await admin.query("CREATE ROLE by_hand LOGIN");
   assert.equal(
-    (await program.line("entry waits", 2))["reason"],
+    (await program.line("role or database unavailable, retrying", 2))["reason"],
     'the database "by_hand" is missing, and the entry says "create": false',
   );
   await admin.query("CREATE DATABASE by_hand OWNER by_hand");
@@ -140,7 +131,7 @@ it("creates nothing for an entry that says so, which waits, names what is missin
   assert.equal((await program.end()).code, 0);
 });
 
-it("says which statement failed and why where a right is missing, works on elsewhere, and goes on once it is given", async () => {
+it("logs the statement that lacked a privilege, serves other entries, and continues once it is granted", async () => {
   await admin.query("CREATE ROLE humble LOGIN");
   await admin.query("CREATE DATABASE humble OWNER humble");
   const program = await start(
@@ -149,7 +140,7 @@ it("says which statement failed and why where a right is missing, works on elsew
     urlOf("humble", "humble"),
   );
   await program.line("ready");
-  const first = await program.line("entry waits");
+  const first = await program.line("role or database unavailable, retrying");
   assert.equal(first["code"], "SCHEMA_NOT_ALLOWED");
   assert.match(
     String(first["reason"]),
@@ -158,77 +149,75 @@ it("says which statement failed and why where a right is missing, works on elsew
   assert.equal(await run("humble", "SELECT 'works on'"), "works on");
   await admin.query("ALTER ROLE humble CREATEROLE");
   assert.match(
-    String((await program.line("entry waits", 2))["reason"]),
+    String((await program.line("role or database unavailable, retrying", 2))["reason"]),
     /^CREATE DATABASE "wanted" OWNER "wanted" failed: permission denied.* \(SQLSTATE 42501\)$/,
   );
   await admin.query("ALTER ROLE humble CREATEDB");
   await program.line("database created");
   assert.equal(await ownerOf("wanted"), "wanted");
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   assert.equal(await run("wanted", "SELECT session_user"), "wanted");
   const { rows } = await admin.query<{ member: boolean }>(
     "SELECT pg_has_role('humble', 'wanted', $1) AS member",
-    // Before 16 a membership has no options.
+    // Memberships have options since 16.
     [(await serverMajor()) < 16 ? "MEMBER" : "SET"],
   );
-  assert.equal(rows[0]?.member, false, "who created the role is not left its member");
+  assert.equal(rows[0]?.member, false, "the creator must not remain a member of the role");
   assert.equal((await program.end()).code, 0);
   assert.ok(!program.output.stdout.includes("secret of wanted"));
 });
 
-it("tries again while somebody uses the template database", async () => {
+it("retries while the template database is in use", async () => {
   const user = await connectTo(urlOf("postgres", "template1"));
   const program = await start([{ data: "templated", user: "postgres" }], { "pg_conf.restart": 1 });
-  const waits = await program.line("entry waits");
+  const waits = await program.line("role or database unavailable, retrying");
   assert.equal(waits["code"], "SCHEMA_NOT_CREATED");
   assert.match(String(waits["reason"]), /^CREATE DATABASE "templated" .*SQLSTATE 55006/);
-  // Nobody waits for it any longer.
+  // Ready does not wait for this entry.
   await program.line("ready");
   await user.end();
-  await program.line("manager works");
+  await program.line("serving table");
   assert.equal(await run("templated", "SELECT 1"), "1");
   assert.equal((await program.end()).code, 0);
 });
 
-/** Drops it although there are connections to it. */
+/** Drops a database despite open connections. */
 async function dropForced(name: string): Promise<void> {
   if ((await serverMajor()) < 13) await dropDatabase(admin, name);
   else await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
 }
 
-it("says once that a role and a database were made that several entries lack", async () => {
+it("creates a role and database of several entries once", async () => {
   const tables = Array.from({ length: 6 }, (_, number) => `table${number}`);
   const program = await start(tables.map((table) => ({ data: "several", user: "several", table })));
   await program.line("ready");
-  assert.equal(program.said("role created").length, 1);
-  assert.equal(program.said("database created").length, 1);
+  assert.equal(program.linesMatching("role created").length, 1);
+  assert.equal(program.linesMatching("database created").length, 1);
   assert.equal((await program.end()).code, 0);
 });
 
-it("makes a dropped database and a dropped role again", async () => {
+it("creates a dropped database and role again", async () => {
   const program = await start([{ data: "dropped" }], { "pg_conf.restart": 1 });
   await program.line("ready");
   await dropForced("dropped");
   await program.line("database created", 2);
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   assert.equal(await run("dropped", "SELECT 'again'"), "again");
-  assert.equal(program.said("role created").length, 1);
+  assert.equal(program.linesMatching("role created").length, 1);
 
   await admin.query("ALTER DATABASE dropped ALLOW_CONNECTIONS false");
-  await admin.query(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'dropped'",
-  );
-  await program.line("manager waits", 2);
+  await admin.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'dropped'");
+  await program.line("manager unavailable, retrying", 2);
   await dropForced("dropped");
   await admin.query("DROP ROLE dropped");
   await program.line("role created", 2);
-  await program.line("manager works", 3);
+  await program.line("serving table", 3);
   assert.equal(await ownerOf("dropped"), "dropped");
   assert.equal(await run("dropped", "SELECT session_user"), "dropped");
   assert.equal((await program.end()).code, 0);
 });
 
-it("shares the making with another process that makes the same at the same moment", async () => {
+it("two processes can create the same roles and databases concurrently", async () => {
   const entries = Array.from({ length: 6 }, (_, index) => ({
     user: `both_${index % 3}`,
     data: `both_${index % 2}`,
@@ -239,30 +228,30 @@ it("shares the making with another process that makes the same at the same momen
   );
   for (const program of both) {
     await program.line("ready");
-    assert.deepEqual(program.said("entry waits"), []);
+    assert.deepEqual(program.linesMatching("role or database unavailable, retrying"), []);
   }
   const { rows } = await admin.query("SELECT FROM pg_roles WHERE rolname ~ '^both_'");
   assert.equal(rows.length, 3);
   for (const program of both) assert.equal((await program.end()).code, 0);
 });
 
-it("makes no role and no database for an entry with a url of its own", async () => {
+it("creates no role or database for an entry with its own URL", async () => {
   const program = await start([{ url: urlOf("elsewhere", "elsewhere") }, { data: "postgres" }], {
     "pg_conf.restart": 1,
   });
   await program.line("ready");
-  await program.line("manager waits");
+  await program.line("manager unavailable, retrying");
   assert.equal(await run("postgres", "SELECT 1"), "1");
   assert.equal(await ownerOf("elsewhere"), undefined);
   await admin.query("CREATE ROLE elsewhere LOGIN");
   await admin.query("CREATE DATABASE elsewhere OWNER elsewhere");
-  assert.equal((await program.line("manager works", 2))["name"], "pg_work elsewhere public.task");
-  assert.equal(program.said(/created$/).length, 0);
+  assert.equal((await program.line("serving table", 2))["name"], "pg_work elsewhere public.task");
+  assert.equal(program.linesMatching(/created$/).length, 0);
   assert.equal((await program.end()).code, 0);
 });
 
-it("leaves the leader's connection alone while it makes roles and databases", async () => {
-  // A role of that name in a transaction that has not ended: CREATE ROLE waits for it.
+it("creates roles and databases on a separate connection from the leader's", async () => {
+  // CREATE ROLE waits for the open transaction that creates the same role.
   await admin.query("BEGIN");
   await admin.query("CREATE ROLE slow LOGIN");
   const watcher = await connectTo(server.url);
@@ -277,7 +266,7 @@ it("leaves the leader's connection alone while it makes roles and databases", as
     [0x70677401],
   );
   assert.notEqual(rows[0]?.pid, waiting.pid);
-  await program.line("manager works");
+  await program.line("serving table");
   assert.equal(await run("postgres", "SELECT 'meanwhile'"), "meanwhile");
   await admin.query("COMMIT");
   await program.line("ready");
@@ -289,7 +278,7 @@ it("leaves the leader's connection alone while it makes roles and databases", as
   assert.equal((await program.end()).code, 0);
 });
 
-it("waits for the rights that it needs on a table of somebody else's, and says for which", async () => {
+it("waits for missing rights on another owner's table, and logs which", async () => {
   const first = await start([{ data: "postgres", schema: "theirs" }]);
   await first.line("ready");
   assert.equal((await first.end()).code, 0);
@@ -297,19 +286,19 @@ it("waits for the rights that it needs on a table of somebody else's, and says f
   const program = await start([{ data: "postgres", user: "guest", schema: "theirs" }], {
     "pg_conf.restart": 1,
   });
-  const waits = await program.line("manager waits");
+  const waits = await program.line("manager unavailable, retrying");
   assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
   assert.match(
     String(waits["reason"]),
-    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the rights of the owner of "theirs"\."task"$/,
+    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the privileges of the owner of "theirs"\."task"$/,
   );
   await admin.query("GRANT postgres TO guest");
-  await program.line("manager works");
+  await program.line("serving table");
   assert.equal(await run("postgres", "SELECT session_user", "theirs.task"), "guest");
   assert.equal((await program.end()).code, 0);
 });
 
-it("runs tasks of a role whose schema is its own with nobody's help", async () => {
+it("serves a role with its own schema once it may create it", async () => {
   const program = await start(
     [
       { data: "shared", user: "first", schema: "first" },
@@ -318,14 +307,14 @@ it("runs tasks of a role whose schema is its own with nobody's help", async () =
     { "pg_conf.restart": 1 },
   );
   await program.line("ready");
-  // The database is one of the two's: the other may create nothing in it until the owner says so.
+  // One of the two owns the database; the other needs a grant to create its schema.
   const owner = await ownerOf("shared");
   const other = owner === "first" ? "second" : "first";
-  const waits = await program.line("manager waits");
+  const waits = await program.line("manager unavailable, retrying");
   assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
   assert.equal(await run("shared", "SELECT session_user", `${owner}.task`), owner);
   await admin.query(`GRANT CREATE ON DATABASE shared TO ${other}`);
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   assert.equal(await run("shared", "SELECT session_user", `${other}.task`), other);
   assert.equal((await program.end()).code, 0);
 });

@@ -4,15 +4,12 @@ import type { Client } from "../../../src/shared/postgres/client.js";
 import { eventually } from "../../support/changes.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
-import { OwnServer } from "../../support/ownServer.js";
+import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 
-/** A server with so many connections, two tables, and a client. */
-async function start(
-  connections: number,
-  config: object,
-): Promise<{ client: Client; program: TestProcess }> {
-  const server = await OwnServer.at(await freePort());
+/** Starts a server with this max_connections, pg-task with two tables, and a client. */
+async function start(connections: number, config: object): Promise<{ client: Client; program: TestProcess }> {
+  const server = await RestartableServer.create(await freePort());
   await server.start({ max_connections: connections });
   const program = await startProcess({
     config: {
@@ -33,28 +30,28 @@ async function insert(client: Client, table: string, tasks: number, input: strin
   );
 }
 
-const waiting = (table: string): string =>
+const countUnfinished = (table: string): string =>
   `SELECT count(*)::integer AS count FROM ${table} WHERE state NOT IN ('DONE', 'FAIL')`;
 
-test("tasks of one table get sessions on a server that another table's tasks have filled", async () => {
+test("opens sessions for one table although another table's tasks use all connections of the server", async () => {
   const { client, program } = await start(30, {});
   try {
     await insert(client, "task", 400, "SELECT pg_sleep(0.5)");
-    await program.line("the server has no room for more connections, tasks wait");
+    await program.line("connection limit of the server reached, tasks wait");
     await insert(client, "late", 3, "SELECT 1");
-    await eventually<{ count: number }>(client, waiting("late"), ([row]) => row?.count === 0);
-    const { rows } = await client.query<{ count: number }>(waiting("task"));
-    assert.ok(rows[0] !== undefined && rows[0].count > 0, "they waited for all the others");
+    await eventually<{ count: number }>(client, countUnfinished("late"), ([row]) => row?.count === 0);
+    const { rows } = await client.query<{ count: number }>(countUnfinished("task"));
+    assert.ok(rows[0] !== undefined && rows[0].count > 0, "they waited for all tasks of the other table");
   } finally {
     await client.end();
   }
 });
 
-test("sessions that one table has no use for are another's at once", async () => {
+test("grants sessions that one table does not use to another table at once", async () => {
   const { client } = await start(100, { "pg_conf.max": 4, "pg_task.sleep": 1000 });
   try {
     await insert(client, "task", 12, "SELECT pg_sleep(0.3)");
-    await eventually<{ count: number }>(client, waiting("task"), ([row]) => row?.count === 0);
+    await eventually<{ count: number }>(client, countUnfinished("task"), ([row]) => row?.count === 0);
     await client.query("SELECT pg_advisory_lock(1)");
     const since = performance.now();
     await insert(client, "late", 4, "SELECT pg_advisory_xact_lock_shared(1)");
@@ -63,10 +60,10 @@ test("sessions that one table has no use for are another's at once", async () =>
       "SELECT count(*)::integer AS count FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted",
       ([row]) => row?.count === 4,
     );
-    // After a minute without a task they end by themselves.
+    // Idle sessions end after a minute.
     assert.ok(performance.now() - since < 50_000, "they waited for idle sessions to end");
     await client.query("SELECT pg_advisory_unlock(1)");
-    await eventually<{ count: number }>(client, waiting("late"), ([row]) => row?.count === 0);
+    await eventually<{ count: number }>(client, countUnfinished("late"), ([row]) => row?.count === 0);
   } finally {
     await client.end();
   }

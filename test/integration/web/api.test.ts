@@ -25,19 +25,19 @@ const client = await database.connect();
 const program = await startProcess({
   config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
 });
-const web = await Web.of(program);
+const web = await Web.connect(program);
 await program.line("ready");
-const document: Document = JSON.parse((await web.anonymously("/api/openapi.json")).text);
+const document: Document = JSON.parse((await web.requestWithoutToken("/api/openapi.json")).text);
 
-/** What the document says of an answer, as something that checks one: nothing may be in it beside that. */
-function promised(operation: Operation, status: number): z.ZodType {
+/** The documented schema of a response; it allows no other properties. */
+function documentedSchema(operation: Operation, status: number): z.ZodType {
   const schema = operation.responses[status]?.content["application/json"]?.schema;
   assert.ok(schema, `${status} is not in the document`);
-  const own = JSON.stringify({ ...schema, $defs: document.components.schemas });
-  return z.fromJSONSchema(JSON.parse(own.replaceAll("#/components/schemas/", "#/$defs/")));
+  const text = JSON.stringify({ ...schema, $defs: document.components.schemas });
+  return z.fromJSONSchema(JSON.parse(text.replaceAll("#/components/schemas/", "#/$defs/")));
 }
 
-/** Asks as the document says, and holds the answer against it; its status. */
+/** Makes a documented request and validates the response. @returns its status */
 async function ask(
   method: string,
   path: string,
@@ -47,17 +47,17 @@ async function ask(
   const operation = document.paths[path]?.[method];
   assert.ok(operation, `${method} ${path} is not in the document`);
   const query = new URLSearchParams();
-  let asked = path;
+  let target = path;
   for (const [name, value] of Object.entries(values)) {
-    const place = operation.parameters.find((parameter) => parameter.name === name)?.in;
-    if (place === "path") asked = asked.replace(`{${name}}`, value);
+    const location = operation.parameters.find((parameter) => parameter.name === name)?.in;
+    if (location === "path") target = target.replace(`{${name}}`, value);
     else query.set(name, value);
   }
-  const { status, text } = await web.ask(`${asked}?${query}`, {
+  const { status, text } = await web.request(`${target}?${query}`, {
     method: method.toUpperCase(),
     headers,
   });
-  promised(operation, status).parse(JSON.parse(text));
+  documentedSchema(operation, status).parse(JSON.parse(text));
   return status;
 }
 
@@ -83,7 +83,7 @@ const filter = {
   limit: "7",
 };
 
-/** Requests for every operation, with the status that each has. */
+/** Requests for every operation, with their expected status. */
 const requests: readonly (readonly [string, string, Readonly<Record<string, string>>, number])[] = [
   ["get", "/api/tables", {}, 200],
   ["get", "/api/tables/{table}", { table }, 200],
@@ -119,37 +119,34 @@ const requests: readonly (readonly [string, string, Readonly<Record<string, stri
 ];
 
 for (const [method, path, values, status] of requests) {
-  const words = Object.entries(values).filter(([name]) => name !== "table");
-  it(`answers ${method} ${path} as documented, with ${status}: ${JSON.stringify(words)}`, async () => {
+  const shown = Object.entries(values).filter(([name]) => name !== "table");
+  it(`answers ${method} ${path} as documented, with ${status}: ${JSON.stringify(shown)}`, async () => {
     assert.equal(await ask(method, path, values), status);
   });
 }
 
-it("says in plain words what is wrong with a request", async () => {
-  for (const [query, words] of [
+it("explains what is wrong with a request", async () => {
+  for (const [query, message] of [
     ["limit=x", 'limit: expected a whole number from 1 to 200, got "x"'],
     ["limit=1.5", 'limit: expected a whole number from 1 to 200, got "1.5"'],
     ["limit=0", 'limit: expected a whole number from 1 to 200, got "0"'],
     [
       "state=NOPE",
-      'state: expected states with commas between, of PLAN, TAKE, WORK, DONE, FAIL, GONE, STOP, got "NOPE"',
+      'state: expected comma-separated states out of PLAN, TAKE, WORK, DONE, FAIL, GONE, STOP, got "NOPE"',
     ],
-    ["before=x", 'before: expected a task\'s id, a whole number, got "x"'],
-    [
-      "from=yesterday",
-      'from: expected a time as ISO 8601 has it, such as 2026-11-23T10:00:00Z, got "yesterday"',
-    ],
+    ["before=x", 'before: expected a task id, a whole number, got "x"'],
+    ["from=yesterday", 'from: expected an ISO 8601 time such as 2026-11-23T10:00:00Z, got "yesterday"'],
     ["text=", 'text: expected 1 to 200 characters, got ""'],
-    ["another=1", "another: there is no such parameter"],
+    ["another=1", "another: unknown parameter"],
   ]) {
-    const { status, text } = await web.anonymously(`/api/tables/${table}/tasks?${query}`, {
+    const { status, text } = await web.requestWithoutToken(`/api/tables/${table}/tasks?${query}`, {
       headers: { Authorization: `Bearer ${token}` },
     });
-    assert.deepEqual([status, JSON.parse(text).error.message], [400, words]);
+    assert.deepEqual([status, JSON.parse(text).error.message], [400, message]);
   }
 });
 
-it("runs a planned task now when it is asked to", async () => {
+it("runs a planned task now on request", async () => {
   const { rows: more } = await client.query<{ id: string }>(
     "INSERT INTO task (input, plan) VALUES ('SELECT 3', 'infinity') RETURNING id",
   );
@@ -158,40 +155,40 @@ it("runs a planned task now when it is asked to", async () => {
   await waitForState(client, id, "DONE");
 });
 
-it("refuses every operation without the token, or for another site's page, as documented", async () => {
+it("rejects every operation without the token and from other sites, as documented", async () => {
   for (const [path, operations] of Object.entries(document.paths)) {
     for (const [method, operation] of Object.entries(operations)) {
-      const place = path.replace("{table}", table).replace("{id}", done);
+      const target = path.replace("{table}", table).replace("{id}", done);
       for (const [headers, status] of [
         [{}, 401],
         [{ Authorization: "Bearer wrong" }, 401],
         [{ Authorization: `Bearer ${token}`, Origin: "http://evil.example" }, 403],
       ] as const) {
-        const answer = await web.anonymously(place, { method: method.toUpperCase(), headers });
-        assert.equal(answer.status, status, `${method} ${place}`);
-        promised(operation, status).parse(JSON.parse(answer.text));
+        const answer = await web.requestWithoutToken(target, {
+          method: method.toUpperCase(),
+          headers,
+        });
+        assert.equal(answer.status, status, `${method} ${target}`);
+        documentedSchema(operation, status).parse(JSON.parse(answer.text));
       }
     }
   }
 });
 
-it("documents each operation, and no other, in the document, in words and here", async () => {
-  const told = Object.entries(document.paths).flatMap(([path, operations]) =>
+it("has the same operations in the OpenAPI document, in docs/web.md and in this test", async () => {
+  const documented = Object.entries(document.paths).flatMap(([path, operations]) =>
     Object.keys(operations).map((method) => `${method} ${path}`),
   );
   assert.deepEqual(
-    new Set(told),
+    new Set(documented),
     new Set([...requests.map(([method, path]) => `${method} ${path}`), "get /api/events"]),
   );
-  const words = [
-    ...readFileSync(projectPath("docs/web.md"), "utf8").matchAll(/^\| `(GET|POST) ([^`?]+)`/gm),
-  ].map(
-    ([, method = "", path = ""]) =>
-      `${method.toLowerCase()} ${path.replace("ID", "{table}").replace("TASK", "{id}")}`,
+  const inDocs = [...readFileSync(projectPath("docs/web.md"), "utf8").matchAll(/^\| `(GET|POST) ([^`?]+)`/gm)].map(
+    ([, method = "", path = ""]) => `${method.toLowerCase()} ${path.replace("ID", "{table}").replace("TASK", "{id}")}`,
   );
-  assert.deepEqual(new Set(words), new Set(told));
+  assert.deepEqual(new Set(inDocs), new Set(documented));
   for (const path of ["/api", "/api/nothing", `/api/tables/${table}/nothing`]) {
-    assert.equal((await web.ask(path)).status, 404, path);
+    assert.equal((await web.request(path)).status, 404, path);
   }
   await program.end();
 });

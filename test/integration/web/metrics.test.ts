@@ -9,7 +9,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const { database: data, user } = database.target;
 
-it("moves every metric that it tells, and lets those of the moment go back", async () => {
+it("changes every metric, and resets those of the current state", async () => {
   const program = await startProcess({
     config: {
       url: database.url,
@@ -21,22 +21,22 @@ it("moves every metric that it tells, and lets those of the moment go back", asy
       ],
     },
   });
-  const web = await Web.of(program);
+  const web = await Web.connect(program);
   await program.line("ready");
-  /** The largest value that each metric has had so far; of a histogram, of its sum. */
-  const most = new Map<string, number>();
+  /** Largest value of each metric so far; for a histogram, of its sum. */
+  const largest = new Map<string, number>();
   const last = new Map<string, number>();
   const scrape = async (): Promise<void> => {
-    const { text } = await web.anonymously("/metrics");
+    const { text } = await web.requestWithoutToken("/metrics");
     last.clear();
     for (const [, name = "", type = ""] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
-      const called = type === "histogram" ? `${name}_sum` : name;
+      const series = type === "histogram" ? `${name}_sum` : name;
       const values = text
         .split("\n")
-        .filter((line) => line.startsWith(`${called} `) || line.startsWith(`${called}{`))
+        .filter((line) => line.startsWith(`${series} `) || line.startsWith(`${series}{`))
         .map((line) => Number(line.split(" ").at(-1)));
       last.set(name, Math.max(0, ...values));
-      most.set(name, Math.max(most.get(name) ?? 0, last.get(name) ?? 0));
+      largest.set(name, Math.max(largest.get(name) ?? 0, last.get(name) ?? 0));
     }
   };
 
@@ -46,31 +46,26 @@ it("moves every metric that it tells, and lets those of the moment go back", asy
     "INSERT INTO task (input, plan, active) VALUES ('SELECT 2', now() - interval '2 hours', '1 hour')",
   );
   await client.query("SELECT pg_advisory_lock(1)");
-  const held = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "held");
-  const { pid } = await waitForState(client, held, "WORK");
-  await insertTask(client, "SELECT 3", "held");
+  const blocked = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "blocked");
+  const { pid } = await waitForState(client, blocked, "WORK");
+  await insertTask(client, "SELECT 3", "blocked");
   await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await program.line(/^orphaned tasks rescued/);
   await client.query(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE datname = current_database() AND application_name LIKE 'pg_work public task %'`,
   );
-  await waitForState(client, held, "WORK");
+  await waitForState(client, blocked, "WORK");
   await client.query("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE");
-  const still = (): string[] => [...most].flatMap(([name, value]) => (value > 0 ? [] : [name]));
+  const unchanged = (): string[] => [...largest].flatMap(([name, value]) => (value > 0 ? [] : [name]));
   do await scrape();
-  while (still().length > 0);
-  assert.ok(most.size > 20, `${most.size} metrics`);
+  while (unchanged().length > 0);
+  assert.ok(largest.size > 20, `${largest.size} metrics`);
 
   await client.query("COMMIT");
   await client.query("SELECT pg_advisory_unlock(1)");
-  const ofTheMoment = [
-    "pg_task_running",
-    "pg_task_backlog",
-    "pg_task_oldest_due_seconds",
-    "pg_task_scrape_error",
-  ];
+  const currentState = ["pg_task_running", "pg_task_backlog", "pg_task_oldest_due_seconds", "pg_task_scrape_error"];
   do await scrape();
-  while (ofTheMoment.some((name) => last.get(name) !== 0));
+  while (currentState.some((name) => last.get(name) !== 0));
   await program.end();
 });

@@ -3,7 +3,7 @@ import { setTimeout as passed } from "node:timers/promises";
 import { test } from "node:test";
 import { Client, DatabaseError } from "pg";
 import { expireTasks } from "../../../src/manager/groups/expireTasks.js";
-import { isRowError, RejectedRows, singleOut } from "../../../src/manager/rejectedRows.js";
+import { isRowError, RejectedRows, changeRows } from "../../../src/manager/rejectedRows.js";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../src/shared/log.js";
 
@@ -42,7 +42,7 @@ class Server {
 
   /** @returns those that are left. */
   async once(rows: readonly number[]): Promise<number[]> {
-    return await singleOut(
+    return await changeRows(
       this.#client,
       rows,
       (some) => this.change(some),
@@ -86,9 +86,7 @@ test("of 1,000 rows all are refused: a slow server is asked little more often th
 });
 
 test("what is refused for no row is thrown once all that was sent has been answered", async () => {
-  const server = new Server(1, (row) =>
-    row === 7 ? refusal("P0001") : row === 3 ? refusal("40001") : null,
-  );
+  const server = new Server(1, (row) => (row === 7 ? refusal("P0001") : row === 3 ? refusal("40001") : null));
   await assert.rejects(server.once([1, 2, 3]), { code: "40001" });
   const other = new Server(1, (row) => {
     if (row === 500) return refusal(other.trips > 1 ? "57P01" : "P0001");
@@ -122,7 +120,7 @@ test("what may pass is not said, and tried again soon; what does not is said onc
   const locked = refusal("55P03", "a trigger");
   for (let times = 0; times < 20; times += 1) refusals.add("1", locked, "refused");
   assert.deepEqual(said, []);
-  assert.ok(refusals.pauseMs <= 5_000);
+  assert.ok(refusals.nextRetryMs <= 5_000);
   for (let times = 0; times < 2; times += 1) refusals.add("1", refusal("P0001"), "refused");
   assert.equal(said.length, 1);
 });
@@ -130,11 +128,11 @@ test("what may pass is not said, and tried again soon; what does not is said onc
 test("of those whose pause is over the one comes first that was not tried for the longest time", async () => {
   const refusals = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
   for (const id of ["1", "2", "3"]) refusals.add(id, refusal("P0001"), "refused");
-  while (refusals.due.length < 3) await passed(20);
-  refusals.putOff("1");
+  while (refusals.retryableIds.length < 3) await passed(20);
+  refusals.postpone("1");
   refusals.add("2", refusal("P0001"), "refused");
-  while (refusals.due.length < 3) await passed(20);
-  assert.deepEqual(refusals.due, ["3", "1", "2"]);
+  while (refusals.retryableIds.length < 3) await passed(20);
+  assert.deepEqual(refusals.retryableIds, ["3", "1", "2"]);
 });
 
 test("where nothing is late the server is asked for nothing more", async () => {
@@ -149,6 +147,6 @@ test("where nothing is late the server is asked for nothing more", async () => {
     except: [],
     refusals,
   });
-  assert.deepEqual(outcome, { gone: 0, locked: [], again: false });
+  assert.deepEqual(outcome, { expired: 0, locked: [], again: false });
   assert.equal(asked, 1);
 });

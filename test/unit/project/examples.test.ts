@@ -7,8 +7,8 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { after, it } from "node:test";
 import { promisify } from "node:util";
-import { parameters } from "../../../src/shared/config/parameters.js";
-import { exitCodes } from "../../../src/shared/errors.js";
+import { parameters } from "../../../src/shared/config/parameterTable.js";
+import { exitCodes } from "../../../src/shared/errorCodes.js";
 import { projectPath } from "../../support/project.js";
 
 const run = promisify(execFile);
@@ -35,29 +35,27 @@ interface Pm2App {
   readonly instances: number;
   readonly stop_exit_codes: readonly number[];
 }
-const ecosystem: { apps: readonly Pm2App[] } = createRequire(import.meta.url)(
-  join(root, "ecosystem.config.cjs"),
-);
+const ecosystem: { apps: readonly Pm2App[] } = createRequire(import.meta.url)(join(root, "ecosystem.config.cjs"));
 
 const graceMs = Number(parameters.find(({ name }) => name === "pg_conf.grace")?.default);
-/** A stop may take ten seconds beyond the grace. */
-const longestStopMs = graceMs + 10_000;
+/** A stop may take ten seconds longer than the grace period. */
+const maxStopMs = graceMs + 10_000;
 const setting = (name: string): string => new RegExp(`^${name}=(.*)$`, "m").exec(unit)?.[1] ?? "";
 
-it("gives every stop the time that the default grace asks for", () => {
+it("every example allows a stop with the default grace period", () => {
   const [app] = ecosystem.apps;
-  assert.ok(app && app.kill_timeout > longestStopMs);
-  assert.ok(Number.parseInt(setting("TimeoutStopSec"), 10) * 1000 > longestStopMs);
+  assert.ok(app && app.kill_timeout > maxStopMs);
+  assert.ok(Number.parseInt(setting("TimeoutStopSec"), 10) * 1000 > maxStopMs);
   const docker = /--stop-timeout (\d+)/.exec(dockerfile)?.[1];
-  assert.ok(Number(docker) * 1000 > longestStopMs);
+  assert.ok(Number(docker) * 1000 > maxStopMs);
 });
 
-it("has nobody start a wrong configuration over and over", () => {
+it("no example restarts endlessly with an invalid configuration", () => {
   assert.deepEqual(ecosystem.apps[0]?.stop_exit_codes, [exitCodes.CONFIG]);
   assert.equal(setting("RestartPreventExitStatus"), String(exitCodes.CONFIG));
 });
 
-it("tells PM2 where the program is, and to leave its children to it", () => {
+it("the PM2 example names an existing program and leaves child processes to it", () => {
   const [app] = ecosystem.apps;
   assert.ok(app && existsSync(app.script));
   const { exec_mode, treekill, wait_ready, instances } = app;
@@ -67,8 +65,8 @@ it("tells PM2 where the program is, and to leave its children to it", () => {
   );
 });
 
-it("has a unit that systemd understands without a word", { skip }, async () => {
-  // The program need not be installed for that.
+it("systemd accepts the unit without a warning", { skip }, async () => {
+  // Node stands in for the program, which need not be installed.
   const text = unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`);
   assert.notEqual(text, unit);
   const file = join(folder, "pg-task.service");
@@ -78,15 +76,13 @@ it("has a unit that systemd understands without a word", { skip }, async () => {
 });
 
 /** Sources and destination of each COPY, with the stage that it copies from. */
-const copies = [...dockerfile.matchAll(/^COPY (?:--from=(\S+) )?(.+)$/gm)].map(
-  ([, from, paths = ""]) => {
-    const sources = paths.split(" ");
-    const to = sources.pop() ?? "";
-    return { from, sources, to };
-  },
-);
+const copies = [...dockerfile.matchAll(/^COPY (?:--from=(\S+) )?(.+)$/gm)].map(([, from, paths = ""]) => {
+  const sources = paths.split(" ");
+  const to = sources.pop() ?? "";
+  return { from, sources, to };
+});
 
-it("copies into the image what is there, and what its own build may see", () => {
+it("the Dockerfile copies only existing files that are not ignored", () => {
   assert.ok(copies.length > 3);
   const ignored = read("examples/Dockerfile.dockerignore").split("\n");
   for (const { from, sources } of copies) {
@@ -98,19 +94,18 @@ it("copies into the image what is there, and what its own build may see", () => 
   }
 });
 
-it("runs in its image as nobody in particular, and is looked after", () => {
+it("the image runs as an ordinary user and has a health check", () => {
   const last = dockerfile.slice(dockerfile.lastIndexOf("\nFROM "));
   assert.match(last, /^USER (?!root)\w+$/m);
   assert.match(last, /^HEALTHCHECK .*\/?health/im);
   assert.match(last, /^STOPSIGNAL SIGTERM$/m);
 });
 
-it("is built and started from nothing but what the image has", async () => {
+it("builds and starts from only the files in the image", async () => {
   const build = join(folder, "build");
   const app = join(folder, "app");
   await Promise.all([mkdir(build), mkdir(app)]);
-  for (const where of [build, app])
-    await symlink(join(root, "node_modules"), join(where, "node_modules"));
+  for (const where of [build, app]) await symlink(join(root, "node_modules"), join(where, "node_modules"));
   for (const { from, sources, to } of copies) {
     if (from !== undefined) continue;
     for (const source of sources) {
@@ -118,7 +113,8 @@ it("is built and started from nothing but what the image has", async () => {
       await cp(join(root, source), target, { recursive: true });
     }
   }
-  await run(process.execPath, [join(root, "node_modules/typescript/bin/tsc")], { cwd: build });
+  // What `npm ci` does after the installation.
+  await run("npm", ["run", "prepare"], { cwd: build });
   for (const { from, sources, to } of copies) {
     const [source = ""] = sources;
     if (from === undefined || source.endsWith("node_modules")) continue;

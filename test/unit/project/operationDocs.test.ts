@@ -11,29 +11,25 @@ const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf
   .map((file) => ({ file, source: readFileSync(join(root, "src", file), "utf8") }));
 const everything = sources.map(({ source }) => source).join("\n");
 
-/** Of each row of the table of log lines. */
-const messages = [...text.matchAll(/^\| (?:info|warn|error) +\| `([^`]+)`/gm)].map(
-  ([, msg = ""]) => msg,
-);
+/** The message in each row of the table of log lines. */
+const messages = [...text.matchAll(/^\| (?:info|warn|error) +\| `([^`]+)`/gm)].map(([, msg = ""]) => msg);
 
-it("documents log lines that there are, each once", () => {
+it("documents only existing log lines, each once", () => {
   assert.ok(messages.length > 30);
   assert.equal(new Set(messages).size, messages.length);
   for (const msg of messages) assert.ok(everything.includes(`"${msg}"`), msg);
 });
 
-/** Of the calls of a log's method with a text as the message; the text may be a constant just before. */
-const said = sources
+/** The messages of all log calls with a literal message, which may be a constant just before. */
+const logged = sources
   .filter(({ file }) => !file.startsWith("embedded"))
   .flatMap(({ file, source }) =>
-    [
-      ...source.matchAll(
-        /\b#?[lL]og\??\.(?:info|warn|error)\(\s*(?:\{[^}]*\}|[\w.]+\([^()]*\))?,?\s*"([^"]+)"/g,
-      ),
-    ].map(([, msg = ""]) => ({ file, msg })),
+    [...source.matchAll(/\b#?[lL]og\??\.(?:info|warn|error)\(\s*(?:\{[^}]*\}|[\w.]+\([^()]*\))?,?\s*"([^"]+)"/g)].map(
+      ([, msg = ""]) => ({ file, msg }),
+    ),
   );
 
 it("documents every line that is logged above debug", () => {
-  assert.ok(said.length > 50, String(said.length));
-  for (const { file, msg } of said) assert.ok(messages.includes(msg), `${file}: ${msg}`);
+  assert.ok(logged.length > 50, String(logged.length));
+  for (const { file, msg } of logged) assert.ok(messages.includes(msg), `${file}: ${msg}`);
 });

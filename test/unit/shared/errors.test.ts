@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { errorKinds, exitCodes, PgTaskError, toReport } from "../../../src/shared/errors.js";
+import { errorDefinitions, exitCodes } from "../../../src/shared/errorCodes.js";
+import { PgTaskError, toReport } from "../../../src/shared/errors.js";
 import { projectPath } from "../../support/project.js";
 
 const document = readFileSync(projectPath("docs/errors.md"), "utf8");
 
 describe("docs/errors.md", () => {
-  it("lists every error with its words, and no other", () => {
+  it("lists every error code with the texts of the code", () => {
     const listed = document
       .split("\n")
       .filter((line) => /^\| [A-Z_]+ +\|/.test(line))
@@ -17,11 +18,11 @@ describe("docs/errors.md", () => {
           .slice(1, -1)
           .map((cell) => cell.trim()),
       );
-    const expected = Object.entries(errorKinds).map(([code, kind]) => [
+    const expected = Object.entries(errorDefinitions).map(([code, definition]) => [
       code,
-      kind.retryable ? "yes" : "no",
-      kind.when,
-      kind.remedy,
+      definition.retryable ? "yes" : "no",
+      definition.when,
+      definition.remedy,
     ]);
     assert.deepEqual(listed, expected);
   });
@@ -32,23 +33,22 @@ describe("docs/errors.md", () => {
     }
   });
 
-  it("says which family a code is of that does not begin with its family's name", () => {
-    const [, sentence = ""] =
-      /The family is the code's first\s+word, but (.*?)\. A /s.exec(document) ?? [];
-    const said = sentence
+  it("names the family of every code whose first word is not its family", () => {
+    const [, sentence = ""] = /The family is the code's first\s+word, but (.*?)\. A /s.exec(document) ?? [];
+    const exceptions = sentence
       .split(";")
       .map((part) => [...part.matchAll(/[A-Z]+(?:_[A-Z]*)*/g)].map(([word]) => word));
-    for (const [code, { family }] of Object.entries(errorKinds)) {
+    for (const [code, { family }] of Object.entries(errorDefinitions)) {
       if (code.startsWith(family)) continue;
-      const [, ...rest] = said.find((names) => names.includes(code)) ??
-        said.find(([start = " "]) => start.endsWith("_") && code.startsWith(start)) ?? [""];
+      const [, ...rest] = exceptions.find((names) => names.includes(code)) ??
+        exceptions.find(([start = " "]) => start.endsWith("_") && code.startsWith(start)) ?? [""];
       assert.equal(rest.at(-1), family, code);
     }
   });
 });
 
-describe("an error", () => {
-  it("has the exit code of its family and knows whether trying again may help", () => {
+describe("PgTaskError", () => {
+  it("has the exit code and the retryability of its code", () => {
     const invalid = new PgTaskError("CONFIG_INVALID", "no");
     assert.equal(invalid.exitCode, 2);
     assert.equal(invalid.retryable, false);
@@ -57,11 +57,11 @@ describe("an error", () => {
 });
 
 describe("toReport", () => {
-  it("tells a connection that has gone from what should not happen, without a stack", () => {
+  it("reports a lost connection without a stack, and anything unexpected as INTERNAL", () => {
     const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
-    const words = "Client has encountered a connection error and is not queryable";
+    const message = "Client has encountered a connection error and is not queryable";
     assert.deepEqual(toReport(reset), { code: "CONNECTION_LOST", message: "read ECONNRESET" });
-    assert.deepEqual(toReport(new Error(words)), {
+    assert.deepEqual(toReport(new Error(message)), {
       code: "CONNECTION_LOST",
       message: "the connection ended",
     });

@@ -4,7 +4,7 @@ import { Lifecycle, type LifecycleState } from "../../../src/shared/lifecycle.js
 
 type Hook = "start" | "drain" | "stop";
 
-/** A promise for a test to settle. */
+/** A promise that the test settles. */
 class Gate {
   readonly promise: Promise<void>;
   open!: () => void;
@@ -18,12 +18,12 @@ class Gate {
   }
 }
 
-/** A component whose hooks end when a test says so (`held`), or at once. */
-function component(...held: Hook[]) {
+/** A component whose hooks return at once, except those in `held`, which wait for their gates. */
+function createComponent(...held: Hook[]) {
   const calls: Hook[] = [];
   const states: LifecycleState[] = [];
   const gates = { start: new Gate(), drain: new Gate(), stop: new Gate() };
-  const given: { start?: AbortSignal; drain?: AbortSignal; graceMs?: number } = {};
+  const received: { start?: AbortSignal; drain?: AbortSignal; graceMs?: number } = {};
   const enter = (hook: Hook): Promise<void> => {
     calls.push(hook);
     if (!held.includes(hook)) gates[hook].open();
@@ -32,12 +32,12 @@ function component(...held: Hook[]) {
   const lifecycle = new Lifecycle(
     {
       start: (signal) => {
-        given.start = signal;
+        received.start = signal;
         return enter("start");
       },
       drain: (signal, graceMs) => {
-        given.drain = signal;
-        given.graceMs = graceMs;
+        received.drain = signal;
+        received.graceMs = graceMs;
         return enter("drain");
       },
       stop: () => enter("stop"),
@@ -52,14 +52,14 @@ function component(...held: Hook[]) {
         if (entered === state) resolve();
       });
     });
-  return { lifecycle, calls, states, gates, given, reached };
+  return { lifecycle, calls, states, gates, received, reached };
 }
 
 const unlimited = Infinity;
 
 describe("a lifecycle", () => {
   it("goes through its states in order", async () => {
-    const { lifecycle, calls, states } = component();
+    const { lifecycle, calls, states } = createComponent();
     assert.equal(lifecycle.state, "idle");
     await lifecycle.start();
     assert.equal(lifecycle.state, "running");
@@ -68,22 +68,17 @@ describe("a lifecycle", () => {
     assert.deepEqual(calls, ["start", "drain", "stop"]);
   });
 
-  it("tells each state together with the one before", async () => {
-    const { lifecycle } = component();
+  it("emits each state with the previous one", async () => {
+    const { lifecycle } = createComponent();
     const steps: string[] = [];
     lifecycle.on("state", (state, previous) => steps.push(`${previous} ${state}`));
     await lifecycle.start();
     await lifecycle.stop();
-    assert.deepEqual(steps, [
-      "idle starting",
-      "starting running",
-      "running stopping",
-      "stopping stopped",
-    ]);
+    assert.deepEqual(steps, ["idle starting", "starting running", "running stopping", "stopping stopped"]);
   });
 
-  it("does everything once, asked from fifty sides at once", async () => {
-    const { lifecycle, calls, states } = component();
+  it("does everything once when called fifty times at once", async () => {
+    const { lifecycle, calls, states } = createComponent();
     const fifty = Array.from({ length: 50 });
     const starts = fifty.map(() => lifecycle.start());
     const drains = fifty.map(() => lifecycle.drain());
@@ -97,8 +92,8 @@ describe("a lifecycle", () => {
     assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
   });
 
-  it("stopped before it started never starts", async () => {
-    const { lifecycle, calls, states } = component();
+  it("never starts when it was stopped before", async () => {
+    const { lifecycle, calls, states } = createComponent();
     assert.equal(await lifecycle.stop(1000), null);
     await assert.rejects(lifecycle.start(), {
       code: "START_ABORTED",
@@ -109,8 +104,8 @@ describe("a lifecycle", () => {
     assert.deepEqual(calls, []);
   });
 
-  it("drained before it started never starts", async () => {
-    const { lifecycle, calls } = component();
+  it("never starts when it was drained before", async () => {
+    const { lifecycle, calls } = createComponent();
     await lifecycle.drain();
     assert.equal(await lifecycle.stopped, null);
     await assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
@@ -118,7 +113,7 @@ describe("a lifecycle", () => {
   });
 
   it("does not start again once it has stopped", async () => {
-    const { lifecycle, calls } = component();
+    const { lifecycle, calls } = createComponent();
     await lifecycle.start();
     await lifecycle.stop();
     await lifecycle.start();
@@ -128,12 +123,12 @@ describe("a lifecycle", () => {
 });
 
 describe("a stop during start", () => {
-  it("tells the start to end, waits for it, and never runs", async () => {
-    const { lifecycle, calls, states, gates, given } = component("start");
+  it("aborts the start, waits for it, and never runs", async () => {
+    const { lifecycle, calls, states, gates, received } = createComponent("start");
     const started = assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
-    assert.equal(given.start?.aborted, false);
+    assert.equal(received.start?.aborted, false);
     const stopped = lifecycle.stop();
-    assert.equal(given.start?.aborted, true);
+    assert.equal(received.start?.aborted, true);
     await new Promise(setImmediate);
     assert.deepEqual(calls, ["start"]);
     gates.start.open();
@@ -143,8 +138,8 @@ describe("a stop during start", () => {
     assert.deepEqual(calls, ["start", "stop"]);
   });
 
-  it("is no failure when the start ends with an error then", async () => {
-    const { lifecycle, gates } = component("start");
+  it("is no failure if the aborted start throws", async () => {
+    const { lifecycle, gates } = createComponent("start");
     const started = assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
     const stopped = lifecycle.stop();
     gates.start.fail(new Error("aborted"));
@@ -152,8 +147,8 @@ describe("a stop during start", () => {
     assert.equal(await stopped, null);
   });
 
-  it("gives its failure to those who wait for the start", async () => {
-    const { lifecycle, gates } = component("start");
+  it("rejects the start with the failure that caused it", async () => {
+    const { lifecycle, gates } = createComponent("start");
     const lost = new Error("lost");
     const started = assert.rejects(lifecycle.start(), lost);
     const stopped = lifecycle.fail(lost);
@@ -164,63 +159,63 @@ describe("a stop during start", () => {
 });
 
 describe("a drain", () => {
-  it("asked for during start begins after it", async () => {
-    const { lifecycle, states, gates, given } = component("start");
+  it("requested during start begins after it", async () => {
+    const { lifecycle, states, gates, received } = createComponent("start");
     const started = lifecycle.start();
     const drained = lifecycle.drain();
-    assert.equal(given.start?.aborted, false);
+    assert.equal(received.start?.aborted, false);
     gates.start.open();
     await Promise.all([started, drained]);
     assert.deepEqual(states, ["starting", "running", "draining"]);
-    assert.equal(given.graceMs, Infinity);
+    assert.equal(received.graceMs, Infinity);
     assert.equal(await lifecycle.stop(), null);
   });
 
-  it("is waited for as long as the grace lasts, and told how long that is", async () => {
-    const { lifecycle, calls, gates, given, reached } = component("drain");
+  it("is awaited during the grace period, and receives its length", async () => {
+    const { lifecycle, calls, gates, received, reached } = createComponent("drain");
     await lifecycle.start();
     const stopped = lifecycle.stop(60_000);
     await reached("draining");
-    assert.ok(given.graceMs! > 0 && given.graceMs! <= 60_000);
+    assert.ok(received.graceMs! > 0 && received.graceMs! <= 60_000);
     assert.deepEqual(calls, ["start", "drain"]);
     gates.drain.open();
     assert.equal(await stopped, null);
     assert.deepEqual(calls, ["start", "drain", "stop"]);
   });
 
-  it("that does not end is cut short when the grace is over", async () => {
-    const { lifecycle, calls, given } = component("drain");
+  it("is interrupted when the grace period is over", async () => {
+    const { lifecycle, calls, received } = createComponent("drain");
     await lifecycle.start();
     assert.equal(await lifecycle.stop(1), null);
-    assert.equal(given.drain?.aborted, true);
+    assert.equal(received.drain?.aborted, true);
     assert.deepEqual(calls, ["start", "drain", "stop"]);
     await lifecycle.drain();
   });
 
-  it("is cut short by a second stop with less grace", async () => {
-    const { lifecycle, given, reached } = component("drain");
+  it("is interrupted by a second stop with a shorter grace period", async () => {
+    const { lifecycle, received, reached } = createComponent("drain");
     await lifecycle.start();
     const stopped = lifecycle.stop(60_000);
     await reached("draining");
     assert.equal(lifecycle.stop(0), stopped);
-    assert.equal(given.drain?.aborted, true);
+    assert.equal(received.drain?.aborted, true);
     assert.equal(await stopped, null);
   });
 
-  it("is not prolonged by a second stop with more grace", async (test) => {
+  it("is not extended by a second stop with a longer grace period", async (test) => {
     test.mock.timers.enable({ apis: ["setTimeout"] });
-    const { lifecycle, given, reached } = component("drain");
+    const { lifecycle, received, reached } = createComponent("drain");
     await lifecycle.start();
     const stopped = lifecycle.stop(1000);
     await reached("draining");
     void lifecycle.stop(60_000);
     test.mock.timers.tick(1000);
-    assert.equal(given.drain?.aborted, true);
+    assert.equal(received.drain?.aborted, true);
     assert.equal(await stopped, null);
   });
 
-  it("asked for first is cut short by a stop without grace", async () => {
-    const { lifecycle, states, reached } = component("drain");
+  it("requested first is interrupted by a stop without a grace period", async () => {
+    const { lifecycle, states, reached } = createComponent("drain");
     await lifecycle.start();
     const drained = lifecycle.drain();
     await reached("draining");
@@ -229,8 +224,8 @@ describe("a drain", () => {
     assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
   });
 
-  it("that fails stops the component, for that reason", async () => {
-    const { lifecycle, gates } = component("drain");
+  it("that fails stops the component with that reason", async () => {
+    const { lifecycle, gates } = createComponent("drain");
     await lifecycle.start();
     const drained = lifecycle.drain();
     const lost = new Error("lost");
@@ -239,8 +234,8 @@ describe("a drain", () => {
     assert.equal(await lifecycle.stopped, lost);
   });
 
-  it("that fails after it was cut short harms nobody", async () => {
-    const { lifecycle, gates, reached } = component("drain", "stop");
+  it("that fails after it was interrupted is ignored", async () => {
+    const { lifecycle, gates, reached } = createComponent("drain", "stop");
     await lifecycle.start();
     const stopped = lifecycle.stop(60_000);
     await reached("draining");
@@ -255,8 +250,8 @@ describe("a drain", () => {
 });
 
 describe("a failure", () => {
-  it("of start gives back what there is and is the reason", async () => {
-    const { lifecycle, calls, states, gates } = component("start");
+  it("of start calls the stop hook and is the reason", async () => {
+    const { lifecycle, calls, states, gates } = createComponent("start");
     const refused = new Error("refused");
     const started = assert.rejects(lifecycle.start(), refused);
     gates.start.fail(refused);
@@ -267,8 +262,8 @@ describe("a failure", () => {
     assert.deepEqual(states, ["starting", "stopping", "stopped"]);
   });
 
-  it("while it runs stops it without a drain, and the first one is the reason", async () => {
-    const { lifecycle, calls } = component();
+  it("while running stops it without a drain, and the first one is the reason", async () => {
+    const { lifecycle, calls } = createComponent();
     await lifecycle.start();
     const first = new Error("first");
     void lifecycle.fail(first);
@@ -276,16 +271,16 @@ describe("a failure", () => {
     assert.deepEqual(calls, ["start", "stop"]);
   });
 
-  it("may leave a grace to what runs", async () => {
-    const { lifecycle, calls } = component();
+  it("may leave running work a grace period", async () => {
+    const { lifecycle, calls } = createComponent();
     await lifecycle.start();
     const lost = new Error("lock lost");
     assert.equal(await lifecycle.fail(lost, 60_000), lost);
     assert.deepEqual(calls, ["start", "drain", "stop"]);
   });
 
-  it("of stop is told, and it is stopped all the same", async () => {
-    const { lifecycle, gates } = component("stop");
+  it("of stop is reported, and the state is still stopped", async () => {
+    const { lifecycle, gates } = createComponent("stop");
     await lifecycle.start();
     const broken = new Error("broken");
     gates.stop.fail(broken);
@@ -293,16 +288,16 @@ describe("a failure", () => {
     assert.equal(lifecycle.state, "stopped");
   });
 
-  it("after it has stopped changes nothing", async () => {
-    const { lifecycle } = component();
+  it("after the stop changes nothing", async () => {
+    const { lifecycle } = createComponent();
     await lifecycle.start();
     await lifecycle.stop();
     assert.equal(await lifecycle.fail(new Error("late")), null);
     assert.equal(lifecycle.reason, null);
   });
 
-  it("nobody waits for is no unhandled rejection", async () => {
-    const { lifecycle, gates } = component("start");
+  it("that nobody awaits is no unhandled rejection", async () => {
+    const { lifecycle, gates } = createComponent("start");
     let unhandled = 0;
     const count = (): void => {
       unhandled += 1;
@@ -316,8 +311,8 @@ describe("a failure", () => {
     assert.equal(unhandled, 0);
   });
 
-  it("of a listener stops it and breaks nothing else", async () => {
-    const { lifecycle, calls } = component();
+  it("of a listener only stops the component", async () => {
+    const { lifecycle, calls } = createComponent();
     const bug = new Error("bug");
     lifecycle.on("state", (state) => {
       if (state === "running") throw bug;
@@ -327,7 +322,7 @@ describe("a failure", () => {
     assert.deepEqual(calls, ["start", "stop"]);
   });
 
-  it("that is thrown without being an Error becomes one", async () => {
+  it("that is not an Error is wrapped in one", async () => {
     const lifecycle = new Lifecycle(
       { start: () => Promise.reject("refused"), drain: async () => {}, stop: async () => {} },
       { name: "the component" },
@@ -335,7 +330,7 @@ describe("a failure", () => {
     await assert.rejects(lifecycle.start(), { code: "INTERNAL", cause: "refused" });
   });
 
-  it("of a hook that throws before it returns a promise is like any other", async () => {
+  it("thrown synchronously by a hook is like any other", async () => {
     const broken = new Error("broken");
     const lifecycle = new Lifecycle(
       {
@@ -352,8 +347,8 @@ describe("a failure", () => {
   });
 });
 
-describe("a component asked from inside", () => {
-  it("may be stopped by its own start hook", async () => {
+describe("reentrant calls", () => {
+  it("the start hook may stop the component", async () => {
     const lifecycle: Lifecycle = new Lifecycle(
       {
         start: async () => {
@@ -369,9 +364,9 @@ describe("a component asked from inside", () => {
     assert.equal(await lifecycle.stopped, null);
   });
 
-  it("may be stopped by a listener in any state", async () => {
+  it("a listener may stop the component in any state", async () => {
     for (const when of ["starting", "running", "draining", "stopping", "stopped"]) {
-      const { lifecycle } = component();
+      const { lifecycle } = createComponent();
       lifecycle.on("state", (state) => {
         if (state === when) void lifecycle.stop();
       });
@@ -382,8 +377,8 @@ describe("a component asked from inside", () => {
     }
   });
 
-  it("keeps the process for no longer than it runs", async () => {
-    const { lifecycle } = component();
+  it("no timer keeps the process alive after the stop", async () => {
+    const { lifecycle } = createComponent();
     await lifecycle.start();
     await lifecycle.stop(60_000);
     const timers = process.getActiveResourcesInfo().filter((resource) => resource === "Timeout");

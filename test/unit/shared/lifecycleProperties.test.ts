@@ -3,22 +3,23 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import { Lifecycle, type LifecycleState } from "../../../src/shared/lifecycle.js";
 
-/** How a hook goes: after so many turns of the event loop, or never, with or without an error. */
-interface Course {
+/** How a hook behaves. */
+interface Behaviour {
+  /** It returns after this many turns of the event loop. */
   readonly turns: number;
   readonly fails: boolean;
-  /** Ends no sooner than its signal says. */
+  /** Whether it returns only after its signal was aborted. */
   readonly waitsForSignal: boolean;
 }
 
 interface Call {
-  /** Turns of the event loop since the call before; 0 is at the same moment. */
+  /** Turns of the event loop since the previous call. */
   readonly after: number;
   readonly call: "start" | "drain" | "stop" | "fail";
   readonly graceMs: number;
 }
 
-const course = fc.record({
+const behaviour = fc.record({
   turns: fc.nat(5),
   fails: fc.boolean(),
   waitsForSignal: fc.boolean(),
@@ -27,13 +28,7 @@ const course = fc.record({
 const calls = fc.array(
   fc.record({
     after: fc.oneof(fc.constant(0), fc.nat(4)),
-    call: fc.constantFrom(
-      "start" as const,
-      "start" as const,
-      "drain" as const,
-      "stop" as const,
-      "fail" as const,
-    ),
+    call: fc.constantFrom("start" as const, "start" as const, "drain" as const, "stop" as const, "fail" as const),
     graceMs: fc.constantFrom(0, 1, 60_000, Infinity),
   }),
   { maxLength: 50, size: "medium" },
@@ -57,16 +52,16 @@ function signalled(signal: AbortSignal): Promise<void> {
   });
 }
 
-async function play(courses: Record<"start" | "drain" | "stop", Course>, all: readonly Call[]) {
+async function play(behaviours: Record<"start" | "drain" | "stop", Behaviour>, all: readonly Call[]) {
   const hooks: string[] = [];
   const failures: Error[] = [];
   let running = 0;
   const failed = (error: Error): void => {
     if (lifecycle.state !== "stopped") failures.push(error);
   };
-  const go = async (hook: "start" | "drain" | "stop", signal?: AbortSignal): Promise<void> => {
+  const runHook = async (hook: "start" | "drain" | "stop", signal?: AbortSignal): Promise<void> => {
     hooks.push(hook);
-    const { turns: count, fails, waitsForSignal } = courses[hook];
+    const { turns: count, fails, waitsForSignal } = behaviours[hook];
     await turns(count);
     if (waitsForSignal && signal) await signalled(signal);
     if (!fails) return;
@@ -78,12 +73,12 @@ async function play(courses: Record<"start" | "drain" | "stop", Course>, all: re
     {
       start: async (signal) => {
         running += 1;
-        await go("start", signal).finally(() => (running -= 1));
+        await runHook("start", signal).finally(() => (running -= 1));
       },
-      drain: (signal) => go("drain", signal),
+      drain: (signal) => runHook("drain", signal),
       stop: () => {
         assert.equal(running, 0, "stop never overlaps start");
-        return go("stop");
+        return runHook("stop");
       },
     },
     { name: "the component" },
@@ -100,7 +95,7 @@ async function play(courses: Record<"start" | "drain" | "stop", Course>, all: re
     stop: new Set([lifecycle.stopped]),
     fail: new Set([lifecycle.stopped]),
   };
-  const ask = ({ call, graceMs }: Omit<Call, "after">): void => {
+  const apply = ({ call, graceMs }: Omit<Call, "after">): void => {
     switch (call) {
       case "start":
       case "drain":
@@ -119,9 +114,9 @@ async function play(courses: Record<"start" | "drain" | "stop", Course>, all: re
   };
   for (const { after, ...call } of all) {
     if (after > 0) await turns(after);
-    ask(call);
+    apply(call);
   }
-  ask({ call: "stop", graceMs: 0 });
+  apply({ call: "stop", graceMs: 0 });
 
   assert.equal(await lifecycle.stopped, failures[0] ?? null, "the first failure is the reason");
   for (const made of Object.values(promises)) {
@@ -129,9 +124,7 @@ async function play(courses: Record<"start" | "drain" | "stop", Course>, all: re
     await Promise.allSettled(made);
   }
   assert.ok(paths.has(path.join(" ")), path.join(" "));
-  const expected = ["starting", "draining", "stopping"].filter((state) =>
-    path.some((entered) => entered === state),
-  );
+  const expected = ["starting", "draining", "stopping"].filter((state) => path.some((entered) => entered === state));
   assert.deepEqual(
     hooks.map((hook) => ({ start: "starting", drain: "draining", stop: "stopping" })[hook]),
     expected,
@@ -140,15 +133,15 @@ async function play(courses: Record<"start" | "drain" | "stop", Course>, all: re
 }
 
 describe("a lifecycle", () => {
-  it("ends in stopped, each hook called once at most, whatever is asked when and fails", async (test) => {
+  it("ends in stopped with each hook called at most once, for any calls and failures", async (test) => {
     const unhandled: unknown[] = [];
     const note = (reason: unknown): void => {
       unhandled.push(reason);
     };
     process.on("unhandledRejection", note);
     test.after(() => process.off("unhandledRejection", note));
-    const courses = fc.record({ start: course, drain: course, stop: course });
-    await fc.assert(fc.asyncProperty(courses, calls, play), { numRuns: 1000 });
+    const behaviours = fc.record({ start: behaviour, drain: behaviour, stop: behaviour });
+    await fc.assert(fc.asyncProperty(behaviours, calls, play), { numRuns: 1000 });
     await turns(10);
     assert.deepEqual(unhandled, []);
   });

@@ -1,37 +1,37 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { SpillBuffer, memoryShare, storedInMemory } from "../../../src/shared/spillBuffer.js";
+import { SpillBuffer, maxMemoryBytes, spillBufferMemory } from "../../../src/shared/spillBuffer.js";
 
-test("what several stores get comes out of each as it was, and no more than the share is in memory", () => {
+test("several buffers return what was appended to them, and together stay within the memory limit", () => {
   const piece = fc.record({
-    store: fc.nat({ max: 3 }),
+    buffer: fc.nat({ max: 3 }),
     byte: fc.nat({ max: 255 }),
-    length: fc.oneof(fc.nat({ max: 100 }), fc.nat({ max: memoryShare / 4 })),
+    length: fc.oneof(fc.nat({ max: 100 }), fc.nat({ max: maxMemoryBytes / 4 })),
     drop: fc.nat({ max: 15 }).map((chance) => chance === 0),
   });
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 20 }), (pieces) => {
-      const stores = Array.from({ length: 4 }, () => new SpillBuffer());
-      const expected: Buffer[][] = stores.map(() => []);
-      for (const { store, byte, length, drop } of pieces) {
-        const [into, list] = [stores[store]!, expected[store]!];
+      const buffers = Array.from({ length: 4 }, () => new SpillBuffer());
+      const expected: Buffer[][] = buffers.map(() => []);
+      for (const { buffer, byte, length, drop } of pieces) {
+        const [into, list] = [buffers[buffer]!, expected[buffer]!];
         if (drop) {
-          into.drop();
+          into.discard();
           list.length = 0;
         }
         const bytes = Buffer.alloc(length, byte);
-        into.add(bytes);
+        into.append(bytes);
         list.push(bytes);
-        assert.ok(storedInMemory().held <= memoryShare);
+        assert.ok(spillBufferMemory().used <= maxMemoryBytes);
       }
-      for (const [index, store] of stores.entries()) {
+      for (const [index, buffer] of buffers.entries()) {
         const all = Buffer.concat(expected[index]!);
-        assert.equal(store.length, all.length);
-        assert.ok(store.take().equals(all));
-        assert.equal(store.length, 0);
+        assert.equal(buffer.length, all.length);
+        assert.ok(buffer.take().equals(all));
+        assert.equal(buffer.length, 0);
       }
-      assert.equal(storedInMemory().held, 0);
+      assert.equal(spillBufferMemory().used, 0);
     }),
     { numRuns: 30 },
   );

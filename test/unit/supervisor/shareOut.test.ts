@@ -8,7 +8,13 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((all, each) =
 const total = fc.nat({ max: 200 });
 const demands = fc.array(fc.nat({ max: 100 }), { maxLength: 20 });
 
-test("nobody gets more than it asks for, and all that is wanted is given while there is some", () => {
+test("never exceeds a demand, and meets the smallest demands first", () => {
+  assert.deepEqual(shareOut(10, [1, 20, 3]), [1, 6, 3]);
+  assert.deepEqual(shareOut(10, [1, 2, 3]), [1, 2, 3]);
+  assert.deepEqual(shareOut(1, [5, 5]), [1, 0]);
+});
+
+test("gives out as much as is demanded and available", () => {
   fc.assert(
     fc.property(total, demands, (sessions, wanted) => {
       const shares = shareOut(sessions, wanted);
@@ -21,7 +27,7 @@ test("nobody gets more than it asks for, and all that is wanted is given while t
   );
 });
 
-test("who gets less than it asks for gets no less than anybody else, but for one", () => {
+test("gives an unmet demand at most one session less than the largest share", () => {
   fc.assert(
     fc.property(total, demands, (sessions, wanted) => {
       const shares = shareOut(sessions, wanted);
@@ -33,7 +39,7 @@ test("who gets less than it asks for gets no less than anybody else, but for one
   );
 });
 
-test("whoever asks for no more than an equal part gets all of it", () => {
+test("meets every demand that is no larger than an equal share", () => {
   fc.assert(
     fc.property(total, demands, (sessions, wanted) => {
       const shares = shareOut(sessions, wanted);

@@ -1,28 +1,28 @@
-import type { FileParameters } from "../../../shared/config/types.js";
+import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
-import { firstMigration, render } from "../migrations.js";
+import { initialStatements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { expectedColumns, type ExpectedColumn } from "./expectedColumns.js";
 import type { Layout } from "./layout.js";
 
+/** Returns the columns that every task table needs and that this table does not have. */
 export function missingColumns({ columns }: Layout): ExpectedColumn[] {
   return expectedColumns.filter(({ name }) => !columns.has(name));
 }
 
-/** Columns that a table of pg-task's own, brought up to date, has lost: they were dropped or renamed. */
-export function lostColumns(layout: Layout): string[] {
-  const lost = missingColumns(layout).map(({ name }) => name);
-  return layout.columns.has("keep") ? lost : [...lost, "keep"];
+/** Returns the names of columns that have been dropped or renamed since the table was created or adopted. */
+export function missingColumnNames(layout: Layout): string[] {
+  return missingColumns(layout).map(({ name }) => name);
 }
 
-export const lostText = (lost: readonly string[]): string =>
-  `it has no column${lost.length === 1 ? "" : "s"} ${lost.join(", ")} any more`;
+export const describeMissingColumns = (names: readonly string[]): string =>
+  `it no longer has the column${names.length === 1 ? "" : "s"} ${names.join(", ")}`;
 
 /**
- * Adds the columns that are missing, inside the caller's transaction and without touching a row:
- * those there are get the default of now, but for `ready`, which leaves them out of the queue.
+ * Adds missing columns in the caller's transaction, without rewriting rows. Existing rows get the current default of
+ * each new column. The exception is `ready`, which stays null to keep these rows out of the queue.
  */
 export async function addColumns(
   client: Client,
@@ -32,36 +32,41 @@ export async function addColumns(
 ): Promise<void> {
   const missing = missingColumns(layout);
   const changes = missing.flatMap(({ name, type, check }) => [
-    `ADD COLUMN ${identifier(name)} ${type}${whenAdded(name, type, parameters)}`,
-    // Not valid only in name: every row has the default.
+    `ADD COLUMN ${identifier(name)} ${type}${addedColumnDefault(name, type, parameters)}`,
+    // Every row has the default, which satisfies the check. Validation would scan the table for nothing.
     ...(check === undefined ? [] : [`ADD CHECK (${check}) NOT VALID`]),
   ]);
   if (missing.some(({ name }) => name === "ready") || layout.columns.get("ready")?.default === null)
     changes.push("ALTER COLUMN ready SET DEFAULT true");
-  if (layout.columns.get("state")?.default === null)
-    changes.push("ALTER COLUMN state SET DEFAULT 'PLAN'");
+  if (layout.columns.get("state")?.default === null) changes.push("ALTER COLUMN state SET DEFAULT 'PLAN'");
   if (changes.length > 0) {
     await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
   }
-  for (const statement of firstMigration) {
+  for (const statement of initialStatements) {
     const [, name] = /^COMMENT ON COLUMN :"schema"\.:"table"\."?(\w+)"? /.exec(statement) ?? [];
     if (missing.some((column) => column.name === name)) {
       await client.query(render(statement, table));
     }
   }
-  await numberRows(client, table, layout);
+  await ensureIdDefault(client, table, layout);
 }
 
-function whenAdded(name: string, type: string, parameters: FileParameters): string {
+function addedColumnDefault(name: string, type: string, parameters: FileParameters): string {
   const column = parameterColumns.find((each) => each === name);
   if (column !== undefined) {
-    return ` NOT NULL DEFAULT ${parameterDefault(column, type, parameters)}`;
+    // The configuration file's `keep` must apply to new rows only. Otherwise tasks that finished before adoption would
+    // be pruned (deleted because of their age).
+    const values = name === "keep" ? { ...parameters, "pg_task.keep": "0 sec" } : parameters;
+    return ` NOT NULL DEFAULT ${parameterDefault(column, type, values)}`;
   }
   return name === "crash" ? " NOT NULL DEFAULT 0" : "";
 }
 
-/** A repeated task gets its id by the column's default, so there has to be one. */
-async function numberRows(
+/**
+ * Gives the column `id` a sequence if the column has no default, because a successor (the next run of a repeating task)
+ * gets its id from the default.
+ */
+async function ensureIdDefault(
   client: Client,
   { schema, table, qualified }: TaskTable,
   { columns }: Layout,
@@ -70,9 +75,7 @@ async function numberRows(
   if (id === undefined || id.identity || id.default !== null) return;
   const sequence = `${identifier(schema)}.${identifier(objectName(table, "id_seq"))}`;
   await client.query(`CREATE SEQUENCE ${sequence} OWNED BY ${qualified}.id`);
-  await client.query(`SELECT setval($1, greatest(max(id), 0) + 1, false) FROM ${qualified}`, [
-    sequence,
-  ]);
+  await client.query(`SELECT setval($1, greatest(max(id), 0) + 1, false) FROM ${qualified}`, [sequence]);
   await client.query(
     `ALTER TABLE ${qualified} ALTER COLUMN id SET DEFAULT nextval('${sequence.replaceAll("'", "''")}')`,
   );

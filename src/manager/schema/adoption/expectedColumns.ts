@@ -1,46 +1,51 @@
 import type { FoundColumn } from "./layout.js";
 
-/** A column that a task table has to have. */
+/** A column that every task table must have. */
 export interface ExpectedColumn {
   readonly name: string;
-  /** What it is added as. */
+  /** Type of the column if pg-task adds it. */
   readonly type: string;
-  /** Whether what is there will do: assignments and comparisons convert by themselves. */
+  /**
+   * Whether an existing column can be used. Its type can differ from `type`, because assignments and comparisons
+   * convert types implicitly.
+   */
   readonly fits: (found: FoundColumn) => boolean;
-  /** What an added column is checked for. */
+  /** Check constraint that pg-task adds together with the column. */
   readonly check?: string;
 }
 
-const oneOf =
+const hasBase =
   (...types: readonly string[]) =>
   ({ base }: FoundColumn): boolean =>
     types.includes(base);
 
-const whole = oneOf("int2", "int4", "int8");
-const process = oneOf("int4", "int8");
-const integer = oneOf("int4");
-const time = oneOf("timestamptz", "timestamp", "date");
-const interval = oneOf("interval");
-const boolean = oneOf("bool");
-const text = ({ base, category }: FoundColumn): boolean =>
-  category === "S" && base !== "char" && base !== "name";
-const anyLength = (found: FoundColumn): boolean => text(found) && found.limit === null;
+const anyInteger = hasBase("int2", "int4", "int8");
+const processId = hasBase("int4", "int8");
+const int4 = hasBase("int4");
+const time = hasBase("timestamptz", "timestamp", "date");
+const interval = hasBase("interval");
+const boolean = hasBase("bool");
+const text = ({ base, category }: FoundColumn): boolean => category === "S" && base !== "char" && base !== "name";
+const unlimitedText = (found: FoundColumn): boolean => text(found) && found.maxLength === null;
 const character = (found: FoundColumn): boolean => found.base === "char" || text(found);
-const longestState = 4;
+const maxStateLength = 4;
 const state = (found: FoundColumn): boolean =>
-  found.kind === "e" || (text(found) && (found.limit ?? longestState) >= longestState);
+  found.kind === "e" || (text(found) && (found.maxLength ?? maxStateLength) >= maxStateLength);
 
-const column = (
-  name: string,
-  type: string,
-  fits: ExpectedColumn["fits"],
-  check?: string,
-): ExpectedColumn => ({ name, type, fits, ...(check === undefined ? {} : { check }) });
+const column = (name: string, type: string, fits: ExpectedColumn["fits"], check?: string): ExpectedColumn => ({
+  name,
+  type,
+  fits,
+  ...(check === undefined ? {} : { check }),
+});
 
-/** Every column of the first migration but state, whose type is the schema's own where it is made. */
+/**
+ * The columns that the first migration creates. The type of `state` is used only in error messages, because adoption
+ * never adds this column.
+ */
 export const expectedColumns: readonly ExpectedColumn[] = [
-  column("id", "bigint", whole),
-  column("parent", "bigint", whole),
+  column("id", "bigint", anyInteger),
+  column("parent", "bigint", anyInteger),
   column("plan", "timestamp with time zone", time),
   column("take", "timestamp with time zone", time),
   column("start", "timestamp with time zone", time),
@@ -49,11 +54,11 @@ export const expectedColumns: readonly ExpectedColumn[] = [
   column("live", "interval", interval, "live >= interval '0'"),
   column("repeat", "interval", interval, "repeat >= interval '0'"),
   column("timeout", "interval", interval, "timeout >= interval '0'"),
-  column("count", "integer", whole, "count >= 0"),
-  column("hash", "integer", integer),
-  column("max", "integer", whole),
-  column("pid", "integer", process),
-  column("crash", "integer", whole),
+  column("count", "integer", anyInteger, "count >= 0"),
+  column("hash", "integer", int4),
+  column("max", "integer", anyInteger),
+  column("pid", "integer", processId),
+  column("crash", "integer", anyInteger),
   column("state", "text", state),
   column("ready", "boolean", boolean),
   column("delete", "boolean", boolean),
@@ -66,20 +71,24 @@ export const expectedColumns: readonly ExpectedColumn[] = [
   column("escape", '"char"', character, `escape <= E'\\x7f'`),
   column("quote", '"char"', character, `quote <= E'\\x7f'`),
   column("data", "text", () => true),
-  column("error", "text", anyLength),
+  column("error", "text", unlimitedText),
   column("group", "text", text),
   column("input", "text", text),
   column("null", "text", text),
-  column("output", "text", anyLength),
-  column("owner", "text", anyLength),
+  column("output", "text", unlimitedText),
+  column("owner", "text", unlimitedText),
   column("remote", "text", text),
+  column("keep", "interval", interval, "keep >= interval '0'"),
 ];
 
-/** Without these a table is no task table: nothing could stand for them in the rows that are there. */
-export const indispensable: readonly string[] = ["id", "plan", "state", "input"];
+/** Columns without which a table is not adopted, because no default would suit the table's existing rows. */
+export const requiredColumns: readonly string[] = ["id", "plan", "state", "input"];
 
-/** Whether a column hash is made as pg-task makes it, in whatever way it is written down. */
-export function isOurHash(generated: string): boolean {
+/**
+ * Whether the column `hash` is generated by pg-task's own expression, regardless of how the catalog formats the
+ * expression.
+ */
+export function isPgTaskHash(generated: string): boolean {
   const bare = generated.replaceAll(/[()\s]|::(?:text|character varying)/g, "");
   return bare === `hashtext"group"||COALESCEremote,''`;
 }

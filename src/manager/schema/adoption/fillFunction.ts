@@ -1,55 +1,59 @@
-import type { FileParameters } from "../../../shared/config/types.js";
+import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
 import type { TaskTable } from "../taskTable.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
-/** What a row may lack in a table that pg-task did not make. */
-interface Lack {
+/** A value that the fill trigger sets in rows of an adopted table. */
+interface FillRule {
   readonly column: string;
-  /** SQL that is true of a row that lacks it. */
-  readonly when: string;
+  /** SQL condition under which a row needs the value. */
+  readonly condition: string;
   readonly value: string;
 }
 
 const hashValue = `pg_catalog.hashtext(NEW."group"::pg_catalog.text OPERATOR(pg_catalog.||) COALESCE(NEW.remote::pg_catalog.text, ''))`;
 
 /**
- * A generated `hash` would rewrite the whole table, and NOT NULL where the user has none would refuse
- * what was accepted before. So both are kept by a trigger.
+ * Returns the rules of the fill trigger, which completes the rows of an adopted table. Adding a generated column `hash`
+ * would rewrite the whole table. Adding NOT NULL to a column in which the user allows null would reject rows that were
+ * accepted before. The trigger sets the hash and replaces nulls instead.
  */
-function lacks(columns: ReadonlyMap<string, FoundColumn>, parameters: FileParameters): Lack[] {
+function fillRules(columns: ReadonlyMap<string, FoundColumn>, parameters: FileParameters): FillRule[] {
   const nullable = (name: string): FoundColumn[] => {
     const found = columns.get(name);
     return found === undefined || found.notNull || found.generated !== null ? [] : [found];
   };
-  const otherwise: readonly (readonly [string, string])[] = [
+  const otherDefaults: readonly (readonly [string, string])[] = [
     ["plan", "pg_catalog.statement_timestamp()"],
     ["input", "''"],
     ["crash", "0"],
   ];
-  const missing = [
+  const nulls = [
     ...parameterColumns.flatMap((name) =>
       nullable(name).map(({ type }) => [name, parameterDefault(name, type, parameters)] as const),
     ),
-    ...otherwise.filter(([name]) => nullable(name).length > 0),
-  ].map(([column, value]) => ({ column, when: `NEW.${identifier(column)} IS NULL`, value }));
+    ...otherDefaults.filter(([name]) => nullable(name).length > 0),
+  ].map(([column, value]) => ({ column, condition: `NEW.${identifier(column)} IS NULL`, value }));
   const hash =
     columns.get("hash")?.generated === null
-      ? [{ column: "hash", when: `NEW.hash IS DISTINCT FROM ${hashValue}`, value: hashValue }]
+      ? [{ column: "hash", condition: `NEW.hash IS DISTINCT FROM ${hashValue}`, value: hashValue }]
       : [];
-  // Last, since it is made of what may be missing.
-  return [...missing, ...hash];
+  // The rule for `hash` comes last, because the hash is computed from columns that the other rules fill in.
+  return [...nulls, ...hash];
 }
 
-/** Condition of the trigger, null when rows lack nothing and there is no need for one. */
+/** Returns the WHEN condition of the fill trigger, or null if the table needs no fill trigger. */
 export function fillCondition({ columns }: Layout, parameters: FileParameters): string | null {
-  const conditions = lacks(columns, parameters).map(({ when }) => when);
+  const conditions = fillRules(columns, parameters).map(({ condition }) => condition);
   return conditions.length === 0 ? null : conditions.join(" OR ");
 }
 
-/** Makes the function, or brings it up to date with the file's parameters. */
+/**
+ * Creates the function of the fill trigger, or replaces the function if the configuration file's parameters have
+ * changed.
+ */
 export async function ensureFillFunction(
   client: Client,
   { schema, fill }: TaskTable,
@@ -57,15 +61,14 @@ export async function ensureFillFunction(
   parameters: FileParameters,
 ): Promise<void> {
   const name = `${identifier(schema)}.${identifier(fill)}`;
-  const steps = lacks(columns, parameters).map(
-    ({ column, when, value }) =>
-      `  IF ${when} THEN NEW.${identifier(column)} := ${value}; END IF;\n`,
+  const steps = fillRules(columns, parameters).map(
+    ({ column, condition, value }) => `  IF ${condition} THEN NEW.${identifier(column)} := ${value}; END IF;\n`,
   );
   const body = ` BEGIN\n${steps.join("")}  RETURN NEW;\nEND `;
-  const { rowCount } = await client.query(
-    "SELECT FROM pg_proc WHERE oid = to_regproc($1) AND prosrc = $2",
-    [name, body],
-  );
+  const { rowCount } = await client.query("SELECT FROM pg_proc WHERE oid = to_regproc($1) AND prosrc = $2", [
+    name,
+    body,
+  ]);
   if (rowCount !== 0) return;
   let quote = "$function$";
   while (body.includes(quote)) quote = quote.replace("n$", "nn$");

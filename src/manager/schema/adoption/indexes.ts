@@ -2,37 +2,36 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { sqlState } from "../../../shared/postgres/client.js";
 import { PgTaskError } from "../../../shared/errors.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
-import { firstMigration, render } from "../migrations.js";
+import { initialStatements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { readPartitions, type Layout } from "./layout.js";
 
-/** Up to this size, in bytes, an index is made at once; above, so that nobody who writes waits for it. */
-const smallTable = 32 * 2 ** 20;
+/** Table size in bytes above which an index is built concurrently, so that building it does not block writers. */
+const maxBlockingBytes = 32 * 2 ** 20;
 
-export interface Index {
+interface Index {
   readonly suffix: string;
-  /** First key column. */
+  /** Name of the first key column. */
   readonly column: string;
-  /** As the catalog shows it, null for an index on all rows. */
+  /** The index's predicate as the catalog shows it, or null for an index on all rows. */
   readonly predicate: string | null;
-  /** From the method on. */
+  /** The part of CREATE INDEX that follows the table's name. */
   readonly definition: string;
   readonly unique: boolean;
 }
 
-/** The queue's own two, and one to find rows by their id. */
-export async function ensureIndexes(
-  client: Client,
-  table: TaskTable,
-  { kind }: Pick<Layout, "kind">,
-): Promise<void> {
-  for (const index of [byId(kind), ...queueIndexes(table)]) {
+/** Creates missing indexes. A table needs the indexes of the first migration and an index on `id`. */
+export async function ensureIndexes(client: Client, table: TaskTable, { kind }: Pick<Layout, "kind">): Promise<void> {
+  for (const index of [idIndex(kind), ...queueIndexes(table), keepIndex(table)]) {
     await ensureIndex(client, table, { kind }, index);
   }
 }
 
-/** On a partitioned table first on each partition: what is large there is built beside who writes. */
-export async function ensureIndex(
+/**
+ * Creates an index if it is missing. On a partitioned table, creates the index on each partition first, because CREATE
+ * INDEX CONCURRENTLY does not work on a partitioned table.
+ */
+async function ensureIndex(
   client: Client,
   table: TaskTable,
   { kind }: Pick<Layout, "kind">,
@@ -41,28 +40,40 @@ export async function ensureIndex(
   const relations = [{ name: table.table, schema: table.schema, qualified: table.qualified }];
   if (kind === "p") {
     const partitions = await readPartitions(client, table);
-    // The parent's own takes over those that its partitions have.
+    // When the partitioned table's index is created afterwards, it attaches the indexes of the partitions.
     relations.unshift(...partitions.filter(({ isLeaf }) => isLeaf));
   }
   for (const relation of relations) await ensureIndexOn(client, relation, index);
 }
 
-function byId(kind: string): Index {
-  // Of a partitioned table it would have to contain the partition's key.
+function idIndex(kind: string): Index {
+  // A unique index of a partitioned table would have to include the partition key, so the index is not unique there.
   const unique = kind !== "p";
   return { suffix: "id_idx", column: "id", predicate: null, definition: "(id)", unique };
 }
 
-/** Those of what waits: of due tasks, and of planned ones. */
+/** Returns the index of due tasks and the index of planned tasks. */
 export function queueIndexes(table: TaskTable): Index[] {
   return [
-    { place: "dueIndex", suffix: "due_idx", column: "hash", predicate: "ready" },
-    { place: "planIndex", suffix: "plan_idx", column: "plan", predicate: "(NOT ready)" },
-  ].map(({ place, ...index }) => {
-    const start = `CREATE INDEX :"${place}" ON :"schema".:"table" `;
-    const statement = firstMigration.find((each) => each.startsWith(start)) ?? "";
-    return { ...index, definition: render(statement.slice(start.length), table), unique: false };
-  });
+    initialIndex(table, "dueIndex", "due_idx", "hash", "ready"),
+    initialIndex(table, "planIndex", "plan_idx", "plan", "(NOT ready)"),
+  ];
+}
+
+const keepIndex = (table: TaskTable): Index =>
+  initialIndex(table, "keepIndex", "keep_idx", "id", "(keep > '00:00:00'::interval)");
+
+function initialIndex(
+  table: TaskTable,
+  key: keyof TaskTable,
+  suffix: string,
+  column: string,
+  predicate: string,
+): Index {
+  const start = `CREATE INDEX :"${key}" ON :"schema".:"table" `;
+  const statement = initialStatements.find((each) => each.startsWith(start)) ?? "";
+  const definition = render(statement.slice(start.length), table);
+  return { suffix, column, predicate, definition, unique: false };
 }
 
 async function ensureIndexOn(
@@ -80,30 +91,30 @@ async function ensureIndexOn(
   );
   if (rows.some(({ valid }) => valid)) return;
   const name = objectName(relation.name, suffix);
-  // What an attempt that was cut off has left.
+  // These indexes were left invalid by an interrupted attempt.
   for (const { index } of rows) {
     if (index.endsWith(identifier(name)) || index.endsWith(name)) {
       await client.query(`DROP INDEX ${index}`);
     }
   }
-  const { rows: known } = await client.query<{ large: boolean; taken: boolean }>(
+  const { rows: relations } = await client.query<{ large: boolean; taken: boolean }>(
     `SELECT c.relkind = 'r' AND pg_table_size(c.oid) > $2 AS large,
        EXISTS (SELECT FROM pg_class AS o WHERE o.relnamespace = c.relnamespace AND o.relname = $3) AS taken
      FROM pg_class AS c WHERE c.oid = $1::regclass`,
-    [relation.qualified, smallTable, name],
+    [relation.qualified, maxBlockingBytes, name],
   );
-  const large = known[0]?.large === true;
-  // The extension's index on plan may have the name already: the server finds another.
-  const called = known[0]?.taken === true ? "" : identifier(name);
+  const large = relations[0]?.large === true;
+  // The pg_task extension's index on `plan` may already have this name. In this case the server chooses a name.
+  const indexName = relations[0]?.taken === true ? "" : identifier(name);
   try {
     await client.query(
-      `CREATE ${unique ? "UNIQUE " : ""}INDEX ${large ? "CONCURRENTLY " : ""}${called} ON ${relation.qualified} ${definition}`,
+      `CREATE ${unique ? "UNIQUE " : ""}INDEX ${large ? "CONCURRENTLY " : ""}${indexName} ON ${relation.qualified} ${definition}`,
     );
   } catch (error) {
     if (sqlState(error) !== "23505") throw error;
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `expected no two rows of ${relation.qualified} to have the same id: ${error instanceof Error ? error.message : String(error)}`,
+      `expected unique ids in ${relation.qualified}: ${error instanceof Error ? error.message : String(error)}`,
       { cause: error },
     );
   }

@@ -2,45 +2,47 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
 
-/** A column as the catalog has it. */
+/** A column as described in the catalog. */
 export interface FoundColumn {
   readonly name: string;
-  /** As an expression over the types that pg_catalog has. */
+  /** The type's name as `format_type` shows it. */
   readonly type: string;
-  /** What a domain is made of, otherwise the type itself: name, kind and category as in pg_type. */
+  /**
+   * Name, kind and category of the column's type, as in `pg_type`. For a domain, they describe the domain's base type.
+   */
   readonly base: string;
   readonly kind: string;
   readonly category: string;
-  /** The base type, quoted, for statements. */
+  /** The base type, quoted for use in statements. */
   readonly baseType: string;
-  /** Labels of an enum. */
+  /** Labels of an enum; empty for other types. */
   readonly labels: readonly string[];
-  /** Longest text it takes, null for any. */
-  readonly limit: number | null;
+  /** Maximum length in characters, or null if the length is unlimited. */
+  readonly maxLength: number | null;
   readonly notNull: boolean;
   readonly identity: boolean;
-  /** What it is generated from. */
+  /** Expression of a generated column, or null if the column is not generated. */
   readonly generated: string | null;
   readonly default: string | null;
   readonly comment: string | null;
 }
 
-/** A partition at any level. */
+/** A partition of a task table, at any level of partitioning. */
 export interface Partition {
   readonly schema: string;
   readonly name: string;
-  /** Quoted, for statements. */
+  /** Schema and name, quoted for use in statements. */
   readonly qualified: string;
   readonly isLeaf: boolean;
 }
 
-/** A table that is there, whoever made it. */
+/** The structure of an existing table, as read from the catalog. */
 export interface Layout {
-  /** Kind of the relation as in pg_class: r is a table, p a partitioned one. */
+  /** The kind of relation as in `pg_class.relkind`: `r` is a table, `p` is a partitioned table. */
   readonly kind: string;
   readonly columns: ReadonlyMap<string, FoundColumn>;
   readonly partitions: readonly Partition[];
-  /** Names of its triggers that may fire. */
+  /** Names of the table's enabled triggers. */
   readonly triggers: readonly string[];
 }
 
@@ -59,10 +61,7 @@ export async function readLayout(client: Client, table: TaskTable): Promise<Layo
   };
 }
 
-async function readColumns(
-  client: Client,
-  table: TaskTable,
-): Promise<ReadonlyMap<string, FoundColumn>> {
+async function readColumns(client: Client, table: TaskTable): Promise<ReadonlyMap<string, FoundColumn>> {
   const { rows } = await client.query<FoundColumn>(
     `WITH RECURSIVE layer AS (
        SELECT attnum, atttypid AS type, atttypmod AS modifier FROM pg_attribute
@@ -74,7 +73,7 @@ async function readColumns(
      SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, t.typname AS base,
        t.typtype AS kind, t.typcategory AS category, format_type(t.oid, NULL) AS "baseType",
        ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid) AS labels,
-       CASE WHEN t.typname IN ('varchar', 'bpchar') AND l.modifier > 4 THEN l.modifier - 4 END AS limit,
+       CASE WHEN t.typname IN ('varchar', 'bpchar') AND l.modifier > 4 THEN l.modifier - 4 END AS "maxLength",
        a.attnotnull AS "notNull", a.attidentity <> '' AS identity,
        CASE WHEN a.attgenerated <> '' THEN pg_get_expr(d.adbin, d.adrelid) END AS generated,
        CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END AS default,
@@ -88,7 +87,7 @@ async function readColumns(
   return new Map(rows.map((row) => [row.name, row]));
 }
 
-/** Those that hold rows of other servers take no triggers, and are left out. */
+/** Returns the table's partitions. Foreign tables are left out, because pg-task creates no triggers on them. */
 export async function readPartitions(client: Client, table: TaskTable): Promise<Partition[]> {
   const { rows } = await client.query<Omit<Partition, "qualified">>(
     `SELECT n.nspname AS schema, c.relname AS name, p.isleaf AS "isLeaf"

@@ -2,44 +2,39 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { PgTaskError } from "../../../shared/errors.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
-import { expectedColumns, indispensable, isOurHash } from "./expectedColumns.js";
+import { expectedColumns, requiredColumns, isPgTaskHash } from "./expectedColumns.js";
 import { forbiddenStates } from "./stateChecks.js";
-import { kindOf } from "./relationKinds.js";
-import { legacyLayoutStatements, isLegacyLayout } from "./legacyLayout.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
-/** What keeps a table from being adopted, and what its owner may run against it. */
+/** A reason why a table cannot be adopted, and the statement that removes this reason. */
 interface Obstacle {
   readonly problem: string;
   readonly statement: string;
 }
 
-/** @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that make the table fit. */
-export async function refuseObstacles(
-  client: Client,
-  table: TaskTable,
-  layout: Layout,
-): Promise<void> {
+/**
+ * Checks that nothing keeps the table from being adopted.
+ *
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit.
+ */
+export async function refuseObstacles(client: Client, table: TaskTable, layout: Layout): Promise<void> {
   const { qualified } = table;
-  const foreign = `${qualified} exists and was not made by pg-task`;
+  const foreign = `${qualified} exists and was not created by pg-task`;
   if (layout.kind !== "r" && layout.kind !== "p") {
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `${foreign}; expected a table, got ${kindOf(layout.kind)}: give another "schema" or "table"`,
+      `${foreign}; expected a table, got ${describeKind(layout.kind)}: give another "schema" or "table"`,
     );
   }
   if (isLegacyLayout(layout)) {
-    throw refusal(
-      `${qualified} has the layout of pg_task's first version`,
-      legacyLayoutStatements(qualified),
-    );
+    throw refusal(`${qualified} has the layout of pg_task's first version`, legacyLayoutStatements(qualified));
   }
   const obstacles = [
-    ...lacking(table, layout),
-    ...misfits(table, layout),
-    ...extensionsTriggers(table, layout),
-    ...(await taken(client, table, layout)),
-    ...(await checks(client, table, layout)),
+    ...missingRequired(table, layout),
+    ...unfitTypes(table, layout),
+    ...extensionTriggers(table, layout),
+    ...(await ownColumnsInUse(client, table, layout)),
+    ...(await forbiddingChecks(client, table, layout)),
   ];
   if (obstacles.length === 0) return;
   throw refusal(
@@ -48,21 +43,21 @@ export async function refuseObstacles(
   );
 }
 
-function refusal(what: string, statements: readonly string[]): PgTaskError {
+function refusal(reason: string, statements: readonly string[]): PgTaskError {
   return new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
-    `${what}: give another "schema" or "table", or make it fit:\n${statements.map((each) => `${each};`).join("\n")}`,
+    `${reason}: give another "schema" or "table", or make it fit:\n${statements.map((each) => `${each};`).join("\n")}`,
   );
 }
 
-function lacking({ qualified }: TaskTable, { columns }: Layout): Obstacle[] {
+function missingRequired({ qualified }: TaskTable, { columns }: Layout): Obstacle[] {
   const types: Readonly<Record<string, string>> = {
     id: "bigserial PRIMARY KEY",
     plan: "timestamptz NOT NULL DEFAULT statement_timestamp()",
     state: "text NOT NULL DEFAULT 'PLAN'",
     input: "text NOT NULL DEFAULT ''",
   };
-  return indispensable
+  return requiredColumns
     .filter((name) => !columns.has(name))
     .map((name) => ({
       problem: `it has no column ${name}`,
@@ -70,7 +65,7 @@ function lacking({ qualified }: TaskTable, { columns }: Layout): Obstacle[] {
     }));
 }
 
-function misfits({ qualified }: TaskTable, { columns }: Layout): Obstacle[] {
+function unfitTypes({ qualified }: TaskTable, { columns }: Layout): Obstacle[] {
   return expectedColumns.flatMap(({ name, type, fits }) => {
     const found = columns.get(name);
     if (found === undefined || (fits(found) && (name !== "hash" || hashFits(found)))) return [];
@@ -78,66 +73,96 @@ function misfits({ qualified }: TaskTable, { columns }: Layout): Obstacle[] {
     const problem = `its column ${name} is ${found.type}${found.generated === null ? "" : ` generated from ${found.generated}`}, not ${type}`;
     const statement =
       name === "hash" || name === "ready"
-        ? renamed(qualified, name)
+        ? renameStatement(qualified, name)
         : `ALTER TABLE ${qualified} ALTER COLUMN ${quoted} TYPE ${type} USING ${quoted}::text::${type}`;
     return [{ problem, statement }];
   });
 }
 
-const hashFits = ({ generated }: FoundColumn): boolean =>
-  generated === null || isOurHash(generated);
+const hashFits = ({ generated }: FoundColumn): boolean => generated === null || isPgTaskHash(generated);
 
-const renamed = (qualified: string, column: string): string =>
+const renameStatement = (qualified: string, column: string): string =>
   `ALTER TABLE ${qualified} RENAME COLUMN ${column} TO ${column}_before`;
 
 /**
- * Where the table has a column user, the extension runs each task as the role that inserted it, and lets
- * no state change as pg-task changes it (so its README). To run them all as one user instead is for the table's owner to say.
+ * Returns triggers of the pg_task extension that keep the table from being adopted. In a table with a column `user`,
+ * the extension runs each task as the role that inserted it. The extension's triggers also forbid state changes that
+ * pg-task makes (see the README of the extension). Only the table's owner can decide that all tasks are to run as one
+ * user instead.
  */
-function extensionsTriggers({ qualified, table }: TaskTable, layout: Layout): Obstacle[] {
+function extensionTriggers({ qualified, table }: TaskTable, layout: Layout): Obstacle[] {
   if (layout.columns.get("user")?.base !== "name") return [];
-  return [
-    [
-      `${table}_user`,
-      `it has each task run as the role in its column user, which pg-task does not`,
-    ],
-    [`${table}_state`, `it forbids the step from PLAN to WORK`],
-  ].flatMap(([name = "", problem = ""]) =>
-    layout.triggers.includes(name)
-      ? [
-          {
-            problem,
-            statement: `ALTER TABLE ${qualified} DISABLE TRIGGER ${identifier(name)}`,
-          },
-        ]
-      : [],
-  );
+  const effects = {
+    [`${table}_user`]: "makes each task run as the role in its column user, which pg-task does not",
+    [`${table}_state`]: "forbids the step from PLAN to WORK",
+  };
+  return Object.entries(effects)
+    .filter(([name]) => layout.triggers.includes(name))
+    .map(([name, effect]) => ({
+      problem: `its trigger ${name} ${effect}`,
+      statement: `ALTER TABLE ${qualified} DISABLE TRIGGER ${identifier(name)}`,
+    }));
 }
 
-/** Columns of the user's own that have the names of those in which pg-task keeps its books. */
-async function taken(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
+/** Returns columns named `ready` or `owner` that pg-task did not create and that hold values. */
+async function ownColumnsInUse(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
   const obstacles: Obstacle[] = [];
   for (const name of ["ready", "owner"]) {
     const found = layout.columns.get(name);
-    if (found === undefined || found.comment?.startsWith("For pg-task's own use") === true)
-      continue;
-    const { rowCount } = await client.query(
-      `SELECT FROM ${table.qualified} WHERE ${name} IS NOT NULL LIMIT 1`,
-    );
+    if (found === undefined || found.comment?.startsWith("For pg-task's own use") === true) continue;
+    const { rowCount } = await client.query(`SELECT FROM ${table.qualified} WHERE ${name} IS NOT NULL LIMIT 1`);
     if (rowCount === 0) continue;
     obstacles.push({
-      problem: `its column ${name} holds something else than pg-task's`,
-      statement: renamed(table.qualified, name),
+      problem: `its column ${name} holds values that pg-task did not write`,
+      statement: renameStatement(table.qualified, name),
     });
   }
   return obstacles;
 }
 
-/** Checks of the user's own with which tasks could not go on, or not be ended. */
-async function checks(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
+/** Returns the user's check constraints that forbid a state which every task may need. */
+async function forbiddingChecks(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
   const found = await forbiddenStates(client, table, layout);
   return found.map(({ check, domain, states, statement }) => ({
-    problem: `${domain === null ? "its" : `its column state is of the domain ${domain}, whose`} constraint ${check} forbids the state${states.length === 1 ? "" : "s"} ${states.join(", ")}`,
+    problem: `${domain === null ? "its" : `its column state has the domain ${domain}, whose`} constraint ${check} forbids the state${states.length === 1 ? "" : "s"} ${states.join(", ")}`,
     statement,
   }));
+}
+
+const kindDescriptions: ReadonlyMap<string, string> = new Map([
+  ["v", "a view"],
+  ["m", "a materialized view"],
+  ["f", "a foreign table"],
+  ["i", "an index"],
+  ["I", "an index"],
+  ["S", "a sequence"],
+  ["c", "a composite type"],
+  ["t", "a TOAST table"],
+]);
+
+/**
+ * Describes a relation that is not a table.
+ *
+ * @param kind the kind of relation, as in `pg_class.relkind`
+ */
+export const describeKind = (kind: string): string => kindDescriptions.get(kind) ?? "another relation";
+
+/** Column names in the first version of the pg_task extension, each with its current name. */
+const legacyNames = [
+  ["dt", "plan"],
+  ["queue", '"group"'],
+  ["request", "input"],
+  ["response", "output"],
+] as const;
+
+function isLegacyLayout({ columns }: Layout): boolean {
+  return legacyNames.every(([before, now]) => columns.has(before) && !columns.has(now.replaceAll('"', "")));
+}
+
+function legacyLayoutStatements(qualified: string): string[] {
+  return [
+    ...legacyNames.map(([before, now]) => `ALTER TABLE ${qualified} RENAME COLUMN ${before} TO ${now}`),
+    `ALTER TABLE ${qualified} ALTER COLUMN state SET DEFAULT 'PLAN'`,
+    `UPDATE ${qualified} SET state = 'PLAN' WHERE state IN ('QUEUE', 'ASSIGN')`,
+  ];
 }

@@ -7,18 +7,19 @@ import { readLayout } from "./layout.js";
 import { missingTriggers } from "./triggers.js";
 
 /**
- * What an adopted table needs at each start, inside the caller's transaction: its own type of state,
- * the file's parameters in its fill function, and the triggers of partitions that have come since.
+ * Brings an adopted table up to date at each start, in the caller's transaction. Determines the type of the table's
+ * column `state`, updates the fill function to the configuration file's parameters, and creates the triggers of new
+ * partitions.
  *
- * @throws PgTaskError SCHEMA_MISSING where nothing is to be created.
+ * @throws PgTaskError SCHEMA_MISSING if a trigger is missing and the entry says `"create": false`.
  */
 export async function repairAdopted(client: Client, table: TaskTable, entry: Entry): Promise<void> {
-  const found = await look(client, table);
+  const found = await readSummary(client, table);
   if (found === null) return;
-  if (found.state !== null) table.stateType = found.state;
-  if (found.kind !== "p" && !found.filled) return;
+  if (found.stateType !== null) table.stateType = found.stateType;
+  if (found.kind !== "p" && !found.hasFillTrigger) return;
   const layout = await readLayout(client, table);
-  const condition = found.filled ? fillCondition(layout, entry.parameters) : null;
+  const condition = found.hasFillTrigger ? fillCondition(layout, entry.parameters) : null;
   if (condition !== null && entry.create) {
     await ensureFillFunction(client, table, layout, entry.parameters);
   }
@@ -34,34 +35,30 @@ export async function repairAdopted(client: Client, table: TaskTable, entry: Ent
   }
 }
 
-/** Whether partitions have come that lack triggers; changes and locks nothing. */
-export async function hasNewPartitions(
-  client: Client,
-  table: TaskTable,
-  { parameters }: Entry,
-): Promise<boolean> {
-  const found = await look(client, table);
+/** Whether some partition lacks triggers that pg-task needs. Only reads, and changes nothing. */
+export async function hasNewPartitions(client: Client, table: TaskTable, { parameters }: Entry): Promise<boolean> {
+  const found = await readSummary(client, table);
   if (found?.kind !== "p") return false;
   const layout = await readLayout(client, table);
-  const condition = found.filled ? fillCondition(layout, parameters) : null;
+  const condition = found.hasFillTrigger ? fillCondition(layout, parameters) : null;
   return (await missingTriggers(client, table, layout, condition)).length > 0;
 }
 
-interface Found {
-  /** As in pg_class. */
+interface Summary {
+  /** The kind of relation, as in `pg_class.relkind`. */
   readonly kind: string;
-  /** Whether it has the fill trigger, somewhere. */
-  readonly filled: boolean;
-  /** The type of its state, quoted, where that is another than the schema's own. */
-  readonly state: string | null;
+  /** Whether the table or a partition has the fill trigger, which completes the rows of an adopted table. */
+  readonly hasFillTrigger: boolean;
+  /** Type of the column `state`, quoted. Null if it is the enum `state` of the table's schema. */
+  readonly stateType: string | null;
 }
 
-async function look(client: Client, table: TaskTable): Promise<Found | null> {
-  const { rows } = await client.query<Found>(
+async function readSummary(client: Client, table: TaskTable): Promise<Summary | null> {
+  const { rows } = await client.query<Summary>(
     `SELECT c.relkind AS kind,
        EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgname = $2
-         AND t.tgrelid IN (SELECT c.oid UNION ALL SELECT relid FROM pg_partition_tree(c.oid))) AS filled,
-       CASE WHEN a.atttypid IS DISTINCT FROM to_regtype($3) THEN format_type(a.atttypid, a.atttypmod) END AS state
+         AND t.tgrelid IN (SELECT c.oid UNION ALL SELECT relid FROM pg_partition_tree(c.oid))) AS "hasFillTrigger",
+       CASE WHEN a.atttypid IS DISTINCT FROM to_regtype($3) THEN format_type(a.atttypid, a.atttypmod) END AS "stateType"
      FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'state'
      WHERE c.oid = $1::regclass`,
     [table.qualified, table.fill, table.stateType],

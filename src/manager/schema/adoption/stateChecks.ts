@@ -4,19 +4,19 @@ import { states } from "../stateType.js";
 import type { TaskTable } from "../taskTable.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
-/** A check of the table's, or of the domain that its column state is of. */
+/** A check constraint of the table, or of the domain that is the type of the table's column `state`. */
 interface StateCheck {
   readonly name: string;
   readonly expression: string;
-  /** The domain, quoted; null for a check of the table's own. */
+  /** The domain's name, quoted. Null if the check belongs to the table. */
   readonly domain: string | null;
-  /** Whether it looks at nothing but the state. */
+  /** Whether the check mentions no column other than `state`. */
   readonly onlyState: boolean;
-  /** What stands behind it where it is not inherited, or not valid for the rows that are there. */
+  /** The clauses NO INHERIT and NOT VALID, each only if the check has it. */
   readonly suffix: string;
 }
 
-/** A check that no row passes in some of the states, and the statements that let them pass. */
+/** A check that rejects every row in certain states, and the statements that make the check allow these states. */
 export interface ForbiddenStates {
   readonly check: string;
   readonly domain: string | null;
@@ -25,29 +25,26 @@ export interface ForbiddenStates {
 }
 
 /**
- * Checks that let no row have some of the states that tasks go through. What other columns decide is
- * left to when it happens; so are checks of partitions, of which one may keep what has ended.
+ * Returns the checks that forbid some state to every row. A check that rejects only some rows, depending on other
+ * columns, is not reported. Checks of partitions are not reported either, because a partition may be meant for finished
+ * tasks.
  */
-export async function forbiddenStates(
-  client: Client,
-  table: TaskTable,
-  layout: Layout,
-): Promise<ForbiddenStates[]> {
+export async function forbiddenStates(client: Client, table: TaskTable, layout: Layout): Promise<ForbiddenStates[]> {
   const column = layout.columns.get("state");
   if (column === undefined) return [];
-  // Labels that an enum lacks are added, and nothing can be asked of them before.
+  // States that the enum lacks are added later. Until then, a query cannot use them.
   const known = states.filter((state) => column.kind !== "e" || column.labels.includes(state));
   const found: ForbiddenStates[] = [];
   for (const check of await readChecks(client, table)) {
     const forbidden: string[] = [];
     for (const state of known) {
-      if (await forbids(client, table, layout, check, valueOf(column, state))) {
+      if (await forbids(client, table, layout, check, stateValue(column, state))) {
         forbidden.push(state);
       }
     }
     if (forbidden.length === 0) continue;
     const { name, domain } = check;
-    const statement = allowing(table, check, forbidden);
+    const statement = allowingStatement(table, check, forbidden);
     found.push({ check: name, domain, states: forbidden, statement });
   }
   return found;
@@ -78,15 +75,16 @@ async function readChecks(client: Client, table: TaskTable): Promise<StateCheck[
   return rows;
 }
 
-/** SQL of a state as the column has it. */
-function valueOf({ base, baseType }: FoundColumn, state: string): string {
-  // By its other name, character, it would be cut to one.
+/** Returns the SQL of a state, cast to the column's type. */
+function stateValue({ base, baseType }: FoundColumn, state: string): string {
+  // A cast to `character` without a length would truncate the state to one character.
   return `${literal(state)}::${base === "bpchar" ? "bpchar" : baseType}`;
 }
 
 /**
- * Whether no row passes the check with this state. One that looks at nothing else is asked; of
- * another the server's planner is, which knows only that the other columns may hold anything.
+ * Whether every row in this state fails the check. A check that mentions only the state is evaluated. For any other
+ * check, the query plan shows the answer. The planner reduces the check's condition to false if the check fails in this
+ * state whatever the other columns hold.
  */
 async function forbids(
   client: Client,
@@ -98,26 +96,30 @@ async function forbids(
   const passes = (from: string): string => `SELECT FROM ${from} WHERE (${expression}) IS NOT FALSE`;
   if (onlyState) {
     const name = domain === null ? "state" : "value";
-    const found = await ask(client, passes(`(SELECT ${value} AS ${name}) AS task`));
+    const found = await tryQuery(client, passes(`(SELECT ${value} AS ${name}) AS task`));
     return found?.length === 0;
   }
   const others = [...layout.columns.keys()].filter((name) => name !== "state").map(identifier);
   const anyRow = `SELECT ${others.join(", ")}, ${value} AS state FROM unnest(NULL::${table.qualified}[]) AS task`;
-  const found = await ask(client, `EXPLAIN (FORMAT JSON) ${passes(`(${anyRow}) AS task`)}`);
+  const found = await tryQuery(client, `EXPLAIN (FORMAT JSON) ${passes(`(${anyRow}) AS task`)}`);
   return found?.[0]?.["QUERY PLAN"]?.[0]?.Plan["One-Time Filter"] === "false";
 }
 
-/** What EXPLAIN answers. */
-interface Planned {
+/** A row of EXPLAIN's output in JSON format. */
+interface ExplainRow {
   readonly "QUERY PLAN"?: readonly { readonly Plan: Readonly<Record<string, unknown>> }[];
 }
 
-/** The rows; null when the server has an error for them, which says nothing for sure. */
-async function ask(client: Client, query: string): Promise<readonly Planned[] | null> {
-  // A check may call functions that write.
+/**
+ * Runs a query.
+ *
+ * @returns the rows, or null if the query fails. A failure proves nothing about the check.
+ */
+async function tryQuery(client: Client, query: string): Promise<readonly ExplainRow[] | null> {
+  // The transaction is read-only, because a check may call functions that write.
   await client.query("BEGIN READ ONLY");
   try {
-    const { rows } = await client.query<Planned>(query);
+    const { rows } = await client.query<ExplainRow>(query);
     return rows;
   } catch (error) {
     if (sqlState(error) === null) throw error;
@@ -127,8 +129,8 @@ async function ask(client: Client, query: string): Promise<readonly Planned[] | 
   }
 }
 
-/** The same check, but for these states. */
-function allowing(
+/** Returns the statements that replace the check with one that allows these states as well. */
+function allowingStatement(
   { qualified }: TaskTable,
   { name, expression, domain, suffix }: StateCheck,
   forbidden: readonly string[],

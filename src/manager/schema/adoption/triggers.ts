@@ -1,72 +1,68 @@
 import type { Client } from "../../../shared/postgres/client.js";
-import { identifier, literal } from "../../../shared/postgres/quoting.js";
+import { identifier } from "../../../shared/postgres/quoting.js";
 import { PgTaskError } from "../../../shared/errors.js";
-import { firstMigration, render } from "../migrations.js";
+import { initialStatements, render } from "../migrations.js";
 import type { TaskTable } from "../taskTable.js";
 import type { Layout } from "./layout.js";
 
-/** From here on a row trigger of a partitioned table is one of its partitions' as well. */
-const inheritedSince = 130_000;
+/** The server versions from which on partitions inherit BEFORE and AFTER row triggers. */
+const inheritanceVersions = { before: 130_000, after: 110_000 } as const;
 
 interface Trigger {
   readonly name: string;
   readonly perRow: boolean;
-  /** The statement that makes it on a relation, given quoted. */
+  /** The server version from which on partitions inherit the trigger from the partitioned table. */
+  readonly inheritedSince: number;
+  /** Returns the statement that creates the trigger on a relation. The relation's name is given quoted. */
   readonly statement: (relation: string) => string;
 }
 
-/** A trigger that some relation lacks. */
-export interface MissingTrigger {
+/** A trigger and the relation that lacks it. */
+interface MissingTrigger {
   readonly relation: string;
   readonly trigger: Trigger;
 }
 
-/** Makes the functions of the first migration; of a partitioned table they have to name the root. */
-export async function makeFunctions(
-  client: Client,
-  table: TaskTable,
-  { kind }: Layout,
-): Promise<void> {
-  const statements = firstMigration.filter((each) =>
-    /^(?:CREATE OR REPLACE|COMMENT ON) FUNCTION/.test(each),
-  );
-  for (const statement of statements) {
-    const root = `pg_catalog.to_regclass(${literal(table.qualified)})::pg_catalog.oid`;
-    const text = render(statement, table);
-    await client.query(kind === "p" ? text.replaceAll("TG_RELID", () => root) : text);
-  }
-}
-
-/** The triggers that the table has to have, `condition` being the fill trigger's, if it needs one. */
-export function wantedTriggers(table: TaskTable, condition: string | null): Trigger[] {
-  const own = firstMigration
-    .filter((each) => each.startsWith("CREATE TRIGGER"))
+/**
+ * Returns the triggers that a table needs. These are the triggers of the first migration and the fill trigger, which
+ * completes the rows of an adopted table.
+ *
+ * @param condition WHEN condition of the fill trigger, or null if the table needs no fill trigger
+ */
+function requiredTriggers(table: TaskTable, condition: string | null): Trigger[] {
+  const initial = initialStatements
+    .filter((each) => /^CREATE TRIGGER [^]* ON :"schema"\.:"table"/.test(each))
     .map((each) => {
-      const [, place = ""] = /^CREATE TRIGGER :"(\w+)"/.exec(each) ?? [];
+      const [, key = "", when] = /^CREATE TRIGGER :"(\w+)" (BEFORE|AFTER)/.exec(each) ?? [];
+      const perRow = each.includes("FOR EACH ROW");
       return {
-        name: new Map<string, string>(Object.entries(table)).get(place) ?? place,
-        perRow: each.includes("FOR EACH ROW"),
+        name: new Map<string, string>(Object.entries(table)).get(key) ?? key,
+        perRow,
+        inheritedSince: perRow ? inheritanceVersions[when === "AFTER" ? "after" : "before"] : Infinity,
         statement: (relation: string) =>
           render(each.replace(':"schema".:"table"', "@"), table).replace("@", () => relation),
       };
     });
-  if (condition === null) return own;
+  if (condition === null) return initial;
   const name = identifier(table.fill);
   const fill = {
     name: table.fill,
     perRow: true,
+    inheritedSince: inheritanceVersions.before,
     statement: (relation: string) =>
       `CREATE TRIGGER ${name} BEFORE INSERT OR UPDATE ON ${relation} FOR EACH ROW WHEN (${condition})
        EXECUTE FUNCTION ${identifier(table.schema)}.${name}()`,
   };
-  return [...own, fill];
+  return [...initial, fill];
 }
 
 /**
- * Which of them are missing where. Statements that name a partition fire that one's own statement
- * triggers only, and before PostgreSQL 13 row triggers can be but the leaves' own.
+ * Returns the triggers that the table or its partitions lack. A statement that names a partition fires only the
+ * statement triggers of that partition, so each partition needs its own statement triggers. Before PostgreSQL 13, only
+ * leaf partitions can have BEFORE row triggers.
  *
- * @param condition of the fill trigger; null when the table needs none, or its own is to be kept
+ * @param condition WHEN condition of the fill trigger, or null if the table needs no fill trigger or keeps its existing
+ * one
  */
 export async function missingTriggers(
   client: Client,
@@ -87,41 +83,39 @@ export async function missingTriggers(
      WHERE c.oid = ANY ($1::text[]::regclass[])`,
     [[table.qualified, ...partitions.map(({ qualified }) => qualified)]],
   );
-  const there = new Set(
-    rows.map((row) => `${identifier(row.schema)}.${identifier(row.relation)} ${row.name}`),
-  );
-  const has = (relation: string, name: string): boolean => there.has(`${relation} ${name}`);
-  const inherited = (rows[0]?.version ?? 0) >= inheritedSince;
-  return wantedTriggers(table, condition).flatMap((trigger) => {
+  const existing = new Set(rows.map((row) => `${identifier(row.schema)}.${identifier(row.relation)} ${row.name}`));
+  const has = (relation: string, name: string): boolean => existing.has(`${relation} ${name}`);
+  const version = rows[0]?.version ?? 0;
+  return requiredTriggers(table, condition).flatMap((trigger) => {
     const leaves = partitions.filter(({ isLeaf }) => isLeaf).map(({ qualified }) => qualified);
-    const ownOnLeaves =
-      !has(table.qualified, trigger.name) && leaves.some((leaf) => has(leaf, trigger.name));
+    const alreadyOnLeaves = !has(table.qualified, trigger.name) && leaves.some((leaf) => has(leaf, trigger.name));
     const relations =
-      kind !== "p" || (trigger.perRow && inherited && !ownOnLeaves)
+      kind !== "p" || (version >= trigger.inheritedSince && !alreadyOnLeaves)
         ? [table.qualified]
         : trigger.perRow
           ? leaves
           : [table.qualified, ...partitions.map(({ qualified }) => qualified)];
-    return relations
-      .filter((relation) => !has(relation, trigger.name))
-      .map((relation) => ({ relation, trigger }));
+    return relations.filter((relation) => !has(relation, trigger.name)).map((relation) => ({ relation, trigger }));
   });
 }
 
-/** Takes away what the extension called as pg-task does: it makes its own again when it is back. */
-export async function replaceExtensionsTrigger(client: Client, table: TaskTable): Promise<void> {
-  const { rows } = await client.query<{ relation: string; ours: boolean }>(
+/**
+ * Drops the pg_task extension's triggers that have the same name as a trigger of pg-task. The extension creates its
+ * triggers again when it starts.
+ */
+export async function dropExtensionTriggers(client: Client, table: TaskTable): Promise<void> {
+  const { rows } = await client.query<{ relation: string; isReplaceable: boolean }>(
     `SELECT t.tgrelid::regclass::text AS relation,
-       t.tgfoid = coalesce(to_regproc($2)::oid, 0) AS ours
+       t.tgfoid = coalesce(to_regproc($2)::oid, 0) AS "isReplaceable"
      FROM pg_trigger AS t WHERE t.tgname = $3 AND NOT t.tgisinternal
        AND (t.tgrelid = $1::regclass OR t.tgrelid IN (SELECT relid FROM pg_partition_tree($1::regclass)))`,
     [table.qualified, `${identifier(table.schema)}.${identifier(table.wakeUp)}`, table.wakeUp],
   );
-  for (const { relation, ours } of rows) {
-    if (!ours) {
+  for (const { relation, isReplaceable } of rows) {
+    if (!isReplaceable) {
       throw new PgTaskError(
         "SCHEMA_INCOMPATIBLE",
-        `${relation} has a trigger ${identifier(table.wakeUp)} of its own, which is the name of pg-task's: rename it`,
+        `${relation} has a trigger ${identifier(table.wakeUp)} that pg-task did not create: rename it`,
       );
     }
     await client.query(`DROP TRIGGER ${identifier(table.wakeUp)} ON ${relation}`);

@@ -1,88 +1,91 @@
 import { PgTaskError } from "../../errors.js";
-import type { SlotReference } from "../messages.js";
-import { Slots, type SlotClaim } from "./slots.js";
+import { Slots, type SlotClaim, type SlotReference } from "./slots.js";
 
 interface Handover {
   readonly text: string;
-  readonly ring: (reference: SlotReference) => void;
+  readonly post: (reference: SlotReference) => void;
   readonly timeoutMs: number;
   readonly resolve: () => void;
   readonly reject: (reason: unknown) => void;
 }
 
-interface Flight extends SlotClaim {
+interface InFlight extends SlotClaim {
   readonly handover: Handover;
   timer: NodeJS.Timeout | undefined;
 }
 
 /**
- * The parent's side of a channel. A handover resolves when the child has taken it, once, and rejects
- * when it has been taken back, so that the child can never have it.
+ * The parent thread's side of a handshake channel. A handover resolves when the child has taken its payload. It rejects
+ * when the payload has been taken back, and then the child can never get that payload.
  */
 export class HandshakeSender {
   readonly #slots: Slots;
-  /** In their order: handovers that wait for a free slot, and what is to be told behind these. */
+  /** Handovers that wait for a free slot, and callbacks to be called after the handovers before them, in order. */
   #waiting: (Handover | (() => void))[] = [];
-  readonly #flights = new Set<Flight>();
+  readonly #inFlight = new Set<InFlight>();
   #failure: Error | null = null;
 
-  /** `slotBytes`: payloads longer than this in UTF-8 travel in a buffer of their own. */
+  /**
+   * @param slots how many payloads can be in flight at once
+   * @param slotBytes size of a slot. Payloads that are longer in UTF-8 travel in a buffer of their own.
+   */
   constructor({ slots = 8, slotBytes = 16_384 }: { slots?: number; slotBytes?: number } = {}) {
     this.#slots = Slots.allocate(slots, slotBytes);
   }
 
-  /** For the child's HandshakeReceiver, as workerData. */
+  /** The channel's shared memory, to be passed to the child's HandshakeReceiver as part of its workerData. */
   get buffer(): SharedArrayBuffer {
     return this.#slots.buffer;
   }
 
-  /** Handovers neither taken nor taken back, those that wait for a free slot included. */
+  /**
+   * The number of handovers whose payload the child has not taken and that have not been taken back. Handovers that
+   * wait for a free slot are included.
+   */
   get pending(): number {
-    return this.#handovers.length + this.#flights.size;
+    return this.#handovers.length + this.#inFlight.size;
   }
 
   /**
-   * Writes the payload as it is now, then calls `ring` to post the reference to the child, and
-   * resolves when the child has taken it. When all slots are in use it waits its turn first.
+   * Serializes the payload, waits for a free slot if all are in use, and calls `post` to send the reference to the
+   * child. Resolves when the child has taken the payload.
    *
-   * @param payload as JSON carries it
-   * @param timeoutMs 1 to 2147483647, counted from ringing
-   * @throws PgTaskError PROTOCOL_ACK_TIMEOUT, the slot has been taken back; PROTOCOL_PAYLOAD when
-   * JSON cannot carry the payload; what `ring` threw; the reason given to `fail`.
+   * @param payload must be representable as JSON
+   * @param timeoutMs 1 to 2147483647, counted from the call of `post`
+   * @throws PgTaskError PROTOCOL_ACK_TIMEOUT if the child has not taken the payload in time; the payload has then been
+   * taken back
+   * @throws PgTaskError PROTOCOL_PAYLOAD if the payload cannot be represented as JSON
+   * @throws the error of `post`, or the reason given to `fail`
    */
-  async send(
-    payload: object,
-    ring: (reference: SlotReference) => void,
-    timeoutMs: number,
-  ): Promise<void> {
+  async send(payload: object, post: (reference: SlotReference) => void, timeoutMs: number): Promise<void> {
     const text = encode(payload);
     if (this.#failure !== null) throw this.#failure;
     await new Promise<void>((resolve, reject) => {
-      this.#waiting.push({ text, ring, timeoutMs, resolve, reject });
+      this.#waiting.push({ text, post, timeoutMs, resolve, reject });
       this.#publishWaiting();
     });
   }
 
   /**
-   * Calls `tell` when the references of all that was sent before have been posted, so that it cannot
-   * overtake what waits for a free slot: at once when nothing does, and not at all when the child is dead
-   * by then.
+   * Calls `action` when the references of all earlier handovers have been posted, so that the action cannot overtake
+   * handovers that wait for a free slot. If no handover waits, `action` is called at once. If the child dies first,
+   * `action` is never called.
    */
-  behind(tell: () => void): void {
-    if (this.#waiting.length === 0) tell();
-    else this.#waiting.push(tell);
+  afterPending(action: () => void): void {
+    if (this.#waiting.length === 0) action();
+    else this.#waiting.push(action);
   }
 
   /**
-   * The child is dead: takes back and rejects everything pending, and every later send. What the
-   * child has taken before still resolves.
+   * Called when the child thread is dead. Takes back and rejects all pending handovers, and rejects every later `send`.
+   * Handovers whose payload the child had already taken still resolve.
    */
   fail(reason: Error): void {
     this.#failure ??= reason;
     const handovers = this.#handovers;
     this.#waiting = [];
     for (const handover of handovers) handover.reject(this.#failure);
-    for (const flight of this.#flights) this.#takeBack(flight, this.#failure);
+    for (const flight of this.#inFlight) this.#reclaim(flight, this.#failure);
   }
 
   get #handovers(): Handover[] {
@@ -110,55 +113,52 @@ export class HandshakeSender {
     const overflow = fits ? {} : { overflow: bufferOf(handover.text, bytes) };
     this.#slots.publish(claim);
 
-    const flight: Flight = { ...claim, handover, timer: undefined };
-    this.#flights.add(flight);
-    // waitAsync alone would not keep the process alive until the child answers; this timer does.
+    const flight: InFlight = { ...claim, handover, timer: undefined };
+    this.#inFlight.add(flight);
+    // This timer also keeps the process alive until the child answers. Atomics.waitAsync would not.
     flight.timer = setTimeout(() => {
-      this.#takeBack(flight, ackTimeout(handover.timeoutMs));
+      this.#reclaim(flight, ackTimeout(handover.timeoutMs));
     }, handover.timeoutMs);
-    void this.#slots.leavesPublished(claim).then(() => this.#taken(flight));
+    void this.#slots.leavesPublished(claim).then(() => this.#acknowledged(flight));
     try {
-      handover.ring({ ...claim, ...overflow });
+      handover.post({ ...claim, ...overflow });
     } catch (error) {
-      this.#takeBack(flight, error);
+      this.#reclaim(flight, error);
     }
   }
 
-  #takeBack(flight: Flight, reason: unknown): void {
-    // The slot decides, not who comes first here: what the child has taken is never reported lost.
+  #reclaim(flight: InFlight, reason: unknown): void {
+    // The state of the slot decides, not the order of events in this thread. Therefore a payload that the child has
+    // taken is never reported as lost.
     if (this.#slots.reclaim(flight)) this.#settle(flight, () => flight.handover.reject(reason));
-    else this.#taken(flight);
+    else this.#acknowledged(flight);
   }
 
-  #taken(flight: Flight): void {
+  #acknowledged(flight: InFlight): void {
     if (this.#slots.release(flight)) this.#settle(flight, flight.handover.resolve);
   }
 
-  #settle(flight: Flight, outcome: () => void): void {
+  #settle(flight: InFlight, outcome: () => void): void {
     clearTimeout(flight.timer);
-    this.#flights.delete(flight);
+    this.#inFlight.delete(flight);
     outcome();
     this.#publishWaiting();
   }
 }
 
-/** JSON escapes lone surrogates, so that its UTF-8 always reads back as it was. */
+/**
+ * Serializes a payload. JSON escapes lone surrogates, so encoding the text as UTF-8 and decoding it yields the same
+ * text.
+ */
 function encode(payload: object): string {
   let text: string | undefined;
   try {
     text = JSON.stringify(payload);
   } catch (cause) {
-    throw new PgTaskError(
-      "PROTOCOL_PAYLOAD",
-      `expected a payload that JSON can carry: ${String(cause)}`,
-      { cause },
-    );
+    throw new PgTaskError("PROTOCOL_PAYLOAD", `expected a payload that JSON can carry: ${String(cause)}`, { cause });
   }
   if (text === undefined || text === "null") {
-    throw new PgTaskError(
-      "PROTOCOL_PAYLOAD",
-      `expected a payload that JSON can carry, got one that becomes ${text}`,
-    );
+    throw new PgTaskError("PROTOCOL_PAYLOAD", `expected a payload that JSON can carry, got one that becomes ${text}`);
   }
   return text;
 }
@@ -172,7 +172,6 @@ function bufferOf(text: string, bytes: number): SharedArrayBuffer {
 function ackTimeout(timeoutMs: number): PgTaskError {
   return new PgTaskError(
     "PROTOCOL_ACK_TIMEOUT",
-    `expected the thread to take its parameters within ${timeoutMs} ms, got no answer; ` +
-      "they have been taken back",
+    `expected the thread to take its parameters within ${timeoutMs} ms, got no answer; they have been taken back`,
   );
 }

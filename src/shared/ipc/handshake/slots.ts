@@ -1,40 +1,38 @@
 /**
- * The memory of one channel from a parent thread (sender) to its child (receiver).
+ * The shared memory of one channel from a parent thread (sender) to its child (receiver).
  *
- *   header   number of slots, bytes of a slot
- *   control  for each slot: its word (generation and state in one Int32), length of its payload
- *   payload  for each slot: UTF-8
+ *     header   number of slots, size of a slot in bytes
+ *     control  for each slot: its word (generation and state in one Int32), length of its payload
+ *     payload  for each slot: UTF-8
  *
- *            claim             publish                acknowledge
- *   FREE(g) ──────▶ WRITING(g+1) ──────▶ PUBLISHED(g+1) ──────▶ TAKEN(g+1)
- *      ▲                                      │                    │
- *      │                reclaim               │                    │ release
- *      └──────────────────────────────────────┴────────────────────┘
+ *              claim             publish                acknowledge
+ *     FREE(g) ──────▶ WRITING(g+1) ──────▶ PUBLISHED(g+1) ──────▶ TAKEN(g+1)
+ *        ▲                                      │                    │
+ *        │                reclaim               │                    │ release
+ *        └──────────────────────────────────────┴────────────────────┘
  *
- * Every step is one compareExchange of the whole word, so that state and generation change together.
- * The receiver makes one step only, acknowledge; all others are the sender's.
+ * Every transition is one compareExchange of the slot's whole word, so state and generation change together. The
+ * receiver makes only the transition `acknowledge`. The sender makes all other transitions.
  */
 export const SlotState = { free: 0, writing: 1, published: 2, taken: 3 } as const;
 export type SlotState = (typeof SlotState)[keyof typeof SlotState];
 
 const stateBits = 2;
-// A wrap could deceive a reader only if it slept through all the generations of a slot that others
-// took back meanwhile. A channel has one reader, which is rung in order: each of them would have
-// had to time out.
+// After this many uses of a slot its generation number repeats. A stale reference could then look current, but only if
+// the receiver had missed all generations in between. A channel has one receiver, which gets the references in order,
+// so the handover of each of those generations would have had to time out.
 export const generations = 2 ** (32 - stateBits);
 
 const header = { slots: 0, slotBytes: 1, words: 2 } as const;
 const control = { word: 0, length: 1, words: 2 } as const;
 
-/** Where a slot's word stands in the Int32 view of the channel's memory. */
-export const wordIndex = (slot: number): number =>
-  header.words + slot * control.words + control.word;
+/** Returns the index of a slot's word in the Int32 view of the channel's memory. */
+export const wordIndex = (slot: number): number => header.words + slot * control.words + control.word;
 
 const lengthIndex = (slot: number): number => header.words + slot * control.words + control.length;
 
-/** Generation and state as they stand in a slot's word. */
-export const packWord = (generation: number, state: SlotState): number =>
-  (generation << stateBits) | state;
+/** Packs a slot's generation and state into one word. */
+export const packWord = (generation: number, state: SlotState): number => (generation << stateBits) | state;
 
 const generationOf = (word: number): number => word >>> stateBits;
 const stateOf = (word: number): number => word & (2 ** stateBits - 1);
@@ -42,6 +40,12 @@ const stateOf = (word: number): number => word & (2 ** stateBits - 1);
 export interface SlotClaim {
   readonly slot: number;
   readonly generation: number;
+}
+
+/** Tells the receiver where to find a published payload. */
+export interface SlotReference extends SlotClaim {
+  /** The payload itself, if it does not fit into a slot. */
+  readonly overflow?: SharedArrayBuffer;
 }
 
 export class Slots {
@@ -67,7 +71,11 @@ export class Slots {
     return new Slots(buffer);
   }
 
-  /** Takes a free slot for writing; null when there is none. */
+  /**
+   * Reserves a free slot for writing.
+   *
+   * @returns null if no slot is free
+   */
   claim(): SlotClaim | null {
     for (let slot = 0; slot < this.count; slot += 1) {
       const word = Atomics.load(this.#words, wordIndex(slot));
@@ -81,13 +89,20 @@ export class Slots {
     return null;
   }
 
-  /** `bytes` is the length of `text` in UTF-8, at most `slotBytes`. */
+  /**
+   * Writes a payload into a claimed slot.
+   *
+   * @param bytes the length of `text` in UTF-8, at most `slotBytes`
+   */
   write(slot: number, text: string, bytes: number): void {
     this.#payload(slot, bytes).write(text, "utf8");
     Atomics.store(this.#words, lengthIndex(slot), bytes);
   }
 
-  /** After write: who sees PUBLISHED sees the whole payload that was written before it. */
+  /**
+   * Marks a slot as published. Must be called after `write`, so that a thread that sees PUBLISHED also sees the whole
+   * payload.
+   */
   publish({ slot, generation }: SlotClaim): boolean {
     return this.#move(slot, generation, SlotState.writing, SlotState.published);
   }
@@ -96,14 +111,20 @@ export class Slots {
     return Atomics.load(this.#words, wordIndex(slot)) === packWord(generation, SlotState.published);
   }
 
-  /** A copy of what stands in the slot, of whichever generation: worth nothing until acknowledged. */
+  /**
+   * Copies the slot's content without checking its generation. The copy is valid only if `acknowledge` then succeeds.
+   */
   copy(slot: number): Buffer {
     return Buffer.from(this.#payload(slot, Atomics.load(this.#words, lengthIndex(slot))));
   }
 
   /**
-   * After copy. Done, nobody wrote between isPublished and here, as writing begins with the sender
-   * moving the slot on, which it can do once only: from PUBLISHED before, or from TAKEN after us.
+   * Marks a published slot as taken. Must be called after `copy`. If `acknowledge` succeeds, nothing was written to the
+   * slot between `isPublished` and `acknowledge`, so the copy is valid. The reason is that the sender must change the
+   * state before it writes, and can do so only from PUBLISHED, which would make `acknowledge` fail, or from TAKEN,
+   * which is reached only by `acknowledge`.
+   *
+   * @returns false if the slot is no longer published under this generation
    */
   acknowledge({ slot, generation }: SlotClaim): boolean {
     const taken = this.#move(slot, generation, SlotState.published, SlotState.taken);
@@ -111,17 +132,21 @@ export class Slots {
     return taken;
   }
 
-  /** Takes a published slot back; false when the receiver was first. */
+  /**
+   * Takes a published slot back.
+   *
+   * @returns false if the receiver has already taken the payload
+   */
   reclaim({ slot, generation }: SlotClaim): boolean {
     const reclaimed = this.#move(slot, generation, SlotState.published, SlotState.free);
-    // For our own waitAsync, which nobody else would wake.
+    // Wakes the sender's own waitAsync, which waits for the slot to leave PUBLISHED.
     if (reclaimed) Atomics.notify(this.#words, wordIndex(slot));
     return reclaimed;
   }
 
   release({ slot, generation }: SlotClaim): boolean {
     const released = this.#move(slot, generation, SlotState.taken, SlotState.free);
-    // Our waitAsync still hangs if TAKEN was seen before the receiver's notify.
+    // If the sender saw TAKEN before the receiver's notify, the sender's waitAsync is still pending. Wakes it.
     if (released) Atomics.notify(this.#words, wordIndex(slot));
     return released;
   }
@@ -129,7 +154,7 @@ export class Slots {
   /** Resolves when the slot is no longer published under this generation. */
   async leavesPublished(claim: SlotClaim): Promise<void> {
     const published = packWord(claim.generation, SlotState.published);
-    // Again and again: a receiver's late notify for an earlier generation wakes a later waiter.
+    // A loop is needed because a late notify for an earlier generation can wake a later waiter.
     while (this.isPublished(claim)) {
       const wait = Atomics.waitAsync(this.#words, wordIndex(claim.slot), published);
       if (wait.async) await wait.value;

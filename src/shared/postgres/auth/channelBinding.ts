@@ -2,13 +2,13 @@ import { createHash } from "node:crypto";
 import { TLSSocket } from "node:tls";
 import type { Duplex } from "node:stream";
 
-/** The hash that goes with each signature algorithm, by the bytes of its object identifier in hex. */
+/** The hash to use for each signature algorithm. The keys are the DER-encoded object identifiers in hex. */
 const hashes: Readonly<Record<string, string>> = {
-  // RSA with MD5 and SHA-1, ECDSA with SHA-1: too weak, RFC 5929 has SHA-256 for them.
+  // RSA with MD5, RSA with SHA-1, and ECDSA with SHA-1. RFC 5929 replaces these weak hashes with SHA-256.
   "2a864886f70d010104": "sha256",
   "2a864886f70d010105": "sha256",
   "2a8648ce3d0401": "sha256",
-  // RSA, then ECDSA, with SHA-256, SHA-384 and SHA-512.
+  // RSA and then ECDSA, each with SHA-256, SHA-384 and SHA-512.
   "2a864886f70d01010b": "sha256",
   "2a864886f70d01010c": "sha384",
   "2a864886f70d01010d": "sha512",
@@ -17,7 +17,9 @@ const hashes: Readonly<Record<string, string>> = {
   "2a8648ce3d040304": "sha512",
 };
 
-/** What binds an exchange to this TLS connection (tls-server-end-point); null where nothing can. */
+/**
+ * Returns the `tls-server-end-point` channel binding data; null without TLS or if the certificate has no suitable hash.
+ */
 export function channelBindingData(stream: Duplex): Buffer | null {
   if (!(stream instanceof TLSSocket)) return null;
   const certificate = stream.getPeerCertificate().raw;
@@ -26,7 +28,10 @@ export function channelBindingData(stream: Duplex): Buffer | null {
   return hash === undefined ? null : createHash(hash).update(certificate).digest();
 }
 
-/** Certificate ::= SEQUENCE { tbsCertificate, signatureAlgorithm SEQUENCE { OBJECT IDENTIFIER, … }, … } */
+/**
+ * Returns the signature algorithm of a DER certificate: Certificate ::= SEQUENCE { tbsCertificate, signatureAlgorithm
+ * SEQUENCE { OBJECT IDENTIFIER, … }, … }
+ */
 function signatureAlgorithm(certificate: Buffer): string {
   const outer = element(certificate, 0);
   const signed = element(certificate, outer.start);
@@ -35,7 +40,7 @@ function signatureAlgorithm(certificate: Buffer): string {
   return certificate.toString("hex", start, end);
 }
 
-/** Where the content of the DER element at `offset` begins and ends. */
+/** Returns where the content of the DER element at `offset` begins and ends. */
 function element(bytes: Buffer, offset: number): { start: number; end: number } {
   const length = bytes.readUInt8(offset + 1);
   if (length < 0x80) return { start: offset + 2, end: offset + 2 + length };

@@ -1,14 +1,14 @@
 import type { Duplex } from "node:stream";
-import { decodeMessage, MessageCode, type ServerError } from "../protocol/messages.js";
+import { decodeMessage, MessageCode, type ServerError } from "../protocol/decode.js";
 import { LoginMessageReader } from "./messageReader.js";
-import { ConnectionProblem, NoPassword, PasswordRequired } from "../errors.js";
+import { ConnectionProblem, MissingPassword, PasswordRequired } from "../errors.js";
 import type { Scram, ScramBinding } from "./scram.js";
 import type { AuthMethod, Credentials } from "./credentials.js";
 
-/** The server's own words for not letting us in. */
+/** The error for a login that the server refused. */
 export class LoginRefused extends Error {
   readonly error: ServerError;
-  /** Whether it knew by then who we are. */
+  /** Whether the server had already accepted the authentication. */
   readonly authenticated: boolean;
 
   constructor(error: ServerError, authenticated = true) {
@@ -18,37 +18,33 @@ export class LoginRefused extends Error {
   }
 }
 
-/** What a cancel request needs. */
+/** BackendKeyData: identifies a backend in a cancel request. */
 export interface BackendKey {
   readonly pid: number;
   readonly secret: Buffer;
 }
 
 const protocolVersion = 196_608;
-const authentication = 0x52;
-const backendKey = 0x4b;
+const authenticationCode = 0x52;
+const backendKeyCode = 0x4b;
 
 /**
- * Logs in over a stream, and leaves it ready for queries.
+ * Sends the startup packet, authenticates, and waits until the server is ready for queries.
  *
- * @throws Refusal, ConnectionProblem, what the connection failed with, and an AbortError
+ * @throws LoginRefused, ConnectionProblem, Node's error for a lost connection, or an AbortError
  */
-export async function login(
-  stream: Duplex,
-  credentials: Credentials,
-  signal: AbortSignal,
-): Promise<BackendKey> {
+export async function login(stream: Duplex, credentials: Credentials, signal: AbortSignal): Promise<BackendKey> {
   const messages = new LoginMessageReader(stream);
   try {
     stream.write(startupPacket(credentials));
-    const conversation = new Authentication(stream, credentials);
+    const authenticator = new Authenticator(stream, credentials);
     let key: BackendKey = { pid: 0, secret: Buffer.alloc(4) };
     for (;;) {
       const { code, body } = await messages.next(signal);
-      if (code === MessageCode.error) throw refusal(body, conversation.over);
+      if (code === MessageCode.error) throw refusal(body, authenticator.succeeded);
       if (code === MessageCode.ready) return key;
-      if (code === authentication) await conversation.answer(body);
-      if (code === backendKey) key = { pid: body.readInt32BE(0), secret: body.subarray(4) };
+      if (code === authenticationCode) await authenticator.answer(body);
+      if (code === backendKeyCode) key = { pid: body.readInt32BE(0), secret: body.subarray(4) };
     }
   } finally {
     messages.release();
@@ -62,8 +58,8 @@ function refusal(body: Buffer, authenticated: boolean): Error {
 }
 
 function startupPacket({ user, database, startup, applicationName }: Credentials): Buffer {
-  const words = { user, database, application_name: applicationName, ...startup };
-  const pairs = Object.entries({ ...words, client_encoding: "UTF8" });
+  const parameters = { user, database, application_name: applicationName, ...startup };
+  const pairs = Object.entries({ ...parameters, client_encoding: "UTF8" });
   const body = Buffer.from(`${pairs.map(([name, value]) => `${name}\0${value}\0`).join("")}\0`);
   const header = Buffer.alloc(8);
   header.writeInt32BE(body.length + 8, 0);
@@ -82,7 +78,7 @@ const Request = {
   saslFinal: 12,
 } as const;
 
-const asked: Readonly<Record<AuthMethod, string>> = {
+const requestTexts: Readonly<Record<AuthMethod, string>> = {
   password: "server requested a cleartext password",
   md5: "server requested a hashed password",
   gss: "server requested GSSAPI authentication",
@@ -91,22 +87,22 @@ const asked: Readonly<Record<AuthMethod, string>> = {
   none: "server did not complete authentication",
 };
 
-/** Answers the server's questions who we are. */
-class Authentication {
+/** Answers the server's authentication requests. */
+class Authenticator {
   readonly #stream: Duplex;
   readonly #credentials: Credentials;
   #scram: Scram | null = null;
   #passwordAsked = false;
-  #over = false;
+  #succeeded = false;
 
   constructor(stream: Duplex, credentials: Credentials) {
     this.#stream = stream;
     this.#credentials = credentials;
   }
 
-  /** Whether the server knows who we are. */
-  get over(): boolean {
-    return this.#over;
+  /** Whether the server has sent AuthenticationOk. */
+  get succeeded(): boolean {
+    return this.#succeeded;
   }
 
   /** @throws ConnectionProblem */
@@ -139,16 +135,14 @@ class Authentication {
   }
 
   #accept(): void {
-    this.#over = true;
+    this.#succeeded = true;
     if (this.#scram !== null && !this.#scram.verified) {
       throw new ConnectionProblem("server did not complete authentication");
     }
     if (!this.#passwordAsked) this.#allow("none");
     const bound = this.#scram?.mechanism === "SCRAM-SHA-256-PLUS";
     if (this.#credentials.channelBinding === "require" && !bound) {
-      throw new ConnectionProblem(
-        "channel binding required, but server authenticated client without channel binding",
-      );
+      throw new ConnectionProblem("channel binding required, but server authenticated client without channel binding");
     }
     if (this.#passwordAsked || !this.#credentials.passwordRequired) return;
     throw new PasswordRequired({
@@ -161,14 +155,10 @@ class Authentication {
     const { authMethods, channelBinding } = this.#credentials;
     if (authMethods !== null && !authMethods.has(method)) {
       const requirement = [...authMethods].join(",");
-      throw new ConnectionProblem(
-        `authentication method requirement "${requirement}" failed: ${asked[method]}`,
-      );
+      throw new ConnectionProblem(`authentication method requirement "${requirement}" failed: ${requestTexts[method]}`);
     }
     if (channelBinding === "require" && method !== "scram-sha-256" && method !== "none") {
-      throw new ConnectionProblem(
-        "channel binding required but not supported by server's authentication request",
-      );
+      throw new ConnectionProblem("channel binding required but not supported by server's authentication request");
     }
   }
 
@@ -176,7 +166,7 @@ class Authentication {
     this.#passwordAsked = true;
     const { password } = this.#credentials;
     if (password !== null && password !== "") return password;
-    throw new NoPassword();
+    throw new MissingPassword();
   }
 
   async #hashed(salt: Buffer): Promise<string> {
@@ -186,9 +176,7 @@ class Authentication {
 
   async #beginScram(mechanisms: readonly string[]): Promise<void> {
     if (!mechanisms.some((each) => each.startsWith("SCRAM-SHA-256"))) {
-      throw new ConnectionProblem(
-        "none of the server's SASL authentication mechanisms are supported",
-      );
+      throw new ConnectionProblem("none of the server's SASL authentication mechanisms are supported");
     }
     const password = this.#password();
     const { Scram } = await import("./scram.js");

@@ -3,16 +3,15 @@ import type { Duplex } from "node:stream";
 import { MessageFramer } from "../protocol/messageFramer.js";
 import { closedUnexpectedly } from "../transport/openSocket.js";
 
-/** A message of the server. */
 export interface LoginMessage {
   readonly code: number;
   readonly body: Buffer;
 }
 
-/** No message of a login is larger, in bytes. */
-const limit = 1 << 16;
+/** Largest message accepted during login, in bytes. */
+const maxMessageBytes = 1 << 16;
 
-/** The server's messages one by one, as long as the connection is being opened. */
+/** Reads the server's messages one at a time until the login is complete. */
 export class LoginMessageReader {
   readonly #stream: Duplex;
   readonly #messages: LoginMessage[] = [];
@@ -25,9 +24,9 @@ export class LoginMessageReader {
   constructor(stream: Duplex) {
     this.#stream = stream;
     const frames = new MessageFramer(
-      () => limit,
+      () => maxMessageBytes,
       (code, body, whole) => {
-        if (!whole) throw new Error("it is too large for one of a login");
+        if (!whole) throw new Error("message too large during login");
         this.#messages.push({ code, body: Buffer.from(body) });
         this.#changed.dispatchEvent(new Event("change"));
       },
@@ -43,7 +42,11 @@ export class LoginMessageReader {
     stream.on("error", this.#error);
   }
 
-  /** @throws what the connection failed with, and an AbortError */
+  /**
+   * Returns the next message.
+   *
+   * @throws Node's error for a lost connection, ConnectionProblem, or an AbortError
+   */
   async next(signal: AbortSignal): Promise<LoginMessage> {
     for (;;) {
       const message = this.#messages.shift();
@@ -53,7 +56,7 @@ export class LoginMessageReader {
     }
   }
 
-  /** Leaves the stream to somebody else. */
+  /** Stops reading, so that other code can read the stream. */
   release(): void {
     this.#stream.off("data", this.#read).off("end", this.#end).off("close", this.#end);
     this.#stream.off("error", this.#error);

@@ -4,20 +4,23 @@ import { ConnectionProblem } from "../errors.js";
 
 const derive = promisify(pbkdf2);
 
-/** More would keep a thread of Node's own busy for seconds; servers take 4096. */
-const mostIterations = 1_000_000;
+/** More iterations would occupy a thread of Node's pool for seconds. Servers use 4096. */
+const maxIterations = 1_000_000;
 
-/** How the exchange is bound to the TLS connection under it. */
+/** Channel binding: how the SCRAM exchange is tied to the TLS connection. */
 export type ScramBinding =
-  /** Bound, by the hash of the server's certificate. */
+  /** The exchange is tied to the connection by the hash of the server's certificate. */
   | { readonly kind: "bound"; readonly data: Buffer }
-  /** Could be, but the server does not offer it: should somebody in between have struck it out, the server will see. */
+  /**
+   * This client supports channel binding but the server did not offer it. The server notices if a man in the middle has
+   * removed the offer.
+   */
   | { readonly kind: "possible" }
   | { readonly kind: "none" };
 
 const headers = { bound: "p=tls-server-end-point,,", possible: "y,,", none: "n,," } as const;
 
-/** One exchange of SCRAM-SHA-256, in which each side shows the other that it knows the password. */
+/** One SCRAM-SHA-256 exchange, in which both sides prove that they know the password. */
 export class Scram {
   readonly #password: string;
   readonly #binding: ScramBinding;
@@ -30,7 +33,7 @@ export class Scram {
     this.#binding = binding;
   }
 
-  /** Whether the server has shown that it knows the password. */
+  /** Whether the server has proved that it knows the password. */
   get verified(): boolean {
     return this.#verified;
   }
@@ -50,10 +53,8 @@ export class Scram {
     if (!nonce.startsWith(this.#nonce) || nonce === this.#nonce || salt === "" || iterations < 1) {
       throw malformed();
     }
-    if (iterations > mostIterations) {
-      throw new ConnectionProblem(
-        `the server asks for ${iterations} SCRAM iterations, more than ${mostIterations}`,
-      );
+    if (iterations > maxIterations) {
+      throw new ConnectionProblem(`the server asks for ${iterations} SCRAM iterations, more than ${maxIterations}`);
     }
     const header = Buffer.from(headers[this.#binding.kind]);
     const data = this.#binding.kind === "bound" ? this.#binding.data : Buffer.alloc(0);
@@ -63,13 +64,13 @@ export class Scram {
     const message = `${this.#firstBare},${challenge},${withoutProof}`;
     const signature = hmac(createHash("sha256").update(clientKey).digest(), message);
     this.#serverSignature = hmac(hmac(key, "Server Key"), message);
-    const proof = clientKey.map((byte, place) => byte ^ (signature[place] ?? 0));
+    const proof = clientKey.map((byte, index) => byte ^ (signature[index] ?? 0));
     return `${withoutProof},p=${Buffer.from(proof).toString("base64")}`;
   }
 
   /** @throws ConnectionProblem when the server does not know the password */
-  verify(outcome: string): void {
-    const signature = Buffer.from(attributes(outcome)["v"] ?? "", "base64");
+  verify(serverFinal: string): void {
+    const signature = Buffer.from(attributes(serverFinal)["v"] ?? "", "base64");
     const expected = this.#serverSignature;
     if (expected === null || signature.length !== expected.length) throw malformed();
     if (!timingSafeEqual(signature, expected)) {
@@ -78,7 +79,7 @@ export class Scram {
     this.#verified = true;
   }
 
-  /** The server takes the user's name from the startup packet. */
+  /** The user name is empty because the server takes it from the startup packet. */
   get #firstBare(): string {
     return `n=,r=${this.#nonce}`;
   }
@@ -92,14 +93,14 @@ function hmac(key: Buffer, text: string): Buffer {
   return createHmac("sha256", key).update(text).digest();
 }
 
-/** SASLprep as far as it changes a password: other blanks, what maps to nothing, and NFKC. */
+/**
+ * Prepares a password as SASLprep maps characters: non-ASCII spaces become spaces, some characters are removed, and the
+ * text is normalized to NFKC.
+ */
 function prepare(password: string): string {
   return password
     .replace(/[\u00A0\u1680\u2000-\u200B\u202F\u205F\u3000]/gu, " ")
-    .replace(
-      /\u00AD|\u034F|\u1806|[\u180B-\u180D]|\u200C|\u200D|\u2060|[\uFE00-\uFE0F]|\uFEFF/gu,
-      "",
-    )
+    .replace(/\u00AD|\u034F|\u1806|[\u180B-\u180D]|\u200C|\u200D|\u2060|[\uFE00-\uFE0F]|\uFEFF/gu, "")
     .normalize("NFKC");
 }
 

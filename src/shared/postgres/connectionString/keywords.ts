@@ -1,56 +1,57 @@
 /**
- * What becomes of a keyword: it is used; it has no effect here and none on security or meaning; or
- * it is refused, since leaving it out would change one of the two.
+ * What pg-task does with a keyword. `used` means that the keyword's value takes effect. `ignored` means that the
+ * keyword affects neither security nor results here. `refused` means that ignoring the keyword would affect security or
+ * results.
  */
-type Treatment = "used" | "harmless" | "refused";
+type Treatment = "used" | "ignored" | "refused";
 
 interface Keyword {
   readonly treatment: Treatment;
-  /** The environment variable that stands in for it. */
+  /** The environment variable that gives the value if nothing else does. */
   readonly variable?: string;
+  /** Remote tasks take the value from the manager's own connection instead of the variable. */
+  readonly inherited?: true;
 }
 
 const used = (variable?: string): Keyword => keyword("used", variable);
-const harmless = (variable?: string): Keyword => keyword("harmless", variable);
+const ignored = (variable?: string): Keyword => keyword("ignored", variable);
 const refused = (variable?: string): Keyword => keyword("refused", variable);
+const inherited = (variable: string): Keyword => ({ treatment: "used", variable, inherited: true });
 
 function keyword(treatment: Treatment, variable: string | undefined): Keyword {
   return variable === undefined ? { treatment } : { treatment, variable };
 }
 
-/**
- * Every keyword of a connection string, as PostgreSQL 18 knows them. Those without a variable that
- * libpq has one for get their default from the manager's own connection.
- */
+/** Every keyword that PostgreSQL 18 allows in a connection string. */
 const table = {
   service: refused("PGSERVICE"),
   servicefile: refused("PGSERVICEFILE"),
-  user: used(),
+  user: inherited("PGUSER"),
   password: used("PGPASSWORD"),
   passfile: used("PGPASSFILE"),
   channel_binding: used("PGCHANNELBINDING"),
-  connect_timeout: used(),
-  dbname: used(),
-  host: used(),
-  hostaddr: used(),
-  port: used(),
+  connect_timeout: inherited("PGCONNECT_TIMEOUT"),
+  dbname: inherited("PGDATABASE"),
+  host: inherited("PGHOST"),
+  hostaddr: inherited("PGHOSTADDR"),
+  port: inherited("PGPORT"),
   client_encoding: used("PGCLIENTENCODING"),
   options: used("PGOPTIONS"),
   application_name: used(),
   fallback_application_name: used(),
   keepalives: used(),
   keepalives_idle: used(),
-  keepalives_interval: harmless(),
-  keepalives_count: harmless(),
-  tcp_user_timeout: harmless(),
-  sslmode: used(),
+  keepalives_interval: ignored(),
+  keepalives_count: ignored(),
+  tcp_user_timeout: ignored(),
+  sslmode: inherited("PGSSLMODE"),
   sslnegotiation: used("PGSSLNEGOTIATION"),
-  sslcompression: harmless("PGSSLCOMPRESSION"),
-  sslcert: used(),
-  sslkey: used(),
+  sslcompression: ignored("PGSSLCOMPRESSION"),
+  sslcert: inherited("PGSSLCERT"),
+  sslkey: inherited("PGSSLKEY"),
   sslcertmode: used("PGSSLCERTMODE"),
   sslpassword: used(),
-  sslrootcert: used(),
+  sslrootcert: inherited("PGSSLROOTCERT"),
   sslcrl: used("PGSSLCRL"),
   sslcrldir: refused("PGSSLCRLDIR"),
   sslsni: used("PGSSLSNI"),
@@ -62,9 +63,9 @@ const table = {
   ssl_min_protocol_version: used("PGSSLMINPROTOCOLVERSION"),
   ssl_max_protocol_version: used("PGSSLMAXPROTOCOLVERSION"),
   gssencmode: used("PGGSSENCMODE"),
-  krbsrvname: harmless("PGKRBSRVNAME"),
-  gsslib: harmless("PGGSSLIB"),
-  gssdelegation: harmless("PGGSSDELEGATION"),
+  krbsrvname: ignored("PGKRBSRVNAME"),
+  gsslib: ignored("PGGSSLIB"),
+  gssdelegation: ignored("PGGSSDELEGATION"),
   replication: refused(),
   target_session_attrs: used("PGTARGETSESSIONATTRS"),
   load_balance_hosts: used("PGLOADBALANCEHOSTS"),

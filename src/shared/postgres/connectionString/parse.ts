@@ -1,57 +1,84 @@
+import { ConnectionStringError } from "../errors.js";
 import { isKeyword, keywords, type KeywordName } from "./keywords.js";
 import { parseKeyValues, type Pair } from "./parseKeyValues.js";
-import { ConnectionStringError } from "./error.js";
 import { isUri, parseUri } from "./parseUri.js";
 
-/** What a connection string says, by keyword; what is empty counts as not said. */
-export type ConnectionWords = ReadonlyMap<KeywordName, string>;
+/** The values that a connection string gives, by keyword. An empty value counts as not given and is left out. */
+export type GivenOptions = ReadonlyMap<KeywordName, string>;
 
 /**
- * Takes a libpq connection string apart: `key=value` pairs, or a URI. Of a keyword that stands
- * several times the last counts. A database name that is itself a connection string stands for what
- * that one says.
+ * Parses a libpq connection string, which is either `key=value` pairs or a URI. If a keyword occurs several times, the
+ * last value applies. A `dbname` that is itself a connection string is replaced by the values of that string.
  *
- * @throws ConnectionStringProblem
+ * @throws ConnectionStringError
  */
-export function parseConnectionString(text: string): ConnectionWords {
-  const words = new Map<KeywordName, string>();
-  for (const pair of expand(pairsOf(text))) {
-    const [keyword, value] = renamed(pair);
-    if (!isKeyword(keyword)) throw unknown(keyword);
-    if (value === "") words.delete(keyword);
-    else words.set(keyword, value);
-  }
-  for (const keyword of words.keys()) {
+export function parseConnectionString(text: string): GivenOptions {
+  const given = collect(expandDatabase(parsePairs(text)));
+  for (const keyword of given.keys()) {
     if (keywords[keyword].treatment === "refused") {
       throw new ConnectionStringError(`"${keyword}" is not supported in the connection string`);
     }
   }
-  return words;
+  return given;
 }
 
-function pairsOf(text: string): Pair[] {
-  if (isUri(text)) return parseUri(text, isAccepted);
+/**
+ * Parses a connection URI in which only the `supported` keywords are allowed.
+ *
+ * @throws ConnectionStringError
+ */
+export function parseConnectionUri(uri: string, supported: readonly KeywordName[]): GivenOptions {
+  const pairs = parseUri(uri, (keyword) => {
+    if (supported.some((name) => name === keyword)) return;
+    throw new ConnectionStringError(
+      `unsupported URI query parameter: ${JSON.stringify(keyword)} (supported: ${supported.join(", ")})`,
+    );
+  });
+  return collect(pairs);
+}
+
+function collect(pairs: readonly Pair[]): GivenOptions {
+  const given = new Map<KeywordName, string>();
+  for (const pair of pairs) {
+    const [keyword, value] = translateRequiressl(pair);
+    if (!isKeyword(keyword)) throw invalidOption(keyword);
+    if (value === "") given.delete(keyword);
+    else given.set(keyword, value);
+  }
+  return given;
+}
+
+function parsePairs(text: string): Pair[] {
+  if (isUri(text)) {
+    return parseUri(text, (keyword) => {
+      if (isAccepted(keyword)) return;
+      throw new ConnectionStringError(`invalid URI query parameter: "${keyword}"`);
+    });
+  }
   return parseKeyValues(text, (keyword, shown) => {
-    if (!isAccepted(keyword)) throw unknown(shown);
+    if (!isAccepted(keyword)) throw invalidOption(shown);
   });
 }
 
-/** Only the first database name is looked at, as by libpq, and no deeper. */
-function expand(pairs: readonly Pair[]): Pair[] {
-  const place = pairs.findIndex(([keyword]) => keyword === "dbname");
-  const [, name = ""] = pairs[place] ?? [];
+/**
+ * Replaces a `dbname` that is a connection string by the values of that string. As in libpq, only the first `dbname` is
+ * expanded, and only once.
+ */
+function expandDatabase(pairs: readonly Pair[]): Pair[] {
+  const index = pairs.findIndex(([keyword]) => keyword === "dbname");
+  const [, name = ""] = pairs[index] ?? [];
   if (!isUri(name) && !name.includes("=")) return [...pairs];
-  return [...pairs.slice(0, place), ...pairsOf(name), ...pairs.slice(place + 1)];
+  return [...pairs.slice(0, index), ...parsePairs(name), ...pairs.slice(index + 1)];
 }
 
 const isAccepted = (keyword: string): boolean => keyword === "requiressl" || isKeyword(keyword);
 
-/** The name that sslmode had long ago. */
-function renamed([keyword, value]: Pair): Pair {
+/** Translates `requiressl`, the predecessor of `sslmode`. */
+function translateRequiressl([keyword, value]: Pair): Pair {
   if (keyword !== "requiressl") return [keyword, value];
   return ["sslmode", value.startsWith("1") ? "require" : "prefer"];
 }
 
-function unknown(keyword: string): ConnectionStringError {
+function invalidOption(keyword: string): ConnectionStringError {
   return new ConnectionStringError(`invalid connection option "${keyword}"`);
 }

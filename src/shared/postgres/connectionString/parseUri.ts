@@ -1,5 +1,6 @@
 import type { Pair } from "./parseKeyValues.js";
-import { ConnectionStringError, hidden } from "./error.js";
+import { ConnectionStringError } from "../errors.js";
+import { mask, maskPasswords } from "./maskPasswords.js";
 
 const prefix = /^postgres(?:ql)?:\/\//;
 
@@ -8,31 +9,29 @@ export function isUri(text: string): boolean {
 }
 
 /**
- * Takes `postgresql://user:password@host:port,host:port/database?key=value&…` apart, each part
- * optional and percent-encoded, exactly where libpq does.
+ * Parses `postgresql://user:password@host:port,host:port/database?key=value&…` as libpq does. Every component is
+ * optional and percent-encoded.
  *
- * @param isKnown whether a keyword may stand behind "?"
- * @throws ConnectionStringProblem
+ * @param check throws for a keyword that is not allowed as a query parameter
+ * @throws ConnectionStringError
  */
-export function parseUri(uri: string, isKnown: (keyword: string) => boolean): Pair[] {
+export function parseUri(uri: string, check: (keyword: string) => void): Pair[] {
   const pairs: Pair[] = [];
   const add = (keyword: string, text: string): void => {
-    if (text !== "") pairs.push([keyword, decode(text, keyword === "password" ? hidden : text)]);
+    if (text !== "") pairs.push([keyword, decode(text, keyword === "password" ? mask : text)]);
   };
   let rest = uri.replace(prefix, "");
-  const [found, user, password] = /^([^:@/]*)(?::([^@/]*))?@/.exec(rest) ?? [];
-  if (found !== undefined) {
+  const [userinfo, user, password] = /^([^:@/]*)(?::([^@/]*))?@/.exec(rest) ?? [];
+  if (userinfo !== undefined) {
     add("user", user ?? "");
     add("password", password ?? "");
-    rest = rest.slice(found.length);
+    rest = rest.slice(userinfo.length);
   }
   const { hosts, ports, end } = readServers(rest, uri);
   rest = rest.slice(end);
-  // Most likely this is the beginning of a password with a "/" in it.
+  // This is probably the beginning of a password that contains a "/".
   if (/[^\d,]/.test(ports) && rest.includes("@")) {
-    throw new ConnectionStringError(
-      `invalid integer value "${hidden}" for connection option "port"`,
-    );
+    throw new ConnectionStringError(`invalid integer value "${mask}" for connection option "port"`);
   }
   add("host", hosts);
   add("port", ports);
@@ -41,29 +40,29 @@ export function parseUri(uri: string, isKnown: (keyword: string) => boolean): Pa
     add("dbname", database);
     rest = rest.slice(1 + database.length);
   }
-  if (rest !== "") pairs.push(...readParameters(rest.slice(1), isKnown));
+  if (rest !== "") pairs.push(...readParameters(rest.slice(1), check));
   return pairs;
 }
 
-/** Hosts and ports, each joined by commas; `end` is where they end. */
+/** Reads hosts and ports, each joined by commas. `end` is the position at which parsing continues. */
 function readServers(
   text: string,
   uri: string,
 ): { readonly hosts: string; readonly ports: string; readonly end: number } {
   const hosts: string[] = [];
   const ports: string[] = [];
-  let at = 0;
+  let position = 0;
   for (;;) {
-    const host = text[at] === "[" ? readBracketed(text, at, uri) : upTo(text, at, /[:/?,]/);
+    const host = text[position] === "[" ? readBracketed(text, position, uri) : readUntil(text, position, /[:/?,]/);
     hosts.push(host.text);
-    at = host.end;
-    const port = text[at] === ":" ? upTo(text, at + 1, /[/?,]/) : { text: "", end: at };
+    position = host.end;
+    const port = text[position] === ":" ? readUntil(text, position + 1, /[/?,]/) : { text: "", end: position };
     ports.push(port.text);
-    at = port.end;
-    if (text[at] !== ",") break;
-    at += 1;
+    position = port.end;
+    if (text[position] !== ",") break;
+    position += 1;
   }
-  return { hosts: hosts.join(","), ports: ports.join(","), end: at };
+  return { hosts: hosts.join(","), ports: ports.join(","), end: position };
 }
 
 interface Token {
@@ -71,7 +70,7 @@ interface Token {
   readonly end: number;
 }
 
-function upTo(text: string, from: number, ending: RegExp): Token {
+function readUntil(text: string, from: number, ending: RegExp): Token {
   const length = text.slice(from).search(ending);
   const end = length === -1 ? text.length : from + length;
   return { text: text.slice(from, end), end };
@@ -81,54 +80,54 @@ function readBracketed(text: string, from: number, uri: string): Token {
   const close = text.indexOf("]", from);
   if (close === -1) {
     throw new ConnectionStringError(
-      `end of string reached when looking for matching "]" in IPv6 host address in URI: "${maskUri(uri)}"`,
+      `end of string reached when looking for matching "]" in IPv6 host address in URI: "${maskPasswords(uri)}"`,
     );
   }
   if (close === from + 1) {
-    throw new ConnectionStringError(`IPv6 host address may not be empty in URI: "${maskUri(uri)}"`);
+    throw new ConnectionStringError(`IPv6 host address may not be empty in URI: "${maskPasswords(uri)}"`);
   }
   const next = text[close + 1];
   if (next !== undefined && !":/?,".includes(next)) {
     const position = uri.length - text.length + close + 2;
     throw new ConnectionStringError(
-      `unexpected character "${next}" at position ${position} in URI (expected ":" or "/"): "${maskUri(uri)}"`,
+      `unexpected character "${next}" at position ${position} in URI (expected ":" or "/"): "${maskPasswords(uri)}"`,
     );
   }
   return { text: text.slice(from + 1, close), end: close + 1 };
 }
 
-function readParameters(text: string, isKnown: (keyword: string) => boolean): Pair[] {
+function readParameters(text: string, check: (keyword: string) => void): Pair[] {
   const pairs: Pair[] = [];
   for (const parameter of text.replace(/&$/, "").split("&")) {
     if (text === "") break;
     const [name = "", value, extra] = parameter.split("=");
     if (value === undefined) {
-      throw new ConnectionStringError(
-        `missing key/value separator "=" in URI query parameter: "${name}"`,
-      );
+      throw new ConnectionStringError(`missing key/value separator "=" in URI query parameter: "${name}"`);
     }
     if (extra !== undefined) {
-      throw new ConnectionStringError(
-        `extra key/value separator "=" in URI query parameter: "${name}"`,
-      );
+      throw new ConnectionStringError(`extra key/value separator "=" in URI query parameter: "${name}"`);
     }
     const keyword = decode(name, name);
-    const decoded = decode(value, keyword.includes("password") ? hidden : value);
-    // The JDBC driver's way to say so.
+    const decoded = decode(value, keyword.includes("password") ? mask : value);
+    // URLs of the JDBC driver use `ssl=true`.
     if (keyword === "ssl" && decoded === "true") pairs.push(["sslmode", "require"]);
-    else if (isKnown(keyword)) pairs.push([keyword, decoded]);
-    else throw new ConnectionStringError(`invalid URI query parameter: "${keyword}"`);
+    else {
+      check(keyword);
+      pairs.push([keyword, decoded]);
+    }
   }
   return pairs;
 }
 
-/** @param shown how a message may name the text */
+/**
+ * Decodes percent-encoded text.
+ *
+ * @param shown the text as a message is allowed to repeat it
+ */
 function decode(text: string, shown: string): string {
   const trimmed = text.replace(/^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$/g, "");
   if (/[ \t\n\v\f\r]/.test(trimmed)) {
-    throw new ConnectionStringError(
-      `unexpected spaces found in "${shown}", use percent-encoded spaces (%20) instead`,
-    );
+    throw new ConnectionStringError(`unexpected spaces found in "${shown}", use percent-encoded spaces (%20) instead`);
   }
   if (/%(?![0-9a-f]{2})/i.test(trimmed)) {
     throw new ConnectionStringError(`invalid percent-encoded token: "${shown}"`);
@@ -136,14 +135,5 @@ function decode(text: string, shown: string): string {
   if (trimmed.includes("%00")) {
     throw new ConnectionStringError(`forbidden value %00 in percent-encoded value: "${shown}"`);
   }
-  return trimmed.replace(/(?:%[0-9a-f]{2})+/gi, (bytes) =>
-    Buffer.from(bytes.replaceAll("%", ""), "hex").toString(),
-  );
-}
-
-/** Everything between the prefix and the last "@" may hold a password. */
-function maskUri(uri: string): string {
-  return uri
-    .replace(/^(postgres(?:ql)?:\/\/[^:@/]*):.*@/s, `$1:${hidden}@`)
-    .replace(/([?&][^=&]*password=)[^&]*/gi, `$1${hidden}`);
+  return trimmed.replace(/(?:%[0-9a-f]{2})+/gi, (bytes) => Buffer.from(bytes.replaceAll("%", ""), "hex").toString());
 }

@@ -5,25 +5,20 @@ import { MessageFramer } from "./messageFramer.js";
 import {
   callResult,
   decodeMessage,
-  encodeCopyFail,
-  encodeStatement,
   firstColumn,
   MessageCode,
-  queryLength,
-  sync,
-  writeQuery,
-  type Block,
   type ServerError,
   type TransactionStatus,
   type ServerMessage,
-} from "./messages.js";
+} from "./decode.js";
+import { encodeCopyFail, encodeStatement, queryLength, sync, writeQuery, type Block } from "./encode.js";
 
-/** Gets an answer's events as they arrive, in order. */
+/** Receives the messages of an answer, in order, as the messages arrive. */
 export type Receive = (event: ServerMessage) => void;
 
-/** A whole, short answer. */
+/** A complete answer that is short enough to be kept in memory. */
 export interface Answer {
-  /** Of all statements together. */
+  /** The rows of all statements together. */
   readonly rows: readonly (readonly (string | null)[])[];
   readonly error: ServerError | null;
   readonly status: TransactionStatus;
@@ -33,56 +28,58 @@ interface PendingAnswer {
   readonly receive: Receive;
   readonly kind: "query" | "statement" | "guard" | "call" | "sync";
   readonly lost: ((reason: PgTaskError) => void) | null;
-  /** How many of a guard's commands are unanswered. */
+  /** Number of commands of a guard that are still unanswered. */
   commands: number;
-  /** Whether a call has failed. */
+  /** Whether this function call has failed. */
   failed: boolean;
 }
 
 const passed: ServerMessage = { type: "passed" };
 
-/** A connection that is logged in and idle, which nobody else reads. */
-export interface Link {
-  /** The server process, as the server's own key data name it. */
+/** A logged-in, idle connection that no other code reads. */
+export interface LoggedInStream {
+  /** The backend's pid, from BackendKeyData. */
   readonly pid: number;
   readonly stream: Duplex;
 }
 
-/** A goodbye to the server. */
+/** The Terminate message. */
 const terminate = Buffer.from([0x58, 0, 0, 0, 4]);
 
-/** How long the server may take to close the connection after our goodbye. */
-const goodbyeMs = 5000;
+/** How long the server can take to close the connection after Terminate, in ms. */
+const closeMs = 5000;
 
 /**
- * Speaks the query protocols over a connection that somebody has opened and logged in.
+ * Speaks the query protocols over a logged-in connection.
  *
- * Queries may be sent while others are unanswered: answers come in order, and what is sent in one
- * turn of the event loop leaves in one write. After a failed query the next is run all the same; after
- * a failed *guard* or *statement* the server skips whatever is on the wire behind it.
+ * A query can be sent while earlier queries are unanswered. Answers arrive in order, and everything sent in one turn of
+ * the event loop leaves in one write. After a failed query, the server still runs the next query. After a failed guard
+ * or statement (see `guard` and `statement`), the server skips everything that was sent behind it.
  */
 export class ProtocolConnection {
-  /** The server process, as the server's own key data name it. */
+  /** The backend's pid, from BackendKeyData. */
   readonly pid: number;
-  /** The server's address, null for a socket of this machine. */
+  /** The server's IP address; null for a Unix-domain socket. */
   readonly peer: string | null;
-  /** Why the connection ended; resolves once it has, for whatever reason. */
+  /** Resolves with the reason when the connection has ended. */
   readonly ended: Promise<PgTaskError>;
-  /** Of the transaction, as the server said last. */
   #status: TransactionStatus = "I";
   readonly #stream: Duplex;
   #pending: PendingAnswer[] = [];
-  /** What leaves at the end of this turn, and how many bytes it is. */
+  /** Messages to write at the end of this turn of the event loop. */
   #outgoing: (string | Buffer)[] = [];
+  /** Total length of the messages in `#outgoing`, in bytes. */
   #outgoingBytes = 0;
-  /** Since when nothing has come, or since the question that is awaited an answer of left. */
-  #quietFrom = 0;
+  /** When data last arrived, or when the first unanswered message was written, whichever is later. */
+  #silentSince = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
   #over = false;
 
-  /** @param messageLimit largest message kept whole, in bytes; asked anew for each */
-  constructor({ pid, stream }: Link, messageLimit: () => number) {
+  /**
+   * @param messageLimit returns the size in bytes of the largest message that is kept whole; called for each message
+   */
+  constructor({ pid, stream }: LoggedInStream, messageLimit: () => number) {
     this.pid = pid;
     this.peer = stream instanceof Socket ? (stream.remoteAddress ?? null) : null;
     this.ended = new Promise((resolve) => (this.#end = resolve));
@@ -100,12 +97,15 @@ export class ProtocolConnection {
     });
   }
 
-  /** Whether a transaction is open, or has failed, as the server said last. */
+  /** The transaction status that the last ReadyForQuery reported. */
   get status(): TransactionStatus {
     return this.#status;
   }
 
-  /** Sends a query. On a connection that has ended, or ends before the answer, nothing is heard. */
+  /**
+   * Sends a query. If the connection has ended, or ends before the answer is complete, `receive` gets no further
+   * messages.
+   */
   send(text: string, receive: Receive): void {
     if (this.#over) return;
     this.#await("query", receive);
@@ -113,8 +113,9 @@ export class ProtocolConnection {
   }
 
   /**
-   * Sends commands; when one fails, what is on the wire behind it by then is answered by `skipped`.
-   * The answer may wait in the server until it is asked for, or a query is sent.
+   * Sends commands on which everything sent behind them depends. If one command fails, the server skips everything that
+   * has been sent behind it by then, and each skipped request gets `skipped`. The server can hold the answer back until
+   * the next Flush, Sync or query.
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
@@ -122,7 +123,10 @@ export class ProtocolConnection {
     this.#queue(bytes, bytes.length);
   }
 
-  /** Sends one statement, answered as a query but guarding what is behind it, and delayed, like a guard. */
+  /**
+   * Sends one statement. Its answer looks like that of a query. As with a guard, the server can hold the answer back,
+   * and if the statement fails, the server skips what was sent behind it.
+   */
   statement(text: string, receive: Receive): void {
     if (this.#over) return;
     this.#await("statement", receive);
@@ -131,8 +135,8 @@ export class ProtocolConnection {
   }
 
   /**
-   * Calls a function. Its answer comes without being asked for, with all before it. When it fails, its
-   * transaction does, but nothing is skipped for it.
+   * Calls a function. The server answers at once and also sends all answers that were held back. If the call fails, the
+   * transaction fails, but the server skips nothing.
    */
   call(bytes: Buffer, receive: Receive): void {
     if (this.#over) return;
@@ -140,7 +144,7 @@ export class ProtocolConnection {
     this.#queue(bytes, bytes.length);
   }
 
-  /** Makes the server answer the guards before it, and skip no further. */
+  /** Makes the server answer all guards sent so far, and ends the skipping after a failed guard. */
   sync(receive: Receive): void {
     if (this.#over) return;
     this.#await("sync", receive);
@@ -148,14 +152,14 @@ export class ProtocolConnection {
   }
 
   /**
-   * Sends a query with a short answer and collects it.
+   * Runs a query and collects its answer, which must be short.
    *
-   * @throws PgTaskError CONNECTION_LOST when the connection ends before the answer is complete
+   * @throws PgTaskError CONNECTION_LOST if the connection ends before the answer is complete
    */
-  ask(text: string): Promise<Answer> {
+  query(text: string): Promise<Answer> {
     const answer = new Promise<Answer>((resolve, reject) => {
       if (this.#over) {
-        reject(this.#reason ?? lost("it has been closed"));
+        reject(this.#reason ?? lost("closed"));
         return;
       }
       const rows: (readonly (string | null)[])[] = [];
@@ -168,58 +172,52 @@ export class ProtocolConnection {
       this.#await("query", receive, 0, reject);
       this.#queue(text, queryLength(text));
     });
-    // Of several answers that are lost together the first ends the wait for them all.
+    // If several answers are lost together, the caller might await only the first of them.
     answer.catch(() => {});
     return answer;
   }
 
-  /** For how long an answer has been awaited and nothing at all has come, in ms; 0 when none is. */
+  /** Returns how long nothing has arrived although an answer is awaited, in ms; 0 if no answer is awaited. */
   async silentMs(): Promise<number> {
     const now = performance.now();
-    // What came by now, while this thread was busy, is read in the next round of its event loop.
-    for (let round = 0; round < 2; round += 1)
-      await new Promise((resolve) => setImmediate(resolve));
-    const awaits = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
-    return awaits ? Math.max(0, now - this.#quietFrom) : 0;
+    // Data that arrived while this thread was busy is read in the next round of the event loop.
+    for (let round = 0; round < 2; round += 1) await new Promise((resolve) => setImmediate(resolve));
+    const isAwaiting = !this.#over && this.#pending.length > 0 && !this.#stream.isPaused();
+    return isAwaiting ? Math.max(0, now - this.#silentSince) : 0;
   }
 
-  /** Reads nothing more until `resume`, so that the server cannot go on once the way to us is full. */
+  /** Stops reading until `resume`. Once the buffers are full, backpressure stops the server. */
   pause(): void {
     this.#stream.pause();
   }
 
   resume(): void {
-    this.#quietFrom = performance.now();
+    this.#silentSince = performance.now();
     this.#stream.resume();
   }
 
-  /** Says goodbye to the server; resolves when the connection is closed. */
+  /** Sends Terminate. Resolves when the connection is closed. */
   async close(): Promise<void> {
     if (this.#over) return;
-    this.#reason ??= lost("it has been closed");
+    this.#reason ??= lost("closed");
     this.#stream.end(terminate);
-    const timer = setTimeout(() => this.#stream.destroy(), goodbyeMs);
+    const timer = setTimeout(() => this.#stream.destroy(), closeMs);
     await this.ended;
     clearTimeout(timer);
   }
 
-  /** Ends the connection at once, whatever is under way; all that is unanswered is rejected. */
+  /** Closes the connection at once and rejects all unanswered queries. */
   destroy(reason: PgTaskError): void {
     this.#reason ??= reason;
     this.#stream.destroy();
   }
 
-  #await(
-    kind: PendingAnswer["kind"],
-    receive: Receive,
-    commands = 0,
-    whenLost: PendingAnswer["lost"] = null,
-  ): void {
+  #await(kind: PendingAnswer["kind"], receive: Receive, commands = 0, whenLost: PendingAnswer["lost"] = null): void {
     this.#pending.push({ kind, receive, commands, lost: whenLost, failed: false });
   }
 
   #queue(message: string | Buffer, bytes: number): void {
-    if (this.#pending.length === 1) this.#quietFrom = Infinity;
+    if (this.#pending.length === 1) this.#silentSince = Infinity;
     if (this.#outgoing.length === 0) process.nextTick(() => this.#flush());
     this.#outgoing.push(message);
     this.#outgoingBytes += bytes;
@@ -235,17 +233,17 @@ export class ProtocolConnection {
     }
     this.#outgoing = [];
     this.#outgoingBytes = 0;
-    if (this.#quietFrom === Infinity) this.#quietFrom = performance.now();
+    if (this.#silentSince === Infinity) this.#silentSince = performance.now();
     if (!this.#over && this.#reason === null) this.#stream.write(buffer);
   }
 
   #read(frames: MessageFramer, chunk: Buffer): void {
-    this.#quietFrom = performance.now();
+    this.#silentSince = performance.now();
     try {
       frames.push(chunk);
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
-      this.destroy(lost(`what the server sent cannot be read: ${message}`));
+      this.destroy(lost(`the server's message cannot be read: ${message}`));
     }
   }
 
@@ -264,11 +262,15 @@ export class ProtocolConnection {
     const event = decodeMessage(code, body, whole);
     if (event === null) return;
     if (event.type === "error" && event.error.severity !== "ERROR") {
-      // The server closes the connection with these words.
+      // After a FATAL or PANIC error, the server closes the connection.
       this.destroy(lost(event.error.message));
       return;
     }
-    if (pending === undefined) throw new Error(`an unasked message of type ${code}`);
+    if (pending === undefined) throw new Error(`unexpected message of type ${code}`);
+    this.#answer(pending, event);
+  }
+
+  #answer(pending: PendingAnswer, event: ServerMessage): void {
     if (event.type === "ready") {
       this.#status = event.status;
       this.#pending.shift();
@@ -287,7 +289,7 @@ export class ProtocolConnection {
     }
   }
 
-  /** True for what a guard that succeeds is answered. */
+  /** Handles a message that belongs to a guard without an error. Returns false for any other message. */
   #guardAnswer(guard: PendingAnswer, code: number, body: Buffer): boolean {
     if (code === MessageCode.dataRow) guard.receive({ type: "value", bytes: firstColumn(body) });
     else if (code === MessageCode.commandComplete) {
@@ -299,7 +301,7 @@ export class ProtocolConnection {
     return true;
   }
 
-  /** A guard has failed: it and all that is before the next sync get one more answer. */
+  /** Handles the failure of a guard or statement: the server then skips everything up to the next Sync. */
   #skip(): void {
     if (!this.#pending.some(({ kind }) => kind === "sync")) this.sync(() => {});
     const end = this.#pending.findIndex(({ kind }) => kind === "sync");
@@ -314,20 +316,19 @@ export class ProtocolConnection {
 
   #finish(): void {
     this.#over = true;
-    const reason = (this.#reason ??= lost("it ended unexpectedly"));
+    const reason = (this.#reason ??= lost("ended unexpectedly"));
     for (const pending of this.#pending.splice(0)) pending.lost?.(reason);
     this.#end(reason);
   }
 }
 
-const endsStatement = ({ type }: ServerMessage): boolean =>
-  type === "commandComplete" || type === "emptyQuery";
+const endsStatement = ({ type }: ServerMessage): boolean => type === "commandComplete" || type === "emptyQuery";
 
 function lost(why: string): PgTaskError {
-  return new PgTaskError("CONNECTION_LOST", `the connection to the server was lost: ${why}`);
+  return new PgTaskError("CONNECTION_LOST", `connection to the server lost: ${why}`);
 }
 
-/** The last column of a short answer's first row, null when there is none. */
+/** Returns the last column of the answer's first row, or null if there is no row. */
 export function lastValue(answer: Answer): string | null {
   return answer.error === null ? (answer.rows[0]?.at(-1) ?? null) : null;
 }

@@ -1,20 +1,20 @@
 import { SpillBuffer } from "../../spillBuffer.js";
 
 /**
- * Gets each message of the server: its type byte and its body, which is valid only during the call.
- * `whole` is false when the body was larger than the limit and only its beginning is there.
+ * Receives a message: its type byte and its body. The body is valid only during the call. `whole` is false if the body
+ * was longer than the limit and has been truncated.
  */
 export type FrameHandler = (code: number, body: Buffer, whole: boolean) => void;
 
 const headerBytes = 5;
 const noBody = Buffer.alloc(0);
 
-/** A body of more bytes than this is put together in a store. */
+/** Bodies longer than this, in bytes, are collected in a SpillBuffer. */
 const largeBody = 1 << 20;
 
 /**
- * Cuts the server's byte stream into its messages, in bounded memory: of a message larger than
- * `limit` bytes, which is asked anew for each, only the first `limit` are kept.
+ * Splits the server's byte stream into messages and uses a bounded amount of memory. If a message is longer than
+ * `limit` bytes, only the first `limit` bytes are kept. `limit` is called for each message.
  */
 export class MessageFramer {
   readonly #limit: () => number;
@@ -22,26 +22,23 @@ export class MessageFramer {
   readonly #announce: (code: number, bytes: number) => void;
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
-  /** The body that is being put together, null between messages. */
+  /** The body of the incomplete message; null between messages. */
   #body: Buffer | SpillBuffer | null = null;
   #whole = true;
   #kept = 0;
-  /** Of how many bytes the body will consist, and how many have not come. */
-  #room = 0;
+  /** How many bytes of the body are kept. */
+  #bodyBytes = 0;
+  /** How many bytes of the body have not arrived yet. */
   #missing = 0;
 
-  /** @param announce is told of a large body when it begins to come */
-  constructor(
-    limit: () => number,
-    handle: FrameHandler,
-    announce: (code: number, bytes: number) => void = () => {},
-  ) {
+  /** @param announce called at the beginning of a large body */
+  constructor(limit: () => number, handle: FrameHandler, announce: (code: number, bytes: number) => void = () => {}) {
     this.#limit = limit;
     this.#handle = handle;
     this.#announce = announce;
   }
 
-  /** @throws Error when the stream is no PostgreSQL protocol, and whatever the handler throws. */
+  /** @throws Error if the stream is not the PostgreSQL protocol, and any error that the handler throws */
   push(chunk: Buffer): void {
     let offset = 0;
     while (offset < chunk.length) {
@@ -60,7 +57,11 @@ export class MessageFramer {
     return this.#begin(this.#header, 0, end, chunk);
   }
 
-  /** Starts the message whose header is at `headerOffset` and whose body begins at `offset`. */
+  /**
+   * Begins the message whose header is at `headerOffset` and whose body begins at `offset`.
+   *
+   * @returns the offset in the chunk at which parsing continues
+   */
   #begin(header: Buffer, headerOffset: number, offset: number, chunk: Buffer): number {
     const code = header[headerOffset] ?? 0;
     const length = readLength(header, headerOffset + 1) - 4;
@@ -68,14 +69,14 @@ export class MessageFramer {
     const end = offset + length;
     const limit = this.#limit();
     if (end <= chunk.length && length <= limit) {
-      // Most messages have none, and cutting it out costs more than the rest.
+      // Most messages have no body, and subarray is the most expensive step here.
       this.#handle(code, length === 0 ? noBody : chunk.subarray(offset, end), true);
       return end;
     }
     this.#header[0] = code;
     const kept = Math.min(length, limit);
     this.#body = kept > largeBody ? new SpillBuffer() : Buffer.allocUnsafe(kept);
-    this.#room = kept;
+    this.#bodyBytes = kept;
     this.#whole = length <= limit;
     this.#kept = 0;
     this.#missing = length;
@@ -83,9 +84,9 @@ export class MessageFramer {
     return offset;
   }
 
-  /** What has come of a message is not wanted any more. */
+  /** Discards an incomplete message. */
   drop(): void {
-    if (this.#body instanceof SpillBuffer) this.#body.drop();
+    if (this.#body instanceof SpillBuffer) this.#body.discard();
     this.#body = null;
     this.#headerLength = 0;
   }
@@ -93,10 +94,10 @@ export class MessageFramer {
   #continueBody(body: Buffer | SpillBuffer, chunk: Buffer, offset: number): number {
     const end = Math.min(chunk.length, offset + this.#missing);
     this.#missing -= end - offset;
-    const keptEnd = Math.min(end, offset + this.#room - this.#kept);
+    const keptEnd = Math.min(end, offset + this.#bodyBytes - this.#kept);
     if (!(body instanceof SpillBuffer)) chunk.copy(body, this.#kept, offset, keptEnd);
-    // The chunk's memory is the stream's.
-    else if (keptEnd > offset) body.add(Buffer.from(chunk.subarray(offset, keptEnd)));
+    // The bytes are copied because the stream reuses the chunk's memory.
+    else if (keptEnd > offset) body.append(Buffer.from(chunk.subarray(offset, keptEnd)));
     this.#kept += keptEnd - offset;
     if (this.#missing === 0) {
       this.#body = null;
@@ -107,7 +108,7 @@ export class MessageFramer {
   }
 }
 
-/** Without the checks of Buffer's own. */
+/** Reads a length. This is faster than Buffer's method, which checks its arguments. */
 function readLength(bytes: Buffer, offset: number): number {
   const high = ((bytes[offset] ?? 0) << 24) | ((bytes[offset + 1] ?? 0) << 16);
   return (high | ((bytes[offset + 2] ?? 0) << 8) | (bytes[offset + 3] ?? 0)) >>> 0;

@@ -1,9 +1,9 @@
 import { readFile, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { errorCode } from "../../config/errorCode.js";
+import { systemErrorCode } from "../../errors.js";
 
-/** What a line of a password file is looked up by. */
+/** The values that select a line of a password file. */
 export interface PasswordKey {
   readonly host: string;
   readonly port: number;
@@ -11,7 +11,7 @@ export interface PasswordKey {
   readonly user: string;
 }
 
-/** Where the password file is: PGPASSFILE, else the home folder's `.pgpass`. */
+/** Returns the path of the password file: PGPASSFILE, or `~/.pgpass` if that variable is not set. */
 export function passwordFilePath(env: NodeJS.ProcessEnv): string {
   if (env["PGPASSFILE"]) return env["PGPASSFILE"];
   if (process.platform !== "win32") return join(env["HOME"] || homedir(), ".pgpass");
@@ -19,28 +19,26 @@ export function passwordFilePath(env: NodeJS.ProcessEnv): string {
 }
 
 /**
- * The text of a password file; null when there is none, or when others may read it: then it does
- * not count, as with libpq, and `warn` gets told.
+ * Reads a password file. As in libpq, a file that other users can read is not used, and a warning is given.
+ *
+ * @returns the text; null if there is no file or the file is not used
  */
-export async function readPasswordFile(
-  path: string,
-  warn: (message: string) => void,
-): Promise<string | null> {
+export async function readPasswordFile(path: string, warn: (message: string) => void): Promise<string | null> {
   try {
-    const found = await stat(path);
-    if (!found.isFile()) {
+    const stats = await stat(path);
+    if (!stats.isFile()) {
       warn(`password file ${path} is not used: it is not a plain file`);
       return null;
     }
-    if (process.platform !== "win32" && (found.mode & 0o077) !== 0) {
+    if (process.platform !== "win32" && (stats.mode & 0o077) !== 0) {
       warn(
-        `password file ${path} is not used: its group or others may read it; permissions should be u=rw (0600) or less`,
+        `password file ${path} is not used: its group or others can read it; permissions should be u=rw (0600) or less`,
       );
       return null;
     }
     return await readFile(path, "utf8");
   } catch (error) {
-    const code = errorCode(error) || String(error);
+    const code = systemErrorCode(error) || String(error);
     if (code !== "ENOENT" && code !== "ENOTDIR") {
       warn(`password file ${path} is not used: ${code}`);
     }
@@ -49,12 +47,12 @@ export async function readPasswordFile(
 }
 
 /**
- * The password of the first line `host:port:database:user:password` that fits. A field `*` fits
- * anything; a backslash takes the meaning from a colon or backslash behind it.
+ * Returns the password of the first matching line. A line has the form `host:port:database:user:password`. A field `*`
+ * matches anything, and a backslash escapes a colon or a backslash.
  */
 export function findPassword(text: string, key: PasswordKey): string | null {
-  // libpq calls the default socket by this name.
-  const host = key.host === defaultSocketFolder ? "localhost" : key.host;
+  // As in libpq, a line for "localhost" also matches the default socket.
+  const host = key.host === defaultSocketDirectory ? "localhost" : key.host;
   const wanted = [host, String(key.port), key.database, key.user];
   for (const line of text.split(/\r?\n/)) {
     const password = line.startsWith("#") ? null : matchLine(line, wanted);
@@ -63,8 +61,8 @@ export function findPassword(text: string, key: PasswordKey): string | null {
   return null;
 }
 
-/** Where libpq looks for the server's socket when no host is named. */
-export const defaultSocketFolder = process.platform === "linux" ? "/var/run/postgresql" : "/tmp";
+/** The directory in which libpq looks for the server's socket if no host is given. */
+export const defaultSocketDirectory = process.platform === "linux" ? "/var/run/postgresql" : "/tmp";
 
 function matchLine(line: string, wanted: readonly string[]): string | null {
   let rest = line;

@@ -1,153 +1,83 @@
-import { existsSync } from "node:fs";
-import { homedir, userInfo } from "node:os";
-import { isIP } from "node:net";
-import { join } from "node:path";
-import type { ConnectionTarget } from "../../config/types.js";
-import {
-  defaultSocketFolder,
-  findPassword,
-  passwordFilePath,
-  readPasswordFile,
-} from "./passwordFile.js";
+import { userInfo } from "node:os";
 import { omitUndefined } from "../../omitUndefined.js";
-import {
-  PartProblem,
-  readHost,
-  readPort,
-  readSslMode,
-  readTimeout,
-  type ConnectionParts,
-} from "./parseUrl.js";
+import { ConnectionStringError } from "../errors.js";
+import { chooseSslMode, findUserFile, withRootFile } from "../transport/sslMode.js";
+import { readEnvironment, type PartialTarget } from "./parseTarget.js";
+import { defaultSocketDirectory, findPassword, passwordFilePath, readPasswordFile } from "./passwordFile.js";
+import type { ConnectionTarget } from "./target.js";
 
-/** Where a connection's missing parts come from. */
+/** The environment that supplies what a partial target leaves out. */
 export interface ConnectionContext {
   readonly env: NodeJS.ProcessEnv;
-  /** Gets told why a password file was passed over. */
+  /** Receives the reason why the password file is not used. */
   readonly warn: (message: string) => void;
 }
 
 /**
- * How long connecting may take when nobody says: libpq would wait for ever, and a server that
- * accepts and never answers would hold everything up.
+ * Default time limit for connecting, in ms. libpq has no such default. pg-task has one, because a server that accepts
+ * connections but never answers would block everything that waits for the connection.
  */
 export const defaultConnectTimeoutMs = 10_000;
 
-/** The variables that describe a connection, and what each of them says. */
-const variables: Readonly<Record<string, (text: string) => ConnectionParts>> = {
-  PGHOST: (text) => ({ host: readHost(text) }),
-  PGHOSTADDR: (text) => ({ host: readAddress(text) }),
-  PGPORT: (text) => ({ port: readPort(text) }),
-  PGDATABASE: (text) => ({ database: text }),
-  PGUSER: (text) => ({ user: text }),
-  PGPASSWORD: (text) => ({ password: text }),
-  PGPASSFILE: () => ({}),
-  PGSSLMODE: (text) => ({ sslmode: readSslMode(text) }),
-  PGSSLROOTCERT: (text) => ({ sslrootcert: text }),
-  PGSSLCERT: (text) => ({ sslcert: text }),
-  PGSSLKEY: (text) => ({ sslkey: text }),
-  PGCONNECT_TIMEOUT: (text) => ({ connectTimeoutMs: readTimeout(text) }),
-};
-
-/** The names of the PG* variables that are read; what is empty counts as not set. */
-export const connectionVariables: readonly string[] = Object.keys(variables);
-
-/** @throws PartProblem naming the variable. */
-export function partsFromEnvironment(env: NodeJS.ProcessEnv): ConnectionParts {
-  if (env["PGSERVICE"]) {
-    throw new PartProblem(
-      `PGSERVICE: expected it not to be set, got ${JSON.stringify(env["PGSERVICE"])}: service files are not supported here; give a url, or the service's settings as PGHOST, PGPORT, …`,
-    );
-  }
-  let parts: ConnectionParts = {};
-  for (const [name, read] of Object.entries(variables)) {
-    const text = env[name];
-    if (!text) continue;
-    try {
-      parts = { ...parts, ...read(text) };
-    } catch (error) {
-      if (error instanceof PartProblem) throw new PartProblem(`${name}: ${error.message}`);
-      throw error;
-    }
-  }
-  return parts;
-}
-
-function readAddress(text: string): string {
-  if (isIP(text) !== 0) return text;
-  throw new PartProblem(`expected an IP address, got ${JSON.stringify(text)}`);
-}
-
 /**
- * A whole target out of what is known: what `parts` leave open comes from the PG* variables, then
- * from libpq's defaults. A password comes last from the password file.
+ * Completes a target from the PG* variables and then from libpq's defaults. The password is looked up in the password
+ * file if no other source gives it.
  *
- * @throws PartProblem
+ * @throws ConnectionStringError
  */
-export async function resolveTarget(
-  parts: ConnectionParts,
-  context: ConnectionContext,
-): Promise<ConnectionTarget> {
+export async function resolveTarget(given: PartialTarget, context: ConnectionContext): Promise<ConnectionTarget> {
   const { env } = context;
-  const known: ConnectionParts = { ...partsFromEnvironment(env), ...parts };
-  const host = known.host ?? (process.platform === "win32" ? "localhost" : defaultSocketFolder);
+  const known: PartialTarget = { ...readEnvironment(env), ...given };
+  const host = known.host ?? (process.platform === "win32" ? "localhost" : defaultSocketDirectory);
   const user = known.user ?? systemUser();
   const target = {
     host,
     port: known.port ?? 5432,
     database: known.database ?? user,
     user,
-    ...security(known, env),
+    ...resolveTlsFiles(known, env),
     connectTimeoutMs: known.connectTimeoutMs ?? defaultConnectTimeoutMs,
   };
-  if (target.sslmode === "verify-full" && parts.host === undefined) refuseTwoHosts(env);
-  const password = known.password ?? (await passwordFor(target, context, env["PGHOST"]));
+  if (target.sslmode === "verify-full" && given.host === undefined) refuseHostAndAddress(env);
+  const password = known.password ?? (await findPasswordInFile(target, context));
   return password === null ? target : { ...target, password };
 }
 
-/** A certificate is made out to the name, and the target keeps only the address. */
-function refuseTwoHosts(env: NodeJS.ProcessEnv): void {
+/**
+ * Refuses PGHOST together with PGHOSTADDR. The certificate contains the host name, but the target keeps only the
+ * address.
+ */
+function refuseHostAndAddress(env: NodeJS.ProcessEnv): void {
   if (!env["PGHOST"] || !env["PGHOSTADDR"]) return;
-  throw new PartProblem(
+  throw new ConnectionStringError(
     "PGHOSTADDR: expected it not to be set beside PGHOST with sslmode verify-full, which checks the name in PGHOST",
   );
 }
 
-async function passwordFor(
+async function findPasswordInFile(
   target: Omit<ConnectionTarget, "password">,
   { env, warn }: ConnectionContext,
-  name: string | undefined,
 ): Promise<string | null> {
   const text = await readPasswordFile(passwordFilePath(env), warn);
   if (text === null) return null;
-  // A line is looked up by the name, also where an address beside it says where to connect.
-  const host = name && target.host === env["PGHOSTADDR"] ? name : target.host;
+  // As in libpq, the password is looked up by host name, even if PGHOSTADDR gives the address to connect to.
+  const host = env["PGHOST"] && target.host === env["PGHOSTADDR"] ? env["PGHOST"] : target.host;
   return findPassword(text, { ...target, host });
 }
 
-/** libpq's rules for sslmode and the files that go with it. */
-function security(
-  known: ConnectionParts,
+/** Applies libpq's rules for `sslmode` and the certificate files. */
+function resolveTlsFiles(
+  given: PartialTarget,
   env: NodeJS.ProcessEnv,
 ): Pick<ConnectionTarget, "sslmode" | "sslrootcert" | "sslcert" | "sslkey"> {
-  const system = known.sslrootcert === "system";
-  const sslmode = known.sslmode ?? (system ? "verify-full" : "prefer");
-  if (system && sslmode !== "verify-full") {
-    throw new PartProblem(
-      `expected sslmode verify-full with sslrootcert "system", got ${JSON.stringify(sslmode)}`,
-    );
-  }
-  const folder = join(env["HOME"] || homedir(), ".postgresql");
-  const inFolder = (name: string): string | undefined => {
-    const path = join(folder, name);
-    return existsSync(path) ? path : undefined;
-  };
-  const root = system ? undefined : (known.sslrootcert ?? inFolder("root.crt"));
-  const sslcert = known.sslcert ?? inFolder("postgresql.crt");
-  const sslkey = known.sslkey ?? (sslcert === undefined ? undefined : inFolder("postgresql.key"));
+  const mode = chooseSslMode(given.sslmode, given.sslrootcert);
+  const system = given.sslrootcert === "system";
+  const sslrootcert = system ? undefined : (given.sslrootcert ?? findUserFile(env, "root.crt"));
+  const sslcert = given.sslcert ?? findUserFile(env, "postgresql.crt");
+  const key = sslcert === undefined ? undefined : findUserFile(env, "postgresql.key");
   return {
-    // With root certificates at hand, libpq checks who signed even when it needn't.
-    sslmode: sslmode === "require" && root !== undefined ? "verify-ca" : sslmode,
-    ...omitUndefined({ sslrootcert: root, sslcert, sslkey }),
+    sslmode: withRootFile(mode, sslrootcert !== undefined),
+    ...omitUndefined({ sslrootcert, sslcert, sslkey: given.sslkey ?? key }),
   };
 }
 
@@ -155,8 +85,8 @@ function systemUser(): string {
   try {
     return userInfo().username;
   } catch {
-    throw new PartProblem(
-      "expected a user in the url or in PGUSER: this process's own user has no name on this system",
+    throw new ConnectionStringError(
+      "expected a user in the URL or in PGUSER: the process's own user has no name on this system",
     );
   }
 }

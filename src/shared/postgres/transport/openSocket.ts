@@ -2,68 +2,57 @@ import { once } from "node:events";
 import { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { ConnectionProblem, TlsProblem } from "../errors.js";
-import type { Encryption, Security } from "./tlsSettings.js";
+import type { SocketAddress, SocketOptions } from "./socketOptions.js";
+import type { Encryption } from "./sslMode.js";
 
-/** Where exactly to connect. */
-export interface SocketAddress {
-  /** What the user called it; a certificate is made out to it. */
-  readonly host: string;
-  /** An IP address, null for a socket in the folder `host`. */
-  readonly address: string | null;
-  readonly port: number;
-}
-
-export interface StreamOptions {
-  readonly security: Security;
-  readonly encryption: Encryption;
-  readonly keepAliveMs: number | null;
-  /** Ends the attempt. */
-  readonly signal: AbortSignal;
-}
+/** How long one of pg-task's own connections must be idle before TCP keepalive probes it, in ms. */
+export const keepAliveMs = 5_000;
 
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 
 /**
- * Opens a connection over which nothing of PostgreSQL's protocol has been said yet, but what TLS needs.
+ * Opens a connection, with TLS if the options ask for it. Sends no startup packet.
  *
- * @throws TlsProblem, ConnectionProblem, what the system says of a connection that fails, and an
- * AbortError
+ * @throws TlsProblem, ConnectionProblem, Node's error for a failed connection, or an AbortError
  */
-export async function openSocket(
-  place: SocketAddress,
-  options: StreamOptions,
-): Promise<Socket | TLSSocket> {
-  const { signal, keepAliveMs, encryption, security } = options;
+export async function openSocket(target: SocketAddress, options: SocketOptions): Promise<Socket | TLSSocket> {
+  const { signal, encryption, tls } = options;
   const socket = new Socket();
-  // What fails while nobody waits shows when somebody does.
+  // Without a listener, an error would end the process. An error that occurs here is reported by the next operation
+  // that is awaited.
   socket.on("error", () => {});
   try {
     socket.setNoDelay(true);
-    const { address, host, port } = place;
+    const { address, host, port } = target;
     if (address === null) socket.connect(socketPath(host, port));
     else socket.connect(port, address);
     await once(socket, "connect", { signal });
-    if (keepAliveMs !== null && address !== null) socket.setKeepAlive(true, keepAliveMs);
+    if (options.keepAliveMs !== null && address !== null) {
+      socket.setKeepAlive(true, options.keepAliveMs);
+    }
     if (address === null || encryption === "none") return socket;
-    if (!security.direct && !(await offersTls(socket, encryption, signal))) return socket;
+    if (!tls.direct && !(await offersTls(socket, encryption, signal))) return socket;
+    // This module is loaded on demand because most connections need no TLS.
     const { startTls } = await import("./startTls.js");
-    return await startTls(socket, place, options);
+    return await startTls(socket, target, options);
   } catch (error) {
     socket.destroy();
     throw error;
   }
 }
 
-export function socketPath(folder: string, port: number): string {
-  const path = `${folder}/.s.PGSQL.${port}`;
+/** Returns the path of the server's Unix-domain socket. A path that begins with "@" is an abstract socket. */
+export function socketPath(directory: string, port: number): string {
+  const path = `${directory}/.s.PGSQL.${port}`;
   return path.startsWith("@") ? `\0${path.slice(1)}` : path;
 }
 
-async function offersTls(
-  socket: Socket,
-  encryption: Encryption,
-  signal: AbortSignal,
-): Promise<boolean> {
+/**
+ * Sends an SSLRequest and reads the answer.
+ *
+ * @returns whether the server offers TLS
+ */
+async function offersTls(socket: Socket, encryption: Encryption, signal: AbortSignal): Promise<boolean> {
   socket.write(sslRequest);
   const closed = new AbortController();
   const onClose = (): void => closed.abort();
@@ -84,9 +73,7 @@ async function offersTls(
   if (letter.startsWith("E")) {
     throw new TlsProblem("server sent an error response during SSL exchange");
   }
-  throw new ConnectionProblem(
-    `received invalid response to SSL negotiation: ${JSON.stringify(letter.charAt(0))}`,
-  );
+  throw new ConnectionProblem(`received invalid response to SSL negotiation: ${JSON.stringify(letter.charAt(0))}`);
 }
 
 export function closedUnexpectedly(): ConnectionProblem {

@@ -5,21 +5,22 @@ import { describe } from "node:test";
 import { fileParameters } from "../../../../src/shared/config/parameters.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { cli, cliOnTerminal, emptyFolder } from "../../../support/cli.js";
+import { cli, cliOnTerminal } from "../../../support/cli.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const { target } = database;
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 
-/** The one line about this, made so by `statement`, which `back` undoes. */
+/** The doctor's line with this name after `statement`, which `undo` reverts. */
 async function diagnose(
   name: string,
   statement: string,
-  back: string,
+  undo: string,
   given = env,
 ): Promise<DoctorLine & { code: number | null }> {
   await client.query(statement);
@@ -29,7 +30,7 @@ async function diagnose(
     assert.ok(line, `no line about ${name}`);
     return { ...line, code };
   } finally {
-    await client.query(back);
+    await client.query(undo);
   }
 }
 
@@ -39,7 +40,7 @@ const markValid = (valid: boolean): string =>
 const commented = (text: string): string => `COMMENT ON FUNCTION task_ready() IS '${text}'`;
 
 describe("pg-task doctor", () => {
-  test("finds nothing that fails with a table as pg-task makes it, and says who is missing", async () => {
+  test("finds no failure in a new table, and warns of the missing leader and manager", async () => {
     const { code, lines } = await doctor(env);
     assert.equal(code, 0);
     assert.deepEqual(
@@ -67,7 +68,7 @@ describe("pg-task doctor", () => {
     }
   });
 
-  test("warns of tasks that no session has, or one that is gone", async () => {
+  test("warns of tasks whose session is missing or gone", async () => {
     const owner = "2147483647 2001-01-01T00:00:00.000000";
     const { rows } = await client.query<{ id: string }>(
       `INSERT INTO task (input, state, owner, remote) VALUES ('', 'WORK', NULL, NULL), ('', 'TAKE', $1, NULL),
@@ -77,11 +78,11 @@ describe("pg-task doctor", () => {
     const [first, second] = rows.map(({ id }) => id);
     const found = await diagnose("orphans", "SELECT", "TRUNCATE task");
     assert.equal(found.level, "warn");
-    assert.equal(found.text, `in TAKE or WORK, and no session has them: ${first}, ${second}`);
+    assert.equal(found.text, `in TAKE or WORK without a session: ${first}, ${second}`);
     assert.equal((await diagnose("orphans", "SELECT", "SELECT")).level, "ok");
   });
 
-  test("takes sessions of its own tables for what they are, not for somebody else's connections", async () => {
+  test("counts sessions of its tables separately from other connections", async () => {
     const sessions = await Promise.all(
       ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>
         connectClient(target, { applicationName: name }),
@@ -90,36 +91,32 @@ describe("pg-task doctor", () => {
     const { lines } = await doctor(env);
     assert.match(
       lines.find(({ name }) => name === "connections")?.text ?? "",
-      /^\d+ of \d+ taken, 2 of them by tasks' sessions; pg-task would use up to 66,/,
+      /^\d+ of \d+ in use, 2 of them by task sessions; pg-task may use up to 66,/,
     );
     await Promise.all(sessions.map((session) => session.end()));
   });
 
-  test("tells a trigger that is off, with the statement that turns it on", async () => {
+  test("reports a disabled trigger, with the statement that enables it", async () => {
     const { code, level, text, remedy } = await diagnose(
       "triggers",
       "ALTER TABLE task DISABLE TRIGGER task_wake_up",
       "ALTER TABLE task ENABLE TRIGGER task_wake_up",
     );
     assert.deepEqual([code, level], [4, "fail"]);
-    assert.match(text, /^task_wake_up on task is off/);
+    assert.match(text, /^task_wake_up on task is disabled/);
     await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
     await client.query(remedy);
     assert.equal((await doctor(env)).code, 0);
   });
 
-  test("gives the statements for all triggers that are off", async () => {
-    const { text, remedy } = await diagnose(
-      "triggers",
-      "ALTER TABLE task DISABLE TRIGGER USER",
-      "SELECT",
-    );
-    assert.match(text, /task_ready_insert .* is off; .*task_wake_up/);
+  test("prints the statements for all disabled triggers", async () => {
+    const { text, remedy } = await diagnose("triggers", "ALTER TABLE task DISABLE TRIGGER USER", "SELECT");
+    assert.match(text, /task_ready_insert .* is disabled; .*task_wake_up/);
     await client.query(remedy);
     assert.equal((await doctor(env)).code, 0);
   });
 
-  test("tells indexes that are missing, with the statements that make them", async () => {
+  test("reports missing indexes, with the statements that create them", async () => {
     const indexes = async (): Promise<{ name: string; definition: string }[]> => {
       const { rows } = await client.query<{ name: string; definition: string }>(
         "SELECT indexname AS name, indexdef AS definition FROM pg_indexes WHERE tablename = 'task' AND indexdef LIKE '%ready%'",
@@ -130,29 +127,29 @@ describe("pg-task doctor", () => {
     await client.query("DROP INDEX task_plan_idx, task_due_idx");
     const missing = await diagnose("indexes", "SELECT", "SELECT");
     assert.deepEqual([missing.code, missing.level], [0, "warn"]);
-    assert.match(missing.text, /^none for due tasks, planned tasks/);
+    assert.match(missing.text, /^missing for due tasks, planned tasks/);
     for (const statement of missing.remedy.split("; ")) await client.query(statement);
     const made = await diagnose("indexes", "SELECT", "SELECT");
-    assert.deepEqual([made.level, made.text], ["ok", "all there and valid"]);
+    assert.deepEqual([made.level, made.text], ["ok", "all present and valid"]);
     for (const { name } of await indexes()) await client.query(`DROP INDEX ${name}`);
     for (const { definition } of before) await client.query(definition);
   });
 
-  test("finds indexes also where the database has all identifiers quoted", async () => {
+  test("finds indexes despite quote_all_identifiers", async () => {
     const { level, text } = await diagnose(
       "indexes",
       `ALTER DATABASE ${target.database} SET quote_all_identifiers = on`,
       `ALTER DATABASE ${target.database} RESET quote_all_identifiers`,
     );
-    assert.deepEqual([level, text], ["ok", "all there and valid"]);
+    assert.deepEqual([level, text], ["ok", "all present and valid"]);
   });
 
-  test("tells an index that is not valid", async () => {
+  test("reports an invalid index", async () => {
     const { code, level, text } = await diagnose("indexes", markValid(false), markValid(true));
-    assert.deepEqual([code, level, text], [4, "fail", "not valid: task_due_idx"]);
+    assert.deepEqual([code, level, text], [4, "fail", "invalid: task_due_idx"]);
   });
 
-  test("tells what is paused, and what has been due for long", async () => {
+  test("reports pauses and a long backlog", async () => {
     const paused = await diagnose(
       "pauses",
       `INSERT INTO task_pause ("group") VALUES ('mail')`,
@@ -168,56 +165,49 @@ describe("pg-task doctor", () => {
     assert.match(late.text, /^1 due, the oldest for 2 h/);
   });
 
-  test("tells a column that was renamed, with the statement that gives its name back", async () => {
+  test("reports a renamed column, with the statement that renames it back", async () => {
     const { code, level, text, remedy } = await diagnose(
       "columns",
       "ALTER TABLE task RENAME output TO outp",
       "ALTER TABLE task RENAME outp TO output",
     );
     assert.deepEqual([code, level], [4, "fail"]);
-    assert.match(text, /it has no column output any more/);
+    assert.match(text, /it no longer has the column output/);
     assert.match(remedy, /ALTER TABLE "public"\."task" RENAME COLUMN … TO "output"/);
     const lostPlan = await diagnose(
       "columns",
       "ALTER TABLE task RENAME plan TO planned",
       "ALTER TABLE task RENAME planned TO plan",
     );
-    assert.match(lostPlan.text, /no column plan any more/);
+    assert.match(lostPlan.text, /no longer has the column plan/);
   });
 
-  test("tells that autovacuum is off for the table", async () => {
+  test("reports that autovacuum is disabled for the table", async () => {
     const { level, remedy } = await diagnose(
       "bloat",
       "ALTER TABLE task SET (autovacuum_enabled = false)",
       "ALTER TABLE task RESET (autovacuum_enabled)",
     );
-    assert.deepEqual(
-      [level, remedy],
-      ["warn", 'ALTER TABLE "public"."task" RESET (autovacuum_enabled)'],
-    );
+    assert.deepEqual([level, remedy], ["warn", 'ALTER TABLE "public"."task" RESET (autovacuum_enabled)']);
   });
 
-  test("tells a view that is not there", async () => {
+  test("reports a missing view", async () => {
     const { level, text } = await diagnose(
       "views",
       "ALTER VIEW task_stats RENAME TO other",
       "ALTER VIEW other RENAME TO task_stats",
     );
-    assert.deepEqual([level, text], ["warn", "not there: task_stats"]);
+    assert.deepEqual([level, text], ["warn", "missing: task_stats"]);
   });
 
-  test("tells a table that an earlier version made", async () => {
+  test("reports a table of an earlier version", async () => {
     const { rows } = await client.query("SELECT obj_description('task_ready'::regproc) AS comment");
-    const { level, text } = await diagnose(
-      "table",
-      commented("pg-task migration 2"),
-      commented(rows[0].comment),
-    );
+    const { level, text } = await diagnose("table", commented("pg-task version 0"), commented(rows[0].comment));
     assert.equal(level, "warn");
-    assert.match(text, /is at migration 2, this pg-task knows \d+/);
+    assert.match(text, /is at version 0, this pg-task knows \d+/);
   });
 
-  test("tells a role's rights, settings and hidden rows, with what mends them", async () => {
+  test("reports missing privileges, harmful settings and hidden rows, with remedies", async () => {
     const role = await createRole(client, `doctor_${target.database}`);
     const given = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
     await client.query(`GRANT SELECT ON task, task_pause TO ${role}`);
@@ -252,23 +242,19 @@ describe("pg-task doctor", () => {
     }
   });
 
-  test("tells how a hurtful setting is taken away where it was made", async () => {
+  test("shows how to reset a harmful setting where it is defined", async () => {
     for (const place of [
       `DATABASE ${target.database}`,
       `ROLE ${target.user}`,
       `ROLE ${target.user} IN DATABASE ${target.database}`,
     ]) {
-      const { remedy } = await diagnose(
-        "role settings",
-        `ALTER ${place} SET idle_session_timeout = '1h'`,
-        "SELECT",
-      );
+      const { remedy } = await diagnose("role settings", `ALTER ${place} SET idle_session_timeout = '1h'`, "SELECT");
       assert.equal(remedy, `ALTER ${place} RESET idle_session_timeout`);
       await client.query(remedy);
     }
   });
 
-  test("ends with the code of what failed first: the server, or a table that is not there", async () => {
+  test("exits with the code of the first failure", async () => {
     const unreached = await doctor({ DATABASE_URL: "postgresql://x@127.0.0.1:1/x" });
     assert.equal(unreached.code, 3);
     assert.deepEqual(
@@ -278,38 +264,32 @@ describe("pg-task doctor", () => {
     const empty = await createDatabase("empty");
     const missing = await doctor({ DATABASE_URL: empty.url });
     assert.equal(missing.code, 4);
-    assert.match(missing.lines.at(-1)?.text ?? "", /there is no table/);
+    assert.match(missing.lines.at(-1)?.text ?? "", /no table "public"/);
   });
 
-  test("gives JSON, and on a terminal a line each with what to do below", async () => {
+  test("prints JSON, and on a terminal a line per check with its remedy below", async () => {
     const { stdout } = await cli(["doctor", "--json"], { env });
     const { sections, exitCode } = JSON.parse(stdout);
     assert.deepEqual([exitCode, sections.length], [0, 2]);
     const { shown } = await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } });
-    assert.match(
-      shown,
-      /\n {2}warn {2}leader: none of the cluster pg_task\n {8}do: start one: pg-task start\n/,
-    );
+    assert.match(shown, /\n {2}warn {2}leader: cluster pg_task has no leader\n {8}do: run pg-task start\n/);
   });
 });
 
 describe("pg-task init", () => {
-  test("writes a file that is valid and says the same as none", async () => {
-    const cwd = await emptyFolder();
+  test("writes a valid file that changes no defaults", async () => {
+    const cwd = await temporaryFolder();
     const file = join(cwd, "pg_task.json");
     const { code, stdout } = await cli(["init"], { cwd });
-    assert.deepEqual(
-      [code, stdout],
-      [0, `wrote ${file}: change what you need, then pg-task check\n`],
-    );
+    assert.deepEqual([code, stdout], [0, `wrote ${file}: edit it, then run pg-task check\n`]);
     assert.equal((await stat(file)).mode & 0o777, 0o600);
     const without = JSON.parse((await cli(["check", "--json"], { env })).stdout);
     const withFile = JSON.parse((await cli(["check", "--json"], { env, cwd })).stdout);
     assert.deepEqual({ ...withFile, file: null }, without);
   });
 
-  test("explains every parameter, and what is uncommented is valid", async () => {
-    const cwd = await emptyFolder();
+  test("explains every parameter, and stays valid when uncommented", async () => {
+    const cwd = await temporaryFolder();
     const file = join(cwd, "mine.json");
     await cli(["init", "--config", "mine.json"], { cwd });
     const text = await readFile(file, "utf8");
@@ -317,10 +297,7 @@ describe("pg-task init", () => {
     const uncommented = text
       .replaceAll(/^ {2}\/\/ ("(?:pg_task|pg_conf|pg_work|pg_http)\.\w+": .*)$/gm, "  $1")
       .replaceAll(/^ {4}\/\/ (\{ .* \},?)$/gm, "    $1");
-    assert.equal(
-      uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length,
-      fileParameters().length + 1,
-    );
+    assert.equal(uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length, fileParameters().length + 1);
     await writeFile(file, uncommented);
     const { stdout, stderr } = await cli(["check", "--json", "-c", "mine.json"], { env, cwd });
     assert.equal(stderr, "");
@@ -328,11 +305,11 @@ describe("pg-task init", () => {
   });
 
   test("never overwrites", async () => {
-    const cwd = await emptyFolder();
+    const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), "[]");
     const { code, stderr } = await cli(["init"], { cwd });
     assert.equal(code, 2);
-    assert.match(stderr, /it is there: it stays as it is/);
+    assert.match(stderr, /already exists and was not changed/);
     assert.equal(await readFile(join(cwd, "pg_task.json"), "utf8"), "[]");
     const nowhere = await cli(["init", "-c", "no/such/folder.json"], { cwd });
     assert.equal(nowhere.code, 2);

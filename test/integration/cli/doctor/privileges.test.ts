@@ -3,22 +3,18 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
-import { emptyFolder } from "../../../support/cli.js";
 import { createDatabase } from "../../../support/database.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { findPgBouncer, startPgBouncer } from "../../../support/pgbouncer.js";
 import { createRole } from "../../../support/taskTables.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 
-async function lineAbout(
-  name: string,
-  given: Readonly<Record<string, string>>,
-  cwd?: string,
-): Promise<DoctorLine> {
+async function lineAbout(name: string, given: Readonly<Record<string, string>>, cwd?: string): Promise<DoctorLine> {
   const { lines } = await doctor(given, cwd);
   const line = lines.findLast((each) => each.name === name);
   assert.ok(line, `no line about ${name}`);
@@ -36,32 +32,32 @@ describe("pg-task doctor, of the clocks of server and machine,", () => {
     ["behind", -90_000, "ahead of"],
     ["ahead", 90_000, "behind"],
   ] as const) {
-    test(`tells that the machine's is ${machine}, by how much, and what to do`, async () => {
+    test(`reports that this machine's clock is ${machine}, by how much, and a remedy`, async () => {
       const { level, text, remedy } = await lineAbout("clock", clockAhead(ms));
       assert.equal(level, "warn");
-      const [, found, way] = /^the server's is (\d+) ms (.*) this machine's$/.exec(text) ?? [];
+      const [, found, way] = /^the server's clock is (\d+) ms (.*) this machine's$/.exec(text) ?? [];
       assert.equal(way, words);
-      // What the question took is never counted in.
+      // The duration of the query is not counted.
       assert.ok(Number(found) > 2000 && Number(found) <= 90_000, text);
-      assert.match(remedy, /let both follow the same time server/);
+      assert.match(remedy, /synchronize both with the same time server/);
     });
 
-    test(`lets less than two seconds pass where the machine's is ${machine}`, async () => {
+    test(`ignores less than two seconds if this machine's clock is ${machine}`, async () => {
       const { level, text } = await lineAbout("clock", clockAhead(ms / 60));
       assert.equal(level, "ok");
-      const [, found] = /^the server's is (\d+) ms/.exec(text) ?? [];
+      const [, found] = /^the server's clock is (\d+) ms/.exec(text) ?? [];
       assert.ok(Number(found) <= 1500, text);
     });
   }
 
-  test("finds no difference where there is none", async () => {
+  test("reports no difference between equal clocks", async () => {
     const { level, text } = await lineAbout("clock", env);
-    assert.deepEqual([level, text], ["ok", "the server's is 0 ms ahead of this machine's"]);
+    assert.deepEqual([level, text], ["ok", "the server's clock is 0 ms ahead of this machine's"]);
   });
 });
 
 describe("pg-task doctor, as a plain role,", () => {
-  test("says that others' open transactions are hidden, and the statement that shows them", async () => {
+  test("reports that other roles' open transactions are hidden, with the GRANT that shows them", async () => {
     const role = await createRole(client, `sight_${database.target.database}`);
     const plain = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
     await client.query(`GRANT SELECT ON task, task_pause TO ${role}`);
@@ -78,7 +74,7 @@ describe("pg-task doctor, as a plain role,", () => {
       [level, text],
       [
         "warn",
-        `1 of other roles is open, and the server does not show ${role} for how long; of those it shows, none for more than 10 minutes`,
+        `1 open of other roles, since when is hidden from ${role}; no visible one open for more than 10 minutes`,
       ],
     );
     await client.query("COMMIT");
@@ -89,11 +85,10 @@ describe("pg-task doctor, as a plain role,", () => {
     await client.query("COMMIT");
   });
 
-  test("says which settings it was not shown, and who is", async () => {
+  test("names the settings that are hidden from it, and who sees them", async () => {
     const role = await createRole(client, `settings_${database.target.database}`);
     const plain = { DATABASE_URL: database.url.replace(/\/\/[^@]+@/, `//${role}@`) };
-    const unseen =
-      "not looked at, since only members of pg_read_all_settings see it: shared_preload_libraries";
+    const unseen = "not checked, visible only to members of pg_read_all_settings: shared_preload_libraries";
     assert.equal((await lineAbout("settings", plain)).text, unseen);
     await client.query(`GRANT pg_read_all_settings TO ${role}`);
     assert.notEqual((await lineAbout("settings", plain)).text, unseen);
@@ -101,15 +96,15 @@ describe("pg-task doctor, as a plain role,", () => {
 });
 
 describe("pg-task doctor, of the server,", () => {
-  test("tells that there are fewer connections than sessions may want, and how many would fit", async () => {
+  test("reports too few connections for pg_conf.max, and how many sessions would fit", async () => {
     const { rows } = await client.query("SELECT current_setting('max_connections') AS most");
     const most = Number(rows[0]?.most);
-    const cwd = await emptyFolder();
+    const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ "pg_conf.max": 5000 }));
     const { level, text, remedy } = await lineAbout("connections", env, cwd);
     assert.equal(level, "warn");
     const [, taken] = new RegExp(
-      `^(\\d+) of ${most} taken; pg-task would use up to 5002, and leaves 10 to others$`,
+      `^(\\d+) of ${most} in use; pg-task may use up to 5002, and leaves 10 to others$`,
     ).exec(text) ?? [text];
     assert.match(remedy, new RegExp(`or lower pg_conf.max to ${most - 10 - Number(taken)}$`));
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ "pg_conf.max": 1 }));
@@ -118,33 +113,31 @@ describe("pg-task doctor, of the server,", () => {
 });
 
 describe("pg-task doctor, of a table,", () => {
-  test("tells that dead rows are not taken away, and the statement that does", async () => {
+  test("reports dead rows, with the VACUUM that removes them", async () => {
     assert.equal((await lineAbout("bloat", env)).level, "ok");
     const writer = await connectClient(database.target, { applicationName: "test" });
-    // Autovacuum does not come by.
+    // Keeps autovacuum away.
     await writer.query("ALTER TABLE task SET (autovacuum_vacuum_threshold = 2000000000)");
-    await writer.query(
-      "INSERT INTO task (input, state) SELECT '', 'DONE' FROM generate_series(1, 20000)",
-    );
+    await writer.query("INSERT INTO task (input, state) SELECT '', 'DONE' FROM generate_series(1, 20000)");
     await writer.query("DELETE FROM task");
     await writer.end();
     let line: DoctorLine;
-    // What a connection did is counted a little after its end.
+    // Statistics arrive a little after the end of a connection.
     do line = await lineAbout("bloat", env);
     while (line.level === "ok");
-    assert.match(line.text, /^20000 dead rows beside 0, last vacuumed never$/);
+    assert.match(line.text, /^20000 dead and 0 live rows, last vacuumed never$/);
     const [statement = ""] = line.remedy.split(";");
     await client.query(statement);
     do line = await lineAbout("bloat", env);
     while (line.level === "warn");
-    assert.match(line.text, /^0 dead rows beside 0, last vacuumed \d/);
+    assert.match(line.text, /^0 dead and 0 live rows, last vacuumed \d/);
   });
 });
 
 const bouncer = await findPgBouncer();
 
 describe("pg-task doctor, through a pooler,", { skip: bouncer === null && "no PgBouncer" }, () => {
-  test("says that there is one, and which address to give", async () => {
+  test("names the pooler and the remedy", async () => {
     const { port } = await startPgBouncer(bouncer ?? "", "session", true);
     const url = `${database.url.replace(/:\d+\//, `:${port}/`)}?sslmode=disable`;
     const { code, lines } = await doctor({ DATABASE_URL: url });
@@ -156,7 +149,7 @@ describe("pg-task doctor, through a pooler,", { skip: bouncer === null && "no Pg
   });
 });
 
-test("pg-task doctor says which right is missing where the table cannot be made", async () => {
+test("pg-task doctor names the privilege that is missing to create the table", async () => {
   const bare = await createDatabase("empty");
   const owner = await bare.connect();
   const user = await createRole(client, `bare_${bare.target.database}`);
@@ -165,11 +158,9 @@ test("pg-task doctor says which right is missing where the table cannot be made"
   url.username = user;
   const { level, text, remedy } = await lineAbout("table", { DATABASE_URL: url.href });
   assert.equal(level, "fail");
-  const grant = new RegExp(
-    `${user} may not make it: GRANT CREATE ON SCHEMA public TO "?${user}"?$`,
-  );
+  const grant = new RegExp(`${user} may not create it: GRANT CREATE ON SCHEMA public TO "?${user}"?$`);
   assert.match(text, grant);
-  assert.match(remedy, /^grant the right named/);
+  assert.match(remedy, /^grant the privilege named/);
   await owner.query("DROP SCHEMA public");
   assert.match((await lineAbout("table", { DATABASE_URL: url.href })).text, /ON DATABASE test_/);
 });

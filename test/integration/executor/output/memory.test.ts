@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { memoryShare, storedInMemory } from "../../../../src/shared/spillBuffer.js";
+import { maxMemoryBytes, spillBufferMemory } from "../../../../src/shared/spillBuffer.js";
 import { createDatabase } from "../../../support/database.js";
-import { ExecutorDriver, type Ended } from "../../../support/executorDriver.js";
+import { ExecutorDriver, type EndedResult } from "../../../support/executorDriver.js";
 import { test } from "../../../support/limitedTest.js";
 import { waitForRow } from "../../../support/waitFor.js";
 
@@ -9,11 +9,11 @@ const mebi = 1 << 20;
 const database = await createDatabase();
 const admin = await database.connect();
 
-/** Large outputs of this driver are written when `written` is called, not by themselves. */
+/** Large outputs count as written only when `largeOutputWritten` is called. */
 class SlowManager extends ExecutorDriver {
-  override readonly writesAtOnce = false;
+  override readonly acknowledgesLargeOutputs = false;
 
-  large(): Ended[] {
+  large(): EndedResult[] {
     return this.results().flatMap((each) => (each.outcome === "ended" ? [each] : []));
   }
 }
@@ -25,14 +25,12 @@ const outputs = [
 ] as const;
 
 for (const [how, input] of outputs) {
-  test(`more output than fits into memory, ${how}, comes out whole, one after another`, async () => {
+  test(`output larger than the memory limit, ${how}, is delivered whole, one at a time`, async () => {
     const driver = new SlowManager(database.target, admin);
     const sessions = Array.from({ length: count }, (_, index) => index + 1);
     await Promise.all(sessions.map((session) => driver.open(session)));
-    const runs = sessions.map((session) =>
-      driver.make(session, input.replace("$", String(session))),
-    );
-    // Nobody comes to its end before all have begun.
+    const runs = sessions.map((session) => driver.makeRun(session, input.replace("$", String(session))));
+    // No run ends before all have begun.
     await admin.query("SELECT pg_advisory_lock(1)");
     driver.executor.dispatch(
       runs.map((run) => ({
@@ -40,7 +38,7 @@ for (const [how, input] of outputs) {
         input: `DO 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); END'; ${run.input}`,
       })),
     );
-    await Promise.all(sessions.map((session) => driver.blocked(session, "advisory")));
+    await Promise.all(sessions.map((session) => driver.untilBlocked(session, "advisory")));
     await admin.query("SELECT pg_advisory_unlock(1)");
     const pids = sessions.map((session) => driver.backend(session).pid);
     await waitForRow(
@@ -50,13 +48,13 @@ for (const [how, input] of outputs) {
       [pids],
     );
     for (let written = 1; written <= count; written += 1) {
-      await driver.heard("results", () => driver.large().length >= written);
+      await driver.message("results", () => driver.large().length >= written);
       assert.equal(driver.large().length, written);
-      driver.executor.written();
+      driver.executor.largeOutputWritten();
     }
-    assert.ok(storedInMemory().peak > memoryShare - 2 * mebi);
-    assert.ok(storedInMemory().peak <= memoryShare);
-    assert.equal(storedInMemory().held, 0);
+    assert.ok(spillBufferMemory().peak > maxMemoryBytes - 2 * mebi);
+    assert.ok(spillBufferMemory().peak <= maxMemoryBytes);
+    assert.equal(spillBufferMemory().used, 0);
     for (const run of runs) {
       const output = driver.large().find(({ id }) => id === run.id)?.output ?? "";
       assert.equal(output.length, "DO\n".length + 6 * mebi - 1);
@@ -66,52 +64,52 @@ for (const [how, input] of outputs) {
   });
 }
 
-test("what a session says after its large output stays behind it", async () => {
+test("a session's later messages follow its large output", async () => {
   const driver = new SlowManager(database.target, admin);
   await Promise.all([driver.open(1), driver.open(2)]);
   const large = "SELECT repeat('x', 2000000)";
-  const runs = [driver.make(1, large), driver.make(2, large), driver.make(2, "SELECT 'behind'")];
+  const runs = [driver.makeRun(1, large), driver.makeRun(2, large), driver.makeRun(2, "SELECT 'next'")];
   driver.executor.dispatch(runs.slice(0, 1));
   await driver.result(runs[0]!.id);
   driver.executor.dispatch(runs.slice(1));
   driver.executor.close([1, 2]);
-  await driver.heard("closed", ({ session }) => session === 1);
+  await driver.message("closed", ({ session }) => session === 1);
   await waitForRow(admin, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [
     driver.backend(2).pid,
   ]);
   assert.equal(driver.results().length, 1);
-  driver.executor.written();
-  await driver.heard("closed", ({ session }) => session === 2);
+  driver.executor.largeOutputWritten();
+  await driver.message("closed", ({ session }) => session === 2);
   assert.deepEqual(
     driver.results().map(({ id }) => id),
     runs.map(({ id }) => id),
   );
 });
 
-test("what a session says of a recall stays behind its large output and what it returns", async () => {
+test("a session's answer to a recall follows its large output and the released runs", async () => {
   const driver = new SlowManager(database.target, admin);
   await Promise.all([driver.open(1), driver.open(2)]);
   const large = "SELECT repeat('x', 2000000)";
-  const [before, held] = [driver.make(1, large), driver.make(2, large)];
-  // Its own transaction keeps it from the wire until what is before it has come out.
-  const front = driver.make(2, "BEGIN; SELECT pg_advisory_lock(2)");
-  const waiting = driver.make(2, "SELECT 'behind'");
+  const [firstLarge, secondLarge] = [driver.makeRun(1, large), driver.makeRun(2, large)];
+  // An input with its own transaction is not pipelined behind another run.
+  const current = driver.makeRun(2, "BEGIN; SELECT pg_advisory_lock(2)");
+  const queued = driver.makeRun(2, "SELECT 'next'");
   await admin.query("SELECT pg_advisory_lock(2)");
-  driver.executor.dispatch([before]);
-  await driver.result(before.id);
-  driver.executor.dispatch([held, front, waiting]);
-  await driver.blocked(2, "pg_advisory_lock");
+  driver.executor.dispatch([firstLarge]);
+  await driver.result(firstLarge.id);
+  driver.executor.dispatch([secondLarge, current, queued]);
+  await driver.untilBlocked(2, "pg_advisory_lock");
   driver.executor.recall([
-    { session: 2, ids: [waiting.id], behind: null },
-    { session: 1, ids: [], behind: null },
+    { session: 2, ids: [queued.id], queuedBehind: null },
+    { session: 1, ids: [], queuedBehind: null },
   ]);
-  await driver.heard("recalled", ({ session }) => session === 1);
-  driver.executor.written();
-  await driver.heard("recalled", ({ session }) => session === 2);
-  const said = driver.messages.flatMap((message) => {
+  await driver.message("recalled", ({ session }) => session === 1);
+  driver.executor.largeOutputWritten();
+  await driver.message("recalled", ({ session }) => session === 2);
+  const order = driver.messages.flatMap((message) => {
     if (message.type === "results") return message.results.map(({ id }) => id);
     return message.type === "recalled" ? [`recall of ${message.session}`] : [];
   });
-  assert.deepEqual(said, [before.id, "recall of 1", held.id, waiting.id, "recall of 2"]);
+  assert.deepEqual(order, [firstLarge.id, "recall of 1", secondLarge.id, queued.id, "recall of 2"]);
   await admin.query("SELECT pg_advisory_unlock(2)");
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { OutputFormat } from "../../../../src/shared/ipc/messages.js";
+import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 import { createDatabase } from "../../../support/database.js";
 import { defaultFormat, ExecutorDriver } from "../../../support/executorDriver.js";
 
@@ -13,7 +13,7 @@ interface Case {
   readonly title: string;
   readonly input: string;
   readonly output: string | null;
-  /** Its first line; none when it must run without error. */
+  /** First line of the error; absent if none is expected. */
   readonly error?: string;
   readonly format?: Partial<OutputFormat>;
 }
@@ -22,11 +22,11 @@ const csv = { delimiter: ",", quote: '"', escape: '"' };
 
 const cases: readonly Case[] = [
   // Rows.
-  { title: "one value is itself", input: "SELECT 1", output: "1" },
+  { title: "a single value is output as it is", input: "SELECT 1", output: "1" },
   { title: "one column has no header", input: "SELECT 1 AS a", output: "1" },
   { title: "several columns have a header", input: "SELECT 1 AS a, 2 AS b", output: "a\tb\n1\t2" },
   {
-    title: "columns of the same name all stay",
+    title: "columns of the same name are all kept",
     input: "SELECT 1 AS a, 2 AS a, 3",
     output: "a\ta\t?column?\n1\t2\t3",
   },
@@ -43,9 +43,13 @@ const cases: readonly Case[] = [
     input: "SELECT 1 AS a, 2 AS b; SELECT 3; SELECT 4 AS c, 5 AS d; SELECT 6 AS e, 7 AS f",
     output: "a\tb\n1\t2\n3\nc\td\n4\t5\ne\tf\n6\t7",
   },
-  { title: "a null is its text", input: "SELECT NULL, 1", output: "?column?\t?column?\n\\N\t1" },
   {
-    title: "the text of a null is the task's own",
+    title: "a null is output as its text",
+    input: "SELECT NULL, 1",
+    output: "?column?\t?column?\n\\N\t1",
+  },
+  {
+    title: "the text of a null can be set",
     input: "SELECT NULL, 'x'",
     output: '"?column?"\t"?column?"\nnil\t"x"',
     format: { null: "nil", quote: '"' },
@@ -57,15 +61,15 @@ const cases: readonly Case[] = [
     output: "\n\n",
   },
   { title: "one row of no columns is an empty string", input: "SELECT", output: "" },
-  { title: "a SELECT with no rows gives nothing", input: "SELECT 1 WHERE false", output: null },
+  { title: "a SELECT without rows has no output", input: "SELECT 1 WHERE false", output: null },
   {
-    title: "a SELECT with no rows adds nothing to others",
+    title: "a SELECT without rows adds nothing to other output",
     input: "SELECT 1; SELECT 2 WHERE false; SELECT 3",
     output: "1\n3",
   },
-  { title: "an empty input gives nothing", input: "", output: null },
-  { title: "only semicolons give nothing", input: " ;; ", output: null },
-  { title: "only a comment gives nothing", input: "-- nothing\n/* at all */", output: null },
+  { title: "an empty input has no output", input: "", output: null },
+  { title: "semicolons alone have no output", input: " ;; ", output: null },
+  { title: "a comment alone has no output", input: "-- nothing\n/* at all */", output: null },
   {
     title: "values keep their newlines",
     input: "SELECT E'a\\nb', E'c\\td'",
@@ -89,7 +93,7 @@ const cases: readonly Case[] = [
   },
   // Quotes.
   {
-    title: "quotes stand around strings and headers, not around the plain types",
+    title: "strings and headers are quoted, the plain types are not",
     input:
       "SELECT 'a'::text AS t, B'1'::bit AS bit, true AS bool, '1'::cid AS cid, 1::float4 AS f4, 1::float8 AS f8, " +
       "1::int2 AS i2, 1 AS i4, 1::int8 AS i8, 1::numeric AS num, 1::oid AS oid, '(0,1)'::tid AS tid, '1'::xid AS xid, " +
@@ -100,7 +104,7 @@ const cases: readonly Case[] = [
     format: csv,
   },
   {
-    title: "quotes stand around every value when strings are not all",
+    title: "every value is quoted if `string` is off",
     input: "SELECT 1, NULL, 'a'",
     output: '"?column?","?column?","?column?"\n"1",\\N,"a"',
     format: { ...csv, string: false },
@@ -124,7 +128,7 @@ const cases: readonly Case[] = [
     format: { quote: '"', escape: "\\" },
   },
   {
-    title: "an escape character that means something in a replacement is one like others",
+    title: "an escape character special to String.replace is nothing special",
     input: "SELECT 'a$b\"c'",
     output: '"a$$b$"c"',
     format: { quote: '"', escape: "$" },
@@ -144,57 +148,54 @@ const cases: readonly Case[] = [
   { title: "tags are not quoted", input: "DO 'BEGIN END'", output: "DO", format: csv },
   // Command tags.
   {
-    title: "statements without rows give their tags",
+    title: "statements without rows output their tags",
     input:
       "CREATE TABLE tagged (i int); INSERT INTO tagged VALUES (1), (2); UPDATE tagged SET i = i; " +
       "DELETE FROM tagged WHERE i = 3; DELETE FROM tagged; DROP TABLE tagged",
     output: "CREATE TABLE\nINSERT 0 2\nUPDATE 2\nDELETE 0\nDELETE 2\nDROP TABLE",
   },
   {
-    title: "RETURNING gives rows and no tag",
+    title: "RETURNING outputs rows and no tag",
     input:
       "CREATE TEMP TABLE r (i int, j int); INSERT INTO r VALUES (1, 2) RETURNING *; " +
       "INSERT INTO r SELECT 1, 2 WHERE false RETURNING *",
     output: "CREATE TABLE\ni\tj\n1\t2",
   },
-  { title: "SHOW gives its value", input: "SHOW server_encoding", output: "UTF8" },
+  { title: "SHOW outputs its value", input: "SHOW server_encoding", output: "UTF8" },
   {
-    title: "VALUES gives rows",
+    title: "VALUES outputs rows",
     input: "VALUES (1, 'a'), (2, 'b')",
     output: "column1\tcolumn2\n1\ta\n2\tb",
   },
-  { title: "EXPLAIN gives rows", input: "EXPLAIN (COSTS OFF) SELECT 1", output: "Result" },
+  { title: "EXPLAIN outputs rows", input: "EXPLAIN (COSTS OFF) SELECT 1", output: "Result" },
   {
-    title: "FETCH gives rows, also when it finds none",
-    input:
-      "BEGIN; DECLARE c SCROLL CURSOR FOR VALUES (1); FETCH c; FETCH c; MOVE BACKWARD ALL FROM c; CLOSE c; COMMIT",
+    title: "FETCH outputs rows, and no tag if there are none",
+    input: "BEGIN; DECLARE c SCROLL CURSOR FOR VALUES (1); FETCH c; FETCH c; MOVE BACKWARD ALL FROM c; CLOSE c; COMMIT",
     output: "BEGIN\nDECLARE CURSOR\n1\nMOVE 1\nCLOSE CURSOR\nCOMMIT",
   },
   {
-    title: "SELECT INTO gives its tag",
+    title: "SELECT INTO outputs its tag",
     input: "SELECT 1 AS i INTO TEMP stored",
     output: "SELECT 1",
   },
   {
-    title: "CALL gives the values of its output parameters",
-    input:
-      "CREATE PROCEDURE twice(INOUT i int) LANGUAGE sql AS 'SELECT i * 2'; CALL twice(21); DROP PROCEDURE twice",
+    title: "CALL outputs its output parameters",
+    input: "CREATE PROCEDURE twice(INOUT i int) LANGUAGE sql AS 'SELECT i * 2'; CALL twice(21); DROP PROCEDURE twice",
     output: "CREATE PROCEDURE\n42\nDROP PROCEDURE",
   },
   {
-    title: "EXECUTE gives what its statement gives",
-    input:
-      "PREPARE p AS SELECT 1; EXECUTE p; PREPARE q AS UPDATE pg_class SET oid = 0 WHERE false; EXECUTE q",
+    title: "EXECUTE outputs what its statement does",
+    input: "PREPARE p AS SELECT 1; EXECUTE p; PREPARE q AS UPDATE pg_class SET oid = 0 WHERE false; EXECUTE q",
     output: "PREPARE\n1\nPREPARE\nUPDATE 0",
   },
   // COPY.
   {
-    title: "COPY TO STDOUT gives its data and no tag",
+    title: "COPY TO STDOUT outputs its data and no tag",
     input: "COPY (VALUES (1, 'a'), (2, NULL), (3, E'b\\nc')) TO STDOUT",
     output: "1\ta\n2\t\\N\n3\tb\\nc",
   },
   {
-    title: "COPY TO STDOUT stands between others",
+    title: "COPY TO STDOUT can follow and precede other statements",
     input: "SELECT 0; COPY (SELECT 1) TO STDOUT; DO 'BEGIN END'",
     output: "0\n1\nDO",
   },
@@ -204,12 +205,12 @@ const cases: readonly Case[] = [
     output: 'a,b\n1,"x\ny"',
   },
   {
-    title: "COPY TO STDOUT of nothing gives nothing",
+    title: "COPY TO STDOUT without rows has no output",
     input: "COPY (SELECT 1 WHERE false) TO STDOUT",
     output: null,
   },
   {
-    title: "COPY TO STDOUT of an empty line gives an empty string",
+    title: "COPY TO STDOUT of an empty line outputs an empty string",
     input: "COPY (SELECT '') TO STDOUT",
     output: "",
   },
@@ -231,7 +232,7 @@ const cases: readonly Case[] = [
     output: "1",
     error: "ERROR:  output is not encoded in UTF8",
   },
-  // What cannot be text.
+  // Not text.
   {
     title: "a binary cursor fails",
     input: "BEGIN; DECLARE b BINARY CURSOR FOR SELECT 1; FETCH b",
@@ -252,13 +253,13 @@ const cases: readonly Case[] = [
     error: "ERROR:  division by zero",
   },
   {
-    title: "a task that fails without output has an empty one",
+    title: "a failed task without output has an empty output",
     input: "SELECT 1/0",
     output: "",
     error: "ERROR:  division by zero",
   },
   {
-    title: "an input that is no SQL gives nothing but the error",
+    title: "invalid SQL has no output but the error",
     input: "SELECT 1; SELEC 2",
     output: "",
     error: 'ERROR:  syntax error at or near "SELEC" at character 11',
@@ -273,7 +274,7 @@ for (const { title, input, output, error, format } of cases) {
   });
 }
 
-test("the types that are not quoted are those the server has under these names", async () => {
+test("the unquoted types have the server's OIDs", async () => {
   const names = "bit bool cid float4 float8 int2 int4 int8 numeric oid tid xid".split(" ");
   const { rows } = await admin.query<{ oid: number }>(
     "SELECT oid FROM pg_type WHERE typname = ANY ($1) AND typnamespace = 'pg_catalog'::regnamespace ORDER BY oid",
@@ -285,7 +286,7 @@ test("the types that are not quoted are those the server has under these names",
   );
 });
 
-test("100,000 rows come out whole", async () => {
+test("100,000 rows are output whole", async () => {
   const { output } = await driver.run(1, "SELECT generate_series(1, 100000) AS i");
   assert.equal(output, Array.from({ length: 100_000 }, (_, index) => index + 1).join("\n"));
 });

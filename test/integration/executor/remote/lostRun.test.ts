@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../../support/process.js";
-import { place, secret, server } from "../../../support/remoteDriver.js";
+import { remoteString, passwordOption, server } from "../../../support/remoteDriver.js";
 import { waitForRow, waitForState } from "../../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 await server.admin.query("CREATE TABLE effect (what text)");
 
-/** Goes on though its client is gone, as on a server before 14, until the test lets it. */
+/** Runs on without a client, as on a server before 14, until the test releases the lock. */
 const lasting = (what: string): string =>
   `SET client_connection_check_interval = 0; INSERT INTO effect VALUES ('${what}'); SELECT pg_advisory_xact_lock_shared(7)`;
 
@@ -21,7 +21,7 @@ async function insert(input: string, remote: string, group = "group"): Promise<s
   return rows[0]?.id ?? "";
 }
 
-/** Processes of the second server that are at it. */
+/** Backends of the second server that run it. */
 async function running(what: string): Promise<number[]> {
   const { rows } = await server.admin.query<{ pid: number }>(
     `SELECT pid FROM pg_stat_activity WHERE strpos(query, $1) > 0 AND state = 'active' AND pid <> pg_backend_pid()`,
@@ -30,8 +30,8 @@ async function running(what: string): Promise<number[]> {
   return rows.map(({ pid }) => pid);
 }
 
-/** A process that has been killed while it ran a remote task, and the one after it. */
-async function killed(
+/** Kills a pg-task process while it runs a remote task, and starts its successor. */
+async function killDuringRun(
   what: string,
   remote: string,
   parameters: Record<string, unknown> = {},
@@ -51,11 +51,11 @@ async function killed(
   return { id, pid, second };
 }
 
-test("a remote task goes on while pg-task is killed: it is not run again before its process is gone", async () => {
-  const { id, pid, second } = await killed("alone", place);
-  assert.equal((await second.line("remote task may still run, its server is asked"))["id"], id);
-  // Others do not wait for it, but those of its group do.
-  await waitForState(client, await insert("SELECT 1", place, "another"), "DONE");
+test("a remote task that outlives pg-task is not run again before its backend is gone", async () => {
+  const { id, pid, second } = await killDuringRun("alone", remoteString);
+  assert.equal((await second.line("remote task may still run, asking its server"))["id"], id);
+  // Only tasks of its group wait for it.
+  await waitForState(client, await insert("SELECT 1", remoteString, "another"), "DONE");
   await waitForState(client, id, "WORK");
   assert.deepEqual(await running("alone"), [pid]);
   await server.admin.query("SELECT pg_advisory_unlock(7)");
@@ -65,12 +65,12 @@ test("a remote task goes on while pg-task is killed: it is not run again before 
   assert.equal((await second.end()).code, 0);
 });
 
-test("a remote task whose server ends it when pg-task is killed runs again at once", async () => {
+test("a remote task that its server ends when pg-task is killed runs again at once", async () => {
   const config = { url: database.url };
   const first = await startProcess({ config });
   await first.line("ready");
   await server.admin.query("SELECT pg_advisory_lock(7)");
-  const id = await insert("SELECT pg_advisory_xact_lock_shared(7)", place);
+  const id = await insert("SELECT pg_advisory_xact_lock_shared(7)", remoteString);
   const { pid } = await waitForRow<{ pid: number }>(
     client,
     `SELECT pid FROM task WHERE id = $1 AND state = 'WORK' AND pid::text <> split_part(owner, ' ', 1)`,
@@ -78,49 +78,43 @@ test("a remote task whose server ends it when pg-task is killed runs again at on
   );
   await first.end("SIGKILL");
   const second = await startProcess({ config });
-  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND pid <> $2", [
-    id,
-    pid,
-  ]);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND pid <> $2", [id, pid]);
   await server.admin.query("SELECT pg_advisory_unlock(7)");
   await waitForState(client, id, "DONE");
   assert.equal((await second.end()).code, 0);
 });
 
-test("while its server cannot be asked a remote task stays, until reset: then it may run twice", async () => {
-  const remote = `${place} user=scram ${secret}`;
+test("a lost remote task whose server cannot be asked is released after pg_task.reset", async () => {
+  const remote = `${remoteString} user=scram ${passwordOption}`;
   await server.admin.query("GRANT ALL ON effect TO scram");
-  const { id, pid, second } = await killed("unasked", remote, { "pg_task.reset": "4 sec" });
+  const { id, pid, second } = await killDuringRun("unreachable", remote, {
+    "pg_task.reset": "4 sec",
+  });
   await server.admin.query("ALTER ROLE scram NOLOGIN");
-  await second.line("remote task may still run, its server is asked");
-  const said = await second.line(
-    "server of a remote task could not be asked whether it still runs, it may run twice",
-  );
-  assert.equal(said["id"], id);
+  await second.line("remote task may still run, asking its server");
+  const line = await second.line("state of a remote task unknown, it may run twice");
+  assert.equal(line["id"], id);
   assert.ok(!second.output.stdout.includes("secret"));
-  assert.deepEqual(await running("unasked"), [pid]);
+  assert.deepEqual(await running("unreachable"), [pid]);
   await waitForState(client, id, "FAIL");
   await server.admin.query("SELECT pg_advisory_unlock(7)");
   await server.admin.query("ALTER ROLE scram LOGIN");
   assert.equal((await second.end()).code, 0);
 });
 
-test("where a run cannot be entered, it does not begin on its server", async () => {
+test("a remote run whose location cannot be recorded does not begin", async () => {
   const program = await startProcess({ config: { url: database.url } });
   await program.line("ready");
   for (const ledger of ["task_ledger_1", "task_ledger_2"])
     await client.query(`ALTER TABLE ${ledger} ADD CONSTRAINT shut CHECK (false) NOT VALID`);
-  const id = await insert("INSERT INTO effect VALUES ('unentered')", place);
+  const id = await insert("INSERT INTO effect VALUES ('unrecorded')", remoteString);
   const { error } = await waitForRow<{ error: string }>(
     client,
     "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'",
     [id],
   );
-  assert.match(
-    error,
-    /^ERROR: {2}new row for relation "task_ledger_\d" violates check constraint "shut"\n/,
-  );
-  const { rows } = await server.admin.query("SELECT FROM effect WHERE what = 'unentered'");
+  assert.match(error, /^ERROR: {2}new row for relation "task_ledger_\d" violates check constraint "shut"\n/);
+  const { rows } = await server.admin.query("SELECT FROM effect WHERE what = 'unrecorded'");
   assert.equal(rows.length, 0);
   for (const ledger of ["task_ledger_1", "task_ledger_2"])
     await client.query(`ALTER TABLE ${ledger} DROP CONSTRAINT shut`);

@@ -4,16 +4,14 @@ import { ClaimedRuns } from "../../../support/claimedRuns.js";
 import { createDatabase } from "../../../support/database.js";
 
 const database = await createDatabase();
-const runs = await ClaimedRuns.of(database);
+const runs = await ClaimedRuns.create(database);
 const { admin, driver } = runs;
 const role = `weak_${database.target.database}`;
 await admin.query(`CREATE ROLE ${role}; GRANT INSERT ON effect TO ${role}`);
 await admin.query(
   "CREATE FUNCTION restrict() RETURNS text LANGUAGE sql AS $$ SELECT set_config('transaction_read_only', 'on', true) $$",
 );
-await admin.query(
-  "CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED); INSERT INTO late VALUES (1)",
-);
+await admin.query("CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED); INSERT INTO late VALUES (1)");
 
 beforeEach(async () => {
   await admin.query("TRUNCATE effect");
@@ -24,12 +22,12 @@ const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 interface Case {
   readonly title: string;
   readonly input: string;
-  /** First line of the error; none when it must run without. */
+  /** First line of the error; absent if none is expected. */
   readonly error?: RegExp;
   readonly effects: string[];
-  /** Whether the run is entered in its ledger. */
+  /** Whether the run is recorded in its ledger. */
   readonly proven: boolean;
-  /** Whether that was before anything changed the row; as `proven` by default. */
+  /** Whether it was committed before the row changed; by default as `proven`. */
   readonly committed?: boolean;
   readonly output?: string | null;
 }
@@ -37,17 +35,17 @@ interface Case {
 const undone = /^ERROR: {2}task was stopped or deleted while it ran, its effect is undone$/;
 
 const cases: readonly Case[] = [
-  { title: "what writes is proven", input: insert("a"), effects: ["a"], proven: true },
+  { title: "a run that writes has a proof", input: insert("a"), effects: ["a"], proven: true },
   {
-    title: "what only reads needs no proof",
+    title: "a run that only reads has no proof",
     input: "SELECT count(*) FROM effect",
     effects: [],
     proven: false,
     output: "0",
   },
-  { title: "an empty input needs no proof", input: "", effects: [], proven: false, output: null },
+  { title: "an empty input has no proof", input: "", effects: [], proven: false, output: null },
   {
-    title: "what fails leaves neither effect nor proof",
+    title: "a failed run leaves neither effect nor proof",
     input: `${insert("a")}; SELECT 1/0`,
     error: /division by zero$/,
     effects: [],
@@ -55,13 +53,13 @@ const cases: readonly Case[] = [
     output: "INSERT 0 1",
   },
   {
-    title: "SET ROLE to one without rights",
+    title: "SET ROLE to one without privileges",
     input: `SET ROLE ${role}; ${insert("a")}`,
     effects: ["a"],
     proven: true,
   },
   {
-    title: "SET LOCAL ROLE inside a function's reach",
+    title: "SET LOCAL ROLE by set_config",
     input: `SELECT set_config('role', '${role}', true); ${insert("a")}`,
     effects: ["a"],
     proven: true,
@@ -95,28 +93,28 @@ const cases: readonly Case[] = [
     proven: true,
   },
   {
-    title: "BEGIN READ ONLY around what only reads",
+    title: "BEGIN READ ONLY and a read",
     input: "BEGIN READ ONLY; SELECT 1",
     effects: [],
     proven: false,
     output: "BEGIN\n1\nCOMMIT",
   },
   {
-    title: "BEGIN READ ONLY around what writes",
+    title: "BEGIN READ ONLY and a write",
     input: `BEGIN READ ONLY; ${insert("a")}`,
     error: /cannot execute INSERT in a read-only transaction$/,
     effects: [],
     proven: false,
   },
   {
-    title: "what writes and then makes its transaction read-only is run bare",
+    title: "a run that writes and then makes its transaction read-only is not wrapped",
     input: `${insert("a")}; SET TRANSACTION READ ONLY`,
     effects: ["a"],
     proven: false,
     output: "INSERT 0 1\nSET",
   },
   {
-    title: "the same in a function, from a plain input",
+    title: "the same by a function, in a wrappable input",
     input: `${insert("a")}; SELECT restrict()`,
     effects: ["a"],
     proven: false,
@@ -128,7 +126,7 @@ const cases: readonly Case[] = [
     proven: true,
   },
   {
-    title: "COMMIT in the middle, what follows is a transaction of its own",
+    title: "after COMMIT in the middle, the rest is a separate transaction",
     input: `${insert("a")}; COMMIT; ${insert("b")}; SELECT 1/0`,
     error: /division by zero$/,
     effects: ["a"],
@@ -148,20 +146,20 @@ const cases: readonly Case[] = [
     output: "ROLLBACK\nINSERT 0 1\nt",
   },
   {
-    title: "a transaction of its own, left open",
+    title: "an explicit transaction left open",
     input: `/* one */ -- two\n ; BEGIN; ${insert("a")}`,
     effects: ["a"],
     proven: true,
     output: "BEGIN\nINSERT 0 1\nCOMMIT",
   },
   {
-    title: "a transaction of its own, committed",
+    title: "an explicit transaction that commits",
     input: `START TRANSACTION; ${insert("a")}; COMMIT`,
     effects: ["a"],
     proven: false,
   },
   {
-    title: "COMMIT AND CHAIN, the last of the chain left open",
+    title: "COMMIT AND CHAIN with the last transaction left open",
     input: `${insert("a")}; COMMIT AND CHAIN; ${insert("b")}`,
     effects: ["a", "b"],
     proven: true,
@@ -214,7 +212,7 @@ const cases: readonly Case[] = [
     output: "DISCARD ALL",
   },
   {
-    title: "DISCARD ALL behind something else is an error, as without pg-task",
+    title: "DISCARD ALL after another statement is an error, as without pg-task",
     input: `${insert("a")}; DISCARD ALL`,
     error: /DISCARD ALL cannot run inside a transaction block$/,
     effects: [],
@@ -222,7 +220,7 @@ const cases: readonly Case[] = [
   },
   { title: "VACUUM", input: "VACUUM effect", effects: [], proven: false, output: "VACUUM" },
   {
-    title: "VACUUM in a transaction of its own is an error",
+    title: "VACUUM in an explicit transaction is an error",
     input: "BEGIN; VACUUM effect",
     error: /VACUUM cannot run inside a transaction block$/,
     effects: [],
@@ -230,7 +228,7 @@ const cases: readonly Case[] = [
     output: "BEGIN",
   },
   {
-    title: "INSERT; COMMIT; VACUUM is not done twice",
+    title: "INSERT; COMMIT; VACUUM does not run twice",
     input: `${insert("a")}; COMMIT; VACUUM effect`,
     error: /VACUUM cannot run inside a transaction block$/,
     effects: ["a"],
@@ -257,7 +255,7 @@ const cases: readonly Case[] = [
     committed: false,
   },
   {
-    title: "a task that drops what the proof needs is undone",
+    title: "a task that drops the finish function is undone",
     input: `${insert("a")}; DROP FUNCTION task_finish`,
     error: /function public.task_finish\(bigint, bigint, text, integer\) does not exist$/,
     effects: [],
@@ -270,7 +268,7 @@ const cases: readonly Case[] = [
     proven: true,
   },
   {
-    title: "SQL that returns the code of a stopped task by itself has its own error",
+    title: "SQL that raises the SQLSTATE of a stopped task keeps its own error",
     input: `SELECT 1; DO $$ BEGIN RAISE 'mine' USING ERRCODE = 'PGT01'; END $$`,
     error: /^ERROR: {2}mine$/,
     effects: [],
@@ -295,71 +293,71 @@ test("a run that is not atomic has no proof", async () => {
   assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [["a"], 0, false]);
 });
 
-test("the proof goes to the ledger that the run names", async () => {
+test("the proof goes to the run's ledger", async () => {
   const run = await runs.claim(insert("a"), { ledger: 2 });
   await runs.dispatch(run);
   const { rowCount } = await admin.query("SELECT FROM task_ledger_2 WHERE id = $1", [run.id]);
   assert.equal(rowCount, 1);
 });
 
-test("the next run of the session has neither role nor rights of the one before", async () => {
+test("the next run has neither role nor privileges of the previous one", async () => {
   await runs.run(`SET ROLE ${role}`);
   assert.equal((await runs.run("SELECT current_user")).output, "postgres");
 });
 
-test("a session that saves is wrapped as well, and keeps what was set", async () => {
+test("runs with save are wrapped too and keep their settings", async () => {
   const first = await runs.run(`SET work_mem = '7MB'; ${insert("a")}`, { save: true });
   assert.deepEqual([first.error, first.proofs], [null, 1]);
   const second = await runs.run(`SELECT current_setting('work_mem'); ${insert("b")}`);
   assert.deepEqual([second.output, second.proofs], ["7MB\nINSERT 0 1", 1]);
 });
 
-test("a role of its own by ALTER ROLE is the one that the proof is entered as", async () => {
+test("the proof is recorded by the role that ALTER ROLE sets", async () => {
   const login = `login_${database.target.database}`;
   await admin.query(
     `CREATE ROLE ${login} LOGIN NOINHERIT; CREATE ROLE ${login}_owner; GRANT ${login}_owner TO ${login}; GRANT pg_monitor TO ${login}_owner;
      GRANT ALL ON ALL TABLES IN SCHEMA public TO ${login}_owner; ALTER ROLE ${login} SET role = '${login}_owner'`,
   );
-  const others = await ClaimedRuns.of(database, login);
+  const others = await ClaimedRuns.create(database, login);
   const outcome = await others.run(`${insert("a")}; SELECT current_user`);
   assert.deepEqual([outcome.error, outcome.proofs], [null, 1]);
   assert.match(outcome.output ?? "", /_owner$/);
   const unset = await others.run(`${insert("b")}; SET ROLE NONE`);
   assert.deepEqual([unset.error, unset.proofs], [null, 1]);
   await others.driver.executor.stop();
-  await admin.query(
-    `DROP OWNED BY ${login}, ${login}_owner; DROP ROLE ${login}; DROP ROLE ${login}_owner`,
-  );
+  await admin.query(`DROP OWNED BY ${login}, ${login}_owner; DROP ROLE ${login}; DROP ROLE ${login}_owner`);
 });
 
 test("a prepared transaction is neither proven nor lost", async () => {
   const { rows } = await admin.query<{ setting: string }>(
     "SELECT setting FROM pg_settings WHERE name = 'max_prepared_transactions'",
   );
-  const possible = rows[0]?.setting !== "0";
+  const isEnabled = rows[0]?.setting !== "0";
   const outcome = await runs.run(`${insert("a")}; PREPARE TRANSACTION 'left'`);
   assert.equal(outcome.proofs, 0);
-  if (!possible) assert.match(outcome.error ?? "", /prepared transactions are disabled/);
+  if (!isEnabled) assert.match(outcome.error ?? "", /prepared transactions are disabled/);
   else await admin.query("COMMIT PREPARED 'left'");
-  assert.deepEqual(await runs.effects(), possible ? ["a"] : []);
+  assert.deepEqual(await runs.effects(), isEnabled ? ["a"] : []);
 });
 
-test("a task that ends its own backend leaves neither effect nor proof", async () => {
-  const own = await ClaimedRuns.of(database);
+test("a task that terminates its backend leaves neither effect nor proof", async () => {
+  const own = await ClaimedRuns.create(database);
   const run = await own.claim(`${insert("a")}; SELECT pg_terminate_backend(pg_backend_pid())`);
   own.driver.executor.dispatch([run]);
-  await own.driver.heard("lost");
+  await own.driver.message("lost");
   assert.deepEqual([await own.effects(), await own.proofs(run)], [[], 0]);
   assert.deepEqual(own.driver.results(), []);
 });
 
-test("a table named in other letters is found whatever encoding the task sets", async () => {
+test("a finish function with non-ASCII name is found in any client encoding", async () => {
   await admin.query(
     `CREATE FUNCTION "завершить"(bigint, bigint, text, integer) RETURNS boolean LANGUAGE sql
      AS 'SELECT public.task_finish($1, $2, $3, $4)'`,
   );
   const { ExecutorDriver } = await import("../../../support/executorDriver.js");
-  const other = new ExecutorDriver(database.target, admin, { finish: 'public."завершить"' });
+  const other = new ExecutorDriver(database.target, admin, {
+    finishFunction: 'public."завершить"',
+  });
   const { owner } = await other.open(1);
   const run = await runs.claim(`SET client_encoding = 'LATIN1'; ${insert("a")}`);
   await admin.query("UPDATE task SET owner = $1 WHERE id = $2", [owner, run.id]);
@@ -369,11 +367,11 @@ test("a table named in other letters is found whatever encoding the task sets", 
   await other.executor.stop();
 });
 
-test("stopped while it runs: the effect is undone and the error says so", async () => {
+test("a stop during the run undoes the effect and says so in the error", async () => {
   const run = await runs.claim(`${insert("a")}; SELECT FROM pg_advisory_lock(31)`);
   await admin.query("SELECT pg_advisory_lock(31)");
   driver.executor.dispatch([run]);
-  await driver.blocked(1, "pg_advisory_lock");
+  await driver.untilBlocked(1, "pg_advisory_lock");
   await admin.query("UPDATE task SET state = 'STOP' WHERE id = $1", [run.id]);
   await admin.query("SELECT pg_advisory_unlock(31)");
   const outcome = await runs.outcome(run);
@@ -387,11 +385,11 @@ for (const [title, change] of [
   ["given to another session", "UPDATE task SET owner = '1 x' WHERE id = $1"],
   ["planned anew", "UPDATE task SET state = 'PLAN', owner = NULL WHERE id = $1"],
 ] as const) {
-  test(`${title} while it runs: the effect is undone`, async () => {
+  test(`a task ${title} during the run: the effect is undone`, async () => {
     const run = await runs.claim(`${insert("a")}; SELECT FROM pg_advisory_lock(32)`);
     await admin.query("SELECT pg_advisory_lock(32)");
     driver.executor.dispatch([run]);
-    await driver.blocked(1, "pg_advisory_lock");
+    await driver.untilBlocked(1, "pg_advisory_lock");
     await admin.query(change, [run.id]);
     await admin.query("SELECT pg_advisory_unlock(32)");
     const outcome = await runs.outcome(run);
@@ -400,7 +398,7 @@ for (const [title, change] of [
   });
 }
 
-test("an effect that was committed before the stop stays", async () => {
+test("an effect committed before the stop remains", async () => {
   const run = await runs.claim(insert("a"));
   const outcome = await runs.dispatch(run);
   await admin.query("UPDATE task SET state = 'STOP' WHERE id = $1", [run.id]);

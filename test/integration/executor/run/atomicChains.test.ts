@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, test } from "node:test";
-import { migrationText, render } from "../../../../src/manager/schema/migrations.js";
+import { recreateObjects } from "../../../../src/manager/schema/migrations.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import type { Run } from "../../../../src/shared/ipc/messages.js";
+import type { Run } from "../../../../src/shared/ipc/run.js";
 import type { ExecutorDriver } from "../../../support/executorDriver.js";
 import { ClaimedRuns } from "../../../support/claimedRuns.js";
 import { createDatabase, onServer } from "../../../support/database.js";
-import type { Ended } from "../../../support/executorDriver.js";
-import { forTraces, traces } from "../../../support/traces.js";
+import type { EndedResult } from "../../../support/executorDriver.js";
+import { tracesSetup, traces } from "../../../support/traces.js";
 
 const database = await createDatabase();
-const runs = await ClaimedRuns.of(database);
+const runs = await ClaimedRuns.create(database);
 const { admin, driver } = runs;
 
 beforeEach(async () => {
@@ -26,12 +26,12 @@ async function claim(...inputs: readonly string[]): Promise<Run[]> {
   return claimed;
 }
 
-async function results(of: readonly Run[]): Promise<Ended[]> {
+async function results(of: readonly Run[]): Promise<EndedResult[]> {
   const all = await Promise.all(of.map(({ id }) => driver.result(id)));
   return all.flatMap((result) => (result.outcome === "ended" ? result : []));
 }
 
-/** Every one of these has had its effect once, and says so. */
+/** Each of these has had its effect exactly once and reports success. */
 async function expectEffects(of: readonly Run[]): Promise<void> {
   const ended = await results(of);
   assert.deepEqual(
@@ -45,10 +45,8 @@ async function expectEffects(of: readonly Run[]): Promise<void> {
   }
 }
 
-test("a chain comes out in its order, each run with its own settings and times", async () => {
-  const chain = await claim(
-    ...Array.from({ length: 20 }, () => `${insert}; SELECT current_setting('pg_task.id')`),
-  );
+test("pipelined runs finish in order, each with its own settings and times", async () => {
+  const chain = await claim(...Array.from({ length: 20 }, () => `${insert}; SELECT current_setting('pg_task.id')`));
   driver.executor.dispatch(chain);
   await expectEffects(chain);
   const ended = await results(chain);
@@ -64,7 +62,7 @@ test("a chain comes out in its order, each run with its own settings and times",
   assert.deepEqual(times.toSorted(), times);
 });
 
-test("plain and other runs mixed come out in their order", async () => {
+test("pipelined and stepwise runs finish in order", async () => {
   const chain = await claim(
     insert,
     `BEGIN; ${insert}; COMMIT`,
@@ -90,7 +88,7 @@ test("plain and other runs mixed come out in their order", async () => {
   await expectEffects([first, ...others, timed, saving]);
 });
 
-test("a failed run leaves nothing to the one behind it", async () => {
+test("a failed run leaves no state to the next", async () => {
   const [failing, look] = await claim(
     "SET work_mem = '7MB'; CREATE TEMP TABLE t (); SELECT FROM pg_advisory_lock(1); SELECT 1/0",
     `${insert}; SELECT current_setting('work_mem') = '7MB', to_regclass('t') IS NULL,
@@ -103,13 +101,13 @@ test("a failed run leaves nothing to the one behind it", async () => {
 });
 
 const role = `role_${database.target.database}`;
-await admin.query(`${forTraces}; CREATE ROLE ${role}`);
+await admin.query(`${tracesSetup}; CREATE ROLE ${role}`);
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 
 for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
   for (const atomic of [true, false]) {
     const kind = atomic ? "atomic" : "that is not atomic";
-    test(`a run ${kind} leaves nothing of ${what} to those sent behind it before it has ended`, async () => {
+    test(`a run ${kind} leaves nothing of ${what} to runs already pipelined behind it`, async () => {
       const chain: Run[] = [];
       for (const input of [leave, look, look, leave, look]) {
         chain.push(await runs.claim(input, { atomic }));
@@ -126,8 +124,8 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
       );
     });
   }
-  // Its rollback brings back what it has reset.
-  test(`a run that fails between them brings back nothing of ${what}`, async () => {
+  // Its rollback would undo the reset.
+  test(`a run that fails in between restores nothing of ${what}`, async () => {
     const chain = await claim(leave, "SELECT 1; SELECT 1/0", look);
     driver.executor.dispatch(chain);
     const [, failed, looked] = await results(chain);
@@ -140,31 +138,27 @@ for (const [setting, value] of [
   ["transaction_isolation", "serializable"],
   ["transaction_deferrable", "on"],
 ]) {
-  test(`no run sets ${setting}, neither the first nor one behind another`, async () => {
+  test(`no pipelined run can set ${setting}`, async () => {
     await admin.query(
       `CREATE FUNCTION change_${setting}() RETURNS text LANGUAGE sql AS $$ SELECT set_config('${setting}', '${value}', false) $$`,
     );
-    const chain = await claim(
-      `SELECT change_${setting}()`,
-      "SELECT 1",
-      `SELECT change_${setting}()`,
-    );
+    const chain = await claim(`SELECT change_${setting}()`, "SELECT 1", `SELECT change_${setting}()`);
     driver.executor.dispatch(chain);
-    const [first, , behind] = await results(chain);
+    const [first, , last] = await results(chain);
     assert.match(first?.error ?? "", /must be called before any query/);
-    assert.match(behind?.error ?? "", /must be called before any query/);
+    assert.match(last?.error ?? "", /must be called before any query/);
   });
 }
 
-test("a run that resets its transaction's isolation, where the server lets it, leaves that to none behind it", async () => {
+test("a run that resets its transaction's isolation does not affect the next", async () => {
   const strict = await createDatabase();
-  const own = await ClaimedRuns.of(strict);
+  const own = await ClaimedRuns.create(strict);
   await own.admin.query(
-    `${forTraces};
+    `${tracesSetup};
      CREATE FUNCTION weaken() RETURNS text LANGUAGE sql AS $$ SELECT set_config('transaction_isolation', NULL, false) $$;
      ALTER DATABASE ${strict.target.database} SET default_transaction_isolation = 'serializable'`,
   );
-  // The first session began before that.
+  // Session 1 was opened before that setting.
   await own.driver.open(2);
   const chain: Run[] = [];
   for (const input of ["SELECT weaken()", "SELECT kind_of_transaction()", "SELECT 1"]) {
@@ -175,52 +169,50 @@ test("a run that resets its transaction's isolation, where the server lets it, l
   assert.equal(looked.outcome === "ended" && looked.output, "off serializable");
 });
 
-/** A session sends no more than this ahead. */
-const mostOnWire = 16;
+/** Pipeline depth at most. */
+const maxOnWire = 16;
 
-/** How many of a chain were sent, now that the others have come back; how many depends on how fast runs are. */
+/** How many runs were sent, after the others were released; the number depends on their duration. */
 function countOnWire(chain: readonly Run[], of: ExecutorDriver): number {
-  const returned = new Set(
-    of.results().flatMap(({ id, outcome }) => (outcome === "returned" ? id : [])),
-  );
-  const onWire = chain.findIndex(({ id }) => returned.has(id));
-  assert.ok(onWire >= 4 && onWire <= mostOnWire, `${onWire} were sent`);
+  const released = new Set(of.results().flatMap(({ id, outcome }) => (outcome === "released" ? id : [])));
+  const onWire = chain.findIndex(({ id }) => released.has(id));
+  assert.ok(onWire >= 4 && onWire <= maxOnWire, `${onWire} were sent`);
   return onWire;
 }
 
-test("what waits and is not on the wire is recalled, what is on it comes out", async () => {
+test("queued runs are recalled unless they are on the wire", async () => {
   const chain = await claim(
     `${insert}; SELECT FROM pg_advisory_lock(51)`,
-    ...Array.from({ length: mostOnWire + 8 }, () => insert),
+    ...Array.from({ length: maxOnWire + 8 }, () => insert),
   );
   await admin.query("SELECT pg_advisory_lock(51)");
   driver.executor.dispatch(chain);
-  await driver.blocked(1, "pg_advisory_lock");
+  await driver.untilBlocked(1, "pg_advisory_lock");
   driver.executor.recall([
-    { session: 1, ids: chain.map(({ id }) => id), behind: null },
-    { session: 7, ids: ["1"], behind: null },
+    { session: 1, ids: chain.map(({ id }) => id), queuedBehind: null },
+    { session: 7, ids: ["1"], queuedBehind: null },
   ]);
   const onWire = countOnWire(chain, driver);
   for (const { id } of chain.slice(onWire)) {
-    assert.equal((await driver.result(id)).outcome, "returned");
+    assert.equal((await driver.result(id)).outcome, "released");
   }
   await admin.query("SELECT pg_advisory_unlock(51)");
   await expectEffects(chain.slice(0, onWire));
   assert.equal((await runs.effects()).length, onWire);
 });
 
-test("what was sent behind another does not begin without a permit: recalled it comes back, else it is sent again", async () => {
+test("a pipelined run does not begin without a permit: it is released if recalled, otherwise sent again", async () => {
   for (const recalls of [true, false]) {
-    await driver.permit(1);
+    await driver.grantPermit(1);
     const chain = await claim(`${insert}; SELECT FROM pg_advisory_lock(57)`, insert, insert);
     const [first, second, third] = chain;
     assert.ok(first !== undefined && second !== undefined && third !== undefined);
     await admin.query("SELECT pg_advisory_lock(57)");
     driver.executor.dispatch(chain);
-    await driver.blocked(1, "pg_advisory_lock");
+    await driver.untilBlocked(1, "pg_advisory_lock");
     const ids = recalls ? [second.id] : [];
-    driver.executor.recall([{ session: 1, ids, behind: first.id }]);
-    const answer = await driver.heard("recalled", (each) => each.sent?.[0]?.id === first.id);
+    driver.executor.recall([{ session: 1, ids, queuedBehind: first.id }]);
+    const answer = await driver.message("recalled", (each) => each.sent?.[0]?.id === first.id);
     const sent = answer.sent ?? [];
     assert.deepEqual(
       sent.map(({ id }) => id),
@@ -231,32 +223,32 @@ test("what was sent behind another does not begin without a permit: recalled it 
        WHERE locktype = 'advisory' AND pid = $1 AND classid = $1 AND objsubid = 2`,
       [driver.backend(1).pid],
     );
-    assert.deepEqual(held.rows, [{ lock: sent[0]?.lock }]);
-    await driver.revoke(1);
+    assert.deepEqual(held.rows, [{ lock: sent[0]?.lockKey }]);
+    await driver.revokePermit(1);
     await admin.query("SELECT pg_advisory_unlock(57)");
     const others = recalls ? [first, third] : chain;
     await expectEffects(others);
-    if (recalls) assert.equal((await driver.result(second.id)).outcome, "returned");
+    if (recalls) assert.equal((await driver.result(second.id)).outcome, "released");
     assert.equal((await runs.effects()).length, others.length);
     await admin.query("TRUNCATE effect");
   }
-  await driver.permit(1);
+  await driver.grantPermit(1);
 });
 
-test("a run that still waits is taken out of the queue when it is cancelled", async () => {
+test("a queued run that is cancelled is released", async () => {
   const [first, second] = await claim("BEGIN; SELECT FROM pg_advisory_lock(52)", insert);
   assert.ok(first !== undefined && second !== undefined);
   await admin.query("SELECT pg_advisory_lock(52)");
   driver.executor.dispatch([first, second]);
-  await driver.blocked(1, "pg_advisory_lock");
+  await driver.untilBlocked(1, "pg_advisory_lock");
   driver.executor.cancel(1, second.id);
-  assert.equal((await driver.result(second.id)).outcome, "returned");
+  assert.equal((await driver.result(second.id)).outcome, "released");
   await admin.query("SELECT pg_advisory_unlock(52)");
   assert.equal((await driver.result(first.id)).outcome, "ended");
   assert.deepEqual(await runs.effects(), []);
 });
 
-test("a run on the wire that is cancelled before its turn has no effect", async () => {
+test("a pipelined run cancelled before it begins has no effect", async () => {
   const [first, second, third] = await claim(
     `${insert}; SELECT FROM pg_advisory_lock(53)`,
     `${insert}; SELECT pg_sleep(60)`,
@@ -265,7 +257,7 @@ test("a run on the wire that is cancelled before its turn has no effect", async 
   assert.ok(first !== undefined && second !== undefined && third !== undefined);
   await admin.query("SELECT pg_advisory_lock(53)");
   driver.executor.dispatch([first, second, third]);
-  await driver.blocked(1, "pg_advisory_lock");
+  await driver.untilBlocked(1, "pg_advisory_lock");
   driver.executor.cancel(1, second.id);
   await admin.query("SELECT pg_advisory_unlock(53)");
   await expectEffects([first, third]);
@@ -274,29 +266,25 @@ test("a run on the wire that is cancelled before its turn has no effect", async 
   assert.equal((await runs.effects()).length, 2);
 });
 
-test("a run that waited and takes long is told of with its start, others are not", async () => {
-  const [first, second, third] = await claim(
-    insert,
-    `${insert}; SELECT FROM pg_advisory_lock(54)`,
-    insert,
-  );
+test("only a queued run that takes long is reported as started", async () => {
+  const [first, second, third] = await claim(insert, `${insert}; SELECT FROM pg_advisory_lock(54)`, insert);
   assert.ok(first !== undefined && second !== undefined && third !== undefined);
   await admin.query("SELECT pg_advisory_lock(54)");
   driver.executor.dispatch([first, second, third]);
-  const { start, session } = await driver.heard("started", ({ id }) => id === second.id);
+  const { start, session } = await driver.message("started", ({ id }) => id === second.id);
   await admin.query("SELECT pg_advisory_unlock(54)");
   const [result] = await results([second]);
   assert.deepEqual([session, start], [1, result?.start]);
   await expectEffects([first, second, third]);
 });
 
-test("a cancel that is meant for one run, whenever it comes, costs no other its effect", async () => {
+test("a cancel for one run never costs another its effect", async () => {
   const cancelOften = async (session: number, id: string): Promise<void> => {
     const { pid } = driver.backend(session);
-    for (let again = 0; again < 4; again++) {
+    for (let count = 0; count < 4; count++) {
       await admin.query("SELECT pg_cancel_backend($1)", [pid]);
     }
-    driver.executor.cancelled(session, id);
+    driver.executor.cancelAnswered(session, id);
   };
   driver.onCancel = (session, id) => void cancelOften(session, id);
   for (let round = 0; round < 25; round++) {
@@ -309,10 +297,10 @@ test("a cancel that is meant for one run, whenever it comes, costs no other its 
     driver.executor.cancel(1, victim.id);
     const result = await driver.result(victim.id);
     await expectEffects(others);
-    const had = (await runs.effects()).includes(victim.id);
-    assert.equal(await runs.proofs(victim), had ? 1 : 0);
-    if (result.outcome === "ended") assert.equal(result.committed, had);
-    assert.equal((await runs.effects()).length, others.length + (had ? 1 : 0));
+    const hadEffect = (await runs.effects()).includes(victim.id);
+    assert.equal(await runs.proofs(victim), hadEffect ? 1 : 0);
+    if (result.outcome === "ended") assert.equal(result.committed, hadEffect);
+    assert.equal((await runs.effects()).length, others.length + (hadEffect ? 1 : 0));
     await admin.query("TRUNCATE effect");
   }
   assert.deepEqual(
@@ -321,7 +309,7 @@ test("a cancel that is meant for one run, whenever it comes, costs no other its 
   );
 });
 
-test("cancels of strangers at any moment: effect and proof together, or neither and an error", async () => {
+test("foreign cancels at any moment: effect and proof together, or neither and an error", async () => {
   const { pid } = driver.backend(1);
   const ended = new AbortController();
   const stranger = await database.connect();
@@ -336,14 +324,14 @@ test("cancels of strangers at any moment: effect and proof together, or neither 
   const effects = await runs.effects();
   for (const run of chain) {
     const result = await driver.result(run.id);
-    const had = effects.filter((what) => what === run.id).length;
-    assert.equal(await runs.proofs(run), had);
-    if (result.outcome === "returned") assert.equal(had, 0);
-    else assert.deepEqual([result.committed, result.error === null], [had === 1, had === 1]);
+    const hadEffect = effects.filter((what) => what === run.id).length;
+    assert.equal(await runs.proofs(run), hadEffect);
+    if (result.outcome === "released") assert.equal(hadEffect, 0);
+    else assert.deepEqual([result.committed, result.error === null], [hadEffect === 1, hadEffect === 1]);
   }
 });
 
-test("what is behind a reset that failed is not run before the session is as new", async () => {
+test("a run after a failed reset waits for the session repair", async () => {
   const kept = await runs.claim("CREATE TEMP TABLE held ()", { save: true });
   driver.executor.dispatch([kept]);
   await driver.result(kept.id);
@@ -355,40 +343,39 @@ test("what is behind a reset that failed is not run before the session is as new
   const [first, second] = await claim(insert, `SELECT current_user; ${insert}`);
   assert.ok(first !== undefined && second !== undefined);
   driver.executor.dispatch([first, second]);
-  await driver.blockedInCall(1);
+  await driver.untilBlockedInCall(1);
   await admin.query("SELECT pg_cancel_backend($1)", [driver.backend(1).pid]);
-  await driver.blocked(1, "DISCARD ALL");
+  await driver.untilBlocked(1, "DISCARD ALL");
   await holder.query("COMMIT");
   await expectEffects([first, second]);
   assert.equal((await results([second]))[0]?.output, "postgres\nINSERT 0 1");
 });
 
-test("runs go on when the functions that are called around them were made anew", async () => {
-  const names = taskTable("public", "task");
+test("runs continue after their functions were recreated", async () => {
   await admin.query(
-    `DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(), task_reset(text, text, text, integer, integer);
-     ${[10, 11, 12].map((version) => render(migrationText(version), names)).join(";")}`,
+    "DROP FUNCTION task_finish(bigint, bigint, text, integer), task_reset(), task_reset(text, text, text, integer, integer)",
   );
+  await recreateObjects(admin, taskTable("public", "task"), ["task_finish", "task_reset"]);
   const chain = await claim(insert, insert, `${insert}; SELECT 1`, insert);
   driver.executor.dispatch(chain);
   await expectEffects(chain);
 });
 
-test("the session that dies in the middle of a chain returns what was not on the wire", async () => {
-  const own = await ClaimedRuns.of(database);
+test("a session lost during pipelined runs releases those that were not sent", async () => {
+  const own = await ClaimedRuns.create(database);
   const chain: Run[] = [];
-  for (let index = 0; index < mostOnWire + 8; index++) {
+  for (let index = 0; index < maxOnWire + 8; index++) {
     chain.push(await own.claim(index === 1 ? "SELECT FROM pg_advisory_lock(55)" : insert));
   }
   await admin.query("SELECT pg_advisory_lock(55)");
   own.driver.executor.dispatch(chain);
-  await own.driver.blocked(1, "pg_advisory_lock");
+  await own.driver.untilBlocked(1, "pg_advisory_lock");
   await admin.query("SELECT pg_terminate_backend($1)", [own.driver.backend(1).pid]);
-  await own.driver.heard("lost");
+  await own.driver.message("lost");
   await admin.query("SELECT pg_advisory_unlock(55)");
   const onWire = countOnWire(chain, own.driver);
   assert.deepEqual(
     own.driver.results().map(({ id, outcome }) => [id, outcome]),
-    [[chain[0]?.id, "ended"], ...chain.slice(onWire).map(({ id }) => [id, "returned"])],
+    [[chain[0]?.id, "ended"], ...chain.slice(onWire).map(({ id }) => [id, "released"])],
   );
 });

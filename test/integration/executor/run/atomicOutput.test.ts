@@ -6,45 +6,43 @@ import { waitForRow } from "../../../support/waitFor.js";
 
 const limit = 64 << 20;
 const database = await createDatabase();
-const large = await ClaimedRuns.of(database, undefined, limit);
-const small = await ClaimedRuns.of(database, undefined, 1000);
+const large = await ClaimedRuns.create(database, undefined, limit);
+const small = await ClaimedRuns.create(database, undefined, 1000);
 const { admin } = large;
 
-/** Writes, then puts out so many bytes, without its tags. */
-const putsOut = (what: string, bytes: number): string =>
+/** Writes, then outputs this many bytes besides its tag. */
+const writesAndOutputs = (what: string, bytes: number): string =>
   `INSERT INTO effect VALUES ('${what}'); SELECT repeat('x', 1023) FROM generate_series(1, ${Math.ceil(bytes / 1024)})`;
 
-test("output far beyond the limit: the server is kept from the end until it is cancelled, no effect", async () => {
+test("output far beyond the limit blocks the server until the cancel, without effect", async () => {
   const { driver } = large;
   driver.onCancel = (session, id) => {
     void (async () => {
-      // It can neither go on nor come to its end, however long the cancel takes.
-      await waitForRow(
-        admin,
-        "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'ClientWrite'",
-        [driver.backend(session).pid],
-      );
+      // The backend can neither continue nor finish, however long the cancel takes.
+      await waitForRow(admin, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'ClientWrite'", [
+        driver.backend(session).pid,
+      ]);
       await driver.cancel(session, id);
     })();
   };
-  const { error, output, proofs, effects } = await large.run(putsOut("far", 200 << 20));
+  const { error, output, proofs, effects } = await large.run(writesAndOutputs("far", 200 << 20));
   assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes\nSTATEMENT: {2}INSERT/);
   assert.ok((output?.length ?? 0) > limit - 2048);
   assert.deepEqual([proofs, effects], [0, []]);
 });
 
-test("output that is too large by little, in rows or in one value, leaves no effect", async () => {
+test("output slightly beyond the limit, in rows or in one value, leaves no effect", async () => {
   const { driver } = large;
   driver.onCancel = (session, id) => void driver.cancel(session, id);
   const value = `INSERT INTO effect VALUES ('value'); SELECT repeat('x', ${10 << 20}); SELECT repeat('x', ${limit - (9 << 20)})`;
-  for (const input of [putsOut("close", limit + 4096), value]) {
+  for (const input of [writesAndOutputs("close", limit + 4096), value]) {
     const { error, committed, proofs, effects } = await large.run(input);
     assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes\nSTATEMENT/);
     assert.deepEqual([committed, proofs, effects], [false, 0, []]);
   }
 });
 
-test("output that comes near the limit, and whose cancel comes after its commit, is whole", async () => {
+test("output near the limit is complete if the cancel arrives after the commit", async () => {
   const { driver } = large;
   driver.onCancel = (session, id) => {
     void (async () => {
@@ -53,27 +51,27 @@ test("output that comes near the limit, and whose cancel comes after its commit,
     })();
   };
   const bytes = limit - (47 << 20);
-  const { error, output, committed, proofs, effects } = await large.run(putsOut("near", bytes));
+  const { error, output, committed, proofs, effects } = await large.run(writesAndOutputs("near", bytes));
   assert.deepEqual([error, committed, proofs, effects], [null, true, 1, ["near"]]);
   assert.equal(output?.length, "INSERT 0 1\n".length + bytes - 1);
   await admin.query("TRUNCATE effect");
 });
 
-test("output that comes near the limit, and whose cancel comes before its end, is run again with one effect", async () => {
+test("a run with output near the limit is repeated with one effect if the cancel arrives before its end", async () => {
   const { driver } = large;
   let cancels = 0;
   await admin.query("SELECT pg_advisory_lock(7)");
   driver.onCancel = (session, id) => {
     cancels += 1;
     void (async () => {
-      await driver.blocked(session, "advisory");
+      await driver.untilBlocked(session, "advisory");
       await driver.cancel(session, id);
       await admin.query("SELECT pg_advisory_unlock(7)");
     })();
   };
   const bytes = limit - (47 << 20);
   const { error, output, committed, proofs, effects } = await large.run(
-    `${putsOut("again", bytes)}; SELECT pg_advisory_xact_lock_shared(7)`,
+    `${writesAndOutputs("again", bytes)}; SELECT pg_advisory_xact_lock_shared(7)`,
   );
   assert.deepEqual([error, committed, proofs, effects], [null, true, 1, ["again"]]);
   assert.equal(output?.length, "INSERT 0 1\n".length + bytes);
@@ -81,15 +79,15 @@ test("output that comes near the limit, and whose cancel comes before its end, i
   await admin.query("TRUNCATE effect");
 });
 
-test("with a small limit output that is one line too large leaves no effect", async () => {
+test("with a small limit, output one line too long leaves no effect", async () => {
   for (let time = 0; time < 20; time += 1) {
-    const { error, committed, proofs, effects } = await small.run(putsOut("small", 1024));
+    const { error, committed, proofs, effects } = await small.run(writesAndOutputs("small", 1024));
     assert.match(error ?? "", /^ERROR: {2}output exceeds 1000 bytes\nSTATEMENT/);
     assert.deepEqual([committed, proofs, effects], [false, 0, []]);
   }
 });
 
-test("the session goes on after output that was too large", async () => {
+test("the session continues after output beyond the limit", async () => {
   const { error, output } = await large.run("SELECT 'next'");
   assert.deepEqual([error, output], [null, "next"]);
 });

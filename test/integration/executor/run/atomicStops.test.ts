@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import type { Run, RunResult } from "../../../../src/shared/ipc/messages.js";
+import type { Run, RunResult } from "../../../../src/shared/ipc/run.js";
 import { ClaimedRuns } from "../../../support/claimedRuns.js";
 import { createDatabase } from "../../../support/database.js";
 
 const database = await createDatabase();
-const runs = await ClaimedRuns.of(database);
+const runs = await ClaimedRuns.create(database);
 const { admin, driver } = runs;
 const user = await database.connect();
 
@@ -16,12 +16,12 @@ beforeEach(async () => {
 const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 const cancelled = /^ERROR: {2}canceling statement due to user request\n/;
 
-/** Dispatches a run that waits for an advisory lock of this number in the middle. */
-async function halfWay(lock: number, input: string): Promise<Run> {
+/** Dispatches a run that waits for this advisory lock. */
+async function dispatchBlocked(lock: number, input: string): Promise<Run> {
   await admin.query("SELECT pg_advisory_lock($1)", [lock]);
   const run = await runs.claim(input);
   driver.executor.dispatch([run]);
-  await driver.blocked(1, `pg_advisory_lock(${lock})`);
+  await driver.untilBlocked(1, `pg_advisory_lock(${lock})`);
   return run;
 }
 
@@ -30,8 +30,8 @@ const stop = async (run: Run) => {
   driver.executor.cancel(1, run.id);
 };
 
-test("stopped in the middle of its input: cancelled, and undone", async () => {
-  const run = await halfWay(41, `${insert("a")}; SELECT FROM pg_advisory_lock(41)`);
+test("a stop during the input cancels the run and undoes it", async () => {
+  const run = await dispatchBlocked(41, `${insert("a")}; SELECT FROM pg_advisory_lock(41)`);
   await stop(run);
   const outcome = await runs.outcome(run);
   await admin.query("SELECT pg_advisory_unlock(41)");
@@ -39,8 +39,8 @@ test("stopped in the middle of its input: cancelled, and undone", async () => {
   assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
 });
 
-test("stopped under REPEATABLE READ, which does not see it: cancelled, and undone", async () => {
-  const run = await halfWay(
+test("a stop that REPEATABLE READ cannot see cancels the run and undoes it", async () => {
+  const run = await dispatchBlocked(
     42,
     `BEGIN ISOLATION LEVEL REPEATABLE READ; ${insert("a")}; SELECT FROM pg_advisory_lock(42)`,
   );
@@ -51,8 +51,8 @@ test("stopped under REPEATABLE READ, which does not see it: cancelled, and undon
   assert.deepEqual([outcome.effects, outcome.proofs], [[], 0]);
 });
 
-test("a stop that waits for the task's own change of its row comes after the effect", async () => {
-  const run = await halfWay(
+test("a stop that waits for the task's own row lock comes after the effect", async () => {
+  const run = await dispatchBlocked(
     43,
     `${insert("a")}; UPDATE task SET data = 'own' WHERE id = $id; SELECT FROM pg_advisory_lock(43)`,
   );
@@ -69,27 +69,27 @@ for (const [title, input] of [
   ["stepwise", `BEGIN; ${insert("$id")}; SELECT pg_sleep(0.001)`],
   ["REPEATABLE READ", `BEGIN ISOLATION LEVEL REPEATABLE READ; ${insert("$id")}`],
 ] as const) {
-  test(`stopped at any moment, ${title}: effect and proof together, or neither and an error`, async () => {
+  test(`a stop at any moment, ${title}: effect and proof together, or neither and an error`, async () => {
     for (let round = 0; round < 40; round++) {
       const run = await runs.claim(input);
       const stopping = stop(run);
       driver.executor.dispatch([run]);
       const result = await driver.result(run.id);
       await stopping;
-      await agree(run, result);
+      await expectConsistent(run, result);
     }
   });
 }
 
-/** What the executor says is what the database has. */
-async function agree(run: Run, result: RunResult): Promise<void> {
-  const had = (await runs.effects()).includes(run.id);
-  assert.equal(await runs.proofs(run), had ? 1 : 0);
-  if (result.outcome === "returned") assert.equal(had, false);
-  else assert.deepEqual([result.committed, result.error === null], [had, had]);
+/** Expects the result to agree with the database. */
+async function expectConsistent(run: Run, result: RunResult): Promise<void> {
+  const hadEffect = (await runs.effects()).includes(run.id);
+  assert.equal(await runs.proofs(run), hadEffect ? 1 : 0);
+  if (result.outcome === "released") assert.equal(hadEffect, false);
+  else assert.deepEqual([result.committed, result.error === null], [hadEffect, hadEffect]);
 }
 
-test("a cancel that hits the COMMIT means rolled back", async () => {
+test("a cancel during COMMIT rolls back", async () => {
   await admin.query(
     `CREATE TABLE slow (); CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
      'BEGIN PERFORM pg_advisory_lock(44); RETURN NULL; END';
@@ -100,7 +100,7 @@ test("a cancel that hits the COMMIT means rolled back", async () => {
   for (const input of ["", "BEGIN; "]) {
     const run = await runs.claim(`${input}${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
     driver.executor.dispatch([run]);
-    await driver.blocked(1, "COMMIT");
+    await driver.untilBlocked(1, "COMMIT");
     driver.executor.cancel(1, run.id);
     const outcome = await runs.outcome(run);
     assert.match(outcome.error ?? "", cancelled);
@@ -108,16 +108,16 @@ test("a cancel that hits the COMMIT means rolled back", async () => {
   }
   const aborted = await runs.claim(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
   driver.executor.dispatch([aborted]);
-  await driver.blocked(1, "COMMIT");
+  await driver.untilBlocked(1, "COMMIT");
   driver.executor.abort();
-  assert.equal((await driver.result(aborted.id)).outcome, "returned");
+  assert.equal((await driver.result(aborted.id)).outcome, "released");
   const late = await runs.run(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`, { timeoutMs: 20 });
   assert.match(late.error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);
   assert.deepEqual([late.effects, late.proofs], [[], 0]);
   await admin.query("SELECT pg_advisory_unlock(44)");
 });
 
-test("a conflict at the COMMIT makes the whole run again, and its output anew", async () => {
+test("a conflict at COMMIT repeats the whole run with new output", async () => {
   await admin.query(
     `CREATE SEQUENCE tries; CREATE TABLE conflict ();
      CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS
@@ -132,7 +132,7 @@ test("a conflict at the COMMIT makes the whole run again, and its output anew", 
   assert.deepEqual(rows, [{ tries: "3" }]);
 });
 
-test("a conflict that stays is the task's error after five tries", async () => {
+test("a persistent conflict is the task's error after five attempts", async () => {
   await admin.query(
     `CREATE SEQUENCE vain; CREATE TABLE stubborn ();
      CREATE FUNCTION stubborn() RETURNS trigger LANGUAGE plpgsql AS
@@ -147,16 +147,12 @@ test("a conflict that stays is the task's error after five tries", async () => {
   assert.deepEqual(rows, [{ tries: "5" }]);
 });
 
-test("a conflict of the input itself, or behind a COMMIT of its own, is the task's error", async () => {
+test("a conflict in the input, or after a COMMIT in it, is the task's error", async () => {
   await admin.query("SELECT setval('tries', 1, false)");
-  const own = await runs.run(
-    "DO $$ BEGIN PERFORM nextval('tries'); RAISE 'mine' USING ERRCODE = '40001'; END $$",
-  );
+  const own = await runs.run("DO $$ BEGIN PERFORM nextval('tries'); RAISE 'mine' USING ERRCODE = '40001'; END $$");
   assert.match(own.error ?? "", /^ERROR: {2}mine\n/);
   await admin.query("SELECT setval('tries', 1, false)");
-  const behind = await runs.run(
-    `${insert("a")}; COMMIT AND CHAIN; INSERT INTO conflict DEFAULT VALUES`,
-  );
+  const behind = await runs.run(`${insert("a")}; COMMIT AND CHAIN; INSERT INTO conflict DEFAULT VALUES`);
   assert.match(behind.error ?? "", /^ERROR: {2}again\n/);
   assert.deepEqual(behind.effects, ["a"]);
 });

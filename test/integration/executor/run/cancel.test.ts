@@ -7,17 +7,16 @@ const database = await createDatabase();
 const admin = await database.connect();
 await admin.query("CREATE TABLE effect (what text)");
 
-const timedOut = (input: string) =>
-  `ERROR:  canceling statement due to statement timeout\nSTATEMENT:  ${input}`;
+const timedOut = (input: string) => `ERROR:  canceling statement due to statement timeout\nSTATEMENT:  ${input}`;
 
-/** An executor of its own, with one session open, that hands cancels to the test when asked to. */
+/** A new executor with session 1 open. */
 async function openDriver(outputLimit = 64 << 20): Promise<ExecutorDriver> {
   const driver = new ExecutorDriver(database.target, admin, { outputLimit });
   await driver.open(1);
   return driver;
 }
 
-test("a statement that takes too long is cancelled by the server", async () => {
+test("the server cancels a statement that exceeds the timeout", async () => {
   const driver = await openDriver();
   const input = "SELECT 1; SELECT pg_sleep(600)";
   const { output, error } = await driver.run(1, input, { timeoutMs: 20 });
@@ -25,18 +24,18 @@ test("a statement that takes too long is cancelled by the server", async () => {
   await driver.executor.stop();
 });
 
-test("several statements that together take too long are cancelled, whatever their own limits", async () => {
+test("the timeout covers all statements together, whatever they set themselves", async () => {
   const driver = await openDriver();
   const input =
     "SET statement_timeout = 0; SELECT pg_sleep(0.01); INSERT INTO effect VALUES ('late'); SELECT pg_sleep(600)";
   const { output, error } = await driver.run(1, input, { timeoutMs: 30 });
   assert.deepEqual([output, error], ["SET\n\nINSERT 0 1", timedOut(input)]);
   assert.equal((await admin.query("SELECT FROM effect")).rowCount, 0);
-  assert.equal((await driver.heard("cancel")).session, 1);
+  assert.equal((await driver.message("requestCancel")).session, 1);
   await driver.executor.stop();
 });
 
-test("the end of an open transaction is within the timeout", async () => {
+test("the timeout covers the commit of an open transaction", async () => {
   const driver = await openDriver();
   await driver.run(
     1,
@@ -52,14 +51,11 @@ test("the end of an open transaction is within the timeout", async () => {
   await driver.executor.stop();
 });
 
-test("a timeout ends with its run, however short it was", async () => {
+test("a timeout never affects the next run", async () => {
   const driver = await openDriver();
   for (let round = 0; round < 50; round++) {
     const short = await driver.run(1, "SELECT pg_sleep(0.0007)", { timeoutMs: 1 });
-    const long = await driver.run(
-      1,
-      "SELECT pg_sleep(0.004), current_setting('statement_timeout')",
-    );
+    const long = await driver.run(1, "SELECT pg_sleep(0.004), current_setting('statement_timeout')");
     assert.equal(long.error, null);
     assert.match(long.output ?? "", /\t0$/);
     assert.match(short.stop ?? "", /Z$/);
@@ -71,7 +67,7 @@ test("a timeout ends with its run, however short it was", async () => {
   await driver.executor.stop();
 });
 
-test("a timeout longer than timers go does not fire at once", async () => {
+test("a timeout beyond the range of timers does not fire at once", async () => {
   const driver = await openDriver();
   const look = "SELECT pg_sleep(0.01), current_setting('statement_timeout')";
   const { output, error } = await driver.run(1, look, { timeoutMs: 1e15 });
@@ -79,31 +75,30 @@ test("a timeout longer than timers go does not fire at once", async () => {
   await driver.executor.stop();
 });
 
-test("a timeout that its SQL catches is asked for again", async () => {
+test("the cancel is repeated if the SQL catches it", async () => {
   const driver = await openDriver();
   const input =
     "SET statement_timeout = 0; DO $$ BEGIN PERFORM pg_sleep(600); " +
     "EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(600); END $$";
   const { error } = await driver.run(1, input, { timeoutMs: 10 });
-  assert.match(
-    error ?? "",
-    /^ERROR: {2}canceling statement due to statement timeout\nCONTEXT: {2}SQL/,
-  );
-  assert.equal(driver.messages.filter(({ type }) => type === "cancel").length, 2);
+  assert.match(error ?? "", /^ERROR: {2}canceling statement due to statement timeout\nCONTEXT: {2}SQL/);
+  assert.equal(driver.messages.filter(({ type }) => type === "requestCancel").length, 2);
   await driver.executor.stop();
 });
 
-test("a session is held until the cancel asked for has been sent", async () => {
+test("a session starts no other run until the requested cancel has been sent", async () => {
   const driver = await openDriver();
   driver.onCancel = () => {};
-  const slow = driver.make(1, "SET statement_timeout = 0; SELECT pg_sleep(600)", { timeoutMs: 10 });
-  const next = driver.make(1, "SELECT 'next'");
+  const slow = driver.makeRun(1, "SET statement_timeout = 0; SELECT pg_sleep(600)", {
+    timeoutMs: 10,
+  });
+  const next = driver.makeRun(1, "SELECT 'next'");
   driver.executor.dispatch([slow, next]);
-  await driver.heard("cancel");
+  await driver.message("requestCancel");
   const { pid } = driver.backend(1);
   await admin.query("SELECT pg_cancel_backend($1)", [pid]);
-  // What its backend says last is the stop of the run: no reset while the answer is out.
-  await driver.idle(1, "clock_timestamp");
+  // Reading the clock is the backend's last query: no reset while the cancel is pending.
+  await driver.untilIdle(1, "clock_timestamp");
   assert.deepEqual(driver.results(), []);
   await driver.cancel(1, slow.id);
   const results = [await driver.result(slow.id), await driver.result(next.id)];
@@ -117,22 +112,22 @@ test("a session is held until the cancel asked for has been sent", async () => {
   await driver.executor.stop();
 });
 
-test("a reset that a stranger's cancel hits is made again", async () => {
+test("a reset hit by a foreign cancel is repeated", async () => {
   const driver = await openDriver();
   const { pid } = driver.backend(1);
-  const run = driver.make(1, "CREATE TEMP TABLE held (); COMMIT; SELECT FROM pg_advisory_lock(23)");
+  const run = driver.makeRun(1, "CREATE TEMP TABLE held (); COMMIT; SELECT FROM pg_advisory_lock(23)");
   await admin.query("SELECT pg_advisory_lock(23)");
   driver.executor.dispatch([run]);
-  await driver.blocked(1, "pg_advisory_lock");
+  await driver.untilBlocked(1, "pg_advisory_lock");
   const holder = await database.connect();
   const { rows } = await holder.query<{ name: string }>(
     "SELECT relnamespace::regnamespace || '.held' AS name FROM pg_class WHERE relname = 'held'",
   );
   await holder.query(`BEGIN; LOCK TABLE ${rows[0]?.name} IN ACCESS SHARE MODE`);
   await admin.query("SELECT pg_advisory_unlock(23)");
-  await driver.blocked(1, "DISCARD ALL");
+  await driver.untilBlocked(1, "DISCARD ALL");
   await admin.query("SELECT pg_cancel_backend($1)", [pid]);
-  await driver.running(1, "DISCARD ALL");
+  await driver.untilRunning(1, "DISCARD ALL");
   assert.deepEqual(driver.results(), []);
   await holder.query("COMMIT");
   const result = await driver.result(run.id);
@@ -142,7 +137,7 @@ test("a reset that a stranger's cancel hits is made again", async () => {
   await driver.executor.stop();
 });
 
-test("a limit that a task leaves does not stand in the way of its reset", async () => {
+test("a statement_timeout set by a task does not affect the session reset", async () => {
   const driver = await openDriver();
   const { pid } = driver.backend(1);
   const { error } = await driver.run(
@@ -155,7 +150,7 @@ test("a limit that a task leaves does not stand in the way of its reset", async 
   await driver.executor.stop();
 });
 
-test("cancels of strangers hit no reset so that it is lost", async () => {
+test("foreign cancels never skip a session reset", async () => {
   const driver = await openDriver();
   const { pid } = driver.backend(1);
   const ended = new AbortController();
@@ -164,13 +159,10 @@ test("cancels of strangers hit no reset so that it is lost", async () => {
     while (!ended.signal.aborted) await stranger.query("SELECT pg_cancel_backend($1)", [pid]);
   })();
   const runs = Array.from({ length: 200 }, () =>
-    driver.make(
-      1,
-      "SET work_mem = '3MB'; SELECT FROM pg_advisory_lock(99); CREATE TEMP TABLE t ()",
-    ),
+    driver.makeRun(1, "SET work_mem = '3MB'; SELECT FROM pg_advisory_lock(99); CREATE TEMP TABLE t ()"),
   );
   driver.executor.dispatch(runs);
-  await Promise.race([Promise.all(runs.map(({ id }) => driver.result(id))), driver.heard("lost")]);
+  await Promise.race([Promise.all(runs.map(({ id }) => driver.result(id))), driver.message("lost")]);
   ended.abort();
   await cancelling;
   if (driver.messages.some(({ type }) => type === "lost")) await driver.open(1);
@@ -183,7 +175,7 @@ test("cancels of strangers hit no reset so that it is lost", async () => {
   await driver.executor.stop();
 });
 
-test("output up to the limit is kept, one byte more is an error", async () => {
+test("output up to the limit is kept; one byte more is an error", async () => {
   const driver = await openDriver(10);
   const fits = await driver.run(1, "SELECT 'ääää'; SELECT 1");
   assert.deepEqual([fits.output, fits.error], ["ääää\n1", null]);
@@ -194,7 +186,7 @@ test("output up to the limit is kept, one byte more is an error", async () => {
   await driver.executor.stop();
 });
 
-test("output that exceeds the limit at once is empty", async () => {
+test("output whose first line exceeds the limit is empty", async () => {
   const driver = await openDriver(10);
   const { output, error } = await driver.run(1, "SELECT 1 AS long_name, 2 AS longer_name");
   assert.equal(output, "");
@@ -202,7 +194,7 @@ test("output that exceeds the limit at once is empty", async () => {
   await driver.executor.stop();
 });
 
-test("output without end is cancelled, its effect rolled back, and memory stays bounded", async () => {
+test("endless output is cancelled and rolled back in bounded memory", async () => {
   const limit = 1 << 20;
   const driver = await openDriver(limit);
   const input =
@@ -211,33 +203,27 @@ test("output without end is cancelled, its effect rolled back, and memory stays 
   const { output, error } = await driver.run(1, input);
   const grown = process.memoryUsage().rss - before;
   assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes\n/);
-  assert.equal(
-    output,
-    `INSERT 0 1\n${Array.from({ length: 1048 }, () => "x".repeat(999)).join("\n")}`,
-  );
+  assert.equal(output, `INSERT 0 1\n${Array.from({ length: 1048 }, () => "x".repeat(999)).join("\n")}`);
   assert.equal((await admin.query("SELECT FROM effect")).rowCount, 0);
   assert.ok(grown < 100 << 20, `grew by ${grown} bytes`);
   await driver.executor.stop();
 });
 
-test("memory stays bounded while hundreds of megabytes stream in that no cancel stops", async () => {
+test("memory stays bounded while output streams on after the limit", async () => {
   const driver = await openDriver(1 << 20);
-  driver.onCancel = (session, id) => driver.executor.cancelled(session, id);
+  driver.onCancel = (session, id) => driver.executor.cancelAnswered(session, id);
   const before = process.memoryUsage().rss;
-  let most = 0;
-  const watch = setInterval(() => (most = Math.max(most, process.memoryUsage().rss - before)), 20);
-  const { output, error } = await driver.run(
-    1,
-    "SELECT repeat('x', 99999) FROM generate_series(1, 4000)",
-  );
+  let peak = 0;
+  const watch = setInterval(() => (peak = Math.max(peak, process.memoryUsage().rss - before)), 20);
+  const { output, error } = await driver.run(1, "SELECT repeat('x', 99999) FROM generate_series(1, 4000)");
   clearInterval(watch);
   assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes\n/);
   assert.equal(output?.length, 10 * 100_000 - 1);
-  assert.ok(most < 150 << 20, `grew by ${most} bytes`);
+  assert.ok(peak < 150 << 20, `grew by ${peak} bytes`);
   await driver.executor.stop();
 });
 
-test("one value larger than the limit is dropped, and the session lives on", async () => {
+test("one value beyond the limit is dropped, and the session continues", async () => {
   const driver = await openDriver(1 << 20);
   const input = "SELECT 1; SELECT repeat('x', 100000000)";
   const { output, error } = await driver.run(1, input);
@@ -247,44 +233,44 @@ test("one value larger than the limit is dropped, and the session lives on", asy
   await driver.executor.stop();
 });
 
-test("an abort cancels what runs and returns it with what waits, and the session lives on", async () => {
+test("an abort cancels the current run and releases all runs; the session continues", async () => {
   const driver = await openDriver();
-  const running = driver.make(1, "INSERT INTO effect VALUES ('aborted'); SELECT pg_sleep(600)");
-  const waiting = driver.make(1, "INSERT INTO effect VALUES ('waited')");
+  const running = driver.makeRun(1, "INSERT INTO effect VALUES ('aborted'); SELECT pg_sleep(600)");
+  const waiting = driver.makeRun(1, "INSERT INTO effect VALUES ('waited')");
   driver.executor.dispatch([running, waiting]);
-  await driver.running(1, "pg_sleep");
+  await driver.untilRunning(1, "pg_sleep");
   driver.executor.abort();
   driver.executor.abort();
   for (const { id } of [running, waiting]) {
-    assert.deepEqual(await driver.result(id), { outcome: "returned", session: 1, id });
+    assert.deepEqual(await driver.result(id), { outcome: "released", session: 1, id });
   }
-  assert.equal(driver.messages.filter(({ type }) => type === "cancel").length, 1);
+  assert.equal(driver.messages.filter(({ type }) => type === "requestCancel").length, 1);
   assert.equal((await driver.run(1, "SELECT count(*) FROM effect")).output, "0");
   await driver.executor.stop();
 });
 
-test("an abort at the moment of dispatch does not miss the run", async () => {
+test("an abort directly after dispatch does not miss the run", async () => {
   const driver = await openDriver();
-  const run = driver.make(1, "SELECT pg_sleep(600)");
+  const run = driver.makeRun(1, "SELECT pg_sleep(600)");
   driver.executor.dispatch([run]);
   driver.executor.abort();
-  assert.equal((await driver.result(run.id)).outcome, "returned");
+  assert.equal((await driver.result(run.id)).outcome, "released");
   await driver.executor.stop();
 });
 
-test("a run that ends in spite of an abort has ended", async () => {
+test("a run that ends despite an abort counts as ended", async () => {
   const driver = await openDriver();
   driver.onCancel = () => {};
   const input =
     "SELECT FROM pg_advisory_lock(7); SELECT FROM pg_advisory_unlock(7); INSERT INTO effect VALUES ('ended')";
-  const run = driver.make(1, input);
+  const run = driver.makeRun(1, input);
   await admin.query("SELECT pg_advisory_lock(7)");
   driver.executor.dispatch([run]);
-  await driver.running(1, "pg_advisory_lock");
+  await driver.untilRunning(1, "pg_advisory_lock");
   driver.executor.abort();
-  await driver.heard("cancel");
+  await driver.message("requestCancel");
   await admin.query("SELECT pg_advisory_unlock(7)");
-  await driver.idle(1, "COMMIT");
+  await driver.untilIdle(1, "COMMIT");
   await driver.cancel(1, run.id);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
@@ -293,17 +279,17 @@ test("a run that ends in spite of an abort has ended", async () => {
   await driver.executor.stop();
 });
 
-test("a run that fails of itself in spite of an abort has ended with its error", async () => {
+test("a run that fails despite an abort keeps its error", async () => {
   const driver = await openDriver();
   driver.onCancel = () => {};
   const input = "SELECT FROM pg_advisory_lock(8); SELECT 1/0";
-  const run = driver.make(1, input);
+  const run = driver.makeRun(1, input);
   await admin.query("SELECT pg_advisory_lock(8)");
   driver.executor.dispatch([run]);
-  await driver.running(1, "pg_advisory_lock");
+  await driver.untilRunning(1, "pg_advisory_lock");
   driver.executor.abort();
   await admin.query("SELECT pg_advisory_unlock(8)");
-  await driver.failed(1);
+  await driver.untilFailed(1);
   await driver.cancel(1, run.id);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
@@ -311,17 +297,14 @@ test("a run that fails of itself in spite of an abort has ended with its error",
   await driver.executor.stop();
 });
 
-test("a user's own cancel of the backend is the task's error", async () => {
+test("a user's cancel of the backend is the task's error", async () => {
   const driver = await openDriver();
-  const run = driver.make(1, "SELECT pg_sleep(600)");
+  const run = driver.makeRun(1, "SELECT pg_sleep(600)");
   driver.executor.dispatch([run]);
-  await driver.running(1, "pg_sleep");
+  await driver.untilRunning(1, "pg_sleep");
   await admin.query("SELECT pg_cancel_backend($1)", [driver.backend(1).pid]);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
-  assert.equal(
-    result.error,
-    "ERROR:  canceling statement due to user request\nSTATEMENT:  SELECT pg_sleep(600)",
-  );
+  assert.equal(result.error, "ERROR:  canceling statement due to user request\nSTATEMENT:  SELECT pg_sleep(600)");
   await driver.executor.stop();
 });

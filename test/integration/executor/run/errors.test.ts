@@ -8,7 +8,7 @@ const admin = await database.connect();
 const driver = new ExecutorDriver(database.target, admin);
 await driver.open(1);
 
-/** Without its last line, which is the input as it was given. */
+/** The error without its last field, which is the input. */
 async function errorOf(input: string): Promise<string> {
   const { error } = await driver.run(1, input);
   const statement = `\nSTATEMENT:  ${input.replaceAll("\n", "\n\t")}`;
@@ -16,37 +16,30 @@ async function errorOf(input: string): Promise<string> {
   return error.slice(0, -statement.length);
 }
 
-test("an error is its severity and message", async () => {
+test("an error has severity and message", async () => {
   assert.equal(await errorOf("SELECT 1/0"), "ERROR:  division by zero");
 });
 
 test("a position follows the message and counts characters", async () => {
-  assert.equal(
-    await errorOf("SELECT 'ä', nothing"),
-    'ERROR:  column "nothing" does not exist at character 13',
-  );
+  assert.equal(await errorOf("SELECT 'ä', nothing"), 'ERROR:  column "nothing" does not exist at character 13');
 });
 
-test("detail and hint have lines of their own", async () => {
+test("detail and hint are on separate lines", async () => {
   assert.equal(
-    await errorOf(
-      `DO $$ BEGIN RAISE 'what' USING DETAIL = 'more', HINT = 'try', ERRCODE = 'P0042'; END $$`,
-    ),
+    await errorOf(`DO $$ BEGIN RAISE 'what' USING DETAIL = 'more', HINT = 'try', ERRCODE = 'P0042'; END $$`),
     "ERROR:  what\nDETAIL:  more\nHINT:  try\nCONTEXT:  PL/pgSQL function inline_code_block line 1 at RAISE",
   );
 });
 
-test("further lines begin with a tab, in every part", async () => {
+test("continuation lines begin with a tab in every field", async () => {
   assert.equal(
-    await errorOf(
-      `DO $$ BEGIN\nRAISE E'one\\ntwo' USING DETAIL = E'three\\n\\nfour', HINT = E'five\\nsix';\nEND $$`,
-    ),
+    await errorOf(`DO $$ BEGIN\nRAISE E'one\\ntwo' USING DETAIL = E'three\\n\\nfour', HINT = E'five\\nsix';\nEND $$`),
     "ERROR:  one\n\ttwo\nDETAIL:  three\n\t\n\tfour\nHINT:  five\n\tsix\n" +
       "CONTEXT:  PL/pgSQL function inline_code_block line 2 at RAISE",
   );
 });
 
-test("an error in a query inside tells that query, and the position in it", async () => {
+test("an error in an internal query has that query and the position in it", async () => {
   assert.equal(
     await errorOf("DO $$ BEGIN\nEXECUTE 'SELECT nothing';\nEND $$"),
     'ERROR:  column "nothing" does not exist at character 8\nQUERY:  SELECT nothing\n' +
@@ -54,18 +47,18 @@ test("an error in a query inside tells that query, and the position in it", asyn
   );
 });
 
-test("an error without a message of its own has one", async () => {
+test("an error without a message shows its SQLSTATE", async () => {
   assert.match(await errorOf("DO $$ BEGIN RAISE SQLSTATE '22012'; END $$"), /^ERROR: {2}22012\n/);
 });
 
-test("an error in the task's own encoding is readable", async () => {
+test("an error in another client encoding is readable", async () => {
   assert.equal(
     await errorOf(`SET client_encoding = 'LATIN1'; DO $$ BEGIN RAISE 'a ä b'; END $$`),
     "ERROR:  a ? b\nCONTEXT:  PL/pgSQL function inline_code_block line 1 at RAISE",
   );
 });
 
-test("an error larger than what is kept of one message is cut off", async () => {
+test("an error beyond the message limit is truncated", async () => {
   const small = new ExecutorDriver(database.target, admin, { outputLimit: 10 });
   await small.open(1);
   const { error } = await small.run(1, "DO $$ BEGIN RAISE '%', repeat('x', 3000000); END $$");

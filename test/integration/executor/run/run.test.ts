@@ -20,7 +20,7 @@ async function effects(): Promise<string[]> {
 
 const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 
-/** Runs one input, then another in the same session, and expects what the second gives in a new one. */
+/** Runs one input, then another in the same session, and expects the second's output as in a new session. */
 function leavesNothing(title: string, leave: string, look: string, expected: string | null): void {
   test(`a task leaves no ${title}`, async () => {
     assert.equal((await driver.run(1, leave)).error, null);
@@ -38,16 +38,13 @@ test("several statements are one transaction", async () => {
   assert.deepEqual(await effects(), ["a", "b"]);
 });
 
-test("an explicit COMMIT stands, what follows is a transaction of its own", async () => {
-  const { output } = await driver.run(
-    1,
-    `BEGIN; ${insert("a")}; COMMIT; ${insert("b")}; SELECT 1/0`,
-  );
+test("after an explicit COMMIT the rest is a separate transaction", async () => {
+  const { output } = await driver.run(1, `BEGIN; ${insert("a")}; COMMIT; ${insert("b")}; SELECT 1/0`);
   assert.equal(output, "BEGIN\nINSERT 0 1\nCOMMIT\nINSERT 0 1");
   assert.deepEqual(await effects(), ["a"]);
 });
 
-test("a transaction left open is committed, and that shows its tag", async () => {
+test("a transaction left open is committed, with its tag in the output", async () => {
   const { output, error } = await driver.run(1, `BEGIN; ${insert("open")}`);
   assert.deepEqual({ output, error }, { output: "BEGIN\nINSERT 0 1\nCOMMIT", error: null });
   assert.deepEqual(await effects(), ["open"]);
@@ -58,7 +55,7 @@ async function tags(input: string): Promise<string | null> {
   return (await driver.run(1, input)).output;
 }
 
-test("only a transaction that the input has begun shows its COMMIT", async () => {
+test("only an explicit transaction outputs its COMMIT", async () => {
   assert.equal(await tags("SELECT 1; START TRANSACTION"), "1\nSTART TRANSACTION\nCOMMIT");
   assert.equal(await tags("BEGIN; COMMIT; BEGIN"), "BEGIN\nCOMMIT\nBEGIN\nCOMMIT");
   assert.equal(await tags("BEGIN; COMMIT; SELECT 1"), "BEGIN\nCOMMIT\n1");
@@ -66,24 +63,23 @@ test("only a transaction that the input has begun shows its COMMIT", async () =>
   assert.equal(await tags("DO $$ BEGIN END $$; SELECT 1"), "DO\n1");
 });
 
-test("a transaction chained to the one committed is committed too", async () => {
+test("a transaction opened by COMMIT AND CHAIN is committed too", async () => {
   const input = `BEGIN; ${insert("a")}; COMMIT AND CHAIN; ${insert("b")}`;
   const { output } = await driver.run(1, input);
   assert.equal(output, "BEGIN\nINSERT 0 1\nCOMMIT\nINSERT 0 1\nCOMMIT");
   assert.deepEqual(await effects(), ["a", "b"]);
 });
 
-test("a transaction left open that has failed is rolled back", async () => {
+test("a failed transaction left open is rolled back", async () => {
   const { output, error } = await driver.run(1, `BEGIN; ${insert("failed")}; SELECT 1/0`);
   assert.equal(output, "BEGIN\nINSERT 0 1");
   assert.match(error ?? "", /^ERROR: {2}division by zero\n/);
   assert.deepEqual(await effects(), []);
 });
 
-test("a deferred constraint that fails at the end of an open transaction is the task's error", async () => {
+test("a deferred constraint that fails when an open transaction commits is the task's error", async () => {
   const input =
-    "CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED); " +
-    "BEGIN; INSERT INTO late VALUES (1), (1)";
+    "CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED); BEGIN; INSERT INTO late VALUES (1), (1)";
   const { output, error } = await driver.run(1, input);
   assert.equal(output, "CREATE TABLE\nBEGIN\nINSERT 0 2");
   assert.equal(
@@ -93,16 +89,13 @@ test("a deferred constraint that fails at the end of an open transaction is the 
   );
 });
 
-test("a failed task whose output cannot be taken has its open transaction rolled back", async () => {
-  const { error } = await driver.run(
-    1,
-    `BEGIN; ${insert("a")}; COPY effect TO STDOUT (FORMAT binary)`,
-  );
+test("an open transaction is rolled back when the output is unsupported", async () => {
+  const { error } = await driver.run(1, `BEGIN; ${insert("a")}; COPY effect TO STDOUT (FORMAT binary)`);
   assert.match(error ?? "", /binary COPY TO STDOUT is not supported/);
   assert.deepEqual(await effects(), []);
 });
 
-test("what runs only outside a transaction runs", async () => {
+test("statements that need to run outside a transaction run", async () => {
   const other = `${database.target.database}_other`;
   for (const [input, output] of [
     ["VACUUM effect", "VACUUM"],
@@ -116,10 +109,10 @@ test("what runs only outside a transaction runs", async () => {
   }
 });
 
-test("DO runs, and its notices are no output", async () => {
+test("DO runs, and notices are not output", async () => {
   const { output, error } = await driver.run(
     1,
-    `DO $$ BEGIN RAISE NOTICE 'heard'; RAISE WARNING 'as well'; ${insert("do")}; END $$`,
+    `DO $$ BEGIN RAISE NOTICE 'ignored'; RAISE WARNING 'too'; ${insert("do")}; END $$`,
   );
   assert.deepEqual([output, error], ["DO", null]);
   assert.deepEqual(await effects(), ["do"]);
@@ -134,7 +127,7 @@ test("a procedure may commit", async () => {
   assert.deepEqual(await effects(), ["first"]);
 });
 
-test("an input of 10 MB runs, and stands whole in its error", async () => {
+test("an input of 10 MB runs and is complete in its error", async () => {
   const text = "ä".repeat(5 << 20);
   const length = await driver.run(1, `SELECT length('${text}')`);
   assert.equal(length.output, String(text.length));
@@ -143,12 +136,12 @@ test("an input of 10 MB runs, and stands whole in its error", async () => {
   assert.ok(error === `ERROR:  division by zero\nSTATEMENT:  ${input}`);
 });
 
-test("an input whatever it holds does not leave its message", async () => {
+test("special characters of an input are not interpreted", async () => {
   const { output } = await driver.run(1, String.raw`SELECT E'\\000', '\000', $$'$$ || E'\''`);
   assert.equal(output, "?column?\t?column?\t?column?\n\\000\t\\000\t''");
 });
 
-test("the task sees which one it is, and so do others", async () => {
+test("a task's settings and application name identify it", async () => {
   const look =
     "SELECT current_setting('pg_task.id'), current_setting('pg_task.schema'), " +
     "current_setting('pg_task.table'), current_setting('pg_task.group'), " +
@@ -162,7 +155,7 @@ test("the task sees which one it is, and so do others", async () => {
   assert.equal(output, "9007199254740993|public|task|the group|pg_task public task the group");
 });
 
-test("names of any kind reach the task as they are", async () => {
+test("any group name reaches the task unchanged", async () => {
   const group = String.raw`it's \' E'\\' "ä€😀" $1 -- ;`;
   const { output, error } = await driver.run(1, "SELECT current_setting('pg_task.group')", {
     group,
@@ -170,7 +163,7 @@ test("names of any kind reach the task as they are", async () => {
   assert.deepEqual([output, error], [group, null]);
 });
 
-test("names of any kind reach the task when backslashes escape in the server's strings", async () => {
+test("any group name reaches the task without standard_conforming_strings", async () => {
   const role = `lax_${database.target.database}`;
   await admin.query(`CREATE ROLE ${role} LOGIN; ALTER ROLE ${role} SET backslash_quote = on`);
   try {
@@ -188,7 +181,7 @@ test("names of any kind reach the task when backslashes escape in the server's s
   }
 });
 
-test("start and stop are the server's clock around the run", async () => {
+test("start and stop are read from the server's clock around the run", async () => {
   const { start, stop, output } = await driver.run(
     1,
     "SET DateStyle = 'German'; SET TimeZone = 'Asia/Kathmandu'; SET search_path = ''; " +
@@ -203,7 +196,7 @@ test("start and stop are the server's clock around the run", async () => {
   assert.match(stop ?? "", /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
 });
 
-test("the stop is read whatever functions and operators the task puts in the way", async () => {
+test("functions and operators of the task cannot falsify the stop time", async () => {
   const { stop, error } = await driver.run(
     1,
     "CREATE SCHEMA hostile; " +
@@ -215,15 +208,11 @@ test("the stop is read whatever functions and operators the task puts in the way
   assert.ok((stop ?? "") > "2020");
 });
 
-test("runs of one session do not overlap, in the order they were given", async () => {
-  const runs = ["SELECT pg_sleep(0.01)", "SELECT 2", "SELECT 3"].map((input) =>
-    driver.make(1, input),
-  );
+test("runs of one session run in order without overlap", async () => {
+  const runs = ["SELECT pg_sleep(0.01)", "SELECT 2", "SELECT 3"].map((input) => driver.makeRun(1, input));
   driver.executor.dispatch(runs);
   const results = await Promise.all(runs.map(({ id }) => driver.result(id)));
-  const times = results.flatMap((result) =>
-    result.outcome === "ended" ? [result.start, result.stop ?? ""] : [],
-  );
+  const times = results.flatMap((result) => (result.outcome === "ended" ? [result.start, result.stop ?? ""] : []));
   assert.equal(times.length, 6);
   assert.deepEqual(
     times.toSorted((one, other) => one.localeCompare(other)),
@@ -245,12 +234,7 @@ leavesNothing(
   "SELECT count(*) FROM pg_class WHERE relname = 'left_over' UNION ALL SELECT count(*) FROM pg_proc WHERE proname = 'f'",
   "0\n0",
 );
-leavesNothing(
-  "channels it listens to",
-  "LISTEN left_over",
-  "SELECT count(*) FROM pg_listening_channels()",
-  "0",
-);
+leavesNothing("channels it listens to", "LISTEN left_over", "SELECT count(*) FROM pg_listening_channels()", "0");
 leavesNothing(
   "prepared statements",
   "PREPARE left_over AS SELECT 1",
@@ -289,38 +273,30 @@ leavesNothing(
   "INSERT 0 1",
 );
 
-test("a task leaves no value of a sequence", async () => {
+test("a task leaves no currval of a sequence", async () => {
   await driver.run(1, "CREATE SEQUENCE counted; SELECT nextval('counted')");
   const { error } = await driver.run(1, "SELECT currval('counted')");
   assert.match(error ?? "", /currval of sequence "counted" is not yet defined in this session/);
 });
 
-test("a lock is gone before the result is told", async () => {
+test("locks are released before the result is reported", async () => {
   await driver.run(1, "SELECT FROM pg_advisory_lock(815)");
   const { rows } = await admin.query<{ free: boolean }>("SELECT pg_try_advisory_lock(815) AS free");
   assert.deepEqual(rows, [{ free: true }]);
   await admin.query("SELECT pg_advisory_unlock(815)");
 });
 
-test("a role's own settings and role stand for each task anew", async () => {
+test("a role's settings and role apply to each task anew", async () => {
   const role = `own_${database.target.database}`;
-  await admin.query(
-    `CREATE ROLE ${role} LOGIN IN ROLE pg_monitor; GRANT CREATE ON SCHEMA public TO ${role}`,
-  );
+  await admin.query(`CREATE ROLE ${role} LOGIN IN ROLE pg_monitor; GRANT CREATE ON SCHEMA public TO ${role}`);
   try {
-    await admin.query(
-      `ALTER ROLE ${role} SET work_mem = '5MB'; ALTER ROLE ${role} SET search_path = 'pg_catalog'`,
-    );
+    await admin.query(`ALTER ROLE ${role} SET work_mem = '5MB'; ALTER ROLE ${role} SET search_path = 'pg_catalog'`);
     await admin.query(`ALTER ROLE ${role} SET role = 'pg_monitor'`);
     const own = new ExecutorDriver({ ...database.target, user: role }, admin);
     await own.open(1);
-    const look =
-      "SELECT current_user || current_setting('work_mem') || current_setting('search_path')";
+    const look = "SELECT current_user || current_setting('work_mem') || current_setting('search_path')";
     assert.equal((await own.run(1, look)).output, "pg_monitor5MBpg_catalog");
-    await own.run(
-      1,
-      "SET work_mem = '6MB'; SET search_path = public; RESET SESSION AUTHORIZATION; SET ROLE NONE",
-    );
+    await own.run(1, "SET work_mem = '6MB'; SET search_path = public; RESET SESSION AUTHORIZATION; SET ROLE NONE");
     assert.equal((await own.run(1, look)).output, "pg_monitor5MBpg_catalog");
     await own.executor.stop();
   } finally {
@@ -328,15 +304,11 @@ test("a role's own settings and role stand for each task anew", async () => {
   }
 });
 
-test("a session that saves keeps its state, not the timeout nor the identity of a run", async () => {
-  await driver.run(
-    1,
-    "SET work_mem = '7MB'; CREATE TEMP TABLE kept (i int); SET client_encoding = 'LATIN1'",
-    {
-      save: true,
-      timeoutMs: 3_600_000,
-    },
-  );
+test("save keeps the session's state but not a run's timeout and identity", async () => {
+  await driver.run(1, "SET work_mem = '7MB'; CREATE TEMP TABLE kept (i int); SET client_encoding = 'LATIN1'", {
+    save: true,
+    timeoutMs: 3_600_000,
+  });
   const group = "ä€";
   const { output, error } = await driver.run(
     1,
@@ -347,7 +319,7 @@ test("a session that saves keeps its state, not the timeout nor the identity of 
   assert.equal((await driver.run(1, "SELECT to_regclass('kept') IS NULL")).output, "t");
 });
 
-test("between runs the session is called by its table alone", async () => {
+test("between runs the application name shows only the table", async () => {
   await driver.run(1, "SELECT 1");
   const { rows } = await admin.query<{ name: string }>(
     "SELECT application_name AS name FROM pg_stat_activity WHERE pid = $1",

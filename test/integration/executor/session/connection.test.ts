@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, connect as connectSocket, type Socket } from "node:net";
 import { after, test } from "node:test";
-import type { ConnectionTarget } from "../../../../src/shared/config/types.js";
+import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
 import { createDatabase } from "../../../support/database.js";
 import { ExecutorDriver } from "../../../support/executorDriver.js";
 import { createRole } from "../../../support/taskTables.js";
@@ -10,19 +10,19 @@ import { createRole } from "../../../support/taskTables.js";
 const database = await createDatabase();
 const admin = await database.connect();
 
-/** Stands between client and server for one connection. */
-interface Middleman {
-  /** What of the client's bytes goes on to the server; null ends the connection. */
+/** Rewrites the traffic of one connection. */
+interface Interceptor {
+  /** The bytes to forward to the server; null to forward none. */
   readonly toServer?: (chunk: Buffer, client: Socket) => Buffer | null;
   readonly toClient?: (chunk: Buffer) => Buffer;
 }
 
-/** Where a proxy listens that asks `meet` for the middleman of each connection. */
-async function startProxy(meet: () => Middleman): Promise<ConnectionTarget> {
+/** Starts a proxy whose connections are intercepted; returns its target. */
+async function startProxy(createInterceptor: () => Interceptor): Promise<ConnectionTarget> {
   const sockets = new Set<Socket>();
   const proxy = createServer((client) => {
     const server = connectSocket(database.target.port, database.target.host);
-    const { toServer = (chunk) => chunk, toClient = (chunk) => chunk } = meet();
+    const { toServer = (chunk) => chunk, toClient = (chunk) => chunk } = createInterceptor();
     for (const [from, to] of [
       [client, server],
       [server, client],
@@ -32,8 +32,8 @@ async function startProxy(meet: () => Middleman): Promise<ConnectionTarget> {
       from.on("error", () => to.destroy());
     }
     client.on("data", (chunk: Buffer) => {
-      const passed = toServer(chunk, client);
-      if (passed !== null) server.write(passed);
+      const forwarded = toServer(chunk, client);
+      if (forwarded !== null) server.write(forwarded);
     });
     server.on("data", (chunk: Buffer) => client.write(toClient(chunk)));
   });
@@ -57,7 +57,7 @@ function refusal(code: string): Buffer {
   return Buffer.concat([header, body]);
 }
 
-test("a server that does not know the later settings gets the others", async () => {
+test("a server that does not know newer settings gets the others", async () => {
   const startups: string[] = [];
   const target = await startProxy(() => {
     let started = false;
@@ -77,11 +77,11 @@ test("a server that does not know the later settings gets the others", async () 
   await driver.open(3);
   const look = "SELECT current_setting('tcp_user_timeout') || current_setting('client_encoding')";
   assert.equal((await driver.run(3, look)).output, "10000UTF8");
-  assert.equal(startups.length, 5, "once it is known, it is not tried again");
+  assert.equal(startups.length, 5, "once known, they are not sent again");
   await driver.executor.stop();
 });
 
-test("a server that refuses what every version knows is not asked twice", async () => {
+test("a login refused for another reason is not retried", async () => {
   let connections = 0;
   const target = await startProxy(() => {
     connections++;
@@ -94,12 +94,12 @@ test("a server that refuses what every version knows is not asked twice", async 
   });
   const driver = new ExecutorDriver(target, admin);
   driver.executor.open([1], "group");
-  const { reason } = await driver.heard("unopened");
+  const { reason } = await driver.message("openFailed");
   assert.equal(reason.code, "CONNECTION_REJECTED");
   assert.equal(connections, 1);
 });
 
-test("a session through a pooler is refused", async () => {
+test("a connection through a pooler is rejected", async () => {
   const target = await startProxy(() => ({
     toClient(chunk) {
       const keyData = chunk.indexOf(Buffer.from("K\0\0\0\x0c"));
@@ -109,12 +109,12 @@ test("a session through a pooler is refused", async () => {
   }));
   const driver = new ExecutorDriver(target, admin);
   driver.executor.open([1], "group");
-  const { reason } = await driver.heard("unopened");
+  const { reason } = await driver.message("openFailed");
   assert.equal(reason.code, "CONNECTION_POOLED");
   assert.match(reason.message, /give the server's own address/);
 });
 
-test("a role's setting that hides a session's own process is named", async () => {
+test("a role setting that hides the session's own backend is named", async () => {
   const user = await createRole(admin, `hidden_${database.target.database}`);
   const role = await createRole(admin, `hiding_${database.target.database}`);
   await admin.query(`
@@ -124,20 +124,20 @@ test("a role's setting that hides a session's own process is named", async () =>
     ALTER ROLE ${user} SET role = '${role}'`);
   const driver = new ExecutorDriver({ ...database.target, user }, admin);
   driver.executor.open([1], "group");
-  const { reason } = await driver.heard("unopened");
+  const { reason } = await driver.message("openFailed");
   assert.equal(reason.code, "CONNECTION_REJECTED");
   const named = `the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE`;
   assert.ok(reason.message.includes(named), reason.message);
 });
 
-test("a server that cannot be reached is told as such", async () => {
+test("an unreachable server is reported as such", async () => {
   const driver = new ExecutorDriver({ ...database.target, port: 1 }, admin);
   driver.executor.open([1], "group");
-  const { reason } = await driver.heard("unopened");
+  const { reason } = await driver.message("openFailed");
   assert.equal(reason.code, "CONNECTION_FAILED");
 });
 
-test("a task's output comes out whole when it fills many packets", async () => {
+test("output that fills many packets is complete", async () => {
   const target = await startProxy(() => ({}));
   const driver = new ExecutorDriver(target, admin);
   await driver.open(1);
@@ -147,49 +147,49 @@ test("a task's output comes out whole when it fills many packets", async () => {
 });
 
 for (const [title, garbage, expected] of [
-  ["no protocol", Buffer.from([0x44, 0, 0, 0, 0]), /cannot be read: .*length below 4/],
+  ["malformed", Buffer.from([0x44, 0, 0, 0, 0]), /cannot be read: .*length below 4/],
   ["of an unknown type", Buffer.from([0x21, 0, 0, 0, 4]), /cannot be read: unexpected message/],
-  ["cut short inside", Buffer.from([0x44, 0, 0, 0, 6, 0, 9]), /cannot be read: /],
-  ["the answer to nothing", Buffer.from("Z\0\0\0\x05I"), /cannot be read: /],
+  ["truncated", Buffer.from([0x44, 0, 0, 0, 6, 0, 9]), /cannot be read: /],
+  ["unexpected", Buffer.from("Z\0\0\0\x05I"), /cannot be read: /],
 ] as const) {
-  test(`a server whose words are ${title} loses the session, not the thread`, async () => {
-    let spoil = false;
+  test(`a server message that is ${title} loses the session, not the thread`, async () => {
+    let corrupt = false;
     const target = await startProxy(() => ({
-      toClient: (chunk) => (spoil ? Buffer.concat([chunk, garbage]) : chunk),
+      toClient: (chunk) => (corrupt ? Buffer.concat([chunk, garbage]) : chunk),
     }));
     const driver = new ExecutorDriver(target, admin);
     await driver.open(1);
-    spoil = true;
-    driver.executor.dispatch([driver.make(1, "SELECT 1")]);
-    const { reason } = await driver.heard("lost");
+    corrupt = true;
+    driver.executor.dispatch([driver.makeRun(1, "SELECT 1")]);
+    const { reason } = await driver.message("lost");
     assert.match(reason.message, expected);
     await driver.executor.stop();
   });
 }
 
-test("a connection that breaks in the middle of a run loses the session, not the thread", async () => {
-  let passing: Socket | undefined;
+test("a connection reset during a run loses the session, not the thread", async () => {
+  let connection: Socket | undefined;
   const target = await startProxy(() => ({
     toServer(chunk, client) {
-      passing = client;
+      connection = client;
       return chunk;
     },
   }));
   const driver = new ExecutorDriver(target, admin);
   await driver.open(1);
-  driver.executor.dispatch([driver.make(1, "SELECT pg_sleep(600)")]);
-  await driver.running(1, "pg_sleep");
-  passing?.resetAndDestroy();
-  const { reason } = await driver.heard("lost");
+  driver.executor.dispatch([driver.makeRun(1, "SELECT pg_sleep(600)")]);
+  await driver.untilRunning(1, "pg_sleep");
+  connection?.resetAndDestroy();
+  const { reason } = await driver.message("lost");
   assert.equal(reason.code, "CONNECTION_LOST");
   assert.deepEqual(driver.results(), []);
 });
 
-test("a run whose settings are refused does not come out as if it had run", async () => {
+test("a run whose settings are refused is released", async () => {
   const driver = new ExecutorDriver(database.target, admin);
   await driver.open(1);
-  const unsettable = driver.make(1, "SELECT 1", { timeoutMs: Number.NaN });
+  const unsettable = driver.makeRun(1, "SELECT 1", { timeoutMs: Number.NaN });
   driver.executor.dispatch([{ ...unsettable, group: "\0" }]);
   const { outcome } = await driver.result(unsettable.id);
-  assert.equal(outcome, "returned");
+  assert.equal(outcome, "released");
 });

@@ -9,7 +9,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const role = `timed_${database.target.database}`;
 await client.query(`CREATE ROLE ${role} LOGIN`);
-// By now the database is gone, and with it what the role may do there.
+// The database is dropped by then, and with it the role's privileges.
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 await client.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
 
@@ -18,33 +18,31 @@ const timedOut = (input: string): string =>
 const show = "SHOW statement_timeout";
 const sleep = "SELECT pg_sleep(600)";
 
-/** Runs in a session of a role that has this statement_timeout of its own. */
+/** Runs as a role with this statement_timeout. */
 async function runsOf(statementTimeout: string): Promise<ClaimedRuns> {
   await client.query(`ALTER ROLE ${role} SET statement_timeout = '${statementTimeout}'`);
-  const runs = await ClaimedRuns.of(database, role);
+  const runs = await ClaimedRuns.create(database, role);
   await client.query(`GRANT ALL ON effect TO ${role}`);
   return runs;
 }
 
-describe("where the role has a statement_timeout of its own", () => {
+describe("with a statement_timeout of the role", () => {
   beforeEach(() => client.query("DROP TABLE IF EXISTS effect"));
 
   for (const own of ["100ms", "1100ms"]) {
-    test(`${own} hold for a task without a timeout, and leave the session as it was`, async () => {
+    test(`${own} applies to a task without timeout and keeps the session`, async () => {
       const { driver } = await runsOf(own);
       const { pid } = driver.backend(1);
-      const runs = [sleep, show, sleep, "SELECT pg_backend_pid()"].map((input) =>
-        driver.make(1, input),
-      );
+      const runs = [sleep, show, sleep, "SELECT pg_backend_pid()"].map((input) => driver.makeRun(1, input));
       driver.executor.dispatch(runs);
       const results = await Promise.all(runs.map(({ id }) => driver.result(id)));
-      const came = results.map((result) =>
+      const outcomes = results.map((result) =>
         result.outcome === "ended" ? (result.error ?? result.output) : result.outcome,
       );
-      assert.deepEqual(came, [timedOut(sleep), own, timedOut(sleep), String(pid)]);
+      assert.deepEqual(outcomes, [timedOut(sleep), own, timedOut(sleep), String(pid)]);
     });
 
-    test(`${own} hold for a task with a larger timeout`, async () => {
+    test(`${own} applies to a task with a larger timeout`, async () => {
       const { driver } = await runsOf(own);
       assert.equal((await driver.run(1, sleep, { timeoutMs: 600_000 })).error, timedOut(sleep));
       assert.equal((await driver.run(1, show, { timeoutMs: 600_000 })).output, own);
@@ -52,7 +50,7 @@ describe("where the role has a statement_timeout of its own", () => {
     });
   }
 
-  test("a smaller timeout of the task holds, for that task alone", async () => {
+  test("a smaller timeout of the task applies to that task only", async () => {
     const { driver } = await runsOf("1h");
     assert.equal((await driver.run(1, sleep, { timeoutMs: 20 })).error, timedOut(sleep));
     assert.equal((await driver.run(1, show, { timeoutMs: 60_000 })).output, "1min");
@@ -62,17 +60,17 @@ describe("where the role has a statement_timeout of its own", () => {
     assert.equal((await driver.run(1, show, keeps)).output, "1h");
   });
 
-  test("the smaller one holds for a remote task as well", async () => {
+  test("the smaller timeout applies to a remote task too", async () => {
     const { driver } = await runsOf("1h");
     const { host, port, database: name } = database.target;
     const remote = `host=${host} port=${port} dbname=${name} user=${role}`;
-    // Connecting has taken its part.
+    // Connecting has used part of it.
     assert.match((await driver.run(1, show, { remote, timeoutMs: 60_000 })).output ?? "", /ms$/);
     assert.equal((await driver.run(1, show, { remote, timeoutMs: 7_200_000 })).output, "1h");
     assert.equal((await driver.run(1, show, { remote })).output, "1h");
   });
 
-  test("it does not hold for what is done around the input", async () => {
+  test("it does not apply to the statements around the input", async () => {
     const runs = await runsOf("50ms");
     const locker = await database.connect();
     await locker.query("BEGIN; LOCK TABLE task_ledger_1");

@@ -9,7 +9,7 @@ await admin.query("CREATE TABLE effect (what text)");
 
 const create = (): ExecutorDriver => new ExecutorDriver(database.target, admin);
 
-/** Whether there is a server process of this number. */
+/** Whether there is a backend with this pid. */
 async function isAlive(pid: number): Promise<boolean> {
   const { rowCount } = await admin.query("SELECT FROM pg_stat_activity WHERE pid = $1", [pid]);
   return rowCount === 1;
@@ -17,7 +17,7 @@ async function isAlive(pid: number): Promise<boolean> {
 
 const typesOf = (driver: ExecutorDriver): string[] => driver.messages.map(({ type }) => type);
 
-test("an opened session tells its backend as the server knows it", async () => {
+test("an opened session reports its backend's pid and start", async () => {
   const driver = create();
   const { pid, owner } = await driver.open(3);
   const { rows } = await admin.query<{ owner: string }>(
@@ -29,7 +29,7 @@ test("an opened session tells its backend as the server knows it", async () => {
   await driver.executor.stop();
 });
 
-test("the server watches over the session's connection, whatever the role's own settings are", async () => {
+test("the session's keepalive settings override the role's", async () => {
   const role = `watch_${database.target.database}`;
   const expected = new Map([
     ["client_connection_check_interval", "200"],
@@ -60,17 +60,17 @@ test("the server watches over the session's connection, whatever the role's own 
   }
 });
 
-test("a session that cannot be opened says why, and returns what was given to it", async () => {
+test("a session that fails to open reports why and releases its runs", async () => {
   const driver = new ExecutorDriver({ ...database.target, database: "no such one" }, admin);
   driver.executor.open([1], "group");
-  driver.executor.dispatch([driver.make(1, "SELECT 1", { id: "9" })]);
-  const { reason } = await driver.heard("unopened");
+  driver.executor.dispatch([driver.makeRun(1, "SELECT 1", { id: "9" })]);
+  const { reason } = await driver.message("openFailed");
   assert.equal(reason.code, "CONNECTION_REJECTED");
   assert.match(reason.message, /database "no such one" does not exist/);
-  assert.deepEqual(driver.results(), [{ outcome: "returned", session: 1, id: "9" }]);
+  assert.deepEqual(driver.results(), [{ outcome: "released", session: 1, id: "9" }]);
 });
 
-test("a run given while its session is being opened runs then", async () => {
+test("a run dispatched while its session opens runs afterwards", async () => {
   const driver = create();
   driver.executor.open([1], "group");
   const { output } = await driver.run(1, "SELECT 1");
@@ -78,12 +78,12 @@ test("a run given while its session is being opened runs then", async () => {
   await driver.executor.stop();
 });
 
-test("sessions run beside each other, and a slow one holds up no other", async () => {
+test("sessions run in parallel, and a slow one delays no other", async () => {
   const driver = create();
   await Promise.all([driver.open(1), driver.open(2)]);
-  const slow = driver.make(1, "SELECT FROM pg_advisory_lock(21)");
+  const slow = driver.makeRun(1, "SELECT FROM pg_advisory_lock(21)");
   await admin.query("SELECT pg_advisory_lock(21)");
-  driver.executor.dispatch([slow, driver.make(2, "SELECT 2", { id: "fast" })]);
+  driver.executor.dispatch([slow, driver.makeRun(2, "SELECT 2", { id: "fast" })]);
   await driver.result("fast");
   assert.equal(driver.results().length, 1);
   await admin.query("SELECT pg_advisory_unlock(21)");
@@ -91,132 +91,130 @@ test("sessions run beside each other, and a slow one holds up no other", async (
   await driver.executor.stop();
 });
 
-test("results of one turn come together", async () => {
+test("results of one event loop iteration are sent together", async () => {
   const driver = create();
-  driver.executor.dispatch([driver.make(1, ""), driver.make(2, ""), driver.make(3, "")]);
-  await driver.heard("results");
+  driver.executor.dispatch([driver.makeRun(1, ""), driver.makeRun(2, ""), driver.makeRun(3, "")]);
+  await driver.message("results");
   assert.deepEqual(
-    driver.messages.map((message) =>
-      message.type === "results" ? message.results.length : message,
-    ),
+    driver.messages.map((message) => (message.type === "results" ? message.results.length : message)),
     [3],
   );
 });
 
-test("a task that ends its own backend is lost, with the server's reason, and is no result", async () => {
+test("a task that terminates its backend loses the session with the server's reason, without a result", async () => {
   const driver = create();
   await driver.open(1);
-  driver.executor.dispatch([driver.make(1, "SELECT pg_terminate_backend(pg_backend_pid())")]);
-  const { reason } = await driver.heard("lost");
+  driver.executor.dispatch([driver.makeRun(1, "SELECT pg_terminate_backend(pg_backend_pid())")]);
+  const { reason } = await driver.message("lost");
   assert.equal(reason.code, "CONNECTION_LOST");
   assert.match(reason.message, /terminating connection due to administrator command/);
   assert.deepEqual(driver.results(), []);
 });
 
-test("a lost session takes nothing more, and its number can be opened anew", async () => {
+test("a lost session accepts no more runs, and its number can be reused", async () => {
   const driver = create();
   const first = await driver.open(1);
   await admin.query("SELECT pg_terminate_backend($1)", [first.pid]);
-  await driver.heard("lost");
-  const late = driver.make(1, "SELECT 1");
+  await driver.message("lost");
+  const late = driver.makeRun(1, "SELECT 1");
   driver.executor.dispatch([late]);
-  assert.deepEqual(await driver.result(late.id), { outcome: "returned", session: 1, id: late.id });
+  assert.deepEqual(await driver.result(late.id), { outcome: "released", session: 1, id: late.id });
   driver.executor.open([1], "group");
-  await driver.heard("opened", ({ backend }) => backend.pid !== first.pid);
+  await driver.message("opened", ({ backend }) => backend.pid !== first.pid);
   assert.equal((await driver.run(1, "SELECT 1")).output, "1");
   await driver.executor.stop();
 });
 
-test("a run whose session is lost right after it is told before the loss", async () => {
+test("the result of a run is reported before the loss of its session", async () => {
   const driver = create();
   const { pid } = await driver.open(1);
   driver.onCancel = () => {};
   await admin.query("SELECT pg_advisory_lock(22)");
   const input =
     "SELECT FROM pg_advisory_lock(22); SELECT FROM pg_advisory_unlock(22); INSERT INTO effect VALUES ('known')";
-  const run = driver.make(1, input);
+  const run = driver.makeRun(1, input);
   driver.executor.dispatch([run]);
-  await driver.running(1, "pg_advisory_lock");
+  await driver.untilRunning(1, "pg_advisory_lock");
   driver.executor.abort();
   await admin.query("SELECT pg_advisory_unlock(22)");
-  await driver.idle(1, "COMMIT");
+  await driver.untilIdle(1, "COMMIT");
   await admin.query("SELECT pg_terminate_backend($1)", [pid]);
-  await driver.heard("lost");
+  await driver.message("lost");
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
   assert.equal(result.error, null);
-  assert.deepEqual(typesOf(driver), ["opened", "cancel", "results", "lost"]);
+  assert.deepEqual(typesOf(driver), ["opened", "requestCancel", "results", "lost"]);
 });
 
 test("a closed session's backend is gone", async () => {
   const driver = create();
   const { pid } = await driver.open(1);
   driver.executor.close([1]);
-  await driver.heard("closed");
+  await driver.message("closed");
   while (await isAlive(pid));
   assert.deepEqual(typesOf(driver), ["opened", "closed"]);
 });
 
-test("a session closed while it works ends its work first, and takes no more", async () => {
+test("a session closed during a run finishes its runs and accepts no more", async () => {
   const driver = create();
   await driver.open(1);
-  const runs = [driver.make(1, "SELECT pg_sleep(0.01)"), driver.make(1, "SELECT 2")];
+  const runs = [driver.makeRun(1, "SELECT pg_sleep(0.01)"), driver.makeRun(1, "SELECT 2")];
   driver.executor.dispatch(runs);
   driver.executor.close([1]);
   driver.executor.close([1]);
-  const late = driver.make(1, "SELECT 3");
+  const late = driver.makeRun(1, "SELECT 3");
   driver.executor.dispatch([late]);
-  await driver.heard("closed");
+  await driver.message("closed");
   const outcomes = new Map(driver.results().map(({ id, outcome }) => [id, outcome]));
   assert.deepEqual(
     [...runs, late].map(({ id }) => outcomes.get(id)),
-    ["ended", "ended", "returned"],
+    ["ended", "ended", "released"],
   );
   assert.equal(typesOf(driver).at(-1), "closed");
   assert.equal(driver.messages.filter(({ type }) => type === "closed").length, 1);
 });
 
-test("orders about sessions and runs that are not there change nothing", async () => {
+test("messages for unknown sessions and runs have no effect", async () => {
   const driver = create();
-  driver.executor.cancelled(1, "1");
+  driver.executor.cancelAnswered(1, "1");
   driver.executor.close([1, 2]);
   driver.executor.abort();
   await driver.open(1);
-  driver.executor.cancelled(1, "77");
+  driver.executor.cancelAnswered(1, "77");
   driver.executor.abort();
   driver.executor.open([1], "group");
   const { output } = await driver.run(1, "SELECT 1");
-  driver.executor.cancelled(1, "1");
+  driver.executor.cancelAnswered(1, "1");
   assert.equal(output, "1");
   assert.deepEqual(typesOf(driver), ["opened", "results"]);
-  assert.match(driver.lines.join(""), /session to be opened is there already/);
+  assert.match(driver.lines.join(""), /session is already open/);
   await driver.executor.stop();
 });
 
-test("a stop ends every session: idle ones are closed, a busy one is lost, what waits comes back", async () => {
+test("a stop closes idle sessions, loses busy ones and releases queued runs", async () => {
   const driver = create();
   await Promise.all([driver.open(1), driver.open(2)]);
-  const waiting = driver.make(2, "DO $$ BEGIN END $$");
-  driver.executor.dispatch([driver.make(2, "SELECT pg_sleep(600)"), waiting]);
-  await driver.running(2, "pg_sleep");
+  const waiting = driver.makeRun(2, "DO $$ BEGIN END $$");
+  driver.executor.dispatch([driver.makeRun(2, "SELECT pg_sleep(600)"), waiting]);
+  await driver.untilRunning(2, "pg_sleep");
   driver.executor.open([3], "group");
   await Promise.all([driver.executor.stop(), driver.executor.stop()]);
-  assert.deepEqual(driver.results(), [{ outcome: "returned", session: 2, id: waiting.id }]);
-  assert.equal((await driver.heard("closed")).session, 1);
-  assert.equal((await driver.heard("lost")).session, 2);
-  assert.equal((await driver.heard("unopened")).session, 3);
-  // A server before 14 does not look whether the client of a running query is still there.
+  assert.deepEqual(driver.results(), [{ outcome: "released", session: 2, id: waiting.id }]);
+  assert.equal((await driver.message("closed")).session, 1);
+  assert.equal((await driver.message("lost")).session, 2);
+  assert.equal((await driver.message("openFailed")).session, 3);
+  // Servers before 14 do not check whether the client of a running query is gone.
   await admin.query("SELECT pg_terminate_backend($1)", [driver.backend(2).pid]);
 });
 
-test("an executor that was stopped opens nothing and runs nothing", async () => {
+test("a stopped executor opens no session and runs nothing", async () => {
   const driver = create();
   await driver.executor.stop();
   driver.executor.open([1], "group");
-  const run = driver.make(1, "SELECT 1");
+  const run = driver.makeRun(1, "SELECT 1");
   driver.executor.dispatch([run]);
   driver.executor.abort();
   driver.executor.close([1]);
-  assert.equal((await driver.heard("unopened")).session, 1);
-  assert.equal((await driver.result(run.id)).outcome, "returned");
+  assert.equal((await driver.message("openFailed")).session, 1);
+  assert.equal((await driver.result(run.id)).outcome, "released");
 });

@@ -5,11 +5,11 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase, serverMajor } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const user = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 
 beforeEach(async () => {
@@ -21,10 +21,7 @@ async function add(more: Record<string, string | number> = {}): Promise<void> {
   const columns = { input: "SELECT 1", ...more };
   const names = Object.keys(columns).map((name) => `"${name}"`);
   const places = names.map((_, index) => `$${index + 1}`);
-  await user.query(
-    `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`,
-    Object.values(columns),
-  );
+  await user.query(`INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`, Object.values(columns));
 }
 
 interface Circumstances {
@@ -37,18 +34,14 @@ interface Circumstances {
 
 async function claimed(circumstances: Circumstances = {}): Promise<ClaimResult> {
   const { sessions = 10, running = {}, lookAhead = 0, except = [] } = circumstances;
-  const { rows } = await user.query<{ name: string; hash: number }>(
-    `SELECT DISTINCT "group" AS name, hash FROM task`,
-  );
+  const { rows } = await user.query<{ name: string; hash: number }>(`SELECT DISTINCT "group" AS name, hash FROM task`);
   const groups = new Map(rows.map(({ name, hash }) => [hash, running[name] ?? 0]));
   return await claimFull(manager, table, claimOf(groups, { sessions, lookAhead, except }));
 }
 
 /** Ids in the order in which sessions were given to them. */
 function order({ claimed: tasks }: ClaimResult): string[] {
-  return tasks
-    .toSorted((a, b) => Number(a.owner.slice(6)) - Number(b.owner.slice(6)))
-    .map(({ id }) => id);
+  return tasks.toSorted((a, b) => Number(a.owner.slice(6)) - Number(b.owner.slice(6))).map(({ id }) => id);
 }
 
 async function states(): Promise<string[]> {
@@ -91,24 +84,31 @@ test("a claim marks the row and returns all that a run needs", async () => {
       owner: "owner 0",
       hash,
       max: 0,
-      front: true,
-      alone: true,
-      pauses: false,
+      startsNow: true,
+      exclusive: true,
+      mayPause: false,
       repeats: false,
       input: "SELECT 7",
       group: "mine",
       timeoutMs: 1500,
-      keep: false,
+      dedicated: false,
       save: false,
       atomic: true,
       data: null,
       version,
-      take,
+      claimedAt: take,
       remote: null,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },
   ]);
-  assert.deepEqual(rest, { gone: [], more: 0, moreOf: new Set(), alone: 0, locked: [], heads: [] });
+  assert.deepEqual(rest, {
+    late: [],
+    more: 0,
+    moreOf: new Set(),
+    exclusive: 0,
+    locked: [],
+    heads: [],
+  });
 });
 
 test("the larger max minus running goes first, then the smaller id", async () => {
@@ -199,7 +199,7 @@ test("due tasks that are active no longer are passed over and counted, those wit
   await add({ group: "b", plan: "2001-01-01", active: "1 day", max: -1 });
   await add({ group: "c", plan: "2001-01-01", active: "1000 years" });
   const outcome = await claimed();
-  assert.deepEqual([order(outcome), outcome.gone.map(({ id }) => id)], [["2", "3"], ["1"]]);
+  assert.deepEqual([order(outcome), outcome.late.map(({ id }) => id)], [["2", "3"], ["1"]]);
   assert.deepEqual(await states(), ["PLAN", "WORK", "WORK"]);
 });
 
@@ -213,7 +213,7 @@ test("a task is claimed though its active reaches beyond all time", async () => 
   const outcome = await claimed();
   assert.deepEqual(order(outcome), ["1", "2", "4", "5"].slice(0, 2 + endless.length));
   assert.deepEqual(
-    outcome.gone.map(({ id }) => id),
+    outcome.late.map(({ id }) => id),
     ["3"],
   );
 });

@@ -1,27 +1,25 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
-import {
-  completeFull,
-  type OwnedResult,
-} from "../../../../src/manager/results/completeFull.sql.js";
-import { expire, overdueCondition } from "../../../../src/manager/groups/expire.sql.js";
+import type { OwnedResult } from "../../../../src/manager/model.js";
+import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
+import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
 import { markDue } from "../../../../src/manager/groups/markDue.sql.js";
-import { deadOwners, ownedRows, rescue } from "../../../../src/manager/recovery/rescue.sql.js";
-import { stillLocked } from "../../../../src/manager/claim/stillLocked.sql.js";
+import { findDeadOwners, readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
+import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();
 const holder = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 const shape = await readColumnSet(manager, table);
 
@@ -42,10 +40,7 @@ async function taken(more: Record<string, string | number> = {}): Promise<void> 
   };
   const names = Object.keys(columns).map((name) => `"${name}"`);
   const places = names.map((_, index) => `$${index + 1}`);
-  await user.query(
-    `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`,
-    Object.values(columns),
-  );
+  await user.query(`INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`, Object.values(columns));
 }
 
 const start = "2026-01-02T03:04:05.000001Z";
@@ -74,17 +69,14 @@ async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
 test("a result ends a task as DONE, one with an error as FAIL", async () => {
   await taken();
   await taken({ state: "TAKE" });
-  const locked = await completeFull(manager, table, shape, [
-    result(1),
-    result(2, { output: "", error: "ERROR:  no" }),
-  ]);
+  const locked = await completeFull(manager, table, shape, [result(1), result(2, { output: "", error: "ERROR:  no" })]);
   assert.deepEqual(await rows("state::text, output, error, owner, pid, ready"), [
     { state: "DONE", output: "out", error: null, owner: null, pid: 7, ready: null },
     { state: "FAIL", output: "", error: "ERROR:  no", owner: null, pid: 7, ready: null },
   ]);
   const times = `start = '${start}' AND stop = '${stop}' AS exact`;
   assert.deepEqual(await rows(times), [{ exact: true }, { exact: true }]);
-  assert.equal(locked.later.size, 0);
+  assert.equal(locked.lockedIds.size, 0);
 });
 
 test("a result whose end nobody saw ends now", async () => {
@@ -137,19 +129,15 @@ test("a task that was planned anew while it ran is offered again, at its plan", 
 test("a result for a task that another session has by now changes nothing", async () => {
   await taken({ owner: "another" });
   const locked = await completeFull(manager, table, shape, [result(1), result(99)]);
-  assert.equal(locked.later.size, 0);
-  assert.deepEqual(await rows("state::text, owner, output"), [
-    { state: "WORK", owner: "another", output: null },
-  ]);
+  assert.equal(locked.lockedIds.size, 0);
+  assert.deepEqual(await rows("state::text, owner, output"), [{ state: "WORK", owner: "another", output: null }]);
 });
 
 test("a result whose row somebody holds is reported, the others are written", async () => {
   await taken();
   await taken();
-  const locked = await holding(1, () =>
-    completeFull(manager, table, shape, [result(1), result(2)]),
-  );
-  assert.deepEqual([...locked.later], ["1"]);
+  const locked = await holding(1, () => completeFull(manager, table, shape, [result(1), result(2)]));
+  assert.deepEqual([...locked.lockedIds], ["1"]);
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
 });
 
@@ -162,9 +150,7 @@ test("a task that is given back waits again, and shows nothing of its start", as
   assert.equal((await releaseTasks(manager, table, all)).size, 0);
   const back = { owner: null, pid: null, taken: false, started: false };
   assert.deepEqual(
-    await rows(
-      "state::text, ready, owner, pid, take IS NOT NULL AS taken, start IS NOT NULL AS started",
-    ),
+    await rows("state::text, ready, owner, pid, take IS NOT NULL AS taken, start IS NOT NULL AS started"),
     [
       { state: "PLAN", ready: true, ...back },
       { state: "PLAN", ready: false, ...back },
@@ -189,15 +175,12 @@ test("an owner is dead when its process is gone or is another by now", async () 
   const { owner } = only(alive);
   const [pid = ""] = owner.split(" ");
   const successor = `${pid} 2001-01-01T00:00:00.000000`;
-  assert.deepEqual(await deadOwners(manager, [owner, successor, "2147483647 x"]), [
-    successor,
-    "2147483647 x",
-  ]);
+  assert.deepEqual(await findDeadOwners(manager, [owner, successor, "2147483647 x"]), [successor, "2147483647 x"]);
 });
 
 /** How many of them are rescued. */
-async function rescuedOf(request: Parameters<typeof rescue>[3]): Promise<number> {
-  return (await rescue(manager, table, shape, request)).rescued.length;
+async function rescuedOf(request: Parameters<typeof rescueTasks>[3]): Promise<number> {
+  return (await rescueTasks(manager, table, shape, request)).rescued.length;
 }
 
 test("a rescued task waits again; only a death of its own run is counted", async () => {
@@ -215,9 +198,7 @@ test("a rescued task waits again; only a death of its own run is counted", async
     { state: "WORK", owner: "alive", pid: 7, ready: null, crash: 0 },
     { ...rescued, crash: 0 },
   ]);
-  await user.query(
-    "UPDATE task SET state = CASE id WHEN 4 THEN 'TAKE' ELSE 'WORK' END::state, owner = 'me'",
-  );
+  await user.query("UPDATE task SET state = CASE id WHEN 4 THEN 'TAKE' ELSE 'WORK' END::state, owner = 'me'");
   assert.equal(await rescuedOf({ ...request, blame: true }), 4);
   assert.deepEqual(
     (await rows("crash")).map((row) => row["crash"]),
@@ -227,29 +208,24 @@ test("a rescued task waits again; only a death of its own run is counted", async
 
 test("after as many deaths as allowed a task is FAIL and says why", async () => {
   await taken({ crash: 2 });
-  await rescue(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
-  assert.deepEqual(
-    await rows("state::text, crash, owner, ready, output, error, stop IS NOT NULL AS stopped"),
-    [
-      {
-        state: "FAIL",
-        crash: 3,
-        owner: null,
-        ready: null,
-        output: "",
-        error: "ERROR:  task took its own session down 3 times",
-        stopped: true,
-      },
-    ],
-  );
+  await rescueTasks(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
+  assert.deepEqual(await rows("state::text, crash, owner, ready, output, error, stop IS NOT NULL AS stopped"), [
+    {
+      state: "FAIL",
+      crash: 3,
+      owner: null,
+      ready: null,
+      output: "",
+      error: "ERROR:  task took its own session down 3 times",
+      stopped: true,
+    },
+  ]);
 });
 
 test("a stopped task whose session died stays STOP", async () => {
   await taken({ state: "STOP" });
-  await rescue(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 1, blame: true });
-  assert.deepEqual(await rows("state::text, owner, ready"), [
-    { state: "STOP", owner: null, ready: null },
-  ]);
+  await rescueTasks(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 1, blame: true });
+  assert.deepEqual(await rows("state::text, owner, ready"), [{ state: "STOP", owner: null, ready: null }]);
 });
 
 test("an orphan whose row somebody holds is left for later", async () => {
@@ -257,7 +233,7 @@ test("an orphan whose row somebody holds is left for later", async () => {
   const request = { dead: ["me"], ids: ["1"], crashes: 3, blame: false };
   assert.equal(await holding(1, () => rescuedOf(request)), 0);
   assert.deepEqual(
-    (await ownedRows(manager, table)).map(({ id, owner }) => ({ id, owner })),
+    (await readClaimedRows(manager, table)).map(({ id, owner }) => ({ id, owner })),
     [{ id: "1", owner: "me" }],
   );
   assert.equal(await rescuedOf(request), 1);
@@ -265,13 +241,8 @@ test("an orphan whose row somebody holds is left for later", async () => {
 
 /** A task that waits for a plan, which comes without anybody's doing: as a trigger saw it before. */
 async function planned(plan: string): Promise<void> {
-  await manager.query(
-    `INSERT INTO public.task (input, plan, active) VALUES ('SELECT 1', '2100-01-01', '1 day')`,
-  );
-  await manager.query(
-    "UPDATE public.task SET plan = $1 WHERE id = (SELECT max(id) FROM public.task)",
-    [plan],
-  );
+  await manager.query(`INSERT INTO public.task (input, plan, active) VALUES ('SELECT 1', '2100-01-01', '1 day')`);
+  await manager.query("UPDATE public.task SET plan = $1 WHERE id = (SELECT max(id) FROM public.task)", [plan]);
 }
 
 test("tasks whose plan has come become ready, and only they", async () => {
@@ -289,15 +260,11 @@ test("tasks whose plan has come become ready, and only they", async () => {
 });
 
 test("a thousand tasks whose plan has come may not be all", async () => {
-  await user.query(
-    "INSERT INTO task (input, plan) SELECT 'SELECT 1', '2100-01-01' FROM generate_series(1, 1500)",
-  );
+  await user.query("INSERT INTO task (input, plan) SELECT 'SELECT 1', '2100-01-01' FROM generate_series(1, 1500)");
   await manager.query("UPDATE public.task SET plan = 'yesterday'");
   assert.equal((await markDue(manager, table)).more, true);
   assert.equal((await markDue(manager, table)).more, false);
-  assert.deepEqual((await user.query("SELECT count(*)::int FROM task WHERE ready")).rows, [
-    { count: 1500 },
-  ]);
+  assert.deepEqual((await user.query("SELECT count(*)::int FROM task WHERE ready")).rows, [{ count: 1500 }]);
 });
 
 test("the nearest plan is that of the next task that is not due, never in the past", async () => {
@@ -322,24 +289,22 @@ test("what is planned for never is nobody's nearest plan", async () => {
 test("tasks that are active no longer expire, some at a time", async () => {
   const old = { plan: "2001-01-01", active: "1 day" };
   for (let each = 0; each < 3; each += 1) {
-    await user.query(
-      "INSERT INTO task (input, plan, active, max) VALUES ('SELECT 1', $1, $2, $3)",
-      [old.plan, old.active, each],
-    );
+    await user.query("INSERT INTO task (input, plan, active, max) VALUES ('SELECT 1', $1, $2, $3)", [
+      old.plan,
+      old.active,
+      each,
+    ]);
   }
   await user.query("INSERT INTO task (input, plan, active, max) VALUES ('SELECT 1', $1, $2, -1)", [
     old.plan,
     old.active,
   ]);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-  await user.query(
-    "INSERT INTO task (input, plan, active) VALUES ('SELECT 1', '-infinity', '178000000 years')",
-  );
+  await user.query("INSERT INTO task (input, plan, active) VALUES ('SELECT 1', '-infinity', '178000000 years')");
   const { rows: groups } = await user.query<{ hash: number }>("SELECT DISTINCT hash FROM task");
   const hashes = groups.map(({ hash }) => hash);
   const expireFirst = async (limit: number): Promise<number> =>
-    (await expire(manager, table, shape, await overdueCondition(manager, table, hashes, limit, [])))
-      .length;
+    (await expire(manager, table, shape, await readLate(manager, table, hashes, limit, []))).length;
   assert.equal(await expireFirst(2), 2);
   assert.deepEqual(await expire(manager, table, shape, []), []);
   assert.equal(await expireFirst(2), 1);
@@ -354,7 +319,7 @@ test("of locked tasks those still count that are due and held, and those that ar
   await user.query(
     "INSERT INTO task (input, plan) SELECT 'SELECT 1', p::timestamptz FROM unnest('{now,now,2100-01-01}'::text[]) AS p",
   );
-  const found = await holding(1, () => stillLocked(manager, table, ["1", "2", "3", "99"]));
+  const found = await holding(1, () => recheckLocked(manager, table, ["1", "2", "3", "99"]));
   const { rows: hashes } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = 2");
   assert.deepEqual(found, { locked: ["1"], free: [{ id: "2", hash: only(hashes).hash, max: 0 }] });
 });

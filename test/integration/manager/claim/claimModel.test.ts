@@ -5,11 +5,11 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const user = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 
 interface Row {
@@ -85,11 +85,11 @@ test("whatever is in the table, a claim starts what the rule says, in its order"
     fc.asyncProperty(situation, async (each) => {
       await fill(each.rows);
       const running = each.running.map((count, group) => [names[group]?.hash ?? 0, count] as const);
-      const { claimed, locked, gone } = await claimFull(
-        manager,
-        table,
-        claimOf(new Map(running), { sessions: each.sessions }),
-      );
+      const {
+        claimed,
+        locked,
+        late: gone,
+      } = await claimFull(manager, table, claimOf(new Map(running), { sessions: each.sessions }));
       const order = claimed.toSorted((a, b) => Number(a.owner.slice(6)) - Number(b.owner.slice(6)));
       assert.deepEqual(
         order.map(({ id }) => id),

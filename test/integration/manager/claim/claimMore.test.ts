@@ -4,7 +4,7 @@ import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { startService } from "../../../support/madeService.js";
+import { startManagerLoop } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
@@ -31,7 +31,9 @@ async function wanted(tasks: readonly (readonly [group: string, max: number])[])
     [tasks.map(([group]) => group), tasks.map(([, max]) => max)],
   );
   const heard = new Promise<number>((resolve) => (hear = resolve));
-  const service = await startService(manager, database.target, { workforce: HearingWorkforce });
+  const service = await startManagerLoop(manager, database.target, {
+    poolScaler: HearingWorkforce,
+  });
   const more = await heard;
   await service.stop();
   return more;

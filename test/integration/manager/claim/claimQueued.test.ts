@@ -2,17 +2,17 @@ import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { claimFull, type ClaimRequest } from "../../../../src/manager/claim/claimFull.sql.js";
 import { claimQueued, isQueuedClaim } from "../../../../src/manager/claim/claimQueued.sql.js";
-import type { ClaimedTask } from "../../../../src/manager/claim/claimedTask.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
 import { stubClient } from "../../../support/stubClient.js";
+import type { ClaimedTask } from "../../../../src/manager/model.js";
 
 const database = await createDatabase();
 const user = await database.connect();
 const holder = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 
 const groups = ["a", "b", "c"];
@@ -22,26 +22,24 @@ const { rows: named } = await user.query<{ hash: number }>(
 );
 const hashes = named.map(({ hash }) => hash);
 
-/** As many places of its own in each group, behind what its sessions have. */
-function requestOf(
-  of: readonly { readonly running: number; readonly places: number }[],
-): ClaimRequest {
+/** A request with this many slots of its own for each group, in sessions that have tasks of it. */
+function requestOf(of: readonly { readonly running: number; readonly slots: number }[]): ClaimRequest {
   return {
-    groups: of.map(({ running, places }, group) => ({
+    groups: of.map(({ running, slots }, group) => ({
       hash: hashes[group] ?? 0,
       running,
       max: 2_147_483_647,
       id: -(2n ** 63n),
-      most: places,
-      places: Array.from({ length: places }, (_, place) => ({
-        owner: `owner ${group} ${place % 2}`,
+      maxTasks: slots,
+      ownSlots: Array.from({ length: slots }, (_, slot) => ({
+        owner: `owner ${group} ${slot % 2}`,
         pid: 1000 + group,
-        front: false,
+        startsNow: false,
       })),
     })),
-    places: [],
-    kept: [],
-    look: 0,
+    slots: [],
+    dedicated: [],
+    maxCandidates: 0,
     except: [],
   };
 }
@@ -57,13 +55,10 @@ async function undone<T>(work: () => Promise<T>): Promise<T> {
 }
 
 const shown = async (): Promise<unknown[]> =>
-  (await manager.query("SELECT to_jsonb(t) - 'take' AS task FROM public.task AS t ORDER BY id"))
-    .rows;
+  (await manager.query("SELECT to_jsonb(t) - 'take' AS task FROM public.task AS t ORDER BY id")).rows;
 
 const withoutTime = (tasks: readonly ClaimedTask[]): ClaimedTask[] =>
-  tasks
-    .map((task) => ({ ...task, take: "", version: "" }))
-    .toSorted((a, b) => Number(a.id) - Number(b.id));
+  tasks.map((task) => ({ ...task, claimedAt: "", version: "" })).toSorted((a, b) => Number(a.id) - Number(b.id));
 
 interface Row {
   readonly group: string;
@@ -71,12 +66,12 @@ interface Row {
   readonly more: string;
 }
 
-/** By the rule in its plainest form: those in front that need nothing more, as far as there are places. */
+/** By the rule in its plainest form: those in front that need nothing more, as far as there are slots. */
 function expectedOf(
   rows: readonly Row[],
   paused: string,
   group: string,
-  { running, places }: { readonly running: number; readonly places: number },
+  { running, slots }: { readonly running: number; readonly slots: number },
 ): { readonly taken: number[]; readonly odd: boolean } {
   const due = rows
     .map(({ max, more, ...each }, index) => ({
@@ -89,7 +84,7 @@ function expectedOf(
     }))
     .filter((each) => each.group === group && each.waits)
     .toSorted((a, b) => b.max - a.max || a.id - b.id);
-  const end = due.findIndex(({ max, odd }, index) => index === places || odd || max < running - 1);
+  const end = due.findIndex(({ max, odd }, index) => index === slots || odd || max < running - 1);
   const taken = due.slice(0, end === -1 ? due.length : end).map(({ id }) => id);
   return { taken, odd: taken.length === 0 || due[taken.length]?.odd === true };
 }
@@ -122,10 +117,13 @@ const insert = `INSERT INTO task (input, "group", max, plan, active, state, time
   FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[]) WITH ORDINALITY AS r(i, g, x, m, place) ORDER BY place`;
 
 test("whatever is in the table, it takes what a claim that does everything would take first", async () => {
-  const behind = fc.record({ running: fc.nat({ max: 3 }), places: fc.integer({ min: 1, max: 5 }) });
+  const requested = fc.record({
+    running: fc.nat({ max: 3 }),
+    slots: fc.integer({ min: 1, max: 5 }),
+  });
   const situation = fc.record({
     rows: fc.array(row, { maxLength: 25 }),
-    of: fc.array(behind, { minLength: 1, maxLength: groups.length }),
+    of: fc.array(requested, { minLength: 1, maxLength: groups.length }),
     paused: fc.constantFrom(...Array<string>(12).fill("none"), "b", "all"),
   });
   await fc.assert(
@@ -138,9 +136,7 @@ test("whatever is in the table, it takes what a claim that does everything would
         rows.map(({ more }) => more),
       ]);
       if (paused !== "none")
-        await user.query('INSERT INTO task_pause ("group") VALUES ($1)', [
-          paused === "all" ? null : paused,
-        ]);
+        await user.query('INSERT INTO task_pause ("group") VALUES ($1)', [paused === "all" ? null : paused]);
       const request = requestOf(of);
       assert.ok(isQueuedClaim(request));
       const whole = await undone(async () => {
@@ -157,15 +153,12 @@ test("whatever is in the table, it takes what a claim that does everything would
         expected.flatMap(({ taken }) => taken).toSorted((a, b) => a - b),
       );
       assert.equal(
-        lean.odd,
+        lean.needsFull,
         expected.some(({ odd }) => odd),
       );
       const ids = new Set(lean.claimed.map(({ id }) => id));
-      assert.deepEqual(
-        withoutTime(lean.claimed),
-        withoutTime(whole.claimed.filter(({ id }) => ids.has(id))),
-      );
-      if (lean.odd) return;
+      assert.deepEqual(withoutTime(lean.claimed), withoutTime(whole.claimed.filter(({ id }) => ids.has(id))));
+      if (lean.needsFull) return;
       assert.deepEqual(lean.table, whole.table);
       assert.deepEqual(
         new Map(lean.heads.map(({ hash, id, max }) => [hash, [id, max]])),
@@ -178,19 +171,15 @@ test("whatever is in the table, it takes what a claim that does everything would
 
 test("while somebody holds one of the rows it claims none, and says so", async () => {
   await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
-  await user.query(
-    `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', 'a', 9 FROM generate_series(1, 3)`,
-  );
+  await user.query(`INSERT INTO task (input, "group", max) SELECT 'SELECT 1', 'a', 9 FROM generate_series(1, 3)`);
   await holder.query("BEGIN; SELECT FROM task WHERE id = 2 FOR UPDATE");
   try {
-    const request = requestOf([{ running: 1, places: 3 }]);
+    const request = requestOf([{ running: 1, slots: 3 }]);
     await assert.rejects(claimQueued(manager, table, request), { code: "55P03" });
   } finally {
     await holder.query("ROLLBACK");
   }
-  const { rows } = await user.query(
-    "SELECT FROM task WHERE state = 'PLAN' AND owner IS NULL AND ready",
-  );
+  const { rows } = await user.query("SELECT FROM task WHERE state = 'PLAN' AND owner IS NULL AND ready");
   assert.equal(rows.length, 3);
 });
 
@@ -203,13 +192,13 @@ test("a task that somebody changed meanwhile is where the next claim begins, one
     { ...fixed, id: "32", hash: 3, nth: 2, next_id: "33" },
   ];
   const client = stubClient(async () => ({ rows: answer, rowCount: answer.length }));
-  const { heads, odd, claimed } = await claimQueued(client, table, {
+  const { heads, needsFull, claimed } = await claimQueued(client, table, {
     ...requestOf([]),
     groups: [1, 2, 3, 4].map((hash) => ({
       hash,
       running: 1,
-      most: 9,
-      places: [],
+      maxTasks: 9,
+      ownSlots: [],
       max: 7,
       id: 10n,
     })),
@@ -223,5 +212,5 @@ test("a task that somebody changed meanwhile is where the next claim begins, one
     { hash: 3, max: 7, id: "10" },
     { hash: 4, max: 7, id: "10" },
   ]);
-  assert.ok(odd);
+  assert.ok(needsFull);
 });

@@ -1,17 +1,17 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
-import type { ClaimedTask } from "../../../../src/manager/claim/claimedTask.sql.js";
 import { claimSingle } from "../../../../src/manager/claim/claimSingle.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { claimOf } from "../../../support/claims.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
+import type { ClaimedTask } from "../../../../src/manager/model.js";
 
 const database = await createDatabase();
 const user = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 const session = { owner: "owner 0", pid: 1000 };
 
@@ -19,7 +19,7 @@ beforeEach(async () => {
   await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
 });
 
-const sole = async (except: readonly string[] = []): Promise<ClaimedTask | null> =>
+const single = async (except: readonly string[] = []): Promise<ClaimedTask | null> =>
   await claimSingle(manager, table, { session, except, traced: false });
 
 /** What the whole table says of whom it belongs to. */
@@ -33,10 +33,8 @@ async function owners(): Promise<string> {
 test("the only task that is due is claimed as by a claim that knows of it", async () => {
   const insert = `INSERT INTO task (input, "group", max, count, timeout, header, "null", remote)
     VALUES ('SELECT max(1)', 'mine', 3, 2, '1.5 s', false, 'nil', 'host=elsewhere') RETURNING hash`;
-  await user.query(
-    `${insert}; INSERT INTO task (input, plan) VALUES ('SELECT 2', now() + '1 day')`,
-  );
-  const task = await sole();
+  await user.query(`${insert}; INSERT INTO task (input, plan) VALUES ('SELECT 2', now() + '1 day')`);
+  const task = await single();
   const shown = "SELECT to_jsonb(t) - '{id,take,start,plan}'::text[] AS row FROM task AS t";
   const { rows: row } = await user.query(`${shown} WHERE id = 1`);
   await user.query("TRUNCATE task RESTART IDENTITY");
@@ -44,8 +42,8 @@ test("the only task that is due is claimed as by a claim that knows of it", asyn
   const request = claimOf(new Map([[rows[0]?.hash ?? 0, 0]]), { sessions: 1 });
   const { claimed } = await claimFull(manager, table, request);
   assert.deepEqual(
-    [{ ...task, take: "", version: "" }],
-    claimed.map((each) => ({ ...each, take: "", version: "" })),
+    [{ ...task, claimedAt: "", version: "" }],
+    claimed.map((each) => ({ ...each, claimedAt: "", version: "" })),
   );
   assert.deepEqual(row, (await user.query(shown)).rows);
 });
@@ -64,17 +62,17 @@ for (const [what, statements] of Object.entries({
   test(`nothing is claimed when ${what}`, async () => {
     await user.query(statements);
     const before = await owners();
-    assert.equal(await sole(), null);
+    assert.equal(await single(), null);
     assert.equal(await owners(), before);
   });
 }
 
 test("a task that is not to be looked at, or that somebody has locked, is left alone", async () => {
   await user.query(several);
-  assert.equal((await sole(["1"]))?.id, "2");
+  assert.equal((await single(["1"]))?.id, "2");
   const holder = await database.connect();
   await holder.query("BEGIN; SELECT FROM task WHERE id = 1 FOR UPDATE");
-  assert.equal(await sole(), null);
+  assert.equal(await single(), null);
   await holder.query("COMMIT");
-  assert.equal((await sole())?.id, "1");
+  assert.equal((await single())?.id, "1");
 });

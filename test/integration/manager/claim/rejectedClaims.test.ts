@@ -7,15 +7,15 @@ import { tryClaims } from "../../../../src/manager/claim/tryClaims.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { ensure, openManager, silentLog } from "../../../support/taskTables.js";
+import { ensureTaskTable, openManager, silentLog } from "../../../support/taskTables.js";
 import { only, Tasks } from "../../../support/tasks.js";
 
 const database = await createDatabase("SQL_ASCII");
-await ensure(database.target);
+await ensureTaskTable(database.target);
 const client = await database.connect();
 const holder = await database.connect();
 const manager = await openManager(database.target);
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const table = taskTable("public", "task");
 
 const unreadable = new DatabaseError("invalid byte sequence", 0, "error");
@@ -27,17 +27,17 @@ const options = { except: [], search: true, traced: false };
 /** A claim of a single task of these groups. */
 function planOf(...hashes: readonly number[]): ClaimPlan {
   const groups = new ActiveGroups();
-  const session = { owner: "1 now", pid: 1, front: true };
+  const session = { owner: "1 now", pid: 1, startsNow: true };
   return {
     offered: [],
-    places: [session],
-    kept: [],
-    look: 1,
+    slots: [session],
+    dedicated: [],
+    maxCandidates: 1,
     groups: [],
-    chosen: hashes.flatMap((hash) => {
-      groups.offer(hash, { max: 0, id: 1n });
+    planned: hashes.flatMap((hash) => {
+      groups.addDue(hash, { max: 0, id: 1n });
       const group = groups.get(hash);
-      return group === null ? [] : { group, head: group.head, most: 1 };
+      return group === null ? [] : { group, maxTasks: 1 };
     }),
   };
 }
@@ -65,7 +65,7 @@ test("of tasks before one that cannot be read none is ended", async () => {
   const worse = await insert(1, "worse", badInput);
   const claims = new RejectedClaims(table, silentLog);
   for (let times = 0; times < 2; times += 1)
-    await claims.find(manager, planOf(bad.hash, other.hash, worse.hash), unreadable, options);
+    await claims.findRejected(manager, planOf(bad.hash, other.hash, worse.hash), unreadable, options);
   const good = [...before.ids, ...after.ids, ...other.ids];
   for (const id of good) assert.equal((await tasks.row(id)).state, "PLAN");
   for (const id of [...bad.ids, ...worse.ids]) {
@@ -73,7 +73,7 @@ test("of tasks before one that cannot be read none is ended", async () => {
     assert.equal(row.state, "FAIL");
     assert.match(row.error ?? "", /^ERROR: {2}task is not readable as UTF-8: invalid byte/);
   }
-  assert.deepEqual(claims.refusals.ids, []);
+  assert.deepEqual(claims.rows.ids, []);
 });
 
 test("one that cannot be read is FAIL though its repetition is refused, and says so", async () => {
@@ -81,12 +81,11 @@ test("one that cannot be read is FAIL though its repetition is refused, and says
   const bad = await insert(1, "repeats", badInput);
   await client.query("UPDATE task SET repeat = '1 hour', label = 'one' WHERE id = $1", bad.ids);
   const claims = new RejectedClaims(table, silentLog);
-  for (let times = 0; times < 2; times += 1)
-    await claims.find(manager, planOf(bad.hash), unreadable, options);
+  for (let times = 0; times < 2; times += 1) await claims.findRejected(manager, planOf(bad.hash), unreadable, options);
   const row = await tasks.row(only(bad.ids));
   assert.equal(row.state, "FAIL");
   assert.match(row.error ?? "", /^ERROR: {2}task is not readable .*\nERROR: {2}repetition was not/);
-  assert.deepEqual(claims.refusals.ids, []);
+  assert.deepEqual(claims.rows.ids, []);
 });
 
 test("what somebody has locked is not waited for, and tried again after a pause", async (context) => {
@@ -96,27 +95,27 @@ test("what somebody has locked is not waited for, and tried again after a pause"
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
       WHEN (NEW.owner IS NOT NULL AND NEW.data = 'locked') EXECUTE FUNCTION refuse()`);
   const claims = new RejectedClaims(table, silentLog);
-  await claims.find(manager, planOf(hash), refused, options);
-  assert.ok(claims.refusals.ids.length > 0);
+  await claims.findRejected(manager, planOf(hash), refused, options);
+  assert.ok(claims.rows.ids.length > 0);
   await client.query("DROP TRIGGER refuse ON task");
   await holder.query("BEGIN");
   await holder.query(`UPDATE task SET data = 'repaired' WHERE "group" = 'locked'`);
   const since = performance.now();
-  const tried = await tryClaims(manager, table, ids, ["front", "behind"], {
+  const tried = await tryClaims(manager, table, ids, ["current", "queued"], {
     forMs: 60_000,
     lockMs: 1,
   });
   context.diagnostic(`${ids.length} were tried in ${Math.round(performance.now() - since)} ms`);
   assert.deepEqual(tried.locked, ids);
-  assert.equal(tried.refused.size, 0);
-  while (claims.refusals.pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(tried.rejected.size, 0);
+  while (claims.rows.nextRetryMs > 0) await new Promise((resolve) => setTimeout(resolve, 20));
   // Each says how many there are: all whose pause was over wait again.
-  while (claims.refusals.due.length < claims.refusals.ids.length)
+  while (claims.rows.retryableIds.length < claims.rows.ids.length)
     await new Promise((resolve) => setTimeout(resolve, 20));
   await claims.retry(manager);
-  assert.ok(claims.refusals.waiting.length > 0);
+  assert.ok(claims.rows.pausedIds.length > 0);
   await holder.query("COMMIT");
-  const free = await tryClaims(manager, table, ids, ["front"], { forMs: 60_000, lockMs: 1 });
+  const free = await tryClaims(manager, table, ids, ["current"], { forMs: 60_000, lockMs: 1 });
   assert.deepEqual(free.free, ids);
 });
 
@@ -129,11 +128,7 @@ test("tries end when their time is over, and say how far they have come", async 
       WHEN (NEW.owner IS NOT NULL AND NEW.data = 'counted') EXECUTE FUNCTION count_up()`);
   const { ids } = await insert(20, "counted");
   await holder.query("BEGIN; UPDATE counter SET n = 0");
-  const {
-    tried,
-    refused: held,
-    locked,
-  } = await tryClaims(manager, table, ids, ["front"], { forMs: 1, lockMs: 1 });
+  const { tried, rejected: held, locked } = await tryClaims(manager, table, ids, ["current"], { forMs: 1, lockMs: 1 });
   assert.deepEqual(tried, ids.slice(0, 1));
   assert.deepEqual(
     [...held].map(([id, { code }]) => [id, code]),
@@ -141,6 +136,6 @@ test("tries end when their time is over, and say how far they have come", async 
   );
   assert.deepEqual(locked, []);
   await holder.query("COMMIT");
-  const free = await tryClaims(manager, table, ids, ["front"], { forMs: 60_000, lockMs: 1 });
+  const free = await tryClaims(manager, table, ids, ["current"], { forMs: 60_000, lockMs: 1 });
   assert.deepEqual(free.free, ids);
 });

@@ -7,7 +7,7 @@ import { Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 // Notes which statement it is that updates tasks.
 await client.query(`
   CREATE TABLE seen (statement text);
@@ -18,8 +18,8 @@ await pgTask.start({ url: database.url });
 
 /** Those that update tasks, by what only each of them has. */
 const marks = {
-  "claim sole": "%FROM due) = 1%",
-  "claim behind": "%next_odd%",
+  "claim single": "%FROM due) = 1%",
+  "claim queued": "%next_odd%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
   complete: "%pause_left%",
@@ -38,7 +38,7 @@ test("a single task is claimed and completed by the statements that do little", 
   await tasks.run("SELECT 1");
   await used();
   await tasks.run("SELECT 2");
-  assert.deepEqual(await used(), ["claim sole", "complete plain"]);
+  assert.deepEqual(await used(), ["claim single", "complete plain"]);
 });
 
 test("tasks behind each other are claimed and completed by the statements that do little", async () => {
@@ -47,7 +47,7 @@ test("tasks behind each other are claimed and completed by the statements that d
   );
   await tasks.ended(...rows.map(({ id }) => id));
   const names = await used();
-  assert.ok(names.includes("claim behind") && names.includes("complete plain"), names.join());
+  assert.ok(names.includes("claim queued") && names.includes("complete plain"), names.join());
   assert.ok(!names.includes("complete"), names.join());
 });
 
@@ -65,8 +65,5 @@ test("no task sees a time before its plan, whatever runs before it in its sessio
        now() + n * interval '2 ms' FROM generate_series(1, 400) AS n RETURNING id`,
   );
   const ended = await tasks.ended(...rows.map(({ id }) => id));
-  assert.deepEqual(
-    new Set(ended.map(({ output }) => output?.split("\n").at(-1))),
-    new Set(["t\tt"]),
-  );
+  assert.deepEqual(new Set(ended.map(({ output }) => output?.split("\n").at(-1))), new Set(["t\tt"]));
 });

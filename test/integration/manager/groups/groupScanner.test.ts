@@ -17,18 +17,18 @@ test("a task that might not become due, and was planned anew, is the nearest as 
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.ready) EXECUTE FUNCTION refuse();
     INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '100 ms')`);
   const groups = new ActiveGroups();
-  const lookout = new GroupScanner({ table: taskTable("public", "task"), groups, log: silentLog });
+  const scanner = new GroupScanner({ table: taskTable("public", "task"), groups, log: silentLog });
   /** As a turn does: both go out together. */
-  const look = () => Promise.all([lookout.promote(manager), lookout.nearest(manager, false)]);
-  while (lookout.refused.length === 0) {
+  const look = () => Promise.all([scanner.markDue(manager), scanner.updateNextPlan(manager, false)]);
+  while (scanner.rejectedIds.length === 0) {
     await look();
     await passed(10);
   }
   await user.query("DROP TRIGGER refuse ON task; UPDATE task SET plan = now() + interval '1 hour'");
-  while (lookout.refused.length > 0) {
+  while (scanner.rejectedIds.length > 0) {
     await look();
-    if (lookout.refused.length > 0) await passed(10);
+    if (scanner.rejectedIds.length > 0) await passed(10);
   }
-  const ms = lookout.nearestMs ?? 0;
-  assert.ok(ms > 3_500_000 && ms <= 3_600_000, `${lookout.nearestMs}`);
+  const ms = scanner.nextDueMs ?? 0;
+  assert.ok(ms > 3_500_000 && ms <= 3_600_000, `${scanner.nextDueMs}`);
 });

@@ -7,7 +7,7 @@ import { only, Tasks, type TaskRow } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 const unstarted = (row: TaskRow): boolean => row.state === "PLAN" && row.start === null;
@@ -42,9 +42,7 @@ test("a pause reaches what somebody had locked, before it can start", async () =
   const [paused] = await tasks.until([other], () => true);
   assert.ok((paused?.plan ?? "") > (run.stop ?? ""));
   await holder.query("COMMIT");
-  const row = only(
-    await tasks.until([locked], ({ plan, state }) => state !== "PLAN" || plan > (run.stop ?? "")),
-  );
+  const row = only(await tasks.until([locked], ({ plan, state }) => state !== "PLAN" || plan > (run.stop ?? "")));
   assert.ok(unstarted(row), row.state);
   // And it is not forgotten that others may start.
   assert.equal((await tasks.run("SELECT 4", { group: "else" })).state, "DONE");

@@ -14,7 +14,7 @@ const table = taskTable("public", "task");
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url });
 
 async function insert(group: string, count: number, max = 0): Promise<string[]> {
@@ -26,10 +26,7 @@ async function insert(group: string, count: number, max = 0): Promise<string[]> 
 }
 
 test("the two have the same hash", async () => {
-  const { rows } = await client.query<{ same: boolean }>(
-    "SELECT hashtext($1) = hashtext($2) AS same",
-    [paused, free],
-  );
+  const { rows } = await client.query<{ same: boolean }>("SELECT hashtext($1) = hashtext($2) AS same", [paused, free]);
   assert.ok(only(rows).same);
 });
 
@@ -89,8 +86,8 @@ test("users are told of the one, not of the other", async () => {
   const [next = ""] = await tasks.insert({ input: "SELECT 1", group: free, timeout: "1 hour" });
   const situation = await readSituation(client, table, next);
   assert.deepEqual([situation?.ahead, situation?.groupRuns], [0, 1]);
-  const effort = { pages: 1_000_000, rows: 3, each: 1_000 };
-  const { groups } = await readGroups(client, table, { limit: 10, ended: false, effort });
+  const effort = { pages: 1_000_000, rows: 3, rowsPerGroup: 1_000 };
+  const { groups } = await readGroups(client, table, { limit: 10, ended: false, limits: effort });
   const told = new Map(groups.map(({ group, due, paused: isPaused }) => [group, [due, isPaused]]));
   assert.deepEqual(Object.fromEntries(told), {
     held: [0, true],

@@ -48,23 +48,21 @@ async function insert(group: string, count: number): Promise<string[]> {
 }
 
 async function firstLook(): Promise<void> {
-  const lookout = new GroupScanner({ table, groups: new ActiveGroups(), log: silentLog });
-  await lookout.look(counting, { pressed: false, watch: true, except: [] });
+  const scanner = new GroupScanner({ table, groups: new ActiveGroups(), log: silentLog });
+  await scanner.scan(counting, { isSaturated: false, watch: true, except: [] });
 }
 
 beforeEach(async () => {
   clock = 0;
-  await client.query(
-    `TRUNCATE task, task_pause; INSERT INTO task_pause ("group") VALUES ('${paused}')`,
-  );
+  await client.query(`TRUNCATE task, task_pause; INSERT INTO task_pause ("group") VALUES ('${paused}')`);
 });
 
 test("a paused group in which nothing else is rests for a second, however often something changes", async () => {
   await insert(paused, 6_000);
   const looking = names();
   const look = async (): Promise<void> => {
-    looking.change();
-    await looking.look(counting, [hash], []);
+    looking.markChanged();
+    await looking.findUnpaused(counting, [hash], []);
   };
   // 5,000, the others, and the end.
   assert.deepEqual([await asked(look), await asked(look), await asked(look)], [1, 1, 1]);
@@ -78,17 +76,17 @@ test("a paused group in which nothing else is rests for a second, however often 
 test("a look is due until all is known, and again after a change that came while it rested", async () => {
   await insert(paused, 5);
   const looking = names();
-  assert.equal(looking.pauseMs, Infinity);
-  const look = () => looking.look(counting, [hash], []);
+  assert.equal(looking.nextLookMs, Infinity);
+  const look = () => looking.findUnpaused(counting, [hash], []);
   await look();
-  assert.equal(looking.pauseMs, 1_000, "there may be more");
+  assert.equal(looking.nextLookMs, 1_000, "there may be more");
   await look();
-  assert.equal(looking.pauseMs, Infinity);
+  assert.equal(looking.nextLookMs, Infinity);
 
   const [id] = await insert(free, 1);
-  looking.change();
+  looking.markChanged();
   assert.deepEqual(await look(), []);
-  assert.equal(looking.pauseMs, 1_000);
+  assert.equal(looking.nextLookMs, 1_000);
   clock = 1_000;
   assert.deepEqual(
     (await look()).map((row) => row.id),
@@ -100,7 +98,7 @@ test("what was found is looked at each time", async () => {
   await insert(paused, 5);
   const [first, second] = await insert(free, 2);
   const looking = names();
-  const found = async () => (await looking.look(counting, [hash], [])).map(({ id }) => id);
+  const found = async () => (await looking.findUnpaused(counting, [hash], [])).map(({ id }) => id);
   assert.deepEqual(await found(), [first]);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [first]);
   assert.deepEqual(await found(), [second]);
@@ -116,23 +114,23 @@ test("looking takes a tenth of the time", async () => {
     const answer = await manager.query(text, [...values]);
     return { rows: answer.rows, rowCount: answer.rowCount ?? 0 };
   });
-  await looking.look(slow, [hash], []);
+  await looking.findUnpaused(slow, [hash], []);
   clock = 76;
-  assert.equal(await asked(() => looking.look(counting, [hash], [])), 0);
+  assert.equal(await asked(() => looking.findUnpaused(counting, [hash], [])), 0);
   clock = 77;
-  assert.equal(await asked(() => looking.look(counting, [hash], [])), 1);
+  assert.equal(await asked(() => looking.findUnpaused(counting, [hash], [])), 1);
 });
 
 test("a group that is gone is forgotten after a round", async () => {
   await insert(paused, 5);
   const looking = names();
-  await looking.look(counting, [hash], []);
+  await looking.findUnpaused(counting, [hash], []);
   looking.endRound();
-  assert.equal(looking.pauseMs, 1_000, "known");
-  await looking.look(counting, [], []);
+  assert.equal(looking.nextLookMs, 1_000, "known");
+  await looking.findUnpaused(counting, [], []);
   looking.endRound();
-  looking.change();
-  assert.equal(looking.pauseMs, Infinity, "not known any more");
+  looking.markChanged();
+  assert.equal(looking.nextLookMs, Infinity, "not known any more");
 });
 
 test("a pause of the whole table asks nothing about its groups", async () => {

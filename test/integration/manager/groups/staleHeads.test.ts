@@ -7,7 +7,6 @@ import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js
 import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
 import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
-import type { AssignedRun, OfferedSession } from "../../../../src/manager/sessions/session.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
@@ -15,6 +14,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { openManager, silentLog as log } from "../../../support/taskTables.js";
+import type { AssignedRun, OfferedSession } from "../../../../src/manager/model.js";
 
 // The manager remembers each group's first due task; users stop and delete tasks without asking it.
 const pgTask = new PgTask();
@@ -28,7 +28,7 @@ beforeEach(() => user.query("TRUNCATE task"));
 
 const nothing = (): void => {};
 
-/** Four that are free and take whatever they are given. */
+/** Four free sessions that accept any task. */
 class FreeSessions extends SessionPool {
   readonly given: string[] = [];
 
@@ -37,13 +37,13 @@ class FreeSessions extends SessionPool {
       number,
       owner: `owner ${number}`,
       pid: number,
-      kept: null,
+      dedication: null,
     }));
   }
 
-  override withdraw(): void {}
+  override withdrawOffers(): void {}
 
-  override settle(): void {}
+  override endOffers(): void {}
 
   override assign(runs: readonly AssignedRun[]): AssignedRun[] {
     this.given.push(...runs.map(({ task }) => task.id));
@@ -57,7 +57,7 @@ function makeParts() {
   const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 0,
-    events: { message: nothing, room: nothing, ended: nothing },
+    events: { message: nothing, connectionRequest: nothing, ended: nothing },
     log,
     threadLog: log,
   });
@@ -72,27 +72,27 @@ function makeParts() {
       result: nothing,
       lost: nothing,
       opened: nothing,
-      lacking: nothing,
-      unopened: nothing,
+      objectMissing: nothing,
+      openFailed: nothing,
       cancel: nothing,
       remote: nothing,
       started: nothing,
       silent: nothing,
       recall: nothing,
-      permit: nothing,
-      revoke: nothing,
+      permitWanted: nothing,
+      permitUnused: nothing,
     },
     log,
   });
-  const outbox = new PendingResults();
+  const pendingResults = new PendingResults();
   const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
-  const options = { table, sessions, groups, outbox, ledgers, runTimes, settingsAge, log };
+  const options = { table, sessions, groups, pendingResults, ledgers, runTimes, settingsAge, log };
   const claiming = new Claimer(options);
-  return { groups, sessions, claiming, lookout: new GroupScanner({ table, groups, log }) };
+  return { groups, sessions, claiming, groupScanner: new GroupScanner({ table, groups, log }) };
 }
 
-/** One task in each of so many groups; their ids. */
+/** Inserts one task in each of this many groups; returns the ids. */
 async function insert(groups: number): Promise<string[]> {
   const { rows } = await user.query<{ id: string }>(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'group ' || i FROM generate_series(1, $1) AS i RETURNING id`,
@@ -101,69 +101,66 @@ async function insert(groups: number): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-const free = { pressed: false, watch: true, except: [] };
-const pressed = { ...free, pressed: true };
+const free = { isSaturated: false, watch: true, except: [] };
+const saturated = { ...free, isSaturated: true };
 
-test("one look at few groups forgets those of which nothing is due any more", async () => {
-  const { groups, lookout } = makeParts();
+test("one scan of few groups drops heads that are no longer due", async () => {
+  const { groups, groupScanner } = makeParts();
   await insert(300);
-  await lookout.look(manager, free);
+  await groupScanner.scan(manager, free);
   assert.equal(groups.startable, 300);
   await user.query(`UPDATE task SET state = 'STOP' WHERE "group" <> 'group 7'`);
-  await lookout.look(manager, free);
+  await groupScanner.scan(manager, free);
   assert.equal(groups.startable, 1);
   await user.query("DELETE FROM task");
-  await lookout.look(manager, free);
+  await groupScanner.scan(manager, free);
   assert.equal(groups.startable, 0);
 });
 
-test("a round of many looks forgets them at its end, and nothing that became due meanwhile", async () => {
-  const { groups, lookout } = makeParts();
+test("a scan round of many groups drops stale heads at its end, and keeps those set meanwhile", async () => {
+  const { groups, groupScanner } = makeParts();
   await insert(300);
-  await lookout.look(manager, free);
+  await groupScanner.scan(manager, free);
   await user.query(`UPDATE task SET state = 'STOP' WHERE "group" LIKE '%0'`);
-  // It may be looked at while the round is under way, of which the first part has been made.
-  await lookout.look(manager, pressed);
+  // Stale heads stay until the round ends; this is its first scan.
+  await groupScanner.scan(manager, saturated);
   assert.equal(groups.startable, 300);
   const { rows } = await user.query<{ id: string; hash: number; max: number }>(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'new ' || i FROM generate_series(1, 20) AS i RETURNING id, hash, max`,
   );
-  for (const task of rows) lookout.offer(task);
-  // Pressed as it is, it rests between two looks.
+  for (const task of rows) groupScanner.addDue(task);
+  // Saturated scans rest between each other.
   while (groups.startable > 270 + 20) {
     await new Promise((resolve) => setTimeout(resolve, 20));
-    await lookout.look(manager, pressed);
+    await groupScanner.scan(manager, saturated);
   }
   assert.equal(groups.startable, 270 + 20);
 });
 
-test("a claim goes past groups of which nothing is due any more, in one turn", async () => {
-  const { sessions, groups, claiming, lookout } = makeParts();
+test("claims get past groups with stale heads in one cycle", async () => {
+  const { sessions, groups, claiming, groupScanner } = makeParts();
   await insert(500);
-  await lookout.look(manager, free);
+  await groupScanner.scan(manager, free);
   await user.query("UPDATE task SET state = 'STOP'");
   const [id = ""] = await insert(1);
   await user.query(`UPDATE task SET "group" = 'another' WHERE id = $1`, [id]);
   const { rows } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = $1", [id]);
-  lookout.offer({ id, hash: rows[0]?.hash ?? 0, max: 0 });
+  groupScanner.addDue({ id, hash: rows[0]?.hash ?? 0, max: 0 });
   assert.equal(groups.startable, 501);
   const room = { start: 4, lookAhead: 0, fetch: 100, limit: 1000 };
-  const { claimed, again } = await claiming.fill(manager, room);
-  assert.deepEqual(
-    { claimed, given: sessions.given, again },
-    { claimed: 1, given: [id], again: false },
-  );
+  const { claimed, again } = await claiming.claim(manager, room);
+  assert.deepEqual({ claimed, given: sessions.given, again }, { claimed: 1, given: [id], again: false });
 });
 
 test("with more of them than one turn should look at the next one comes at once", async () => {
-  const { sessions, claiming, lookout } = makeParts();
+  const { sessions, claiming, groupScanner } = makeParts();
   for (let part = 0; part < 3; part += 1) {
     const groups = Array.from({ length: 1000 }, (_, nth) => part * 1000 + nth);
-    for (const hash of groups) lookout.offer({ id: "1", hash, max: 0 });
+    for (const hash of groups) groupScanner.addDue({ id: "1", hash, max: 0 });
   }
   const room = { start: 4, lookAhead: 0, fetch: 100, limit: 1000 };
   let turns = 0;
-  for (let again = true; again; turns += 1) ({ again } = await claiming.fill(manager, room));
+  for (let again = true; again; turns += 1) ({ again } = await claiming.claim(manager, room));
   assert.deepEqual(sessions.given, []);
   assert.ok(turns > 1 && turns <= 4, String(turns));
 });
@@ -172,9 +169,7 @@ test("a new task starts although four hundred others were stopped that waited fo
   await pgTask.start({ url: served.url, "pg_conf.max": 4, "pg_task.sleep": 3_600_000 });
   const client = await served.connect();
   const states = async (state: string): Promise<number> => {
-    const { rowCount } = await client.query("SELECT FROM task WHERE state = $1::text::state", [
-      state,
-    ]);
+    const { rowCount } = await client.query("SELECT FROM task WHERE state = $1::text::state", [state]);
     return rowCount ?? 0;
   };
   await client.query(

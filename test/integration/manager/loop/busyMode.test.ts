@@ -10,21 +10,21 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const observer = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 600_000, "pg_conf.max": 8 });
 
 const busy = `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
-/** Inserts tasks as fast as it goes until it is told to stop. */
-async function storm(): Promise<{ readonly stop: () => Promise<string[]> }> {
+/** Inserts tasks as fast as possible until `stop` is called. */
+async function startLoad(): Promise<{ readonly stop: () => Promise<string[]> }> {
   const state = { over: false };
   const ids: string[] = [];
   const producers = [1, 2, 3, 4].map(async () => {
     const producer = await database.connect();
     while (!state.over) {
       const { rows } = await producer.query<{ id: string }>(
-        `INSERT INTO task (input, "group") VALUES ('SELECT 1', 'storm ' || floor(random() * 50)) RETURNING id`,
+        `INSERT INTO task (input, "group") VALUES ('SELECT 1', 'load ' || floor(random() * 50)) RETURNING id`,
       );
       ids.push(only(rows).id);
     }
@@ -38,22 +38,20 @@ async function storm(): Promise<{ readonly stop: () => Promise<string[]> }> {
   };
 }
 
-test("under a storm of inserts the manager looks by itself, and hears of stops, deletions and other states all the same", async () => {
+test("in busy mode the manager polls, and still notices stopped, deleted and changed tasks", async () => {
   const [stopped = "", deleted = "", planned = "", failed = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", group: "stopped" },
     { input: "SELECT pg_sleep(60)", group: "deleted" },
     { input: "SELECT pg_sleep(60)", group: "planned" },
     { input: "SELECT pg_sleep(60)", group: "failed" },
   );
-  for (const id of [stopped, planned, failed]) await tasks.underway(id);
-  const { pid } = await tasks.underway(deleted);
-  const { stop } = await storm();
+  for (const id of [stopped, planned, failed]) await tasks.sleeping(id);
+  const { pid } = await tasks.sleeping(deleted);
+  const { stop } = await startLoad();
   await eventually(observer, busy, (rows) => rows.length === 1);
   await observer.query("UPDATE task SET state = 'STOP' WHERE id = $1", [stopped]);
   await observer.query("DELETE FROM task WHERE id = $1", [deleted]);
-  await observer.query("UPDATE task SET state = 'PLAN', plan = '2100-01-01' WHERE id = $1", [
-    planned,
-  ]);
+  await observer.query("UPDATE task SET state = 'PLAN', plan = '2100-01-01' WHERE id = $1", [planned]);
   await observer.query("UPDATE task SET state = 'FAIL' WHERE id = $1", [failed]);
   const others = await tasks.until([planned, failed], ({ owner }) => owner === null);
   assert.deepEqual(
@@ -71,14 +69,12 @@ test("under a storm of inserts the manager looks by itself, and hears of stops, 
   assert.ok((await tasks.ended(...ids)).every(({ state }) => state === "DONE"));
 });
 
-test("when the storm is over it is told again, of a task in a transaction that began in the storm too", async () => {
-  const { stop } = await storm();
+test("after busy mode changes are notified again, even from transactions that began in busy mode", async () => {
+  const { stop } = await startLoad();
   await eventually(observer, busy, (rows) => rows.length === 1);
   const slow = await database.connect();
   await slow.query("BEGIN");
-  const { rows } = await slow.query<{ id: string }>(
-    "INSERT INTO task (input) VALUES ('SELECT 2') RETURNING id",
-  );
+  const { rows } = await slow.query<{ id: string }>("INSERT INTO task (input) VALUES ('SELECT 2') RETURNING id");
   await tasks.ended(...(await stop()));
   await eventually(observer, busy, (found) => found.length === 0);
   await slow.query("COMMIT");

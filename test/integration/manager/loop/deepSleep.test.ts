@@ -4,22 +4,22 @@ import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { NoPruning, startService } from "../../../support/madeService.js";
+import { NoPruning, startManagerLoop } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
 
-/** No pause but those that the tests are about is as long as this, in ms. */
+/** Pauses from this length on, in ms, are the ones under test. */
 const longMs = 60_000;
 const fiveMinutesMs = 5 * 60_000;
 
-/** Wakes as any bell does, but in a long pause time passes when the test says so. */
+/** A wake signal on which long waits end only when the test lets the time pass. */
 class SleepersBell extends WakeSignal {
   #sleeper: { readonly ms: number; readonly wake: (rung: boolean) => void } | null = null;
   #watcher: (() => void) | null = null;
-  /** Whether it may have been rung while nobody waited. */
+  /** Whether it may have been notified while nobody waited. */
   #rung = false;
 
   override notify(): void {
@@ -39,7 +39,7 @@ class SleepersBell extends WakeSignal {
     });
   }
 
-  /** For how long the manager pauses in case nobody wakes it, as soon as it does. */
+  /** Resolves with the length of the manager's next long wait. */
   async asleep(): Promise<number> {
     if (this.#sleeper === null) await new Promise<void>((resolve) => (this.#watcher = resolve));
     return this.#sleeper?.ms ?? 0;
@@ -49,7 +49,7 @@ class SleepersBell extends WakeSignal {
     return this.#sleeper !== null;
   }
 
-  /** Lets that time pass. */
+  /** Ends the long wait as if its time had passed. */
   pass(): void {
     this.#end(false);
   }
@@ -63,67 +63,67 @@ class SleepersBell extends WakeSignal {
 
 let hear = (): void => {};
 
-/** Resolves when the manager has come upon a task that could start. */
+/** Resolves when the manager has found a task that could start. */
 const found = new Promise<void>((resolve) => (hear = resolve));
 
-/** Starts nothing for them. */
+/** Opens no sessions. */
 class HearingWorkforce extends PoolScaler {
   override async grow(_: Client, more: number): Promise<void> {
     if (more > 0) hear();
   }
 }
 
-test("§9 in deep sleep the table is checked every five minutes, which finds a task that nothing told of", async () => {
-  const bell = new SleepersBell();
-  const service = await startService(manager, database.target, {
-    bell,
-    workforce: HearingWorkforce,
+test("§9 in deep sleep the table is checked every five minutes, which finds a task without a notification", async () => {
+  const signal = new SleepersBell();
+  const service = await startManagerLoop(manager, database.target, {
+    wakeSignal: signal,
+    poolScaler: HearingWorkforce,
   });
-  assert.equal(await bell.asleep(), fiveMinutesMs);
+  assert.equal(await signal.asleep(), fiveMinutesMs);
   await user.query("ALTER TABLE task DISABLE TRIGGER USER");
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-  // What a connection is told comes before the answer to its next query.
+  // Notifications arrive before the answer to the connection's next query.
   await manager.query("SELECT 1");
-  assert.ok(bell.isAsleep, "nothing has told of the task");
-  bell.pass();
+  assert.ok(signal.isAsleep, "nothing has told of the task");
+  signal.pass();
   await found;
   await service.stop();
 });
 
 test("§9 a check that finds nothing leaves the manager in deep sleep, for five minutes more", async () => {
   await user.query("TRUNCATE task");
-  const bell = new SleepersBell();
-  const service = await startService(manager, database.target, { bell });
+  const signal = new SleepersBell();
+  const service = await startManagerLoop(manager, database.target, { wakeSignal: signal });
   for (let time = 0; time < 3; time += 1) {
-    assert.equal(await bell.asleep(), fiveMinutesMs);
-    bell.pass();
+    assert.equal(await signal.asleep(), fiveMinutesMs);
+    signal.pass();
   }
-  assert.equal(await bell.asleep(), fiveMinutesMs);
+  assert.equal(await signal.asleep(), fiveMinutesMs);
   await service.stop();
 });
 
 test("§9 the table is checked every pg_task.sleep, and every five minutes after pg_task.idle empty checks", async () => {
-  const bell = new SleepersBell();
+  const signal = new SleepersBell();
   const settings = { sleepMs: 100_000, idle: 3 };
-  const service = await startService(manager, database.target, {
-    bell,
+  const service = await startManagerLoop(manager, database.target, {
+    wakeSignal: signal,
     settings,
-    pruning: NoPruning,
+    pruner: NoPruning,
   });
   const pauses = async (): Promise<number[]> => {
     const all: number[] = [];
     for (let time = 0; time < 5; time += 1) {
-      all.push(await bell.asleep());
-      bell.pass();
+      all.push(await signal.asleep());
+      signal.pass();
     }
-    await bell.asleep();
+    await signal.asleep();
     return all;
   };
   const expected = [100_000, 100_000, 100_000, fiveMinutesMs, fiveMinutesMs];
   assert.deepEqual(await pauses(), expected);
-  // Somebody tells of a change: it is awake again, for as long.
-  bell.pass();
-  await bell.asleep();
+  // A notified change wakes it again, for as long.
+  signal.pass();
+  await signal.asleep();
   service.wake();
   assert.deepEqual(await pauses(), expected);
   await service.stop();

@@ -5,65 +5,65 @@ import { SettingsReloader } from "../../../../src/manager/loop/settingsReloader.
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { ensure, makeEntry, silentLog } from "../../../support/taskTables.js";
+import { ensureTaskTable, makeEntry, silentLog } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const told = new EventEmitter();
-let tries = 0;
+const events = new EventEmitter();
+let attempts = 0;
 const ending = new AbortController();
 after(() => ending.abort());
 
 const renewal = new SettingsReloader({
   table: taskTable("public", "task"),
   entry: () => makeEntry(database.target, { create: false }),
-  settled: () => {},
-  placed: () => true,
-  answered: () => {
-    tries += 1;
-    told.emit("tried");
+  settingsRead: () => {},
+  tableLocated: () => true,
+  attempted: () => {
+    attempts += 1;
+    events.emit("attempted");
   },
   signal: ending.signal,
   log: silentLog,
 });
 
-/** How often it has tried, after so many round trips to the server that another try would be over. */
-async function triesSoon(): Promise<number> {
+/** The number of attempts, after enough round trips to the server for another one to have ended. */
+async function countAttempts(): Promise<number> {
   for (let each = 0; each < 300; each += 1) await client.query("SELECT 1");
-  return tries;
+  return attempts;
 }
 
-test("what is missing and cannot be made is tried with growing pauses, however many tasks miss it", async (context) => {
-  // No pause is over before the test says so.
+test("a missing object that cannot be created is retried with growing pauses, however many tasks need it", async (context) => {
+  // Pauses end only when the test lets the time pass.
   context.mock.timers.enable({ apis: ["setTimeout"] });
   await client.query("DROP FUNCTION task_finish");
-  renewal.mend();
-  await once(told, "tried");
+  renewal.restore();
+  await once(events, "attempted");
   for (let each = 0; each < 20; each += 1) {
-    renewal.mend();
+    renewal.restore();
     await client.query("SELECT 1");
   }
-  assert.equal(await triesSoon(), 1);
+  assert.equal(await countAttempts(), 1);
 
-  // Parameters that have changed wait for no pause.
-  renewal.start();
-  await once(told, "tried");
-  assert.equal(await triesSoon(), 2);
+  // Changed parameters end the pause.
+  renewal.restart();
+  await once(events, "attempted");
+  assert.equal(await countAttempts(), 2);
 
-  await ensure(database.target);
+  await ensureTaskTable(database.target);
   context.mock.timers.tick(2_000);
-  await once(told, "tried");
-  assert.equal(await triesSoon(), 3);
-  renewal.mend();
-  await once(told, "tried");
-  assert.equal(await triesSoon(), 4);
+  await once(events, "attempted");
+  assert.equal(await countAttempts(), 3);
+  renewal.restore();
+  await once(events, "attempted");
+  assert.equal(await countAttempts(), 4);
 });
 
-test("what is missed while a try is under way is looked for once more", async () => {
-  const before = tries;
-  renewal.mend();
-  for (let each = 0; each < 20; each += 1) renewal.mend();
-  await once(told, "tried");
-  await once(told, "tried");
-  assert.equal(await triesSoon(), before + 2);
+test("an object reported missing during an attempt causes another attempt", async () => {
+  const before = attempts;
+  renewal.restore();
+  for (let each = 0; each < 20; each += 1) renewal.restore();
+  await once(events, "attempted");
+  await once(events, "attempted");
+  assert.equal(await countAttempts(), before + 2);
 });

@@ -9,33 +9,33 @@ import { sqlState, type Client } from "../../../../src/shared/postgres/client.js
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectTo } from "../../../support/connectTo.js";
 import { test } from "../../../support/limitedTest.js";
-import { NoPruning, startService, type StandIns } from "../../../support/madeService.js";
-import { OwnServer } from "../../../support/ownServer.js";
-import { ensure, openManager } from "../../../support/taskTables.js";
+import { NoPruning, startManagerLoop, type ManagerLoopOverrides } from "../../../support/managerLoop.js";
+import { RestartableServer } from "../../../support/restartableServer.js";
+import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
 
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start({ max_prepared_transactions: 20 });
 const admin = await connectTo(server.url);
 after(() => admin.end());
 
-/** In each of them some clients write at once, and then wait until all has been seen. */
+/** In each round some clients write at once, and then wait until every task has been found. */
 const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 2000);
-/** How often a manager that is told of everything falls asleep, with a writer that does not wait for that. */
+/** How often a manager that never polls falls asleep while a writer keeps writing. */
 const sleepsWanted = Number(process.env["WAKE_UP_SLEEPS"] ?? 2000);
-/** It looks by itself after the first wake-up, and only for a moment. */
-const restless: WakeUpLimits = { wakeUps: 1, shortestQuietMs: 1, longestQuietMs: 1 };
-/** It never looks by itself. */
-const told: WakeUpLimits = { wakeUps: Infinity, shortestQuietMs: 1, longestQuietMs: 1 };
-/** So many managers take part, each with a database of its own, for most of it is waiting. */
+/** Enters busy mode after the first notification, and leaves it soon. */
+const restless: WakeUpLimits = { wakeUps: 1, minQuietMs: 1, maxQuietMs: 1 };
+/** Never enters busy mode. */
+const told: WakeUpLimits = { wakeUps: Infinity, minQuietMs: 1, maxQuietMs: 1 };
+/** Number of managers, each with its own database; most of the time they wait. */
 const managers = 4;
 
 const insert = (data: string): string => `INSERT INTO task (input, data) VALUES ('', '${data}')`;
-const some = (most: number): Promise<void> => pause(Math.random() * most);
+const randomPause = (maxMs: number): Promise<void> => pause(Math.random() * maxMs);
 
-/** What became of what a producer did: the task `data` is there, or it is not. */
+/** Whether the producer's task `data` exists in the end. */
 type End = "there" | "there, prepared" | "not there";
 
-/** What a producer may do. */
+/** The actions of producers. */
 const ways: readonly ((client: Client, data: string) => Promise<End>)[] = [
   async (client, data) => {
     await client.query(insert(data));
@@ -43,43 +43,41 @@ const ways: readonly ((client: Client, data: string) => Promise<End>)[] = [
   },
   async (client, data) => {
     await client.query(`BEGIN; ${insert(data)}`);
-    await some(8);
+    await randomPause(8);
     await client.query("COMMIT");
     return "there";
   },
   async (client, data) => {
     await client.query(`BEGIN; SAVEPOINT a; ${insert("undone")}; ROLLBACK TO a`);
-    await some(4);
+    await randomPause(4);
     await client.query(insert(data));
-    await some(4);
+    await randomPause(4);
     await client.query("COMMIT");
     return "there";
   },
   async (client, data) => {
-    await client.query(
-      `BEGIN; SAVEPOINT a; ${insert(data)}; RELEASE a; SAVEPOINT b; ${insert("no")}`,
-    );
-    await some(8);
+    await client.query(`BEGIN; SAVEPOINT a; ${insert(data)}; RELEASE a; SAVEPOINT b; ${insert("no")}`);
+    await randomPause(8);
     await client.query("ROLLBACK TO b; COMMIT");
     return "there";
   },
   async (client) => {
     await client.query(`BEGIN; ${insert("undone")}`);
-    await some(2);
+    await randomPause(2);
     await client.query("ROLLBACK");
     return "not there";
   },
   async (client, data) => {
     await client.query(`BEGIN; ${insert(data)}`);
-    await some(4);
-    // The server lets only those prepare that need not notify.
+    await randomPause(4);
+    // The server does not let a transaction that notifies be prepared.
     try {
       await client.query(`PREPARE TRANSACTION '${data}'`);
     } catch (error) {
       assert.equal(sqlState(error), "0A000");
       return "not there";
     }
-    await some(4);
+    await randomPause(4);
     await client.query(`COMMIT PREPARED '${data}'`);
     return "there, prepared";
   },
@@ -89,7 +87,7 @@ const isBusy = `SELECT EXISTS (
   SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS busy`;
 
-/** One manager, put to test by some clients. */
+/** Tests one manager with some clients. */
 class Race {
   sleeps = 0;
   waysOutOfBusy = 0;
@@ -103,49 +101,43 @@ class Race {
 
   /**
    * @param writers how many clients write in each round
-   * @param more whether another round is to follow, of which this is the number
+   * @param more whether to start the round with this number
    */
-  async run(
-    limits: WakeUpLimits,
-    writers: (round: number) => number,
-    more: (round: number) => boolean,
-  ): Promise<void> {
+  async run(limits: WakeUpLimits, writers: (round: number) => number, more: (round: number) => boolean): Promise<void> {
     const name = this.#database;
     await admin.query(`CREATE DATABASE ${name}`);
     const { port } = server;
     const place = { host: "127.0.0.1", port, user: "postgres", database: name } as const;
     const target = { ...place, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
-    await ensure(target);
+    await ensureTaskTable(target);
     const manager = await openManager(target);
-    const service = await startService(manager, target, {
+    const service = await startManagerLoop(manager, target, {
       ...this.#standIns(manager),
       limits,
     });
     const url = new URL(server.url);
     url.pathname = `/${name}`;
     const clients = await Promise.all([1, 2, 3].map(() => connectTo(url.href)));
-    // In each round one may be the last, whom no later one's wake-up helps.
+    // In each round one writer is the last: no later wake-up can hide that its own was lost.
     for (let round = 0; more(round); round += 1) {
       await Promise.all(
-        clients
-          .slice(0, writers(round))
-          .map((client, index) => this.#write(client, `${name}-${round}-${index}`)),
+        clients.slice(0, writers(round)).map((client, index) => this.#write(client, `${name}-${round}-${index}`)),
       );
     }
     for (const client of clients) await client.end();
     await service.stop();
   }
 
-  /** Does something, and resolves when the manager has come upon the task that it leaves. */
+  /** Performs a random action, and resolves when the manager has found its task. */
   async #write(client: Client, data: string): Promise<void> {
-    await some(4);
+    await randomPause(4);
     const seen = new Promise<void>((resolve) => this.#seen.set(data, resolve));
     const end = await ways[Math.floor(Math.random() * ways.length)]?.(client, data);
     if (end === "there, prepared") this.prepared += 1;
     if (end !== "not there") await seen;
   }
 
-  #standIns(manager: Client): StandIns {
+  #standIns(manager: Client): ManagerLoopOverrides {
     const slept = (): void => void (this.sleeps += 1);
     const leftBusy = (): void => void (this.waysOutOfBusy += 1);
     const see = (data: string): void => {
@@ -153,47 +145,47 @@ class Race {
       this.#seen.delete(data);
     };
     return {
-      /** Finds tasks as any turn does, and has nothing else to do with them than to end them. */
-      turn: class extends WorkCycle {
-        override async once(client: Client): Promise<CycleOutcome> {
+      /** Finds tasks as any cycle does, and only completes them. */
+      workCycle: class extends WorkCycle {
+        override async run(client: Client): Promise<CycleOutcome> {
           const { rows } = await client.query<{ data: string }>(
             "UPDATE public.task SET state = 'DONE', ready = NULL WHERE ready RETURNING data",
           );
           for (const { data } of rows) see(data);
           const nothing = {
             more: 0,
-            gone: 0,
+            expired: 0,
             ended: 0,
             again: false,
             nearestMs: null,
-            putOff: false,
+            deferred: false,
           };
           return { claimed: rows.length, ...nothing };
         }
       },
-      workforce: class extends PoolScaler {
-        override async dismiss(): Promise<void> {
+      poolScaler: class extends PoolScaler {
+        override async closeAll(): Promise<void> {
           slept();
         }
       },
-      // Nothing is to make up for a wake-up that is lost.
-      pruning: NoPruning,
+      // Nothing else may find a task whose wake-up was lost.
+      pruner: NoPruning,
       wakeUps: class extends WakeUps {
         #busy = false;
 
-        override async after(turn: Parameters<WakeUps["after"]>[0]): Promise<boolean> {
+        override async afterCycle(turn: Parameters<WakeUps["afterCycle"]>[0]): Promise<boolean> {
           const { rows } = await manager.query<{ busy: boolean }>(isBusy);
           const busy = rows[0]?.busy === true;
           if (this.#busy && !busy) leftBusy();
           this.#busy = busy;
-          return await super.after(turn);
+          return await super.afterCycle(turn);
         }
       },
     };
   }
 }
 
-test("no wake-up is lost, however often the manager falls asleep and whatever writes meanwhile", async (t) => {
+test("no wake-up is lost while the manager enters and leaves busy mode and falls asleep", async (t) => {
   const races = Array.from({ length: managers }, (_, number) => new Race(`race_${number}`));
   await Promise.all(
     races.map((race) =>
@@ -204,17 +196,14 @@ test("no wake-up is lost, however often the manager falls asleep and whatever wr
       ),
     ),
   );
-  const [sleeps = 0, waysOutOfBusy = 0, prepared = 0] = (
-    ["sleeps", "waysOutOfBusy", "prepared"] as const
-  ).map((what) => races.reduce((sum, race) => sum + race[what], 0));
-  t.diagnostic(
-    `${rounds} rounds: asleep ${sleeps} times, out of busy ${waysOutOfBusy} times, ${prepared} prepared`,
+  const [sleeps = 0, waysOutOfBusy = 0, prepared = 0] = (["sleeps", "waysOutOfBusy", "prepared"] as const).map((what) =>
+    races.reduce((sum, race) => sum + race[what], 0),
   );
-  for (const count of [sleeps * 10, waysOutOfBusy, prepared * 10])
-    assert.ok(count > rounds / 10, "it was put to test");
+  t.diagnostic(`${rounds} rounds: asleep ${sleeps} times, out of busy ${waysOutOfBusy} times, ${prepared} prepared`);
+  for (const count of [sleeps * 10, waysOutOfBusy, prepared * 10]) assert.ok(count > rounds / 10, "it was put to test");
 });
 
-test("no wake-up is lost by a manager that is told of all, as it falls asleep thousands of times", async (t) => {
+test("no wake-up is lost without busy mode while the manager falls asleep thousands of times", async (t) => {
   const races = Array.from({ length: managers }, (_, number) => new Race(`told_${number}`));
   await Promise.all(
     races.map((race) =>

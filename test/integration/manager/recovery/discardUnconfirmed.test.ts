@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
-import { takenAt } from "../../../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { discardUnconfirmed } from "../../../../src/manager/recovery/discardUnconfirmed.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
+import { claimTime } from "../../../../src/manager/sql/fragments.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -33,32 +33,36 @@ const ended = (id: string, committed: boolean) => ({
   committed,
 });
 
-test("after a lost connection what says to be committed is kept only when a ledger proves it, held or not", async () => {
-  const [provenOne, unproven, heldProven, heldUnproven, nothingWritten, notAtomic] =
-    await Promise.all([taken(), taken(), taken(), taken(), taken(), taken()]);
+test("after a lost connection committed results are kept only with a proof, deferred or not", async () => {
+  const [provenOne, unconfirmed, heldProven, heldUnproven, nothingWritten, notAtomic] = await Promise.all([
+    taken(),
+    taken(),
+    taken(),
+    taken(),
+    taken(),
+    taken(),
+  ]);
   for (const [ledger, id] of [
     [1, provenOne],
     [2, heldProven],
   ] as const)
     await manager.query(
-      `INSERT INTO public.task_ledger_${ledger} (id, take, running) SELECT id, ${takenAt("t")}, true FROM public.task AS t WHERE id = $1`,
+      `INSERT INTO public.task_ledger_${ledger} (id, take, running) SELECT id, ${claimTime("t")}, true FROM public.task AS t WHERE id = $1`,
       [id],
     );
-  // A place of a remote run is no proof, and the proof of another run of the task none for this one.
+  // The recorded location of a remote run is no proof, nor is the proof of another run of the task.
   await manager.query(
     `INSERT INTO public.task_ledger_1 (id, take, running, place)
-     SELECT id, ${takenAt("t")}, false, 'there' FROM public.task AS t WHERE id = $1`,
-    [unproven],
+     SELECT id, ${claimTime("t")}, false, 'there' FROM public.task AS t WHERE id = $1`,
+    [unconfirmed],
   );
-  await manager.query("INSERT INTO public.task_ledger_2 (id, take, running) VALUES ($1, 7, true)", [
-    heldUnproven,
-  ]);
-  const outbox = new PendingResults();
-  for (const id of [heldProven, heldUnproven]) outbox.add(ended(id, true), gone);
-  outbox.hold(outbox.takeResults(), []);
-  for (const id of [provenOne, unproven]) outbox.add(ended(id, true), gone);
-  outbox.add(ended(nothingWritten, false), gone);
-  outbox.add({ ...ended(notAtomic, false), unflushed: true }, gone);
+  await manager.query("INSERT INTO public.task_ledger_2 (id, take, running) VALUES ($1, 7, true)", [heldUnproven]);
+  const pendingResults = new PendingResults();
+  for (const id of [heldProven, heldUnproven]) pendingResults.add(ended(id, true), gone);
+  pendingResults.defer(pendingResults.takeResults(), []);
+  for (const id of [provenOne, unconfirmed]) pendingResults.add(ended(id, true), gone);
+  pendingResults.add(ended(nothingWritten, false), gone);
+  pendingResults.add({ ...ended(notAtomic, false), unflushed: true }, gone);
   const { rows } = await user.query<{ owner: string }>(
     `SELECT pg_backend_pid() || ' ' || to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US') AS owner
      FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
@@ -69,25 +73,23 @@ test("after a lost connection what says to be committed is kept only when a ledg
     manager,
     table,
     { owners: () => [gone, alive], distrust: (owners) => void distrusted.push(...owners) },
-    outbox,
+    pendingResults,
   );
-  const kept = outbox.takeResults().map(({ id }) => id);
+  const kept = pendingResults.takeResults().map(({ id }) => id);
   assert.deepEqual(new Set(kept), new Set([provenOne, heldProven, nothingWritten]));
-  assert.equal(outbox.size, 0);
+  assert.equal(pendingResults.size, 0);
   assert.deepEqual(distrusted, [gone]);
 });
 
-test("what could not be asked about stays", async () => {
+test("results stay pending when the query for proofs fails", async () => {
   const id = await taken();
-  const outbox = new PendingResults();
-  outbox.add(ended(id, true), gone);
+  const pendingResults = new PendingResults();
+  pendingResults.add(ended(id, true), gone);
   const lost = await openManager(database.target);
   await lost.end();
-  await assert.rejects(
-    discardUnconfirmed(lost, table, { owners: () => [], distrust() {} }, outbox),
-  );
+  await assert.rejects(discardUnconfirmed(lost, table, { owners: () => [], distrust() {} }, pendingResults));
   assert.deepEqual(
-    outbox.takeResults().map((result) => result.id),
+    pendingResults.takeResults().map((result) => result.id),
     [id],
   );
 });

@@ -8,7 +8,7 @@ import { only, Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const config = { url: database.url, "pg_task.sleep": 200 };
 await client.query("CREATE TABLE effect (what text)");
 await pgTask.start(config);
@@ -17,10 +17,10 @@ const writes = "INSERT INTO effect VALUES (current_setting('pg_task.id'))";
 const { rows: resets } = await client.query<{ signature: string }>(
   "SELECT oid::regprocedure::text AS signature FROM pg_proc WHERE proname = 'task_reset' AND pronargs > 0",
 );
-/** The reset that is the beginning of the next run. */
+/** The reset function, called at the beginning of the next run. */
 const behind = only(resets).signature;
 
-const said = "what was dropped is made again";
+const said = "dropped objects created again";
 
 const drops: Readonly<Record<string, readonly [statement: string, missing: readonly string[]]>> = {
   "a ledger": ["DROP TABLE task_ledger_1", ["task_ledger_1"]],
@@ -46,7 +46,7 @@ async function effects(ids: readonly string[]): Promise<void> {
   );
 }
 
-describe("what somebody drops of pg-task's own is made again", () => {
+describe("dropped objects of pg-task are created again", () => {
   for (const [title, [statement, missing]] of Object.entries(drops)) {
     test(`at the next start: ${title}`, async () => {
       await pgTask.stop();
@@ -60,7 +60,7 @@ describe("what somebody drops of pg-task's own is made again", () => {
       await effects([row.id]);
     });
 
-    // Only the one in use is missed.
+    // Only the ledger in use is missed.
     if (title === "the other ledger") continue;
 
     test(`while it works: ${title}`, async () => {
@@ -68,9 +68,7 @@ describe("what somebody drops of pg-task's own is made again", () => {
       await tasks.ended(...warm);
       const from = pgTask.lines.length;
       await client.query(statement);
-      const ids = await tasks.insert(
-        ...Array.from({ length: 20 }, (_, n) => ({ input: writes, group: `g${n % 4}` })),
-      );
+      const ids = await tasks.insert(...Array.from({ length: 20 }, (_, n) => ({ input: writes, group: `g${n % 4}` })));
       for (const row of await tasks.ended(...ids)) {
         assert.deepEqual([row.state, row.error], ["DONE", null]);
       }
@@ -79,7 +77,7 @@ describe("what somebody drops of pg-task's own is made again", () => {
     });
   }
 
-  test("but a task that drops it itself fails, and others go on", async () => {
+  test("but a task that drops one itself fails, and others go on", async () => {
     const row = await tasks.run(`${writes}; DROP TABLE task_ledger_1`);
     assert.equal(row.state, "FAIL");
     assert.match(row.error ?? "", /^ERROR: {2}relation "public.task_ledger_1" does not exist/);
@@ -88,11 +86,9 @@ describe("what somebody drops of pg-task's own is made again", () => {
   });
 });
 
-test("what the other ledger has stays", async () => {
+test("the other ledger keeps its rows", async () => {
   await pgTask.stop();
-  await client.query(
-    "INSERT INTO task_ledger_2 (id, take, running) VALUES (-7, 1, true); DROP TABLE task_ledger_1",
-  );
+  await client.query("INSERT INTO task_ledger_2 (id, take, running) VALUES (-7, 1, true); DROP TABLE task_ledger_1");
   const [id = ""] = await tasks.insert({ input: "SELECT 1", state: "WORK", id: -7 });
   await client.query(
     "UPDATE task SET owner = '1 2001-01-01T00:00:00.000000', take = 'epoch'::timestamptz + '1 us' WHERE id = -7",

@@ -4,7 +4,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { ensure, openManager } from "../../../support/taskTables.js";
+import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
 const database = await createDatabase();
@@ -16,7 +16,7 @@ await user.query(`
     state parts.state NOT NULL DEFAULT 'PLAN', PRIMARY KEY (id, plan)) PARTITION BY RANGE (plan);
   CREATE TABLE parts.early PARTITION OF parts.task FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
   CREATE TABLE parts.late PARTITION OF parts.task FOR VALUES FROM ('2020-01-01') TO (MAXVALUE)`);
-await ensure(database.target, { schema: "parts" });
+await ensureTaskTable(database.target, { schema: "parts" });
 
 const lyingOperators = (type: string): string =>
   `CREATE FUNCTION lie(${type}, ${type}) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN RAISE 'hostile'; END$$;
@@ -27,12 +27,9 @@ const lyingOperators = (type: string): string =>
 const holder = "1 2001-01-01T00:00:00.000000";
 
 for (const schema of ["public", "parts"]) {
-  const { qualified, qualifiedFinish, qualifiedLedger1, qualifiedLedger2 } = taskTable(
-    schema,
-    "task",
-  );
+  const { qualified, qualifiedFinish, qualifiedLedger1, qualifiedLedger2 } = taskTable(schema, "task");
 
-  /** A task that runs, in a session that has been told so, its transaction begun. */
+  /** A running task, in a session that knows of it and has begun its transaction. */
   async function begin(how = "BEGIN"): Promise<{ id: string; session: Client }> {
     const { rows } = await manager.query<{ id: string }>(
       `INSERT INTO ${qualified} (input, state, owner, ready) VALUES ('', 'WORK', $1, NULL) RETURNING id`,
@@ -47,10 +44,11 @@ for (const schema of ["public", "parts"]) {
   }
 
   async function finish(session: Client, id: string, ledger: 1 | 2 = 1): Promise<boolean> {
-    const { rows } = await session.query<{ finish: boolean }>(
-      `SELECT ${qualifiedFinish}($1, 7, $2, $3) AS finish`,
-      [id, holder, ledger],
-    );
+    const { rows } = await session.query<{ finish: boolean }>(`SELECT ${qualifiedFinish}($1, 7, $2, $3) AS finish`, [
+      id,
+      holder,
+      ledger,
+    ]);
     return only(rows).finish;
   }
 
@@ -67,7 +65,7 @@ for (const schema of ["public", "parts"]) {
     user.query(`UPDATE ${qualified} SET state = 'STOP' WHERE id = $1`, [id]);
 
   describe(`a run of ${qualified}`, () => {
-    test("is entered into the ledger it was given, together with its transaction", async () => {
+    test("writes its proof to its ledger, in its own transaction", async () => {
       for (const ledger of [1, 2] as const) {
         const { id, session } = await begin();
         assert.equal(await finish(session, id, ledger), true);
@@ -82,8 +80,7 @@ for (const schema of ["public", "parts"]) {
       ...Object.fromEntries(
         ["PLAN", "FAIL", "GONE", "DONE"].map((state) => [
           `was set to ${state} by somebody else`,
-          (id: string) =>
-            user.query(`UPDATE ${qualified} SET state = '${state}' WHERE id = $1`, [id]),
+          (id: string) => user.query(`UPDATE ${qualified} SET state = '${state}' WHERE id = $1`, [id]),
         ]),
       ),
       "was stopped by somebody else, who calls itself the task": async (id) => {
@@ -104,41 +101,25 @@ for (const schema of ["public", "parts"]) {
         await others(id);
         await session.query(`UPDATE ${qualified} SET state = 'STOP' WHERE id = $1`, [id]);
       },
-      "was deleted by somebody else": (id) =>
-        user.query(`DELETE FROM ${qualified} WHERE id = $1`, [id]),
+      "was deleted by somebody else": (id) => user.query(`DELETE FROM ${qualified} WHERE id = $1`, [id]),
       "was deleted by somebody else and deletes another": async (id, session) => {
         await user.query(`DELETE FROM ${qualified} WHERE id = $1`, [id]);
         await session.query(`DELETE FROM ${qualified} WHERE id < $1`, [id]);
       },
-      "is another session's by now": (id) =>
-        manager.query(`UPDATE ${qualified} SET owner = '2 x' WHERE id = $1`, [id]),
-      "was rescued": (id) =>
-        manager.query(`UPDATE ${qualified} SET owner = NULL, state = 'PLAN' WHERE id = $1`, [id]),
-      "stopped itself in a savepoint that it rolled back, and is stopped by somebody else": async (
-        id,
-        session,
-      ) => {
-        await session.query(
-          `SAVEPOINT a; UPDATE ${qualified} SET state = 'STOP' WHERE id = ${id}; ROLLBACK TO a`,
-        );
+      "is another session's by now": (id) => manager.query(`UPDATE ${qualified} SET owner = '2 x' WHERE id = $1`, [id]),
+      "was rescued": (id) => manager.query(`UPDATE ${qualified} SET owner = NULL, state = 'PLAN' WHERE id = $1`, [id]),
+      "stopped itself in a savepoint that it rolled back, and is stopped by somebody else": async (id, session) => {
+        await session.query(`SAVEPOINT a; UPDATE ${qualified} SET state = 'STOP' WHERE id = ${id}; ROLLBACK TO a`);
         await others(id);
       },
-      "set itself to DONE, committed that, and is stopped by somebody else": async (
-        id,
-        session,
-      ) => {
+      "set itself to DONE, committed that, and is stopped by somebody else": async (id, session) => {
         await session.query(
           `UPDATE ${qualified} SET state = 'DONE' WHERE id = ${id}; COMMIT; BEGIN; SELECT txid_current()`,
         );
         await others(id);
       },
-      "deleted itself in a savepoint that it rolled back, and is deleted by somebody else": async (
-        id,
-        session,
-      ) => {
-        await session.query(
-          `SAVEPOINT a; DELETE FROM ${qualified} WHERE id = ${id}; ROLLBACK TO a`,
-        );
+      "deleted itself in a savepoint that it rolled back, and is deleted by somebody else": async (id, session) => {
+        await session.query(`SAVEPOINT a; DELETE FROM ${qualified} WHERE id = ${id}; ROLLBACK TO a`);
         await user.query(`DELETE FROM ${qualified} WHERE id = $1`, [id]);
       },
     };
@@ -152,7 +133,7 @@ for (const schema of ["public", "parts"]) {
       });
     }
 
-    test("cannot change a state that somebody else has set", async () => {
+    test("cannot change a state that others have set", async () => {
       for (const state of ["WORK", "PLAN", "DONE"]) {
         const { id, session } = await begin();
         await others(id);
@@ -168,7 +149,7 @@ for (const schema of ["public", "parts"]) {
       }
     });
 
-    test("says what its row was set to", async () => {
+    test("names the state that its row was set to", async () => {
       const { id, session } = await begin();
       await user.query(`UPDATE ${qualified} SET state = 'FAIL' WHERE id = $1`, [id]);
       await assert.rejects(finish(session, id), { message: "task was set to FAIL while it ran" });
@@ -207,15 +188,13 @@ for (const schema of ["public", "parts"]) {
 
     test("has its effect when it changes its own row's data", async () => {
       const { id, session } = await begin();
-      await session.query(
-        `SAVEPOINT a; UPDATE ${qualified} SET data = 'x' WHERE id = ${id}; RELEASE a`,
-      );
+      await session.query(`SAVEPOINT a; UPDATE ${qualified} SET data = 'x' WHERE id = ${id}; RELEASE a`);
       assert.equal(await finish(session, id), true);
       await session.query("COMMIT");
       assert.equal((await entries(id)).length, 1);
     });
 
-    test("is whole again when it sets its state back", async () => {
+    test("ends normally when it restores its state", async () => {
       const { id, session } = await begin();
       await session.query(
         `UPDATE ${qualified} SET state = 'STOP' WHERE id = ${id}; UPDATE ${qualified} SET state = 'WORK' WHERE id = ${id}`,
@@ -224,12 +203,10 @@ for (const schema of ["public", "parts"]) {
       await session.query("COMMIT");
     });
 
-    test("has its effect when it changes the states of others that run", async () => {
+    test("has its effect when it changes the states of other running tasks", async () => {
       const other = await begin();
       const { id, session } = await begin();
-      await session.query(
-        `UPDATE ${qualified} SET state = 'DONE' WHERE id IN (${id}, ${other.id})`,
-      );
+      await session.query(`UPDATE ${qualified} SET state = 'DONE' WHERE id IN (${id}, ${other.id})`);
       assert.equal(await finish(session, id), false);
       await session.query("COMMIT");
       await assert.rejects(finish(other.session, other.id), { code: "PGT01" });
@@ -252,13 +229,13 @@ for (const schema of ["public", "parts"]) {
       await session.query("ROLLBACK");
     });
 
-    test("cannot be entered in a transaction that may not write", async () => {
+    test("writes no proof in a read-only transaction", async () => {
       const { id, session } = await begin("BEGIN READ ONLY");
       await assert.rejects(finish(session, id), { code: "25006" });
       await session.query("ROLLBACK");
     });
 
-    test("is entered whatever the task puts before pg_catalog", async () => {
+    test("writes its proof whatever the task puts before pg_catalog in its search_path", async () => {
       const { id, session } = await begin();
       const types = ["text", "int8", "int4", "oid"].map((type) => `pg_catalog.${type}`);
       await session.query(
@@ -274,9 +251,7 @@ for (const schema of ["public", "parts"]) {
          CREATE DOMAIN text AS pg_catalog.int4; CREATE DOMAIN oid AS pg_catalog.int4; CREATE DOMAIN int8 AS pg_catalog.int4;
          CREATE TABLE task (id bigint); CREATE TABLE task_ledger_1 (id bigint)`,
       );
-      await session.query(
-        `UPDATE ${qualified} SET state = 'STOP' WHERE id OPERATOR(pg_catalog.=) ${id}`,
-      );
+      await session.query(`UPDATE ${qualified} SET state = 'STOP' WHERE id OPERATOR(pg_catalog.=) ${id}`);
       const { rows } = await session.query<{ finish: boolean }>(
         `SELECT ${qualifiedFinish}(${id}, 7, '${holder}', 2) AS finish`,
       );
@@ -286,7 +261,7 @@ for (const schema of ["public", "parts"]) {
       await user.query(`DROP SCHEMA hostile_${schema} CASCADE`);
     });
 
-    test("is entered under REPEATABLE READ and SERIALIZABLE", async () => {
+    test("writes its proof under REPEATABLE READ and SERIALIZABLE", async () => {
       for (const level of ["REPEATABLE READ", "SERIALIZABLE"]) {
         const { id, session } = await begin(`BEGIN ISOLATION LEVEL ${level}`);
         assert.equal(await finish(session, id), true);
@@ -297,7 +272,7 @@ for (const schema of ["public", "parts"]) {
   });
 }
 
-test("the notice of a task's own deletion is on partitions that come later too", async () => {
+test("the trigger that notices a task's own deletion exists on later partitions too", async () => {
   await user.query(
     `CREATE TABLE parts.split (LIKE parts.late INCLUDING ALL);
      ALTER TABLE parts.task DETACH PARTITION parts.late;
@@ -312,10 +287,7 @@ test("the notice of a task's own deletion is on partitions that come later too",
   await session.query("SELECT set_config('pg_task.id', $1, false)", [id]);
   await session.query("BEGIN");
   await session.query("DELETE FROM parts.split WHERE id = $1", [id]);
-  const { rows: finished } = await session.query("SELECT parts.task_finish($1, 7, $2, 1) AS f", [
-    id,
-    holder,
-  ]);
+  const { rows: finished } = await session.query("SELECT parts.task_finish($1, 7, $2, 1) AS f", [id, holder]);
   assert.deepEqual(finished, [{ f: false }]);
   await session.query("COMMIT");
 });

@@ -6,14 +6,14 @@ import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { emptyLedger } from "../../../../src/manager/upkeep/emptyLedger.sql.js";
-import { takenAt } from "../../../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { nobodyAbroad } from "../../../support/nobodyAbroad.js";
+import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
+import { claimTime } from "../../../../src/manager/sql/fragments.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -25,10 +25,10 @@ const log = createLog({
   name: "test",
   write: (line) => void lines.push(JSON.parse(line)),
 });
-/** Of a process that was never there. */
+/** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 
-/** A task that a session which is gone had. */
+/** Inserts a task owned by a dead session. */
 async function orphan(columns: Readonly<Record<string, string>> = {}): Promise<string> {
   const given = {
     input: "''",
@@ -46,32 +46,32 @@ async function orphan(columns: Readonly<Record<string, string>> = {}): Promise<s
   return only(rows).id;
 }
 
-/** Its effect was committed. */
+/** Inserts the proof that the task's effect was committed. */
 async function enter(id: string, ledger: 1 | 2, running = true): Promise<void> {
-  await user.query(
-    `INSERT INTO task_ledger_${ledger} SELECT id, ${takenAt("t")}, $2 FROM task AS t WHERE id = $1`,
-    [id, running],
-  );
+  await user.query(`INSERT INTO task_ledger_${ledger} SELECT id, ${claimTime("t")}, $2 FROM task AS t WHERE id = $1`, [
+    id,
+    running,
+  ]);
 }
 
-/** Rescues all there is, each task blamed for its session's end. */
+/** Rescues all orphans; by default each task is blamed for its session's end. */
 async function rescueAll(blame = true): Promise<number> {
   const groups = new ActiveGroups();
   const orphans = new OrphanRescuer({
     table,
     groups,
-    pauses: new DeferredPauses(table, log),
-    abroad: nobodyAbroad(),
+    deferredPauses: new DeferredPauses(table, log),
+    lostRemoteRuns: noRemoteRuns(),
     log,
   });
   const { rows } = await user.query<{ id: string; owner: string; hash: number }>(
     "SELECT id, owner, hash FROM task WHERE owner IS NOT NULL",
   );
   for (const owned of rows) {
-    groups.begin(owned.hash);
-    orphans.lost(owned);
+    groups.addOrphan(owned.hash);
+    orphans.add(owned);
   }
-  if (!blame) orphans.forgive([]);
+  if (!blame) orphans.clearBlame([]);
   return await orphans.check(manager, { crashes: 2, batch: 100 });
 }
 
@@ -95,7 +95,7 @@ async function children(id: string): Promise<number> {
   return (await user.query("SELECT FROM task WHERE parent = $1", [id])).rows.length;
 }
 
-test("a run whose effect is in either ledger is DONE without its output, and nobody is blamed", async () => {
+test("a run with a proof in either ledger is DONE without output, and is not blamed", async () => {
   const ids = [await orphan(), await orphan({ delete: "true", state: "'TAKE'" }), await orphan()];
   const [first = "", second = "", third = ""] = ids;
   await enter(first, 1);
@@ -120,7 +120,7 @@ test("a run whose effect is in either ledger is DONE without its output, and nob
   );
 });
 
-test("the line of an earlier run of the task proves nothing", async () => {
+test("the ledger row of an earlier run of the task proves nothing", async () => {
   const id = await orphan({ take: "'2020-01-01'" });
   await enter(id, 1);
   await manager.query("UPDATE public.task SET take = now() WHERE id = $1", [id]);
@@ -143,7 +143,7 @@ test("a committed run repeats, and its group pauses, as after any run", async ()
   assert.deepEqual(waiting, [{ ready: false, later: true }]);
 });
 
-test("a stop that came after the commit was too late, and ends the repetition", async () => {
+test("a stop after the commit is too late, but ends the repetition", async () => {
   const late = await orphan({ state: "'STOP'", repeat: "'1 hour'" });
   await enter(late, 1);
   const own = await orphan({ state: "'STOP'" });
@@ -157,7 +157,7 @@ test("a stop that came after the commit was too late, and ends the repetition", 
   assert.equal(await children(late), 0);
 });
 
-test("a committed run that was planned again by somebody runs again", async () => {
+test("a committed run that a user set to PLAN runs again", async () => {
   const id = await orphan({ state: "'PLAN'" });
   await enter(id, 1);
   await rescueAll();
@@ -166,7 +166,7 @@ test("a committed run that was planned again by somebody runs again", async () =
   assert.deepEqual(rows, [{ ready: true }]);
 });
 
-test("a task that took its session down too often is FAIL, which the log says with its id", async () => {
+test("a task that ended its session too often is FAIL and logged with its id", async () => {
   const id = await orphan({ crash: "1" });
   const behind = await orphan({ crash: "1", state: "'TAKE'" });
   await rescueAll();
@@ -177,7 +177,7 @@ test("a task that took its session down too often is FAIL, which the log says wi
   assert.equal(only(said)["crash"], 2);
 });
 
-test("a stop that came after the commit is too late for a result, one before it stays", async () => {
+test("a stop after the commit is too late, one before it stays", async () => {
   const shape = await readColumnSet(manager, table);
   const late = await orphan({ state: "'STOP'", repeat: "'1 hour'", delete: "false" });
   const inTime = await orphan({ state: "'STOP'" });
@@ -201,7 +201,7 @@ test("a stop that came after the commit is too late for a result, one before it 
   assert.equal(await children(late), 0);
 });
 
-/** What a run with this owner came to. */
+/** Completes a run of this owner and returns the outcome. */
 async function completed(id: string, { committed = false, error = null as string | null }) {
   await completeFull(manager, table, await readColumnSet(manager, table), [
     {
@@ -223,7 +223,7 @@ async function completed(id: string, { committed = false, error = null as string
   return only(rows).said;
 }
 
-test("a state that came after the commit: none says that there is no effect, PLAN runs again", async () => {
+test("of states set after the commit only PLAN remains, and runs again", async () => {
   for (const state of ["STOP", "FAIL", "GONE"]) {
     const told = await orphan({ state: `'${state}'`, repeat: "'1 hour'" });
     assert.deepEqual(await completed(told, { committed: true }), ["DONE", "said", null], state);
@@ -237,13 +237,11 @@ test("a state that came after the commit: none says that there is no effect, PLA
   assert.deepEqual(await completed(done, { committed: true }), ["DONE", "said", null]);
   const planned = await orphan({ state: "'PLAN'" });
   assert.deepEqual(await completed(planned, { committed: true }), ["PLAN", null, null]);
-  const { rows } = await user.query("SELECT ready, pid, take, start FROM task WHERE id = $1", [
-    planned,
-  ]);
+  const { rows } = await user.query("SELECT ready, pid, take, start FROM task WHERE id = $1", [planned]);
   assert.deepEqual(rows, [{ ready: true, pid: null, take: null, start: null }]);
 });
 
-test("a state that came before the commit stays, whatever came out of the run or its session", async () => {
+test("a state set before the commit stays, however the run or its session ends", async () => {
   for (const state of ["STOP", "FAIL", "GONE", "DONE"]) {
     const told = await orphan({ state: `'${state}'` });
     const ends = ["STOP", "FAIL"].includes(state) ? ["", "ERROR:  x"] : [null, null];
@@ -254,7 +252,7 @@ test("a state that came before the commit stays, whatever came out of the run or
   }
 });
 
-test("a state that a task itself has set stays, and its pid is shown as it is", async () => {
+test("a state that the task itself has set stays, and its pid is positive again", async () => {
   for (const state of ["STOP", "FAIL", "GONE", "DONE"]) {
     const told = await orphan({ state: `'${state}'`, pid: "-5" });
     assert.deepEqual(await completed(told, {}), [state, "said", null]);
@@ -263,10 +261,9 @@ test("a state that a task itself has set stays, and its pid is shown as it is", 
     const found = await orphan({ state: `'${state}'`, pid: "-5" });
     await enter(found, 1, false);
     await rescueAll();
-    const { rows } = await user.query(
-      "SELECT DISTINCT state::text, pid FROM task WHERE id = ANY ($1)",
-      [[told, failed, found]],
-    );
+    const { rows } = await user.query("SELECT DISTINCT state::text, pid FROM task WHERE id = ANY ($1)", [
+      [told, failed, found],
+    ]);
     assert.deepEqual(rows, [{ state, pid: 5 }]);
   }
 });
@@ -278,7 +275,7 @@ async function entered(): Promise<{ ledger: number; id: string }[]> {
   return rows;
 }
 
-test("an emptied ledger leaves the lines of runs that still have an owner to the other one", async () => {
+test("emptying a ledger moves rows of tasks that still have an owner to the other one", async () => {
   await user.query("TRUNCATE task_ledger_1, task_ledger_2; TRUNCATE task");
   const [owned, ended, gone] = [await orphan(), await orphan(), await orphan()];
   for (const id of [owned, ended, gone]) await enter(id, 1);
@@ -292,17 +289,17 @@ test("an emptied ledger leaves the lines of runs that still have an owner to the
   assert.equal((await row(owned)).state, "DONE");
 });
 
-test("a ledger is not emptied, nor anybody held up, while a run is entered or the table is locked", async () => {
+test("a ledger is not emptied, and nobody waits, while a run writes its proof or the table is locked", async () => {
   const limits = { runs: 1, ms: 1e9, settleMs: 0 };
   const ledgers = new LedgerRotation({ table, log, limits });
-  const first = ledgers.next();
+  const first = ledgers.countRun();
   assert.equal(first, 1);
   const id = await orphan();
   await user.query("INSERT INTO task_ledger_2 VALUES ($1, 0, true)", [id]);
   await user.query("BEGIN");
   await user.query("INSERT INTO task_ledger_2 VALUES ($1, 1, true)", [id]);
-  await ledgers.tend(manager);
-  assert.equal(ledgers.next(), 1, "the other one is in use still");
+  await ledgers.rotate(manager);
+  assert.equal(ledgers.countRun(), 1, "the other one is in use still");
   await user.query("ROLLBACK");
   await user.query("BEGIN");
   await user.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
@@ -312,29 +309,29 @@ test("a ledger is not emptied, nor anybody held up, while a run is entered or th
   assert.equal(await emptyLedger(manager, table, 2), false);
 });
 
-test("ledgers take turns as runs come, each emptied before it is used again", async () => {
+test("ledgers alternate, and each is emptied before it is used again", async () => {
   await user.query("TRUNCATE task_ledger_1, task_ledger_2");
   const limits = { runs: 3, ms: 1e9, settleMs: 0 };
   const ledgers = new LedgerRotation({ table, log, limits });
   const used: number[] = [];
   for (let run = 0; run < 12; run += 1) {
-    const ledger = ledgers.next();
+    const ledger = ledgers.countRun();
     used.push(ledger);
     await user.query(`INSERT INTO task_ledger_${ledger} VALUES ($1, 1, true)`, [run]);
-    await ledgers.tend(manager);
+    await ledgers.rotate(manager);
   }
   assert.deepEqual(used, [1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2]);
   assert.ok((await entered()).every(({ id }) => Number(id) >= 6));
 });
 
-test("a remote task that had not begun on its server, or of which nobody has to ask, is planned at once", async () => {
+test("a remote task that had not started, or needs no query, is set to PLAN at once", async () => {
   await user.query("TRUNCATE task_ledger_1, task_ledger_2; TRUNCATE task");
   const ids = [
     await orphan({ remote: "'host=127.0.0.1 port=1'" }),
     await orphan({ remote: "'host=127.0.0.1 port=1'" }),
   ];
   await user.query(
-    `INSERT INTO task_ledger_2 (id, take, running, place) SELECT id, ${takenAt("t")}, false, '' FROM task AS t WHERE id = $1`,
+    `INSERT INTO task_ledger_2 (id, take, running, place) SELECT id, ${claimTime("t")}, false, '' FROM task AS t WHERE id = $1`,
     [ids[1]],
   );
   assert.equal(await rescueAll(false), 2);

@@ -8,12 +8,12 @@ import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.j
 
 const database = await createDatabase();
 const client = await database.connect();
-const proxy = await TcpProxy.to(database.target.port, database.target.host);
+const proxy = await TcpProxy.start(database.target.port, database.target.host);
 await client.query("CREATE TABLE effect (task bigint)");
 const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 const url = `postgresql://${database.target.user}@127.0.0.1:${proxy.port}/${database.target.database}`;
 
-/** How often the task has had its effect: as many lines as it left in the table `effect`. */
+/** Number of the task's effects: its rows in the table `effect`. */
 async function effects(task: string): Promise<number> {
   const { rows } = await client.query("SELECT FROM effect WHERE task = $1", [task]);
   return rows.length;
@@ -23,7 +23,7 @@ async function runOne(group: string): Promise<void> {
   await waitForState(client, await insertTask(client, "SELECT 1", group), "DONE");
 }
 
-test("a cut connection of the manager is noticed, though nothing ends it, and another takes its place", async (t) => {
+test("a half-open connection of the manager is detected and replaced", async (t) => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");
   await runOne("before");
@@ -32,34 +32,30 @@ test("a cut connection of the manager is noticed, though nothing ends it, and an
   const id = await insertTask(client, `${effect}; SELECT 'after'`);
   assert.match((await waitForState(client, id, "DONE")).output ?? "", /after$/);
   t.diagnostic(`the manager's connection cut: ${Math.round(performance.now() - before)} ms`);
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   assert.equal(await effects(id), 1);
   assert.equal((await program.end()).code, 0);
 });
 
-test("a cut connection of the supervisor is noticed, and it leads again", async (t) => {
+test("a half-open connection of the supervisor is detected, and it leads again", async (t) => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");
   const before = performance.now();
   assert.equal(proxy.freeze("pg_conf"), 1);
-  await program.line("leads again");
+  await program.line("leadership regained");
   t.diagnostic(`the supervisor's connection cut: ${Math.round(performance.now() - before)} ms`);
   await runOne("supervisor");
   assert.equal((await program.end()).code, 0);
 });
 
-test("a task whose session is cut off, and that has run behind the cut, comes to its end without blame", async (t) => {
+test("a task that ran in a session that was cut off ends without blame", async (t) => {
   const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
   await program.line("ready");
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
   const first = await waitForState(client, id, "WORK");
-  await waitForRow(
-    client,
-    "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'",
-    [first.pid],
-  );
+  await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'", [first.pid]);
   const before = performance.now();
   assert.equal(proxy.freeze("pg_task"), 1);
   await gate.query("SELECT pg_advisory_unlock(1)");
@@ -67,13 +63,13 @@ test("a task whose session is cut off, and that has run behind the cut, comes to
   t.diagnostic(`a session's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.equal(row.crash, 0);
   assert.equal(await effects(id), 1);
-  assert.equal(program.said("session is cut off from its server").length, 1);
+  assert.equal(program.linesMatching("session connection is half-open").length, 1);
   await runOne("session");
   assert.equal((await program.end()).code, 0);
   await gate.end();
 });
 
-test("a task that was given to a session behind a cut runs in another, without blame", async () => {
+test("a task dispatched to a session that was cut off runs in another without blame", async () => {
   const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
   await program.line("ready");
   await runOne("warm");
@@ -81,20 +77,20 @@ test("a task that was given to a session behind a cut runs in another, without b
   const id = await insertTask(client, effect, "warm");
   assert.equal((await waitForState(client, id, "DONE")).crash, 0);
   assert.equal(await effects(id), 1);
-  assert.equal(program.said("session is cut off from its server").length, 1);
+  assert.equal(program.linesMatching("session connection is half-open").length, 1);
   assert.equal((await program.end()).code, 0);
 });
 
-test("a remote task whose connection is cut off runs again when its server has ended what ran there", async (t) => {
+test("a remote task whose connection is cut runs again once its server has ended the run", async (t) => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(3)");
   const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=elsewhere`;
-  const { rows } = await client.query<{ id: string }>(
-    "INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id",
-    ["SELECT pg_advisory_lock_shared(3); SELECT 'there'", remote],
-  );
+  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
+    "SELECT pg_advisory_lock_shared(3); SELECT 'there'",
+    remote,
+  ]);
   const id = rows[0]?.id ?? "";
   await waitForState(client, id, "WORK");
   await waitForRow(
@@ -107,34 +103,34 @@ test("a remote task whose connection is cut off runs again when its server has e
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a remote task's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.match(row.output ?? "", /there$/);
-  assert.equal(program.said("connection of a remote task lost").length, 1);
+  assert.equal(program.linesMatching("remote task lost its connection").length, 1);
   assert.equal((await program.end()).code, 0);
   await gate.end();
 });
 
-test("a remote task that says nothing for long is left alone as long as it runs", async () => {
+test("a remote task that is silent for long is left alone while it runs", async () => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(4)");
   const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=quiet`;
-  const { rows } = await client.query<{ id: string }>(
-    "INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id",
-    [`SELECT pg_advisory_lock_shared(4); ${effect}`, remote],
-  );
+  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
+    `SELECT pg_advisory_lock_shared(4); ${effect}`,
+    remote,
+  ]);
   const id = rows[0]?.id ?? "";
   await waitForState(client, id, "WORK");
-  // Its own connection, and two by which its server was asked.
-  await proxy.came("quiet", 3);
+  // Its own connection, and two that queried its server.
+  await proxy.connected("quiet", 3);
   await gate.query("SELECT pg_advisory_unlock(4)");
   await waitForState(client, id, "DONE");
   assert.equal(await effects(id), 1);
-  assert.equal(program.said("connection of a remote task lost").length, 0);
+  assert.equal(program.linesMatching("remote task lost its connection").length, 0);
   assert.equal((await program.end()).code, 0);
   await gate.end();
 });
 
-test("with every connection cut at once it goes on when it gets through again", async (t) => {
+test("work goes on after all connections were cut at once", async (t) => {
   const program = await startProcess({ config: { url } });
   await program.line("ready");
   const gate = await connectTo(database.url);

@@ -7,16 +7,16 @@ import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
-import { nobodyAbroad } from "../../../support/nobodyAbroad.js";
+import { openManager } from "../../../support/taskTables.js";
+import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { only } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 const log = createLog({ level: "silent", name: "test", write: () => {} });
-/** Of a process that was never there. */
+/** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 const request = { crashes: 3, batch: 100 };
 
@@ -29,9 +29,7 @@ async function running(owner = nobody): Promise<{ id: string; hash: number; owne
 }
 
 async function crashes(id: string): Promise<number> {
-  const { rows } = await user.query<{ crash: number }>("SELECT crash FROM task WHERE id = $1", [
-    id,
-  ]);
+  const { rows } = await user.query<{ crash: number }>("SELECT crash FROM task WHERE id = $1", [id]);
   return only(rows).crash;
 }
 
@@ -41,8 +39,8 @@ function some(): { orphans: OrphanRescuer; groups: ActiveGroups } {
     orphans: new OrphanRescuer({
       table,
       groups,
-      pauses: new DeferredPauses(table, log),
-      abroad: nobodyAbroad(),
+      deferredPauses: new DeferredPauses(table, log),
+      lostRemoteRuns: noRemoteRuns(),
       log,
     }),
     groups,
@@ -52,48 +50,48 @@ function some(): { orphans: OrphanRescuer; groups: ActiveGroups } {
 test("a task whose session died alone is blamed for it", async () => {
   const { orphans, groups } = some();
   const task = await running();
-  groups.begin(task.hash);
-  orphans.lost(task);
+  groups.addOrphan(task.hash);
+  orphans.add(task);
   assert.equal(await orphans.check(manager, request), 1);
   assert.equal(await crashes(task.id), 1);
   await orphans.check(manager, request);
-  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+  assert.deepEqual([orphans.size, groups.totalRunning], [0, 0]);
 });
 
-test("a task is not blamed when the manager's connection went too, whichever is heard of first", async () => {
+test("a task is not blamed when the manager's connection is lost too, in either order", async () => {
   const { orphans, groups } = some();
   const [before, behind] = [await running(), await running()];
-  groups.begin(before.hash);
-  groups.begin(behind.hash);
-  orphans.lost(before);
-  orphans.forgive([]);
-  orphans.lost(behind);
+  groups.addOrphan(before.hash);
+  groups.addOrphan(behind.hash);
+  orphans.add(before);
+  orphans.clearBlame([]);
+  orphans.add(behind);
   await orphans.scan(manager, () => false);
   assert.equal(await orphans.check(manager, request), 2);
   assert.deepEqual([await crashes(before.id), await crashes(behind.id)], [0, 0]);
   const alone = await running();
-  groups.begin(alone.hash);
-  orphans.lost(alone);
+  groups.addOrphan(alone.hash);
+  orphans.add(alone);
   await orphans.check(manager, request);
   assert.equal(await crashes(alone.id), 1);
   await orphans.check(manager, request);
-  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+  assert.deepEqual([orphans.size, groups.totalRunning], [0, 0]);
 });
 
-test("what a scan finds counts as running until it is rescued", async () => {
+test("orphans that a scan finds count as running until they are rescued", async () => {
   const { orphans, groups } = some();
   const task = await running();
   const known = await running();
   await orphans.scan(manager, (row) => row.id === known.id);
   assert.equal(groups.get(task.hash)?.running, 1);
   await orphans.scan(manager, (row) => row.id === known.id);
-  assert.equal(groups.total, 1);
+  assert.equal(groups.totalRunning, 1);
   assert.equal(await orphans.check(manager, request), 1);
   await orphans.check(manager, request);
-  assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 0]);
+  assert.deepEqual([orphans.size, groups.totalRunning, await crashes(task.id)], [0, 0, 0]);
 });
 
-test("one whose row somebody has locked counts no more once it is known to be gone", async () => {
+test("an orphan with a locked row does not count once its backend is gone", async () => {
   const { orphans, groups } = some();
   const task = await running();
   await orphans.scan(manager, ({ id }) => id !== task.id);
@@ -101,29 +99,29 @@ test("one whose row somebody has locked counts no more once it is known to be go
   await user.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [task.id]);
   for (let times = 0; times < 2; times += 1) {
     assert.equal(await orphans.check(manager, request), 0);
-    assert.deepEqual([orphans.size, groups.total], [1, 0]);
+    assert.deepEqual([orphans.size, groups.totalRunning], [1, 0]);
   }
   await user.query("COMMIT");
   assert.equal(await orphans.check(manager, request), 1);
-  assert.deepEqual([orphans.size, groups.total], [0, 0]);
+  assert.deepEqual([orphans.size, groups.totalRunning], [0, 0]);
 });
 
-test("a task that is lost again before it was looked after counts once", async () => {
+test("a task that is lost again before the next check counts once", async () => {
   const { orphans, groups } = some();
   const task = await running();
-  groups.begin(task.hash);
-  orphans.lost(task);
+  groups.addOrphan(task.hash);
+  orphans.add(task);
   assert.equal(await orphans.check(manager, request), 1);
   // Claimed again, and lost again, before the next check.
   await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [nobody, task.id]);
-  groups.begin(task.hash);
-  orphans.lost(task);
+  groups.addOrphan(task.hash);
+  orphans.add(task);
   assert.equal(await orphans.check(manager, request), 1);
   await orphans.check(manager, request);
-  assert.deepEqual([orphans.size, groups.total, await crashes(task.id)], [0, 0, 2]);
+  assert.deepEqual([orphans.size, groups.totalRunning, await crashes(task.id)], [0, 0, 2]);
 });
 
-test("a session of ours that goes on though it was lost is ended, a stranger's is not", async () => {
+test("a lost session of this manager that goes on is terminated, another's is not", async () => {
   const { orphans, groups } = some();
   const clients = [await database.connect(), await database.connect()];
   const runs = await Promise.all(
@@ -137,8 +135,8 @@ test("a session of ours that goes on though it was lost is ended, a stranger's i
   const [ours, strangers] = runs;
   assert.ok(ours !== undefined && strangers !== undefined);
   const ended = new Promise((resolve) => clients[0]?.once("end", resolve));
-  groups.begin(ours.hash);
-  orphans.lost(ours);
+  groups.addOrphan(ours.hash);
+  orphans.add(ours);
   await orphans.scan(manager, (row) => ![ours.id, strangers.id].includes(row.id));
   assert.equal(await orphans.check(manager, request), 0);
   await ended;

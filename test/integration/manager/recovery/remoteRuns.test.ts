@@ -4,7 +4,7 @@ import { Manager } from "../../../../src/manager/manager.js";
 import { loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase, serverTarget } from "../../../support/database.js";
-import { place, secret, server } from "../../../support/remoteDriver.js";
+import { remoteString, passwordOption, server } from "../../../support/remoteDriver.js";
 import { password } from "../../../support/remoteServer.js";
 
 const database = await createDatabase();
@@ -65,20 +65,17 @@ const manager = await startManager("postgres");
 after(() => manager.stop());
 
 test("a remote task is claimed here, runs there, and its result comes here", async () => {
-  const remote = `${place} user=scram ${secret}`;
+  const remote = `${remoteString} user=scram ${passwordOption}`;
   const { state, output, error } = await ended(
     await insert({ input: "SELECT current_user, inet_server_port()", remote }),
   );
-  assert.deepEqual(
-    [state, output, error],
-    ["DONE", `current_user\tinet_server_port\nscram\t${server.port}`, null],
-  );
+  assert.deepEqual([state, output, error], ["DONE", `current_user\tinet_server_port\nscram\t${server.port}`, null]);
 });
 
-test("the row shows the process there while it runs, its owner is the session here", async () => {
+test("the row shows the remote pid while it runs, and its owner is the local session", async () => {
   await server.admin.query("SELECT pg_advisory_lock(1)");
   const input = "SELECT pg_advisory_lock_shared(1)::text, pg_backend_pid()";
-  const id = await insert({ input, header: false, remote: place });
+  const id = await insert({ input, header: false, remote: remoteString });
   const { rows } = await admin.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
   const there = await until(id, ({ state, pid, owner }) => {
     return state === "WORK" && owner !== null && !owner.startsWith(`${pid} `);
@@ -94,8 +91,8 @@ test("the row shows the process there while it runs, its owner is the session he
 });
 
 test("a remote task with neither output nor error is deleted", async () => {
-  const id = await insert({ input: "SELECT WHERE false", remote: place });
-  const kept = await insert({ input: "SELECT WHERE false", remote: place, delete: false });
+  const id = await insert({ input: "SELECT WHERE false", remote: remoteString });
+  const kept = await insert({ input: "SELECT WHERE false", remote: remoteString, delete: false });
   assert.equal((await ended(kept)).output, null);
   for (let left: number | null = 1; left !== 0;) {
     const { rowCount, rows } = await admin.query<Row>("SELECT * FROM task WHERE id = $1", [id]);
@@ -104,22 +101,18 @@ test("a remote task with neither output nor error is deleted", async () => {
   }
 });
 
-test("a wrong string is the task's error, and other tasks go on", async () => {
+test("a wrong connection string fails only its own task", async () => {
   const wrong = await ended(await insert({ input: "SELECT 1", remote: "application_name" }));
   assert.deepEqual(
     [wrong.state, wrong.output, wrong.error],
-    [
-      "FAIL",
-      "",
-      'ERROR:  missing "=" after "application_name" in connection info string\nSTATEMENT:  SELECT 1',
-    ],
+    ["FAIL", "", 'ERROR:  missing "=" after "application_name" in connection info string\nSTATEMENT:  SELECT 1'],
   );
   const refused = await ended(await insert({ input: "SELECT 1", remote: "host=127.0.0.1 port=1" }));
   assert.match(refused.error ?? "", /Connection refused/);
   assert.equal((await ended(await insert({ input: "SELECT 5" }))).output, "5");
 });
 
-/** The most of these tasks that ran at once, from their own start and stop. */
+/** The maximum number of these tasks that ran at once, by their start and stop. */
 async function mostAtOnce(ids: readonly string[]): Promise<number> {
   const { rows } = await admin.query<{ most: number }>(
     `SELECT max((SELECT count(*) FROM task AS o WHERE o.id = ANY ($1) AND o.start <= t.start AND o.stop > t.start))::integer AS most
@@ -129,10 +122,10 @@ async function mostAtOnce(ids: readonly string[]): Promise<number> {
   return rows[0]?.most ?? 0;
 }
 
-test("with max 1 two remote tasks of a group run at once, never more", async () => {
+test("with max 1 two remote tasks of a group run at once, but never more", async () => {
   const ids: string[] = [];
   for (let each = 0; each < 8; each++) {
-    ids.push(await insert({ input: "SELECT pg_sleep(0.1)", group: "two", max: 1, remote: place }));
+    ids.push(await insert({ input: "SELECT pg_sleep(0.1)", group: "two", max: 1, remote: remoteString }));
   }
   for (const id of ids) assert.equal((await ended(id)).state, "DONE");
   assert.equal(await mostAtOnce(ids), 2);
@@ -142,10 +135,10 @@ test("the same group with another remote is another group", async () => {
   const input = "SELECT pg_advisory_lock(2)";
   await server.admin.query("SELECT pg_advisory_lock(2)");
   const [one, other] = [
-    await insert({ input, group: "same", remote: place }),
-    await insert({ input, group: "same", remote: `${place} application_name=other` }),
+    await insert({ input, group: "same", remote: remoteString }),
+    await insert({ input, group: "same", remote: `${remoteString} application_name=other` }),
   ];
-  const behind = await insert({ input, group: "same", remote: place });
+  const behind = await insert({ input, group: "same", remote: remoteString });
   await until(one, ({ state }) => state === "WORK");
   await until(other, ({ state }) => state === "WORK");
   assert.equal((await until(behind, () => true)).state, "PLAN");
@@ -153,29 +146,34 @@ test("the same group with another remote is another group", async () => {
   for (const id of [one, other, behind]) assert.equal((await ended(id)).state, "DONE");
 });
 
-test("a timeout of a remote task reads as one here", async () => {
+test("a timeout of a remote task has the same error as a local one", async () => {
   const task = { input: "SELECT pg_sleep(600)", timeout: "100 ms" };
   const here = await ended(await insert(task));
-  const there = await ended(await insert({ ...task, remote: place }));
+  const there = await ended(await insert({ ...task, remote: remoteString }));
   assert.deepEqual([there.state, there.error], [here.state, here.error]);
 });
 
-test("a remote task whose process is killed is tried again, and given up like one here", async () => {
+test("a remote task whose backend is killed is retried and given up like a local one", async () => {
   const input = "SELECT pg_terminate_backend(pg_backend_pid())";
-  const [here, there] = [await insert({ input }), await insert({ input, remote: place })];
+  const [here, there] = [await insert({ input }), await insert({ input, remote: remoteString })];
   const expected = (await ended(here)).error;
   assert.equal((await ended(there)).error, expected);
 });
 
-test("no password is in any line of the log at level trace", async () => {
+test("the log contains no password at level trace", async () => {
   const uri = `postgresql://scram:${encodeURIComponent(password)}@127.0.0.1:${server.port}/postgres`;
-  const strings = [`${place} user=scram ${secret}`, uri, `${uri}?x=1`, `${place} ${secret} b`];
+  const strings = [
+    `${remoteString} user=scram ${passwordOption}`,
+    uri,
+    `${uri}?x=1`,
+    `${remoteString} ${passwordOption} b`,
+  ];
   const errors: (string | null)[] = [];
   for (const remote of strings) {
     const { error, output } = await ended(await insert({ input: "SELECT current_user", remote }));
     errors.push(error, output);
   }
-  assert.ok(lines.some((line) => line.includes("remote task connects")));
+  assert.ok(lines.some((line) => line.includes("connecting for remote task")));
   for (const shown of [...lines, ...errors]) {
     assert.ok(!(shown ?? "").includes("secret"), shown ?? "");
   }
@@ -183,25 +181,23 @@ test("no password is in any line of the log at level trace", async () => {
 
 test("where the manager's user is no superuser, a remote task needs a password", async () => {
   await manager.stop();
-  await admin.query(
-    `DO $$ BEGIN CREATE ROLE remote_ordinary LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`,
-  );
+  await admin.query(`DO $$ BEGIN CREATE ROLE remote_ordinary LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`);
   await admin.query("ALTER TABLE task OWNER TO remote_ordinary");
   for (const table of ["task_pause", "task_ledger_1", "task_ledger_2"])
     await admin.query(`ALTER TABLE ${table} OWNER TO remote_ordinary`);
   await admin.query("GRANT ALL ON SCHEMA public TO remote_ordinary");
   const ordinary = await startManager("remote_ordinary");
   try {
-    const without = await ended(await insert({ input: "SELECT 1", remote: place }));
+    const without = await ended(await insert({ input: "SELECT 1", remote: remoteString }));
     assert.equal(
       without.error,
       "ERROR:  password is required\nDETAIL:  Non-superusers must provide a password in the connection string.\nSTATEMENT:  SELECT 1",
     );
     const unasked = await ended(
-      await insert({ input: "SELECT 1", remote: `${place} user=trusted ${secret}` }),
+      await insert({ input: "SELECT 1", remote: `${remoteString} user=trusted ${passwordOption}` }),
     );
     assert.match(unasked.error ?? "", /does not request a password/);
-    const remote = `${place} user=scram ${secret}`;
+    const remote = `${remoteString} user=scram ${passwordOption}`;
     assert.equal((await ended(await insert({ input: "SELECT 1", remote }))).output, "1");
   } finally {
     await ordinary.stop();

@@ -8,27 +8,27 @@ import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
 import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
 import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
-import { Recalls } from "../../../../src/manager/sessions/recalls.js";
-import { RemotePids } from "../../../../src/manager/results/remotePids.js";
+import { PipelineRecalls } from "../../../../src/manager/sessions/pipelineRecalls.js";
+import type { StartedTask } from "../../../../src/manager/model.js";
+import { RetryQueue } from "../../../../src/manager/results/retryQueue.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import type { ManagerSettings } from "../../../../src/manager/settings.js";
-import { cancelBackend } from "../../../../src/manager/sessions/cancelBackend.sql.js";
-import { Starts } from "../../../../src/manager/results/starts.js";
+import { cancelBackend } from "../../../../src/manager/sessions/backendCancellations.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
-// The parts of a real manager, turned by hand: what it does between turns, it does by itself.
+// The components of a real manager, with cycles run by the test.
 const database = await createDatabase();
 const user = await database.connect();
 const gate = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 const log = createLog({ level: "silent", name: "test", write: () => {} });
 await user.query("CREATE TABLE ran (id bigint)");
@@ -47,20 +47,20 @@ const settings: ManagerSettings = {
   restartMs: 1000,
 };
 
-/** After so many ms what waits is called back: at no time in the life of a test. */
+/** A recall delay in ms that no test reaches. */
 const never = 1e9;
 
 /**
- * A manager of so many sessions that knows how long tasks of these groups run, in ms.
+ * A manager with `count` sessions that knows the run times of these groups, in ms.
  *
- * @param slowMs after how long what waits behind a run is called back.
+ * @param slowMs how long a run may take before the tasks queued behind it are recalled
  */
 async function managing(count: number, known: Readonly<Record<string, number>>, slowMs = 50) {
   const news = new EventEmitter();
   const groups = new ActiveGroups();
   const runTimes = new RunTimes();
-  const outbox = new PendingResults();
-  const starts = new Starts();
+  const pendingResults = new PendingResults();
+  const starts = new RetryQueue<StartedTask>();
   const lost: { id: string; front: boolean }[] = [];
   for (const [group, ms] of Object.entries(known)) {
     const hash = await hashOf(group);
@@ -71,17 +71,17 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
       target: database.target,
       schema: "public",
       table: "task",
-      finish: table.qualifiedFinish,
-      reset: table.qualifiedReset,
+      finishFunction: table.qualifiedFinish,
+      resetFunction: table.qualifiedReset,
       ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: settings.outputLimit,
-      superuser: true,
-      resetMs: 3_600_000,
+      isSuperuser: true,
+      lostRunTimeoutMs: 3_600_000,
     }),
     closeMs: () => settings.closeMs,
     events: {
       message: (thread, message) => sessions.receive(thread, message),
-      room: () => {},
+      connectionRequest: () => {},
       ended: (thread, reason) => sessions.threadEnded(thread, reason),
     },
     log,
@@ -96,39 +96,39 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
     slowMs,
     events: {
       changed: () => news.emit("news"),
-      result: (result, owner, task) => outbox.add(result, owner, task),
+      result: (result, owner, queued) => pendingResults.add(result, owner, queued),
       started: (task) => starts.add(task),
       silent: () => {},
       remote: () => {},
       lost: ({ id }, _, front) => lost.push({ id, front }),
       recall: (recall) => recalls.add(recall),
-      permit: (session) => recalls.wantPermit(session),
-      revoke: (permit) => recalls.revoke(permit),
+      permitWanted: (session) => recalls.requestPermit(session),
+      permitUnused: (permit) => recalls.revoke(permit),
       opened: () => {},
-      unopened: ({ message }) => assert.fail(message),
-      lacking: assert.fail,
+      openFailed: ({ message }) => assert.fail(message),
+      objectMissing: assert.fail,
       cancel: (each) => {
-        void cancelBackend(manager, each.pid).then(() => sessions.cancelled(each));
+        void cancelBackend(manager, each.pid).then(() => sessions.confirmCancel(each));
       },
     },
     log,
   });
   after(() => executors.end());
-  const recalls = new Recalls(sessions);
+  const recalls = new PipelineRecalls(sessions.recalls);
   const turn = new WorkCycle({
     table,
     sessions,
     groups,
-    outbox,
-    remotePids: new RemotePids(),
+    pendingResults,
+    remotePids: new RetryQueue(),
     recalls,
-    lookout: new GroupScanner({ table, groups, log }),
-    pauses: new DeferredPauses(table, log),
-    claiming: new Claimer({
+    groupScanner: new GroupScanner({ table, groups, log }),
+    deferredPauses: new DeferredPauses(table, log),
+    claimer: new Claimer({
       table,
       sessions,
       groups,
-      outbox,
+      pendingResults,
       runTimes,
       settingsAge: new SettingsAge({ sessions, log }),
       log,
@@ -141,29 +141,23 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
     while (!condition()) await once(news, "news");
   };
   const step = (limits: Partial<ManagerSettings> = {}) =>
-    turn.once(
-      manager,
-      { ...settings, ...limits },
-      { start: 100, lookAhead: 0, watch: true, told: true },
-    );
+    turn.run(manager, { ...settings, ...limits }, { start: 100, lookAhead: 0, checkRuns: true, notified: true });
   sessions.open(count);
   await until(() => sessions.free === count);
   return {
     groups,
     sessions,
-    outbox,
+    pendingResults,
     lost,
     until,
     step,
-    /** Until none of the tasks waits or runs. */
+    /** Runs cycles until no task waits or runs. */
     async finish(): Promise<void> {
       for (;;) {
         await step();
-        const { rowCount } = await user.query(
-          "SELECT FROM task WHERE ready OR owner IS NOT NULL LIMIT 1",
-        );
+        const { rowCount } = await user.query("SELECT FROM task WHERE ready OR owner IS NOT NULL LIMIT 1");
         if (rowCount === 0) return;
-        if (sessions.busy > 0 && outbox.empty) await once(news, "news");
+        if (sessions.busy > 0 && pendingResults.isEmpty) await once(news, "news");
       }
     },
   };
@@ -180,12 +174,12 @@ beforeEach(async () => {
 
 interface Planted {
   readonly group?: string;
-  /** Whether it waits for the gate to be opened. */
+  /** Whether it waits for the gate to open. */
   readonly gated?: boolean;
   readonly [column: string]: string | number | boolean | undefined;
 }
 
-/** Inserts tasks that note that they ran; ids count from 1. */
+/** Inserts tasks that record that they ran; ids count from 1. */
 async function plant(...tasks: readonly Planted[]): Promise<void> {
   await gate.query("SELECT pg_advisory_lock(1)");
   await user.query("BEGIN");
@@ -214,7 +208,7 @@ async function ran(): Promise<number[]> {
   return rows.map(({ id }) => id);
 }
 
-test("tasks of a sequential group wait behind each other in one session, and run in order", async () => {
+test("tasks of a sequential group queue in one session and run in order", async () => {
   const chain = await managing(2, { g: 0.1 }, never);
   await plant({ gated: true }, {}, {}, {}, {});
   await chain.step();
@@ -224,7 +218,7 @@ test("tasks of a sequential group wait behind each other in one session, and run
   );
   assert.deepEqual(rows, [{ owners: 1, pids: 5, taken: 5, started: 1 }]);
   const group = chain.groups.get(await hashOf("g"));
-  assert.deepEqual([group?.running, chain.groups.total], [1, 1]);
+  assert.deepEqual([group?.running, chain.groups.totalRunning], [1, 1]);
   await open();
   await chain.finish();
   assert.deepEqual(await ran(), [1, 2, 3, 4, 5]);
@@ -232,10 +226,10 @@ test("tasks of a sequential group wait behind each other in one session, and run
     "SELECT FROM task AS a JOIN task AS b ON a.id < b.id AND a.stop > b.start",
   );
   assert.equal(overlaps.length, 0);
-  assert.deepEqual([chain.groups.get(await hashOf("g")), chain.groups.total], [null, 0]);
+  assert.deepEqual([chain.groups.get(await hashOf("g")), chain.groups.totalRunning], [null, 0]);
 });
 
-test("of a group whose run time nobody knows the first is tried alone", async () => {
+test("the first task of a group with unknown run times runs alone", async () => {
   const chain = await managing(1, {});
   await plant({ gated: true }, {}, {});
   await chain.step();
@@ -245,7 +239,7 @@ test("of a group whose run time nobody knows the first is tried alone", async ()
   assert.deepEqual(await ran(), [1, 2, 3]);
 });
 
-test("nothing waits behind tasks of a group that takes long", async () => {
+test("nothing is queued behind tasks of a slow group", async () => {
   const chain = await managing(1, { g: 100 });
   await plant({ gated: true }, {}, {});
   await chain.step();
@@ -253,16 +247,14 @@ test("nothing waits behind tasks of a group that takes long", async () => {
   await open();
 });
 
-test("what waits behind a slow task is called back, and runs in order afterwards", async () => {
+test("tasks queued behind a slow task are recalled and run in order later", async () => {
   const chain = await managing(1, { g: 0.1 });
   await plant({ gated: true }, {}, {});
   await chain.step();
-  await chain.until(() => chain.outbox.size === 2);
+  await chain.until(() => chain.pendingResults.size === 2);
   await chain.step();
   assert.deepEqual(await states(), ["WORK", "PLAN", "PLAN"]);
-  const { rows } = await user.query(
-    "SELECT owner, pid, take, start, ready FROM task WHERE id > 1 ORDER BY id",
-  );
+  const { rows } = await user.query("SELECT owner, pid, take, start, ready FROM task WHERE id > 1 ORDER BY id");
   const waiting = { owner: null, pid: null, take: null, start: null, ready: true };
   assert.deepEqual(rows, [waiting, waiting]);
   await open();
@@ -270,7 +262,7 @@ test("what waits behind a slow task is called back, and runs in order afterwards
   assert.deepEqual(await ran(), [1, 2, 3]);
 });
 
-test("a task that waited and takes long shows that it runs, and since when", async () => {
+test("a queued task that runs long becomes WORK with its start time", async () => {
   const chain = await managing(1, { g: 0.1 });
   await plant({}, { gated: true });
   await chain.step();
@@ -290,15 +282,15 @@ test("a task that waited and takes long shows that it runs, and since when", asy
   assert.deepEqual(await ran(), [1, 2]);
 });
 
-test("a waiting task that is stopped, and one that is deleted, do not run", async () => {
+test("queued tasks that are stopped or deleted do not run", async () => {
   const chain = await managing(1, { g: 0.1 });
   await plant({ gated: true }, {}, {}, {});
   await chain.step();
   await user.query("UPDATE task SET state = 'STOP' WHERE id = 2");
   await user.query("DELETE FROM task WHERE id = 3");
   await chain.step();
-  // By a cancel each, or all that waits at once.
-  await chain.until(() => chain.outbox.size >= 2);
+  // Each by a cancel, or all queued tasks at once.
+  await chain.until(() => chain.pendingResults.size >= 2);
   await open();
   await chain.finish();
   assert.deepEqual(await ran(), [1, 4]);
@@ -307,14 +299,14 @@ test("a waiting task that is stopped, and one that is deleted, do not run", asyn
   assert.deepEqual(rows, [{ owner: null, start: null }]);
 });
 
-/** Lets a session run a task, and send five more to the server behind one that waits for the gate. */
+/** Runs a task in a session, then sends five more behind one that waits for the gate. */
 async function sendBehind(chain: Awaited<ReturnType<typeof managing>>): Promise<void> {
   await user.query("CREATE SEQUENCE IF NOT EXISTS side");
   await user.query("ALTER SEQUENCE side RESTART");
   const others = Array.from({ length: 5 }, () => ({ input: "SELECT nextval('side')" }));
   await plant({ input: "SELECT pg_sleep(0.02)" }, { gated: true }, ...others);
   for (;;) {
-    // On a busy machine all of them may be called back before that.
+    // On a busy machine all of them may be recalled before that.
     await chain.step();
     const { rowCount } = await user.query(
       `SELECT FROM pg_stat_activity WHERE query LIKE '%xact_lock_shared%'
@@ -331,7 +323,7 @@ async function sideEffects(): Promise<number> {
   return only(rows).count;
 }
 
-/** Locks of runs that anybody holds. */
+/** Pipeline locks of runs that any session holds. */
 async function runLocks(): Promise<object[]> {
   const { rows } = await user.query<object>(
     `SELECT l.* FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.classid::bigint
@@ -340,16 +332,15 @@ async function runLocks(): Promise<object[]> {
   return rows;
 }
 
-/** Turns until nothing waits in a session any more. */
+/** Runs cycles until no task is queued in a session. */
 async function untilTakenBack(chain: Awaited<ReturnType<typeof managing>>): Promise<void> {
   do await chain.step();
   while ((await states()).includes("TAKE"));
 }
 
-const times = (count: number, state: string): string[] =>
-  Array.from({ length: count }, () => state);
+const times = (count: number, state: string): string[] => Array.from({ length: count }, () => state);
 
-test("what has been sent behind a slow task is taken back while that one runs", async () => {
+test("tasks sent behind a slow task are recalled while that one runs", async () => {
   const chain = await managing(1, { g: 0.1 });
   await sendBehind(chain);
   await untilTakenBack(chain);
@@ -362,7 +353,7 @@ test("what has been sent behind a slow task is taken back while that one runs", 
   assert.deepEqual(await runLocks(), []);
 });
 
-test("what has been sent and is changed does not run as it was", async () => {
+test("a sent task that is changed does not run in its old form", async () => {
   const chain = await managing(1, { g: 0.1 });
   await sendBehind(chain);
   await user.query("UPDATE task SET state = 'STOP' WHERE id = 3");
@@ -378,7 +369,7 @@ test("what has been sent and is changed does not run as it was", async () => {
   assert.deepEqual(rows, [{ output: "42" }]);
 });
 
-test("what has been sent of a group that is paused then waits for its end", async () => {
+test("sent tasks of a group that is then paused wait for the end of the pause", async () => {
   const chain = await managing(1, { g: 0.1 });
   await sendBehind(chain);
   await user.query(`INSERT INTO task_pause ("group") VALUES ('g')`);
@@ -393,7 +384,7 @@ test("what has been sent of a group that is paused then waits for its end", asyn
   assert.equal(await sideEffects(), 5);
 });
 
-test("when a session is lost only the task that ran is to blame", async () => {
+test("when a session is lost only its current task is to blame", async () => {
   const chain = await managing(1, { g: 0.1 });
   await plant({ gated: true }, {}, {});
   await chain.step();
@@ -401,9 +392,9 @@ test("when a session is lost only the task that ran is to blame", async () => {
   await chain.until(() => chain.lost.length > 0);
   const blamed = chain.lost.filter(({ front }) => front).map(({ id }) => id);
   assert.deepEqual(blamed, ["1"]);
-  // Those behind it are lost as well, if they had not been called back by then.
-  assert.equal(chain.lost.length + chain.outbox.size, 3);
-  assert.deepEqual([chain.sessions.tasks, chain.groups.total], [0, 0]);
+  // Those behind it are lost too, unless they have been recalled by then.
+  assert.equal(chain.lost.length + chain.pendingResults.size, 3);
+  assert.deepEqual([chain.sessions.tasks.count, chain.groups.totalRunning], [0, 0]);
   await open();
 });
 
@@ -420,7 +411,7 @@ for (const [what, columns] of Object.entries(alone)) {
     const chain = await managing(1, { g: 0.1, [`g${columns["remote"] ?? ""}`]: 0.1 });
     await plant({ gated: true }, {}, columns, {});
     await chain.step();
-    // What comes behind it in its group waits for it.
+    // The later tasks of its group wait for it.
     const last = columns["remote"] === undefined ? "PLAN" : "TAKE";
     assert.deepEqual(await states(), ["WORK", "TAKE", "PLAN", last]);
     await user.query("TRUNCATE task, ran RESTART IDENTITY");
@@ -434,7 +425,7 @@ for (const [what, columns] of Object.entries(alone)) {
   });
 }
 
-test("tasks of other groups wait behind what runs when no session is free, best first", async () => {
+test("when no session is free, tasks of other groups queue in order of rank", async () => {
   const chain = await managing(1, { g: 0.1, a: 0.1, b: 0.1, long: 100 }, never);
   await plant({ gated: true, max: 9 }, { group: "a" }, { group: "b", max: 3 });
   await chain.step();
@@ -444,14 +435,9 @@ test("tasks of other groups wait behind what runs when no session is free, best 
   assert.deepEqual(await ran(), [1, 3, 2]);
 });
 
-test("nothing worse goes where a task that takes long has to wait for its turn", async () => {
+test("no lower-ranked task starts while a slow task has to wait", async () => {
   const chain = await managing(1, { g: 0.1, a: 0.1, long: 100 }, never);
-  await plant(
-    { gated: true, max: 9 },
-    { group: "a", max: 2 },
-    { group: "long", max: 1 },
-    { group: "a" },
-  );
+  await plant({ gated: true, max: 9 }, { group: "a", max: 2 }, { group: "long", max: 1 }, { group: "a" });
   await chain.step();
   assert.deepEqual(await states(), ["WORK", "TAKE", "PLAN", "PLAN"]);
   await open();
@@ -459,20 +445,18 @@ test("nothing worse goes where a task that takes long has to wait for its turn",
   assert.deepEqual(await ran(), [1, 2, 3, 4]);
 });
 
-test("the tasks of a group with max 1 wait in two sessions and no third", async () => {
+test("tasks of a group with max 1 queue in two sessions at most", async () => {
   const chain = await managing(3, { g: 0.1 }, never);
   await plant(...Array.from({ length: 8 }, () => ({ gated: true, max: 1 })));
   await chain.step();
   assert.deepEqual(await states(), ["WORK", "WORK", ...Array.from({ length: 6 }, () => "TAKE")]);
-  const { rows } = await user.query(
-    "SELECT count(*)::integer AS tasks FROM task GROUP BY owner ORDER BY 1",
-  );
+  const { rows } = await user.query("SELECT count(*)::integer AS tasks FROM task GROUP BY owner ORDER BY 1");
   assert.deepEqual(rows, [{ tasks: 4 }, { tasks: 4 }]);
   assert.equal(chain.groups.get(await hashOf("g"))?.running, 2);
   await open();
 });
 
-test("one statement takes no more than fetch allows, one turn no more than limit", async () => {
+test("one statement claims at most fetch tasks, one cycle at most limit", async () => {
   const chain = await managing(1, { g: 0.1 }, never);
   await plant({ gated: true }, ...Array.from({ length: 20 }, () => ({})));
   await chain.step({ fetch: 4, limit: 10 });
@@ -486,7 +470,7 @@ test("one statement takes no more than fetch allows, one turn no more than limit
   await open();
 });
 
-test("tasks of a new group that could start wait for sessions of their own, until it is known how long they take", async () => {
+test("tasks of a new group are not queued behind others until their run time is known", async () => {
   const chain = await managing(2, { g: 0.1 });
   await plant(...Array.from({ length: 4 }, () => ({ group: "new", max: 9, gated: true })));
   await chain.step();

@@ -1,20 +1,18 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
-import {
-  completeFull,
-  type OwnedResult,
-} from "../../../../src/manager/results/completeFull.sql.js";
+import type { OwnedResult } from "../../../../src/manager/model.js";
+import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain, isPlainResult } from "../../../../src/manager/results/completePlain.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const user = await database.connect();
 const holder = await database.connect();
-const manager = await openManagerConnection(database.url);
+const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 const shape = await readColumnSet(manager, table);
 
@@ -30,7 +28,7 @@ const row: fc.Arbitrary<Row> = fc.record({
   state: fc.constantFrom("TAKE", "WORK", "WORK", "WORK", "STOP", "PLAN", "DONE"),
   owner: fc.constantFrom("me", "me", "me", "other", null),
   repeat: fc.constantFrom("0", "0", "0", "1 day"),
-  // A pause so long that no two moments of the test lie on different sides of its end.
+  // A pause so long that it cannot end during the test.
   max: fc.constantFrom(0, 0, 0, 3, -2_000_000_000),
   delete: fc.boolean(),
 });
@@ -53,7 +51,7 @@ function resultOf(id: number, more: Partial<OwnedResult>): OwnedResult {
     output: null,
     error: null,
     committed: false,
-    plain: true,
+    isPlain: true,
     ...more,
   };
 }
@@ -75,7 +73,7 @@ async function fill(rows: readonly Row[]): Promise<void> {
   );
 }
 
-/** The table as it is after that, which is undone; within one transaction the time is the same for all. */
+/** The table afterwards; the change is rolled back. Within one transaction the time is the same for all. */
 async function after(work: () => Promise<void>): Promise<unknown[]> {
   await manager.query("SAVEPOINT before");
   try {
@@ -89,7 +87,7 @@ async function after(work: () => Promise<void>): Promise<unknown[]> {
   }
 }
 
-test("with what it leaves to the statement that does everything, it comes to the same", async () => {
+test("completePlain followed by completeFull equals completeFull alone", async () => {
   const situation = fc.array(fc.record({ row, what }), { minLength: 1, maxLength: 10 });
   await fc.assert(
     fc.asyncProperty(situation, async (each) => {
@@ -114,7 +112,7 @@ test("with what it leaves to the statement that does everything, it comes to the
   );
 });
 
-test("a result of a task that repeats is left, as is one whose row another has", async () => {
+test("skips results of repeating tasks and of rows with another owner", async () => {
   const plain = { state: "WORK", owner: "me", repeat: "0", max: 0, delete: true };
   await fill([plain, { ...plain, repeat: "1 day" }, { ...plain, owner: "other" }, plain]);
   const results = [1, 2, 3, 4].map((id) => resultOf(id, { output: "out" }));
@@ -127,7 +125,7 @@ test("a result of a task that repeats is left, as is one whose row another has",
   assert.deepEqual(rows, [done, working, working, done]);
 });
 
-test("while somebody holds one of the rows it writes none, and says so", async () => {
+test("writes nothing and fails while one of the rows is locked", async () => {
   const plain = { state: "WORK", owner: "me", repeat: "0", max: 0, delete: true };
   await fill([plain, plain, plain]);
   await holder.query("BEGIN; SELECT FROM task WHERE id = 2 FOR UPDATE");

@@ -9,7 +9,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const config = { url: database.url };
 
-/** As long as the table `gate` is empty, who writes a large output waits. */
+/** While the table `gate` is empty, writing a large output blocks. */
 await client.query(`
   CREATE TABLE gate (open boolean);
   CREATE FUNCTION wait_for_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -23,7 +23,7 @@ const large = "SELECT repeat('x', 3000000)";
 const writing = `SELECT FROM pg_stat_activity WHERE application_name = 'pg_work output' AND wait_event = 'PgSleep'
   AND datname = current_database()`;
 
-test("while a large output is being written other tasks run and come to their ends", async () => {
+test("other tasks run and end while a large output is written", async () => {
   const program = await startProcess({ config });
   await program.line("ready");
   const ids = [await insertTask(client, large), await insertTask(client, large, "other")];
@@ -40,7 +40,7 @@ test("while a large output is being written other tasks run and come to their en
   assert.equal((await program.end()).code, 0);
 });
 
-test("a large output is written again when its connection, or the manager's, is lost meanwhile", async () => {
+test("a large output is written again after its connection or the manager's is lost", async () => {
   const program = await startProcess({ config });
   await program.line("ready");
   for (const lost of ["pg_work output", "pg_work public%"]) {
@@ -60,9 +60,9 @@ test("a large output is written again when its connection, or the manager's, is 
   assert.equal((await program.end()).code, 0);
 });
 
-test("a connection for large outputs that the network swallows holds up no other output", async () => {
+test("a half-open connection for large outputs delays no other output", async () => {
   const { target } = database;
-  const proxy = await TcpProxy.to(target.port, target.host);
+  const proxy = await TcpProxy.start(target.port, target.host);
   const url = `postgresql://${target.user}@127.0.0.1:${proxy.port}/${target.database}`;
   const program = await startProcess({ config: { url } });
   await program.line("ready");
@@ -94,11 +94,7 @@ test("a larger limit than there can be output is one of 256 MB", async () => {
   await client.query("INSERT INTO gate VALUES (true)");
   const program = await startProcess({ config: { ...config, "pg_task.output": "2000MB" } });
   await program.line("ready");
-  const id = await insertTask(
-    client,
-    "SELECT repeat('x', 1000000) FROM generate_series(1, 300)",
-    "large",
-  );
+  const id = await insertTask(client, "SELECT repeat('x', 1000000) FROM generate_series(1, 300)", "large");
   const row = await waitForRow(
     client,
     `SELECT split_part(error, E'\\n', 1) AS error, length(output) AS length FROM task

@@ -3,17 +3,14 @@ import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
 import { createDatabase } from "../../../support/database.js";
-import { connected, createRole, ensure } from "../../../support/taskTables.js";
+import { withConnection, createRole, ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
 const { database: name } = database.target;
 
-/** Of each column: the file's value and those of the levels above it, as the column shows them. */
-const columns: Record<
-  string,
-  { readonly file: boolean | number | string; readonly above: readonly string[] }
-> = {
+/** For each column, the values of the file and of the levels above it, as the column displays them. */
+const columns: Record<string, { readonly file: boolean | number | string; readonly above: readonly string[] }> = {
   active: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   live: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   repeat: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
@@ -34,20 +31,18 @@ const columns: Record<
   null: { file: "\\N", above: ["a", "b'", "c\\", " d ", "e\n"] },
 };
 
-await ensure(database.target, {
-  parameters: Object.fromEntries(
-    Object.entries(columns).map(([column, { file }]) => [`pg_task.${column}`, file]),
-  ),
+await ensureTaskTable(database.target, {
+  parameters: Object.fromEntries(Object.entries(columns).map(([column, { file }]) => [`pg_task.${column}`, file])),
 });
 
-/** What a new row of a new session of the role gets. */
+/** The values that a new row of a new session of the role gets. */
 async function inserted(
   role: string,
   column: string,
   session: readonly string[] = [],
   given?: string,
 ): Promise<unknown> {
-  return await connected({ ...database.target, user: role }, async (producer) => {
+  return await withConnection({ ...database.target, user: role }, async (producer) => {
     for (const statement of session) await producer.query(statement);
     const shown = `${identifier(column)}::text AS value`;
     const { rows } =
@@ -60,7 +55,7 @@ async function inserted(
   });
 }
 
-describe("the default of each parameter's column follows the nearest level", () => {
+describe("the default of each parameter column comes from the nearest level", () => {
   for (const [column, { file, above }] of Object.entries(columns)) {
     test(`${column}: INSERT, session, role in the database, role, database, file`, async () => {
       const role = await createRole(client, `level_${randomBytes(4).toString("hex")}`);
@@ -76,28 +71,20 @@ describe("the default of each parameter's column follows the nearest level", () 
       assert.equal(await inserted(role, column), inDatabase);
       await client.query(`ALTER ROLE ${role} SET ${setting} = ${literal(ofRole)}`);
       assert.equal(await inserted(role, column), ofRole);
-      await client.query(
-        `ALTER ROLE ${role} IN DATABASE ${name} SET ${setting} = ${literal(inBoth)}`,
-      );
+      await client.query(`ALTER ROLE ${role} IN DATABASE ${name} SET ${setting} = ${literal(inBoth)}`);
       assert.equal(await inserted(role, column), inBoth);
       const set = `SET ${setting} = ${literal(inSession)}`;
       assert.equal(await inserted(role, column, [set]), inSession);
       assert.equal(await inserted(role, column, [set], inInsert), inInsert);
       assert.equal(await inserted(role, column, [set, `RESET ${setting}`]), inBoth);
-      await client.query(
-        `ALTER ROLE ${role} IN DATABASE ${name} RESET ALL; ALTER ROLE ${role} RESET ALL`,
-      );
+      await client.query(`ALTER ROLE ${role} IN DATABASE ${name} RESET ALL; ALTER ROLE ${role} RESET ALL`);
       assert.equal(await inserted(role, column), inDatabase);
       await client.query(`ALTER DATABASE ${name} RESET ${setting}`);
       assert.equal(await inserted(role, column), shownFile);
       assert.equal(await inserted(role, column, [set, `RESET ${setting}`]), shownFile);
       assert.equal(await inserted(role, column, [`SET ${setting} = ''`]), shownFile);
       assert.equal(
-        await inserted(role, column, [
-          "BEGIN",
-          `SET LOCAL ${setting} = ${literal(inSession)}`,
-          "ROLLBACK",
-        ]),
+        await inserted(role, column, ["BEGIN", `SET LOCAL ${setting} = ${literal(inSession)}`, "ROLLBACK"]),
         shownFile,
       );
       await client.query(`ALTER DATABASE ${name} SET ${setting} = ''`);
@@ -107,10 +94,10 @@ describe("the default of each parameter's column follows the nearest level", () 
   }
 });
 
-test("an interval of a level is read in every style it may be written in", async () => {
+test("intervals of a level are parsed in every IntervalStyle", async () => {
   for (const text of ["90 min", "1:30", "PT1H30M", "@ 1 hour 30 mins", "0 1:30:00", "5400"]) {
     for (const style of ["postgres", "postgres_verbose", "sql_standard", "iso_8601"]) {
-      const { rows } = await connected(database.target, async (producer) => {
+      const { rows } = await withConnection(database.target, async (producer) => {
         await producer.query(`SET pg_task.timeout = '${text}'; SET IntervalStyle = ${style}`);
         return await producer.query(
           "INSERT INTO task (input) VALUES ('') RETURNING extract(epoch FROM timeout)::int AS seconds",
@@ -121,7 +108,7 @@ test("an interval of a level is read in every style it may be written in", async
   }
 });
 
-test("a setting that makes no sense is told to who inserts, and only to them", async () => {
+test("an invalid setting fails the INSERT of its session, and no other", async () => {
   await assert.rejects(inserted(database.target.user, "max", ["SET pg_task.max = 'many'"]), {
     code: "22P02",
   });

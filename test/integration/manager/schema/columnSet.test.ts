@@ -3,14 +3,14 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { createDatabase } from "../../../support/database.js";
-import { connected, createRole } from "../../../support/taskTables.js";
+import { withConnection, createRole } from "../../../support/taskTables.js";
 import { projectPath } from "../../../support/project.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
 const docs = readFileSync(projectPath("docs/table.md"), "utf8");
 
-/** The cells of the first table under a heading of the documentation. */
+/** Cells of the first table under a heading of the documentation. */
 function documented(heading: string): string[][] {
   const section = docs.split(`\n## ${heading}\n`)[1]?.split("\n## ")[0] ?? "";
   const lines = section.split("\n").filter((line) => line.startsWith("|"));
@@ -43,7 +43,7 @@ const parameterColumns = [
   ["null", "text"],
 ] as const;
 
-/** Type and whether it may be null, of every column. */
+/** Type and nullability of every column. */
 const columns: Record<string, readonly [type: string, nullable: boolean]> = {
   id: ["bigint", false],
   parent: ["bigint", true],
@@ -67,8 +67,7 @@ const columns: Record<string, readonly [type: string, nullable: boolean]> = {
 
 const otherDefaults: Record<string, string> = {
   id: "nextval('task_id_seq'::regclass)",
-  parent:
-    "(NULLIF(NULLIF(current_setting('pg_task.id'::text, true), ''::text), '0'::text))::bigint",
+  parent: "(NULLIF(NULLIF(current_setting('pg_task.id'::text, true), ''::text), '0'::text))::bigint",
   plan: `
 CASE
     WHEN (NULLIF(current_setting('pg_task.plan'::text, true), ''::text) IS NULL) THEN statement_timestamp()
@@ -98,14 +97,11 @@ const { rows: found } = await client.query<Column>(
 );
 
 describe("columns of the task table", () => {
-  test("have their types, and take null only where that means something", () => {
-    assert.deepEqual(
-      Object.fromEntries(found.map(({ name, type, nullable }) => [name, [type, nullable]])),
-      columns,
-    );
+  test("have their types, and allow null only where it has a meaning", () => {
+    assert.deepEqual(Object.fromEntries(found.map(({ name, type, nullable }) => [name, [type, nullable]])), columns);
   });
 
-  test("have the defaults they are to have", () => {
+  test("have the documented defaults", () => {
     const isParameter = new Set<string>(parameterColumns.map(([name]) => name));
     assert.deepEqual(
       Object.fromEntries(
@@ -116,12 +112,11 @@ describe("columns of the task table", () => {
       otherDefaults,
     );
     for (const { name, default: value } of found) {
-      if (isParameter.has(name))
-        assert.match(value ?? "", new RegExp(`'pg_task\\.${name}'::text, true`));
+      if (isParameter.has(name)) assert.match(value ?? "", new RegExp(`'pg_task\\.${name}'::text, true`));
     }
   });
 
-  test("hash is generated from group and remote, and rows that share both share it", async () => {
+  test("have a hash generated from group and remote", async () => {
     assert.equal(found.find(({ name }) => name === "hash")?.generated, "s");
     const { rows } = await client.query(
       `INSERT INTO task (input, "group", remote) VALUES ('', 'a', NULL), ('', 'a', 'b'), ('', 'ab', NULL)
@@ -129,18 +124,18 @@ describe("columns of the task table", () => {
     );
     assert.deepEqual(rows, [{ right: true }, { right: true }, { right: true }]);
     await assert.rejects(client.query("INSERT INTO task (input, hash) VALUES ('', 1)"), {
-      // Before 14 it was 42601.
+      // 42601 before PostgreSQL 14.
       message: /^cannot insert (?:into column|a non-DEFAULT value into column) "hash"$/,
     });
   });
 
-  test("carry comments, as the table does", async () => {
+  test("have comments, as has the table", async () => {
     for (const { name, comment } of found) assert.ok(comment, `${name} has no comment`);
     const { rows } = await client.query("SELECT obj_description('task'::regclass) AS comment");
     assert.ok(rows[0].comment);
   });
 
-  test("the enum state has the states in their order", async () => {
+  test("include the enum state, with the states in order", async () => {
     const { rows } = await client.query("SELECT enum_range(NULL::state)::text AS states");
     assert.equal(rows[0].states, "{PLAN,TAKE,WORK,DONE,FAIL,GONE,STOP}");
   });
@@ -159,12 +154,9 @@ describe("checks of the task table", () => {
     ["escape", "é"],
     ["quote", "é"],
   ] as const) {
-    test(`refuse ${column} ${value}`, async () => {
+    test(`reject ${column} ${value}`, async () => {
       await assert.rejects(
-        client.query(
-          `INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`,
-          [value],
-        ),
+        client.query(`INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`, [value]),
         { code: "23514", constraint: `task_${column}_check` },
       );
     });
@@ -182,7 +174,7 @@ describe("checks of the task table", () => {
     ["escape", "\x01"],
     ["quote", ""],
   ] as const) {
-    test(`take ${column} ${JSON.stringify(value)}`, async () => {
+    test(`accept ${column} ${JSON.stringify(value)}`, async () => {
       const { rowCount } = await client.query(
         `INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`,
         [value],
@@ -192,16 +184,16 @@ describe("checks of the task table", () => {
   }
 
   for (const column of ["input", "plan", "null", "state", "max"]) {
-    test(`refuse a null ${column}`, async () => {
+    test(`reject a null ${column}`, async () => {
       const rest = column === "input" ? "" : ", input";
-      await assert.rejects(
-        client.query(`INSERT INTO task ("${column}"${rest}) VALUES (NULL${rest && ", ''"})`),
-        { code: "23502", column },
-      );
+      await assert.rejects(client.query(`INSERT INTO task ("${column}"${rest}) VALUES (NULL${rest && ", ''"})`), {
+        code: "23502",
+        column,
+      });
     });
   }
 
-  test("refuse a null group", async () => {
+  test("reject a null group", async () => {
     await assert.rejects(client.query(`INSERT INTO task (input, "group") VALUES ('', NULL)`), {
       code: "23502",
     });
@@ -236,14 +228,14 @@ test("the task table has its four triggers", async () => {
 });
 
 describe("docs/table.md", () => {
-  test("lists the columns as the catalog has them", () => {
+  test("lists the columns as in the catalog", () => {
     assert.deepEqual(
       documented("Columns").map(([name, type, nullable]) => [name, type, nullable]),
       found.map(({ name, type, nullable }) => [`\`${name}\``, type, nullable ? "yes" : "no"]),
     );
   });
 
-  test("gives the defaults as the catalog has them", () => {
+  test("gives the defaults as in the catalog", () => {
     const said = Object.fromEntries(
       documented("Columns").map(([name = "", , , value = ""]) => [name.replaceAll("`", ""), value]),
     );
@@ -268,25 +260,21 @@ describe("docs/table.md", () => {
     );
   });
 
-  test("says every bound that a check has", () => {
-    const bounds = documented("Columns").filter(([, , , , meaning]) =>
-      /above 0|not below 0|ASCII/.test(meaning ?? ""),
-    );
+  test("states the bounds of every check", () => {
+    const bounds = documented("Columns").filter(([, , , , meaning]) => /above 0|not below 0|ASCII/.test(meaning ?? ""));
     assert.deepEqual(
       bounds.map(([name]) => name?.replaceAll("`", "")),
       ["active", "live", "repeat", "timeout", "count", "delimiter", "escape", "quote", "keep"],
     );
   });
 
-  test("names all the rights that a producer needs", async () => {
+  test("lists all rights that a producer needs", async () => {
     const grants = /```sql\n(GRANT[^`]+)```/.exec(docs)?.[1] ?? "";
     const role = await createRole(client, `producer_${randomBytes(4).toString("hex")}`);
     await client.query("REVOKE ALL ON SCHEMA public FROM PUBLIC");
     const target = { ...database.target, user: role };
     const insert = () =>
-      connected(target, (producer) =>
-        producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"),
-      );
+      withConnection(target, (producer) => producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"));
     await assert.rejects(insert, /relation "task" does not exist/);
     const statements = grants.replaceAll("producer", role).trim().split("\n");
     assert.equal(statements.length, 3);
@@ -296,7 +284,7 @@ describe("docs/table.md", () => {
     }
     assert.equal((await insert()).rowCount, 1);
     await assert.rejects(
-      connected(target, (producer) => producer.query("SELECT FROM task")),
+      withConnection(target, (producer) => producer.query("SELECT FROM task")),
       { code: "42501" },
     );
   });

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { FileParameters } from "../../../../src/shared/config/types.js";
+import type { FileParameters } from "../../../../src/shared/config/parameterTable.js";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
 import { createDatabase } from "../../../support/database.js";
-import { ensure } from "../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
 const database = await createDatabase("empty");
@@ -29,7 +29,7 @@ const columnDefault = async (schema: string, column: string): Promise<string> =>
 };
 
 async function changeTo(parameters: Partial<FileParameters>): Promise<void> {
-  await ensure(target, { schema: "changing", parameters });
+  await ensureTaskTable(target, { schema: "changing", parameters });
 }
 
 describe("the file's values", () => {
@@ -52,40 +52,36 @@ describe("the file's values", () => {
     "null",
   ];
   for (const text of texts) {
-    test(`are the default as they are: ${JSON.stringify(text)}`, async () => {
+    test(`become the defaults: ${JSON.stringify(text)}`, async () => {
       const given = {
         schema: "texts",
         parameters: { "pg_task.null": text, "pg_task.group": text },
       };
-      await ensure(target, given);
+      await ensureTaskTable(target, given);
       assert.equal(await inserted("texts", "null"), text);
       assert.equal(await inserted("texts", "group"), text);
-      const before = await client.query(
-        "SELECT xmin::text FROM pg_attrdef WHERE adrelid = 'texts.task'::regclass",
-      );
-      await ensure(target, given);
-      const after = await client.query(
-        "SELECT xmin::text FROM pg_attrdef WHERE adrelid = 'texts.task'::regclass",
-      );
+      const before = await client.query("SELECT xmin::text FROM pg_attrdef WHERE adrelid = 'texts.task'::regclass");
+      await ensureTaskTable(target, given);
+      const after = await client.query("SELECT xmin::text FROM pg_attrdef WHERE adrelid = 'texts.task'::regclass");
       assert.deepEqual(after.rows, before.rows, "altered again");
     });
   }
 
   for (const char of ["'", '"', "\\", "\t", "\n", "%", "", "~", "\x7f", "\x01"]) {
-    test(`are the default as they are: the character ${JSON.stringify(char)}`, async () => {
+    test(`become the defaults: the character ${JSON.stringify(char)}`, async () => {
       const parameters = {
         "pg_task.delimiter": char,
         "pg_task.quote": char,
         "pg_task.escape": char,
       };
-      await ensure(target, { schema: "chars", parameters });
+      await ensureTaskTable(target, { schema: "chars", parameters });
       for (const column of ["delimiter", "quote", "escape"]) {
         assert.equal(await inserted("chars", column), char, column);
       }
     });
   }
 
-  test("are the default anew when they change", async () => {
+  test("replace the defaults when they change", async () => {
     await changeTo({ "pg_task.max": 3, "pg_task.header": false, "pg_task.active": "2 days" });
     assert.equal(await inserted("changing", "max"), "3");
     assert.equal(await inserted("changing", "header"), "false");
@@ -101,31 +97,28 @@ describe("a default", () => {
   for (const [what, expression] of [
     ["a constant", "5"],
     ["made with the setting", "coalesce(current_setting('pg_task.max', true), '5')::int"],
-    [
-      "made from pg-task's own",
-      "COALESCE(NULLIF(current_setting('pg_task.max', true), ''), '4')::int + 1",
-    ],
+    ["made from pg-task's own", "COALESCE(NULLIF(current_setting('pg_task.max', true), ''), '4')::int + 1"],
     ["made from the extension's own", "current_setting('pg_task.max')::int + 1"],
   ] as const) {
-    test(`of the user's stays: ${what}`, async () => {
+    test(`set by the user stays: ${what}`, async () => {
       const schema = `users_${what.replaceAll(/\W/g, "_")}`;
-      await ensure(target, { schema });
+      await ensureTaskTable(target, { schema });
       await client.query(`ALTER TABLE ${schema}.task ALTER max SET DEFAULT ${expression}`);
       const before = await columnDefault(schema, "max");
-      await ensure(target, { schema });
+      await ensureTaskTable(target, { schema });
       assert.equal(await columnDefault(schema, "max"), before);
     });
   }
 
-  test("of the user's stays for plan and parent as well", async () => {
-    await ensure(target, { schema: "others" });
+  test("set by the user stays for plan and parent as well", async () => {
+    await ensureTaskTable(target, { schema: "others" });
     await client.query(
       `ALTER TABLE others.task ALTER plan SET DEFAULT now() + interval '1 day',
          ALTER parent SET DEFAULT NULLIF(current_setting('pg_task.id', true), '')::bigint + 1`,
     );
     const before = [await columnDefault("others", "plan"), await columnDefault("others", "parent")];
-    await ensure(target, { schema: "others" });
-    await ensure(target, { schema: "others", parameters: { "pg_task.plan": "now()" } });
+    await ensureTaskTable(target, { schema: "others" });
+    await ensureTaskTable(target, { schema: "others", parameters: { "pg_task.plan": "now()" } });
     const after = [await columnDefault("others", "plan"), await columnDefault("others", "parent")];
     assert.deepEqual(after, before);
   });
@@ -138,32 +131,28 @@ describe("a default", () => {
     ["group", "current_setting('pg_task.group'::text)", "group"],
     ["parent", "NULLIF((current_setting('pg_task.id'::text))::bigint, 0)", null],
   ] as const) {
-    test(`of the extension's, which fails without it, is replaced: ${column}`, async () => {
-      await ensure(target, { schema: "extension" });
-      await client.query(
-        `ALTER TABLE extension.task ALTER ${identifier(column)} SET DEFAULT ${expression}`,
-      );
-      await ensure(target, { schema: "extension" });
+    test(`of the extension is replaced, since it fails without it: ${column}`, async () => {
+      await ensureTaskTable(target, { schema: "extension" });
+      await client.query(`ALTER TABLE extension.task ALTER ${identifier(column)} SET DEFAULT ${expression}`);
+      await ensureTaskTable(target, { schema: "extension" });
       assert.equal(await inserted("extension", column), value);
     });
   }
 
-  test("that was dropped is given again", async () => {
-    await ensure(target, { schema: "emptied" });
+  test("that was dropped is set again", async () => {
+    await ensureTaskTable(target, { schema: "emptied" });
     await client.query("ALTER TABLE emptied.task ALTER max DROP DEFAULT, ALTER plan DROP DEFAULT");
-    await ensure(target, { schema: "emptied", parameters: { "pg_task.max": 2 } });
+    await ensureTaskTable(target, { schema: "emptied", parameters: { "pg_task.max": 2 } });
     assert.equal(await inserted("emptied", "max"), "2");
   });
 });
 
 describe("parent", () => {
   test("is the running task's id, and null outside of tasks", async () => {
-    await ensure(target, { schema: "parents" });
+    await ensureTaskTable(target, { schema: "parents" });
     const session = await database.connect();
     const parent = async () => {
-      const { rows } = await session.query(
-        "INSERT INTO parents.task (input) VALUES ('') RETURNING parent",
-      );
+      const { rows } = await session.query("INSERT INTO parents.task (input) VALUES ('') RETURNING parent");
       return rows[0].parent;
     };
     assert.equal(await parent(), null);
@@ -181,7 +170,7 @@ describe("parent", () => {
 });
 
 const plan = (schema: string, expression?: string) =>
-  ensure(target, {
+  ensureTaskTable(target, {
     schema,
     ...(expression === undefined ? {} : { parameters: { "pg_task.plan": expression } }),
   });
@@ -193,7 +182,7 @@ const inHours = async (schema: string): Promise<number> => {
   return rows[0].hours;
 };
 
-/** By how many hours a new session's task is planned for later. */
+/** How many hours later a new session's task is planned. */
 async function levelsHours(): Promise<number> {
   const session = await database.connect();
   const { rows } = await session.query<{ hours: number }>(
@@ -209,31 +198,25 @@ describe("pg_task.plan", () => {
     ["as the server shows it", "now()", 0],
     ["in other words than the server shows", "now() + interval '2 hours'", 2],
     ["with a comment at its end", "now() + '3 hours' -- later", 3],
-    [
-      "of another type that is cast",
-      "now()::timestamp AT TIME ZONE current_setting('TimeZone') + '4h'",
-      4,
-    ],
+    ["of another type that is cast", "now()::timestamp AT TIME ZONE current_setting('TimeZone') + '4h'", 4],
     ["with quotes and backslashes", `CASE WHEN E'\\'\\\\' <> '''"' THEN now() + '5h' END`, 5],
   ] as const) {
-    test(`is taken ${what}, and altered once`, async () => {
+    test(`may be ${what}, and is applied once`, async () => {
       const schema = `plan_${what.replaceAll(/\W/g, "_")}`;
       await plan(schema, expression);
       assert.equal(await inHours(schema), hours);
-      const before = await client.query(
-        "SELECT xmin::text FROM pg_attrdef WHERE adrelid = $1::regclass",
-        [`${schema}.task`],
-      );
+      const before = await client.query("SELECT xmin::text FROM pg_attrdef WHERE adrelid = $1::regclass", [
+        `${schema}.task`,
+      ]);
       await plan(schema, expression);
-      const after = await client.query(
-        "SELECT xmin::text FROM pg_attrdef WHERE adrelid = $1::regclass",
-        [`${schema}.task`],
-      );
+      const after = await client.query("SELECT xmin::text FROM pg_attrdef WHERE adrelid = $1::regclass", [
+        `${schema}.task`,
+      ]);
       assert.deepEqual(after.rows, before.rows, "altered again");
     });
   }
 
-  test("follows the file back and forth", async () => {
+  test("follows changes of the file", async () => {
     await plan("follows", "now() + interval '2 hours'");
     await plan("follows", "now() + interval '6 hours'");
     assert.equal(await inHours("follows"), 6);
@@ -245,7 +228,7 @@ describe("pg_task.plan", () => {
     );
   });
 
-  test("may call a function of the user's by its schema's name", async () => {
+  test("may call a schema-qualified user's function", async () => {
     await client.query(
       "CREATE FUNCTION public.at_eight() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT now() + interval '8 hours' $$",
     );
@@ -261,7 +244,7 @@ describe("pg_task.plan", () => {
     ["a column", "stop", /cannot use column reference/],
     ["an unknown column", "gone", /cannot use column reference/],
   ] as const) {
-    test(`is refused with the server's words: ${what}`, async () => {
+    test(`is refused with the server's message: ${what}`, async () => {
       await plan("refused");
       await assert.rejects(plan("refused", expression), (error: Error & { code: string }) => {
         assert.equal(error.code, "CONFIG_INVALID");
@@ -280,7 +263,7 @@ describe("pg_task.plan", () => {
     ["P1D", "plan = statement_timestamp() + interval '1 day'"],
     ["1 mon", "plan = statement_timestamp() + interval '1 mon'"],
     ["+10 minutes", `${clock} = 600`],
-    // What PostgreSQL takes for a time zone too far off where a time is read.
+    // PostgreSQL parses the next ones as out-of-range time zone displacements where it expects a time.
     ["+20 minutes", `${clock} = 1200`],
     ["-20 min", `${clock} = -1200`],
     ["+20 hours", `${clock} = 72000`],
@@ -298,7 +281,7 @@ describe("pg_task.plan", () => {
     ["statement_timestamp() - '1 hour'::interval", `${clock} = -3600`],
     ["", `${clock} = 0`],
   ] as const) {
-    test(`of the session counts: ${given}`, async () => {
+    test(`of the session is used: ${given}`, async () => {
       await plan("session");
       const session = await database.connect();
       await session.query("BEGIN");
@@ -311,7 +294,7 @@ describe("pg_task.plan", () => {
     });
   }
 
-  test("of the role counts above the database's, and the file's where none is made", async () => {
+  test("of the role overrides the database's, which overrides the file's", async () => {
     await plan("levels", "now() + interval '1 hour'");
     assert.equal(await levelsHours(), 1);
     const here = `DATABASE ${identifier(target.database)}`;
@@ -324,7 +307,7 @@ describe("pg_task.plan", () => {
     assert.equal(await levelsHours(), 1);
   });
 
-  test("of a session is read, never run", async () => {
+  test("of a session is parsed, never executed", async () => {
     await plan("rights");
     await client.query("CREATE TABLE rights.harm (); CREATE SEQUENCE rights.calls");
     const session = await database.connect();
@@ -341,7 +324,7 @@ describe("pg_task.plan", () => {
       await session.query("SELECT set_config('pg_task.plan', $1, false)", [evil]);
       await assert.rejects(session.query("INSERT INTO rights.task (input) VALUES ('')"), {
         code: "22007",
-        hint: "Other expressions are for the configuration file.",
+        hint: "Other expressions are allowed only in the configuration file.",
       });
     }
     await session.end();
@@ -351,12 +334,11 @@ describe("pg_task.plan", () => {
     assert.deepEqual(rows, [{ called: false, harm: 0 }]);
   });
 
-  test("of a table at an earlier migration is brought to follow the settings", async () => {
+  test("follows the settings again after its function was dropped", async () => {
     await plan("earlier");
     await client.query(`
       ALTER TABLE earlier.task ALTER COLUMN plan SET DEFAULT (now() + interval '1 hour');
       DROP FUNCTION earlier.task_planned(text);
-      COMMENT ON FUNCTION earlier.task_ready() IS 'pg-task migration 12';
       COMMENT ON TRIGGER task_ready_insert ON earlier.task IS
         E'pg-task plan now() + interval \\'1 hour\\'\\nshown as (now() + \\'01:00:00\\'::interval)'`);
     await plan("earlier", "now() + interval '1 hour'");

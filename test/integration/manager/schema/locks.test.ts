@@ -5,14 +5,14 @@ import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { stubClient } from "../../../support/stubClient.js";
-import { ensure, makeEntry, silentLog } from "../../../support/taskTables.js";
+import { ensureTaskTable, makeEntry, silentLog } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 const producer = await database.connect();
 
-/** Everything the catalog says about a schema that a change of its table would touch. */
+/** Everything in the catalog that a change of the schema's table would affect. */
 async function catalog(schema: string): Promise<unknown> {
   const { rows } = await client.query(
     `SELECT json_build_array(
@@ -43,7 +43,7 @@ async function whileProducing<T>(qualified: string, work: () => Promise<T>): Pro
   }
 }
 
-/** Runs ensureTable and gives the locks on the table that its transaction took. */
+/** Runs ensureTable and returns the locks that its transaction took on the table. */
 async function locksOfEnsuring(schema: string): Promise<string[]> {
   const entry = makeEntry(target, { schema });
   const table = taskTable(schema, "task");
@@ -66,16 +66,16 @@ async function locksOfEnsuring(schema: string): Promise<string[]> {
   return locks;
 }
 
-describe("a table that is as it is to be", () => {
-  test("is left as it is", async () => {
-    await ensure(target, { schema: "same" });
+describe("an up-to-date table", () => {
+  test("is not changed", async () => {
+    await ensureTaskTable(target, { schema: "same" });
     const before = await catalog("same");
-    await ensure(target, { schema: "same" });
+    await ensureTaskTable(target, { schema: "same" });
     assert.deepEqual(await catalog("same"), before);
   });
 
-  test("is not locked against anybody who writes", async () => {
-    await ensure(target, { schema: "unlocked" });
+  test("is not locked against writers", async () => {
+    await ensureTaskTable(target, { schema: "unlocked" });
     const locks = await locksOfEnsuring("unlocked");
     assert.deepEqual(
       locks.filter((mode) => mode !== "AccessShareLock"),
@@ -83,13 +83,13 @@ describe("a table that is as it is to be", () => {
     );
   });
 
-  test("is found so while a producer's transaction is open", async () => {
-    const { qualified } = await ensure(target, { schema: "busy" });
-    await whileProducing(qualified, () => ensure(target, { schema: "busy" }));
+  test("is recognized while a producer's transaction is open", async () => {
+    const { qualified } = await ensureTaskTable(target, { schema: "busy" });
+    await whileProducing(qualified, () => ensureTaskTable(target, { schema: "busy" }));
   });
 });
 
-/** Whether somebody waits for the table to be theirs alone. */
+/** Whether a session waits for an exclusive lock on the table. */
 async function isAwaited(qualified: string): Promise<boolean> {
   const { rowCount } = await client.query(
     `SELECT FROM pg_locks
@@ -99,60 +99,58 @@ async function isAwaited(qualified: string): Promise<boolean> {
   return rowCount !== 0;
 }
 
-describe("a table that is to change while a producer's transaction is open", () => {
+describe("a table that has to change while a producer's transaction is open", () => {
   const changed = { schema: "long", parameters: { "pg_task.max": 3, "pg_task.plan": "now()" } };
 
-  test("is SCHEMA_LOCKED, lets the other producers go on, and is changed later", async () => {
-    const { qualified } = await ensure(target, { schema: "long" });
+  test("fails with SCHEMA_LOCKED, lets other producers continue, and is changed later", async () => {
+    const { qualified } = await ensureTaskTable(target, { schema: "long" });
     await whileProducing(qualified, async () => {
-      const ensuring = assert.rejects(ensure(target, changed), { code: "SCHEMA_LOCKED" });
-      const { rowCount } = await client.query(
-        `INSERT INTO ${qualified} (input) VALUES ('beside it')`,
-      );
+      const ensuring = assert.rejects(ensureTaskTable(target, changed), { code: "SCHEMA_LOCKED" });
+      const { rowCount } = await client.query(`INSERT INTO ${qualified} (input) VALUES ('beside it')`);
       assert.equal(rowCount, 1);
       await ensuring;
       await client.query(`INSERT INTO ${qualified} (input) VALUES ('after it')`);
     });
-    await ensure(target, changed);
-    const { rows } = await client.query(
-      `INSERT INTO ${qualified} (input) VALUES ('') RETURNING max`,
-    );
+    await ensureTaskTable(target, changed);
+    const { rows } = await client.query(`INSERT INTO ${qualified} (input) VALUES ('') RETURNING max`);
     assert.deepEqual(rows, [{ max: 3 }]);
   });
 
-  test("holds up a producer that queues behind it no longer than its own wait", async () => {
-    const { qualified } = await ensure(target, { schema: "queue" });
+  test("delays a producer queued behind the change no longer than the lock timeout", async () => {
+    const { qualified } = await ensureTaskTable(target, { schema: "queue" });
     const inserting = await database.connect();
     const { rows: own } = await inserting.query("SELECT pg_backend_pid() AS pid");
     await whileProducing(qualified, async () => {
       const ended = new AbortController();
       const ensuring = assert
-        .rejects(ensure(target, { ...changed, schema: "queue" }), { code: "SCHEMA_LOCKED" })
+        .rejects(ensureTaskTable(target, { ...changed, schema: "queue" }), {
+          code: "SCHEMA_LOCKED",
+        })
         .finally(() => ended.abort());
       while (!ended.signal.aborted && !(await isAwaited(qualified))) continue;
       const insert = inserting.query(`INSERT INTO ${qualified} (input) VALUES ('queued')`);
-      // The first producer's transaction is still open when it gets through.
+      // The first producer's transaction is still open when the second one proceeds.
       assert.equal((await insert).rowCount, 1);
       await ensuring;
-      const { rows } = await client.query("SELECT state FROM pg_stat_activity WHERE pid = $1", [
-        own[0].pid,
-      ]);
+      const { rows } = await client.query("SELECT state FROM pg_stat_activity WHERE pid = $1", [own[0].pid]);
       assert.deepEqual(rows, [{ state: "idle" }]);
     });
   });
 
-  test("keeps what it was when it could not be changed", async () => {
-    const { qualified } = await ensure(target, { schema: "kept" });
+  test("is unchanged after a failed change", async () => {
+    const { qualified } = await ensureTaskTable(target, { schema: "kept" });
     const before = await catalog("kept");
     await whileProducing(qualified, () =>
-      assert.rejects(ensure(target, { ...changed, schema: "kept" }), { code: "SCHEMA_LOCKED" }),
+      assert.rejects(ensureTaskTable(target, { ...changed, schema: "kept" }), {
+        code: "SCHEMA_LOCKED",
+      }),
     );
     assert.deepEqual(await catalog("kept"), before);
   });
 });
 
-test("a connection that was refused a lock can be used for the next try", async () => {
-  const { qualified } = await ensure(target, { schema: "again" });
+test("a connection can be used for the next attempt after a lock timeout", async () => {
+  const { qualified } = await ensureTaskTable(target, { schema: "again" });
   const entry = makeEntry(target, { schema: "again", parameters: { "pg_task.max": 1 } });
   const manager = await connectManager(entry);
   const table = taskTable("again", "task");

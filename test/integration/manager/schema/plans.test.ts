@@ -3,31 +3,28 @@ import { before, describe, test } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
 import { claimSingle } from "../../../../src/manager/claim/claimSingle.sql.js";
-import {
-  completeFull,
-  type OwnedResult,
-} from "../../../../src/manager/results/completeFull.sql.js";
+import type { OwnedResult } from "../../../../src/manager/model.js";
+import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
-import { expire, overdueCondition } from "../../../../src/manager/groups/expire.sql.js";
+import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
 import { insertedTasks } from "../../../../src/manager/groups/insertedTasks.sql.js";
 import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
-import { pauseLater } from "../../../../src/manager/sql/pauseGroup.sql.js";
-import { dueTaskIds, markDue, markTheseDue } from "../../../../src/manager/groups/markDue.sql.js";
-import { provenRuns } from "../../../../src/manager/recovery/provenRuns.sql.js";
-import { showRemotePids } from "../../../../src/manager/results/remotePid.sql.js";
-import { rescue, stillOwned } from "../../../../src/manager/recovery/rescue.sql.js";
-import { showStarted } from "../../../../src/manager/results/showStarted.sql.js";
-import { stillLocked } from "../../../../src/manager/claim/stillLocked.sql.js";
-import { firstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
+import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
+import { markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/markDue.sql.js";
+import { findProvenRuns } from "../../../../src/manager/recovery/provenRuns.sql.js";
+import { rescueTasks, stillClaimed } from "../../../../src/manager/recovery/rescue.sql.js";
+import { remotePidUpdate, startUpdate, updateRunning } from "../../../../src/manager/results/updateRunning.sql.js";
+import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
+import { readFirstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
 import { scanGroups } from "../../../../src/manager/groups/scanGroups.sql.js";
 import { unwantedRuns } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { literal } from "../../../../src/shared/postgres/quoting.js";
-import { claimOf, fronts } from "../../../support/claims.js";
+import { claimOf, emptySlots } from "../../../support/claims.js";
 import { createDatabase } from "../../../support/database.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { openManager } from "../../../support/taskTables.js";
@@ -42,7 +39,7 @@ interface Statement {
   readonly values: readonly unknown[];
 }
 
-/** What a function of the manager's sends. */
+/** Statements that a function of the manager sends. */
 async function sent(work: (client: Client) => Promise<unknown>): Promise<Statement> {
   const statements: Statement[] = [];
   await work(
@@ -66,14 +63,14 @@ interface PlanNode {
 
 const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
 
-/** Untyped, so that it takes the parameter's type. */
+/** Untyped, so that it gets the parameter's type. */
 function asArgument(value: unknown): string {
   if (!Array.isArray(value)) return literal(String(value));
   const items = value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item))));
   return literal(`{${items.join(",")}}`);
 }
 
-/** How the server reads the task table for a statement of the manager's, on its own connection. */
+/** How a statement of the manager reads the task table. */
 async function reads(
   work: (client: Client) => Promise<unknown>,
   mode: "force_custom_plan" | "force_generic_plan",
@@ -109,33 +106,32 @@ const results = ids.map((id): OwnedResult => ({
   committed: false,
 }));
 
-const behind = {
-  groups: [{ hash: 1, running: 1, max: 0, id: 1n, most: 100, places: fronts(100) }],
-  places: [],
-  kept: [],
-  look: 0,
+const queuedRequest = {
+  groups: [{ hash: 1, running: 1, max: 0, id: 1n, maxTasks: 100, ownSlots: emptySlots(100) }],
+  slots: [],
+  dedicated: [],
+  maxCandidates: 0,
   except: [],
 };
 
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
-  claim: (stub) =>
-    claimFull(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
-  "claim behind others": (stub) => claimFull(stub, table, behind),
-  "claim behind": (stub) => claimQueued(stub, table, behind),
-  "claim sole": (stub) =>
-    claimSingle(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
+  claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
+  "claim behind others": (stub) => claimFull(stub, table, queuedRequest),
+  "claim queued": (stub) => claimQueued(stub, table, queuedRequest),
+  "claim single": (stub) => claimSingle(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
   "claim around locked rows": (stub) =>
     claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
-  inserted: (stub) => insertedTasks(stub, table, 1n, 100),
+  "inserted tasks": (stub) => insertedTasks(stub, table, 1n, 100),
   "show started": (stub) =>
-    showStarted(
+    updateRunning(
       stub,
       table,
+      startUpdate,
       ids.map((id) => ({ id, owner, start: null })),
     ),
-  "still locked": (stub) => stillLocked(stub, table, ids),
-  sweep: (stub) => scanGroups(stub, table, { after: 0, limit: 100, except: ids }),
-  unwanted: (stub) =>
+  "recheck locked": (stub) => recheckLocked(stub, table, ids),
+  "scan groups": (stub) => scanGroups(stub, table, { after: 0, limit: 100, except: ids }),
+  "unwanted runs": (stub) =>
     unwantedRuns(
       stub,
       table,
@@ -143,17 +139,17 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     ),
   complete: (stub) => completeFull(stub, table, shape, results),
   "complete plain": (stub) => completePlain(stub, table, results),
-  late: (stub) => overdueCondition(stub, table, [1, 2], 100, ids),
+  "late tasks": (stub) => readLate(stub, table, [1, 2], 100, ids),
   expire: (stub) => expire(stub, table, shape, ids),
-  "first due": (stub) => firstDue(stub, table, [1, 2], 100, ids),
-  "give back": (stub) =>
+  "first due": (stub) => readFirstDue(stub, table, [1, 2], 100, ids),
+  release: (stub) =>
     releaseTasks(
       stub,
       table,
       ids.map((id) => ({ id, owner })),
     ),
   "pause later": (stub) =>
-    pauseLater(
+    retryPauses(
       stub,
       table,
       ids.map((id) => ({ id, since: "2001-01-01T00:00:00Z" })),
@@ -164,24 +160,25 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       table,
       ids.map((id) => ({ id, owner })),
     ),
-  proven: (stub) =>
-    provenRuns(
+  "proven runs": (stub) =>
+    findProvenRuns(
       stub,
       table,
       ids.map((id) => ({ id, owner })),
     ),
   "show remote pids": (stub) =>
-    showRemotePids(
+    updateRunning(
       stub,
       table,
-      ids.map((id) => ({ id, owner, pid: 1, place: "" })),
+      remotePidUpdate,
+      ids.map((id) => ({ id, owner, pid: 1 })),
     ),
-  "nearest plan": (stub) => nextPlan(stub, table),
-  promote: (stub) => markDue(stub, table),
-  promotable: (stub) => dueTaskIds(stub, table, ids),
-  "promote these": (stub) => markTheseDue(stub, table, ids),
-  "still owned": (stub) => stillOwned(stub, table, ids),
-  rescue: (stub) => rescue(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
+  "next plan": (stub) => nextPlan(stub, table),
+  "mark due": (stub) => markDue(stub, table),
+  "due task ids": (stub) => readMarkable(stub, table, ids),
+  "mark these due": (stub) => markListedDue(stub, table, ids),
+  "still owned": (stub) => stillClaimed(stub, table, ids),
+  rescue: (stub) => rescueTasks(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
 };
 
 const fill = `INSERT INTO task (input, "group", plan, state, take, start, stop, output)
@@ -193,14 +190,10 @@ const waiting = `INSERT INTO task (input, "group", plan)
 
 const row = "INSERT INTO task (input) VALUES ('SELECT 1')";
 
-/** A plan is kept as the table grows, until something is known anew of it. */
+/** A cached plan is kept while the table grows, until its statistics change. */
 for (const [what, statistics, rows] of [
   ["200,000 finished rows and statistics of yesterday's empty table", ["ANALYZE task"], [fill]],
-  [
-    "200,000 finished rows and statistics of rows that all wait",
-    [waiting, "ANALYZE task", "TRUNCATE task"],
-    [fill],
-  ],
+  ["200,000 finished rows and statistics of rows that all wait", [waiting, "ANALYZE task", "TRUNCATE task"], [fill]],
   ["no row", [], []],
   ["no row, known to be so", ["VACUUM ANALYZE task"], []],
   ["a single row", [row, "VACUUM ANALYZE task"], []],
@@ -215,7 +208,7 @@ for (const [what, statistics, rows] of [
 
     for (const [name, work] of Object.entries(statements)) {
       for (const mode of ["force_custom_plan", "force_generic_plan"] as const) {
-        test(`${name} reads no more than it needs, by an index (${mode})`, async () => {
+        test(`${name} reads only the rows it needs, by an index (${mode})`, async () => {
           const found = await reads(work, mode);
           assert.ok(found.length > 0);
           for (const read of found) {

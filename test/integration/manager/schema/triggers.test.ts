@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { describe, test } from "node:test";
-import { listen } from "../../../../src/manager/connection.js";
+import { listenToTable } from "../../../../src/manager/schema/listen.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { connected, createRole, openManager } from "../../../support/taskTables.js";
+import { withConnection, createRole, openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
@@ -29,7 +29,7 @@ async function row(values: string): Promise<string> {
   return rows[0].id;
 }
 
-/** What holds for inserts and updates, whoever makes them. */
+/** Expected values for inserts and updates of any session. */
 async function keepsReady(by: Client): Promise<void> {
   const insert = (columns: string, values: string) =>
     ready(by, `INSERT INTO public.task (input${columns}) VALUES (''${values})`);
@@ -49,7 +49,7 @@ async function keepsReady(by: Client): Promise<void> {
 }
 
 describe("ready", () => {
-  test("is right on insert", async () => {
+  test("is set on insert", async () => {
     await keepsReady(client);
   });
 
@@ -68,7 +68,7 @@ describe("ready", () => {
     assert.equal(await update(`"group" = 'other', max = 3, input = 'SELECT 2', data = 'x'`), true);
   });
 
-  test("stays null while a session has the task", async () => {
+  test("stays null while a session owns the task", async () => {
     const id = await row("state, owner = 'WORK', '1 x'");
     const update = (set: string) => ready(client, `UPDATE task SET ${set} WHERE id = ${id}`);
     assert.equal(await update("state = 'PLAN'"), null);
@@ -76,17 +76,16 @@ describe("ready", () => {
     assert.equal(await update("state = 'STOP'"), null);
   });
 
-  test("is what the manager writes", async () => {
+  test("keeps the value that the manager writes", async () => {
     const id = await row("");
-    const update = (set: string) =>
-      ready(manager, `UPDATE public.task SET ${set} WHERE id = ${id}`);
+    const update = (set: string) => ready(manager, `UPDATE public.task SET ${set} WHERE id = ${id}`);
     assert.equal(await update("state = 'WORK', ready = NULL"), null);
     assert.equal(await update("state = 'PLAN', ready = false"), false);
     assert.equal(await update(`plan = ${soon}, ready = true`), true);
     assert.equal(await update("state = 'DONE'"), true);
   });
 
-  test("is right for each row of many", async () => {
+  test("is set for each row of a statement", async () => {
     const { rows } = await client.query(
       `INSERT INTO task (input, plan, state) SELECT '', now() + n * interval '1 day',
          CASE WHEN n = 3 THEN 'STOP' ELSE 'PLAN' END::state
@@ -103,32 +102,27 @@ describe("ready", () => {
     for (const { id, ready: value } of updated.rows) assert.equal(value, Number(id) % 2 === 0);
   });
 
-  test("is right for COPY", async () => {
+  test("is set by COPY", async () => {
     await client.query(
       `COPY task (input, plan, "group") FROM PROGRAM 'printf "a\\tinfinity\\tcopied\\nb\\t2001-01-01\\tcopied\\n"'`,
     );
-    const { rows } = await client.query(
-      `SELECT input, ready FROM task WHERE "group" = 'copied' ORDER BY input`,
-    );
+    const { rows } = await client.query(`SELECT input, ready FROM task WHERE "group" = 'copied' ORDER BY input`);
     assert.deepEqual(rows, [
       { input: "a", ready: false },
       { input: "b", ready: true },
     ]);
   });
 
-  test("is right for INSERT … ON CONFLICT DO UPDATE", async () => {
+  test("is set by INSERT … ON CONFLICT DO UPDATE", async () => {
     const id = await row("");
     const upsert = (plan: string) =>
-      ready(
-        client,
-        `INSERT INTO task (id, input) VALUES (${id}, '') ON CONFLICT (id) DO UPDATE SET plan = ${plan}`,
-      );
+      ready(client, `INSERT INTO task (id, input) VALUES (${id}, '') ON CONFLICT (id) DO UPDATE SET plan = ${plan}`);
     assert.equal(await upsert(soon), false);
     assert.equal(await upsert(past), true);
   });
 });
 
-test("what the inserting session puts before pg_catalog changes nothing", async () => {
+test("objects that the inserting session puts before pg_catalog have no effect", async () => {
   await client.query(`
     CREATE SCHEMA hostile;
     CREATE FUNCTION hostile.lie(timestamptz, timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN RAISE 'hostile'; END$$;
@@ -147,13 +141,10 @@ test("what the inserting session puts before pg_catalog changes nothing", async 
     CREATE OPERATOR hostile.|| (FUNCTION = hostile.lie2, LEFTARG = text, RIGHTARG = text);
     CREATE DOMAIN hostile.text AS pg_catalog.int4;
     CREATE TABLE hostile.task (id bigint)`);
-  await connected(database.target, async (session) => {
+  await withConnection(database.target, async (session) => {
     await session.query("SET search_path = hostile, pg_catalog");
-    await assert.rejects(
-      session.query("SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"),
-      /hostile/,
-    );
-    // Without the operators and functions above in the statements' own expressions.
+    await assert.rejects(session.query("SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"), /hostile/);
+    // The statements' own expressions avoid the operators and functions above.
     const insert = async (columns: string, values: string) =>
       ready(session, `INSERT INTO public.task (input${columns}) VALUES (''${values})`);
     assert.equal(await insert("", ""), true);
@@ -174,11 +165,11 @@ test("what the inserting session puts before pg_catalog changes nothing", async 
   });
 });
 
-/** What a statement sends, besides the mark sent after it. */
+/** Notifications that a statement sends, without the marker sent after it. */
 async function heard(by: Client, statement: string): Promise<string[]> {
   const listener = await database.connect();
   const { rows } = await listener.query("SELECT 'public.task'::regclass::oid AS oid");
-  await listen(listener, taskTable("public", "task"));
+  await listenToTable(listener, taskTable("public", "task"));
   await listener.query("LISTEN mark");
   const channels: string[] = [];
   const marked = new Promise<void>((resolve) => {
@@ -198,10 +189,7 @@ describe("the wake-up", () => {
   const wakes: [string, string][] = [
     ["an insert", "INSERT INTO task (input) VALUES ('')"],
     ["an insert for later", `INSERT INTO task (input, plan) VALUES ('', ${soon})`],
-    [
-      "an insert of many rows, once",
-      "INSERT INTO task (input) SELECT '' FROM generate_series(1, 9)",
-    ],
+    ["an insert of many rows, once", "INSERT INTO task (input) SELECT '' FROM generate_series(1, 9)"],
     ["a COPY", `COPY task (input) FROM PROGRAM 'echo 1'`],
     ["an update of plan", "UPDATE task SET plan = now()"],
     ["an update of state", "UPDATE task SET state = 'STOP'"],
@@ -209,33 +197,30 @@ describe("the wake-up", () => {
     ["a truncate, which may be that of a running task", "TRUNCATE task"],
   ];
   for (const [what, statement] of wakes) {
-    test(`comes on ${what}`, async () => {
+    test(`is sent on ${what}`, async () => {
       assert.deepEqual(await heard(client, statement), ["pg_task_OID"]);
     });
   }
 
   const quiet: [string, string][] = [
-    [
-      "an update of other columns",
-      `UPDATE task SET data = 'x', max = 1, "group" = 'b', input = 'c'`,
-    ],
+    ["an update of other columns", `UPDATE task SET data = 'x', max = 1, "group" = 'b', input = 'c'`],
     ["a select for update", "SELECT FROM task FOR UPDATE"],
   ];
   for (const [what, statement] of quiet) {
-    test(`does not come on ${what}`, async () => {
+    test(`is not sent on ${what}`, async () => {
       await client.query("INSERT INTO task (input) VALUES ('')");
       assert.deepEqual(await heard(client, statement), []);
     });
   }
 
-  test("does not come on the manager's own writes", async () => {
+  test("is not sent on the manager's writes", async () => {
     await client.query("INSERT INTO task (input) VALUES ('')");
     const update = "UPDATE public.task SET state = 'DONE', plan = now()";
     assert.deepEqual(await heard(manager, update), []);
     assert.deepEqual(await heard(manager, "INSERT INTO public.task (input) VALUES ('')"), []);
   });
 
-  test("does not come when the insert is rolled back", async () => {
+  test("is not sent when the insert is rolled back", async () => {
     await client.query("BEGIN");
     await client.query("INSERT INTO task (input) VALUES ('')");
     assert.deepEqual(await heard(client, "ROLLBACK"), []);
@@ -243,24 +228,22 @@ describe("the wake-up", () => {
 
   test("reaches the manager's own connection", async () => {
     const { rows } = await client.query("SELECT 'public.task'::regclass::oid AS oid");
-    await listen(manager, taskTable("public", "task"));
+    await listenToTable(manager, taskTable("public", "task"));
     const notified = once(manager, "notification");
     await client.query("INSERT INTO task (input) VALUES ('')");
     assert.equal((await notified)[0].channel, `pg_task_${rows[0].oid}`);
   });
 });
 
-test("a role that may only insert can insert, whoever may run the trigger functions", async () => {
+test("a role with INSERT can insert without EXECUTE on the trigger functions", async () => {
   const role = await createRole(client, `producer_${randomBytes(4).toString("hex")}`);
   await client.query(
     `REVOKE EXECUTE ON FUNCTION task_ready(), task_wake_up() FROM PUBLIC;
      GRANT USAGE ON SCHEMA public TO ${role}; GRANT INSERT ON task TO ${role};
      GRANT USAGE ON SEQUENCE task_id_seq TO ${role}; TRUNCATE task`,
   );
-  await connected({ ...database.target, user: role }, async (producer) => {
-    await producer.query(
-      `INSERT INTO task (input, plan) VALUES ('SELECT 1', ${soon}), ('SELECT 2', now())`,
-    );
+  await withConnection({ ...database.target, user: role }, async (producer) => {
+    await producer.query(`INSERT INTO task (input, plan) VALUES ('SELECT 1', ${soon}), ('SELECT 2', now())`);
     await producer.query("INSERT INTO task (input, state) VALUES ('SELECT 3', 'STOP')");
     await assert.rejects(producer.query("UPDATE task SET state = 'STOP'"), { code: "42501" });
   });

@@ -6,19 +6,19 @@ import { identifier } from "../../../../src/shared/postgres/quoting.js";
 import { createDatabase, serverMajor } from "../../../support/database.js";
 import {
   extensionTable,
-  ownEnumTable,
-  ownTable,
+  userEnumTable,
+  userTable,
   partitionedById,
   partitionedByPlan,
 } from "../../../support/foreignTables.js";
 import { test } from "../../../support/limitedTest.js";
-import { createRole, ensure } from "../../../support/taskTables.js";
+import { createRole, ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-/** Rows of a table whose runs took these many seconds, all within one hour. */
+/** Rows whose runs took these numbers of seconds, all within one hour. */
 async function insertRuns(qualified: string, seconds: readonly number[]): Promise<void> {
   await client.query(
     `INSERT INTO ${qualified} (input, state, start, stop, error)
@@ -42,22 +42,17 @@ async function rowsOf(sql: string, on: Client = client): Promise<unknown[]> {
   return (await on.query(sql)).rows;
 }
 
-/** Sessions called as those that run a task of the group are, until they are ended. */
-async function sessionsOf(
-  schema: string,
-  ...groupNames: readonly string[]
-): Promise<() => Promise<void>> {
+/** Opens sessions named like those that run tasks of the groups. */
+async function sessionsOf(schema: string, ...groupNames: readonly string[]): Promise<() => Promise<void>> {
   const sessions = await Promise.all(
-    groupNames.map((group) =>
-      connectClient(target, { applicationName: `pg_task ${schema} task ${group}` }),
-    ),
+    groupNames.map((group) => connectClient(target, { applicationName: `pg_task ${schema} task ${group}` })),
   );
   return async () => void (await Promise.all(sessions.map((session) => session.end())));
 }
 
 describe("task_stats", () => {
-  test("tells each hour's runs and how long they took", async () => {
-    await ensure(target, { schema: "stats" });
+  test("shows runs and run times by hour", async () => {
+    await ensureTaskTable(target, { schema: "stats" });
     await insertRuns(
       "stats.task",
       Array.from({ length: 100 }, (_, i) => i + 1),
@@ -98,13 +93,12 @@ describe("task_stats", () => {
 });
 
 describe("task_errors", () => {
-  test("counts errors by their first line, with the last of them", async () => {
-    await ensure(target, { schema: "errors" });
+  test("counts errors by first line, with the latest task", async () => {
+    await ensureTaskTable(target, { schema: "errors" });
     await insertRuns("errors.task", [1, 51, 52, 60]);
-    await client.query(
-      `INSERT INTO errors.task (input, state, stop, error) VALUES ('', 'GONE', '2024-01-01', $1)`,
-      ["x".repeat(3000)],
-    );
+    await client.query(`INSERT INTO errors.task (input, state, stop, error) VALUES ('', 'GONE', '2024-01-01', $1)`, [
+      "x".repeat(3000),
+    ]);
     assert.deepEqual(
       await rowsOf(
         `SELECT left(error, 30) AS error, length(error) AS length, count,
@@ -122,8 +116,8 @@ describe("task_groups", () => {
   const groups = `SELECT "group", running, waiting, due, to_char(oldest AT TIME ZONE 'UTC', 'YYYY') AS oldest, paused
     FROM groups.task_groups ORDER BY "group"`;
 
-  test("tells what runs, waits and is paused in each group, and of no other", async () => {
-    await ensure(target, { schema: "groups" });
+  test("shows running, waiting and paused tasks of this table's groups only", async () => {
+    await ensureTaskTable(target, { schema: "groups" });
     await client.query(
       `INSERT INTO groups.task (input, "group", plan, state, owner, remote) VALUES
          ('', 'a', '2020-01-01', 'PLAN', NULL, NULL), ('', 'a', '2021-01-01', 'PLAN', NULL, 'host=b'),
@@ -144,9 +138,9 @@ describe("task_groups", () => {
     await end();
   });
 
-  test("finds the group of a session whose name the server cuts or cleans", async () => {
+  test("finds the group of a session whose name the server truncates or escapes", async () => {
     const schema = "grüppchen";
-    await ensure(target, { schema });
+    await ensureTaskTable(target, { schema });
     const names = ["plain", "", "größe\t", "ü".repeat(40), "x".repeat(80)];
     await client.query(
       `INSERT INTO ${schema}.task (input, "group", plan) SELECT '', g, 'infinity' FROM unnest($1::text[]) AS g`,
@@ -163,8 +157,8 @@ describe("task_groups", () => {
     await end();
   });
 
-  test("reads no row that ended", async () => {
-    await ensure(target, { schema: "ended" });
+  test("reads no finished rows", async () => {
+    await ensureTaskTable(target, { schema: "ended" });
     await client.query(
       `INSERT INTO ended.task (input, state) SELECT '', 'DONE' FROM generate_series(1, 20000);
        INSERT INTO ended.task (input, plan) SELECT '', now() + i * interval '1 hour' FROM generate_series(-9, 10) AS i`,
@@ -183,7 +177,7 @@ describe("task_groups", () => {
     await reader.end();
   });
 
-  test("calls every group paused when the whole table is", async () => {
+  test("shows every group as paused when the whole table is", async () => {
     await client.query("INSERT INTO groups.task_pause DEFAULT VALUES");
     const paused = await rowsOf(`SELECT DISTINCT paused FROM groups.task_groups`);
     assert.deepEqual(paused, [{ paused: true }]);
@@ -193,15 +187,15 @@ describe("task_groups", () => {
 describe("the views", () => {
   for (const [what, make] of [
     ["the extension's", extensionTable],
-    ["a user's own with other types", ownTable],
-    ["one whose state is an enum of its own", ownEnumTable],
+    ["a user's own with other types", userTable],
+    ["one whose state is an enum of its own", userEnumTable],
     ["one partitioned by id", partitionedById],
     ["one partitioned by plan", partitionedByPlan],
   ] as const) {
-    test(`work beside an adopted table: ${what}`, async () => {
+    test(`work with an adopted table: ${what}`, async () => {
       const schema = `adopted_${what.replaceAll(/\W+/g, "_")}`;
       await client.query(make(schema));
-      await ensure(target, { schema });
+      await ensureTaskTable(target, { schema });
       await client.query(`ALTER TABLE ${schema}.task ALTER COLUMN state SET DEFAULT 'PLAN'`);
       await client.query(
         `INSERT INTO ${schema}.task (id, input, plan, error) VALUES (7, 'SELECT 1', '2020-01-01', E'ERROR:  no\\nmore')`,
@@ -211,24 +205,22 @@ describe("the views", () => {
       assert.deepEqual(await rowsOf(`SELECT error, last_id FROM ${schema}.task_errors`), [
         { error: "ERROR:  no", last_id: "7" },
       ]);
-      assert.deepEqual(await rowsOf(`SELECT waiting, due FROM ${schema}.task_groups`), [
-        { waiting: "1", due: "1" },
-      ]);
+      assert.deepEqual(await rowsOf(`SELECT waiting, due FROM ${schema}.task_groups`), [{ waiting: "1", due: "1" }]);
     });
   }
 
   for (const table of ['a"; DROP TABLE b; --', "ü".repeat(31), "$function$ $$ E'\\ %I"]) {
-    test(`are quoted and told apart beside a table called ${table}`, async () => {
+    test(`are quoted and distinct for a table named ${table}`, async () => {
       const names = taskTable("sch 'e\\ma\"", table);
-      await ensure(target, { schema: names.schema, table });
+      await ensureTaskTable(target, { schema: names.schema, table });
       for (const name of [names.statsView, names.errorsView, names.groupsView]) {
         await rowsOf(`SELECT * FROM ${identifier(names.schema)}.${identifier(name)}`);
       }
     });
   }
 
-  test("say what they are, with every column", async () => {
-    await ensure(target, { schema: "comments" });
+  test("have comments, as have their columns", async () => {
+    await ensureTaskTable(target, { schema: "comments" });
     const { rows } = await client.query<{ name: string; text: string | null }>(
       `SELECT concat_ws('.', c.relname, a.attname) AS name, col_description(c.oid, a.attnum) AS text
        FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
@@ -243,8 +235,8 @@ describe("the views", () => {
     );
   });
 
-  test("show a role only the rows that row-level security lets it see", async () => {
-    await ensure(target, { schema: "secured" });
+  test("obey row-level security", async () => {
+    await ensureTaskTable(target, { schema: "secured" });
     const role = await createRole(client, `reader_${target.database}`);
     await client.query(
       `INSERT INTO secured.task (input, "group") VALUES ('', 'mine'), ('', 'yours');
@@ -269,12 +261,12 @@ describe("the views", () => {
     assert.deepEqual(rows, [{ options: expected }]);
   });
 
-  test("keep nobody from dropping the table or changing a column of it", async () => {
-    await ensure(target, { schema: "free" });
+  test("do not prevent dropping the table or changing its columns", async () => {
+    await ensureTaskTable(target, { schema: "free" });
     await client.query("ALTER TABLE free.task ALTER COLUMN error TYPE varchar");
     assert.deepEqual(await rowsOf("SELECT * FROM free.task_errors"), []);
     await client.query("DROP TABLE free.task");
-    await ensure(target, { schema: "free" });
+    await ensureTaskTable(target, { schema: "free" });
     assert.deepEqual(await rowsOf("SELECT * FROM free.task_groups"), []);
   });
 
@@ -283,16 +275,16 @@ describe("the views", () => {
     ["view", "CREATE VIEW taken.task_errors AS SELECT 1 AS mine"],
     ["type", "CREATE DOMAIN taken.task_errors AS integer"],
   ] as const) {
-    test(`leave a ${what} alone that has the name of one of them`, async () => {
+    test(`leave a ${what} with the name of one of them alone`, async () => {
       await client.query(`DROP SCHEMA IF EXISTS taken CASCADE; CREATE SCHEMA taken; ${statement}`);
-      await ensure(target, { schema: "taken" });
+      await ensureTaskTable(target, { schema: "taken" });
       if (what !== "type") await rowsOf("SELECT mine FROM taken.task_errors");
       assert.deepEqual(await rowsOf("SELECT * FROM taken.task_stats"), []);
     });
   }
 
-  test("become part of the query that asks: an hour that is not asked for is left out early", async () => {
-    await ensure(target, { schema: "inlined" });
+  test("are inlined: conditions on the hour are pushed down", async () => {
+    await ensureTaskTable(target, { schema: "inlined" });
     const { rows } = await client.query<{ "QUERY PLAN": string }>(
       "EXPLAIN SELECT count FROM inlined.task_stats WHERE hour > now() - interval '1 day'",
     );

@@ -25,10 +25,10 @@ await client.query(`
 const url = new URL(database.url);
 url.username = role;
 url.password = password;
-const refused = "no session could be opened, tasks wait";
+const refused = "cannot open a session, tasks wait";
 const sessions = `SELECT pid FROM pg_stat_activity
   WHERE datname = current_database() AND application_name LIKE 'pg\\_task %'`;
-/** Runs until the gate is open, and says how many sessions there were then. */
+/** Runs until the gate is open, then records the number of sessions. */
 const waiting = `DO $$ BEGIN
   WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$;
   INSERT INTO public.ran SELECT current_setting('pg_task.id')::bigint, count(*) FROM pg_stat_activity
@@ -59,7 +59,7 @@ async function sessionsAre(count: number): Promise<void> {
   await eventually(client, sessions, (rows) => rows.length === count);
 }
 
-/** Every task is DONE and has left its one trace. */
+/** Asserts that every task is DONE and ran once. */
 async function allAreDone(count: number): Promise<void> {
   await eventually<{ open: string }>(
     client,
@@ -75,18 +75,18 @@ async function allAreDone(count: number): Promise<void> {
   assert.deepEqual(rows, [{ tasks: count, done: count, crashed: 0, ran: count, once: count }]);
 }
 
-test("tasks wait for connections that a role may not have, and get them when it may", async () => {
+test("tasks wait while the role's connection limit is reached, and run once it is raised", async () => {
   await limit(-1);
   const program = await start();
-  // Supervisor and manager have one each.
+  // The supervisor and the manager have one connection each.
   await limit(5);
   await insert(20, waiting);
   await program.line(refused);
   await sessionsAre(3);
-  const [line, ...more] = program.said(refused);
+  const [line, ...more] = program.linesMatching(refused);
   assert.match(String(line?.["reason"]), /too many connections for role .* \(SQLSTATE 53300\)/);
   assert.deepEqual(more, []);
-  // That is reached as well, and said again when sessions were opened before.
+  // This limit is reached as well, but not logged again.
   await limit(10);
   await sessionsAre(8);
   await client.query("INSERT INTO gate VALUES (true)");
@@ -94,7 +94,7 @@ test("tasks wait for connections that a role may not have, and get them when it 
   assert.equal((await program.end()).code, 0);
 });
 
-test("tasks wait while strangers have all connections, and run when those go", async () => {
+test("tasks wait while other clients have all connections, and run once those are closed", async () => {
   await limit(-1);
   const program = await start();
   const target = { ...database.target, user: role, password };
@@ -110,11 +110,11 @@ test("tasks wait while strangers have all connections, and run when those go", a
   assert.deepEqual(rows, [{ state: "PLAN", crash: 0 }]);
   await Promise.all(strangers.map((stranger) => stranger.end()));
   await allAreDone(3);
-  assert.equal(program.said(refused).length, 1);
+  assert.equal(program.linesMatching(refused).length, 1);
   assert.equal((await program.end()).code, 0);
 });
 
-test("a large output is written though there is no connection left for it", async () => {
+test("a large output is written although no connection is left for it", async () => {
   await limit(-1);
   const program = await start();
   await limit(3);
@@ -133,7 +133,7 @@ test("a large output is written though there is no connection left for it", asyn
   assert.equal((await program.end()).code, 0);
 });
 
-test("there are never more sessions at once than pg_conf.max", async () => {
+test("there are never more sessions than pg_conf.max", async () => {
   await limit(-1);
   const program = await start({ "pg_conf.max": 3 });
   await insert(6, waiting);

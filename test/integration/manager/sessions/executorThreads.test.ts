@@ -1,19 +1,16 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { it, type TestContext } from "node:test";
-import { beginning, sabotage, workers } from "../../../support/workers.js";
+import { preload, sabotage, workers } from "../../../support/workers.js";
 import { createLog } from "../../../../src/shared/log.js";
 import type { PgTaskError } from "../../../../src/shared/errors.js";
-import type { Run } from "../../../../src/shared/ipc/messages.js";
-import type {
-  ExecutorThread,
-  SessionMessage,
-} from "../../../../src/manager/sessions/executorThreads.js";
+import type { Run } from "../../../../src/shared/ipc/run.js";
+import type { ExecutorThread, SessionMessage } from "../../../../src/manager/sessions/executorThreads.js";
 import { createDatabase } from "../../../support/database.js";
 import { defaultFormat } from "../../../support/executorDriver.js";
 import { waitForRow } from "../../../support/waitFor.js";
 
-// Loaded late: the workers it starts have to be recorded.
+// Imported dynamically, so that the workers it starts are recorded.
 const { ExecutorThreads } = await import("../../../../src/manager/sessions/executorThreads.js");
 
 const database = await createDatabase();
@@ -22,14 +19,11 @@ const silent = createLog({ level: "silent", name: "test", write: () => {} });
 
 type Heard<Type extends SessionMessage["type"]> = Extract<SessionMessage, { type: Type }>;
 
-function isOf<Type extends SessionMessage["type"]>(
-  message: SessionMessage,
-  type: Type,
-): message is Heard<Type> {
+function isOf<Type extends SessionMessage["type"]>(message: SessionMessage, type: Type): message is Heard<Type> {
   return message.type === type;
 }
 
-/** Executor threads, and what they say. */
+/** Executor threads, and their messages. */
 function startPool(test: TestContext) {
   const news = new EventEmitter();
   const limit = { closeMs: 60_000 };
@@ -40,12 +34,12 @@ function startPool(test: TestContext) {
       target: database.target,
       schema: "public",
       table: "task",
-      finish: "public.task_finish",
-      reset: "public.task_reset",
+      finishFunction: "public.task_finish",
+      resetFunction: "public.task_reset",
       ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
       outputLimit: 1 << 20,
-      superuser: true,
-      resetMs: 3_600_000,
+      isSuperuser: true,
+      lostRunTimeoutMs: 3_600_000,
     }),
     closeMs: () => limit.closeMs,
     events: {
@@ -53,7 +47,7 @@ function startPool(test: TestContext) {
         messages.push({ thread, message });
         news.emit("news");
       },
-      room: () => {},
+      connectionRequest: () => {},
       ended: (thread, reason) => {
         ended.set(thread, reason);
         news.emit("news");
@@ -63,7 +57,7 @@ function startPool(test: TestContext) {
     threadLog: silent,
   });
   test.after(() => executors.end());
-  /** Its first message of that type that nobody has asked for yet. */
+  /** The thread's next message of that type. */
   const heard = async <Type extends SessionMessage["type"]>(
     type: Type,
     thread: ExecutorThread,
@@ -81,15 +75,15 @@ function startPool(test: TestContext) {
     executors,
     heard,
     limit,
-    /** Its reason, once the thread has ended. */
+    /** The reason, once the thread has ended. */
     async end(thread: ExecutorThread): Promise<PgTaskError | null> {
       while (!ended.has(thread)) await once(news, "news");
       return ended.get(thread) ?? null;
     },
-    /** Starts a thread with an open session of that number; its backend's pid. */
+    /** Starts a thread with an open session of that number; returns its backend's pid. */
     async open(session: number): Promise<{ thread: ExecutorThread; pid: number }> {
       const thread = executors.start();
-      executors.tell(thread, { type: "open", sessions: [session], group: "group" });
+      executors.send(thread, { type: "open", sessions: [session], group: "group" });
       const { backend } = await heard("opened", thread);
       return { thread, pid: backend.pid };
     },
@@ -102,21 +96,19 @@ const run = (session: number): Run => ({
   input: "SELECT 1",
   group: "group",
   timeoutMs: 0,
-  keep: false,
+  dedicated: false,
   save: false,
   atomic: false,
-  take: "0",
+  claimedAt: "0",
   ledger: 1,
   remote: null,
   format: defaultFormat,
 });
 
 const gone = (pid: number) =>
-  waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [
-    pid,
-  ]);
+  waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [pid]);
 
-it("hears on an idle thread that a connection was lost", async (test) => {
+it("an idle thread reports a lost connection", async (test) => {
   const pool = startPool(test);
   const { thread, pid } = await pool.open(1);
   await client.query("SELECT pg_terminate_backend($1)", [pid]);
@@ -129,17 +121,17 @@ for (const [how, source] of [
 ] as const) {
   it(`reports a thread that ${how} before it is ready, and starts the next one`, async (test) => {
     const pool = startPool(test);
-    beginning.source = source;
+    preload.source = source;
     const thread = pool.executors.start();
-    test.after(() => (beginning.source = ""));
+    test.after(() => (preload.source = ""));
     assert.equal((await pool.end(thread))?.code, "THREAD_DIED");
-    beginning.source = "";
+    preload.source = "";
     await pool.open(1);
     assert.equal(pool.executors.threads.size, 1);
   });
 }
 
-it("reports a thread that was killed, while another lives on", async (test) => {
+it("reports a killed thread, while another one keeps working", async (test) => {
   const pool = startPool(test);
   const first = await pool.open(1);
   const second = await pool.open(2);
@@ -154,7 +146,7 @@ it("reports a thread that was killed, while another lives on", async (test) => {
   assert.equal(results[0]?.outcome, "ended");
 });
 
-it("reports a thread that fails by an exception, and starts the next one in its place", async (test) => {
+it("reports a thread that failed with an exception, and starts another one", async (test) => {
   const pool = startPool(test);
   const { thread, pid } = await pool.open(1);
   await sabotage({ thread: "executor", how: "throw" });
@@ -163,7 +155,7 @@ it("reports a thread that fails by an exception, and starts the next one in its 
   await pool.open(2);
 });
 
-it("ends a thread that does not take what it is handed in time", async (test) => {
+it("terminates a thread that does not acknowledge a payload in time", async (test) => {
   const pool = startPool(test);
   const { thread, pid } = await pool.open(1);
   pool.limit.closeMs = 100;
@@ -174,17 +166,17 @@ it("ends a thread that does not take what it is handed in time", async (test) =>
   assert.equal(workers.size, 0);
 });
 
-it("ends a thread that hangs before it says anything", async (test) => {
+it("terminates a thread that hangs before its first message", async (test) => {
   const pool = startPool(test);
   pool.limit.closeMs = 100;
-  beginning.source = "for (;;);";
+  preload.source = "for (;;);";
   const thread = pool.executors.start();
-  beginning.source = "";
+  preload.source = "";
   assert.equal((await pool.end(thread))?.code, "THREAD_DIED");
   assert.equal(workers.size, 0);
 });
 
-it("leaves no thread and no connection behind, and starts again after that", async (test) => {
+it("leaves no thread or connection behind, and can start again", async (test) => {
   const pool = startPool(test);
   for (let round = 0; round < 2; round += 1) {
     const opened = [await pool.open(2 * round), await pool.open(2 * round + 1)];
@@ -199,7 +191,7 @@ it("leaves no thread and no connection behind, and starts again after that", asy
   }
 });
 
-it("ends threads that are only just starting", async (test) => {
+it("ends threads that are still starting", async (test) => {
   const pool = startPool(test);
   const threads = [pool.executors.start(), pool.executors.start()];
   await pool.executors.end();

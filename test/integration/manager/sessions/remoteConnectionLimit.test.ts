@@ -3,20 +3,20 @@ import { connectClient, type Client } from "../../../../src/shared/postgres/clie
 import { eventually } from "../../../support/changes.js";
 import { freePort } from "../../../../src/embedded/port.js";
 import { test } from "../../../support/limitedTest.js";
-import { OwnServer } from "../../../support/ownServer.js";
+import { RestartableServer } from "../../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../../support/process.js";
 
-/** So many are left to others. */
+/** Number of connections reserved for others. */
 const left = 10;
 
-const noRoom = "the server has no room for more connections of remote tasks, they wait";
+const noRoom = "connection limit of the server reached, remote tasks wait";
 
-/** A server with so many connections, pg-task on it, and a client. */
+/** Starts a server with this many connections, pg-task and a client. */
 async function start(
   connections: number,
   config: object = {},
-): Promise<{ server: OwnServer; client: Client; program: TestProcess }> {
-  const server = await OwnServer.at(await freePort());
+): Promise<{ server: RestartableServer; client: Client; program: TestProcess }> {
+  const server = await RestartableServer.create(await freePort());
   await server.start({ max_connections: connections, superuser_reserved_connections: 3 });
   const program = await startProcess({
     config: { url: server.url, "pg_task.sleep": 50, ...config },
@@ -27,7 +27,7 @@ async function start(
   return { server, client, program };
 }
 
-async function stranger({ port }: OwnServer, user = "postgres"): Promise<Client> {
+async function stranger({ port }: RestartableServer, user = "postgres"): Promise<Client> {
   const target = { host: "127.0.0.1", port, user, database: "postgres" };
   return await connectClient(
     { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
@@ -35,7 +35,7 @@ async function stranger({ port }: OwnServer, user = "postgres"): Promise<Client>
   );
 }
 
-/** How many connections there are. */
+/** Query for the number of connections. */
 const count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
 
 async function insert(
@@ -91,7 +91,7 @@ test("remote tasks to the manager's own server leave its last connections to oth
   await client.end();
 });
 
-test("where sessions have taken all the room, some of it comes back for remote tasks", async () => {
+test("when sessions use all connections, some are freed for remote tasks", async () => {
   const { client, program } = await start(30);
   const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$`;
   // Supervisor, manager and the test have a connection each.
@@ -105,7 +105,7 @@ test("where sessions have taken all the room, some of it comes back for remote t
   await client.end();
 });
 
-test("with room for a single remote task they run one after another", async () => {
+test("with one connection for remote tasks they run one after another", async () => {
   const { client, program } = await start(15);
   await insert(client, 5, { input: count, remote: "dbname=postgres" });
   assert.deepEqual(await allDone(client, 5), ["5", "5", "5", "5", "5"]);
@@ -113,10 +113,10 @@ test("with room for a single remote task they run one after another", async () =
   await client.end();
 });
 
-test("remote tasks wait while strangers have the room, and other tasks run meanwhile", async () => {
+test("remote tasks wait while other clients have the connections, and other tasks run meanwhile", async () => {
   const { server, client, program } = await start(20);
   const strangers: Client[] = [];
-  // Room for one session, and for nothing beside it.
+  // Capacity for one session and nothing else.
   for (let each = 0; each < 6; each += 1) strangers.push(await stranger(server));
   await insert(client, 3, { input: "SELECT 1", remote: "dbname=postgres" });
   await program.line(noRoom);
@@ -132,12 +132,12 @@ test("remote tasks wait while strangers have the room, and other tasks run meanw
   assert.deepEqual(rows, [{ state: "PLAN", pid: null, owner: null }]);
   for (const each of strangers) await each.end();
   await allDone(client, 6);
-  assert.equal(program.said(noRoom).length, 1);
+  assert.equal(program.linesMatching(noRoom).length, 1);
   assert.equal((await program.end()).code, 0);
   await client.end();
 });
 
-test("a remote task whose role may have no more connections to the own server waits", async () => {
+test("a remote task to the manager's own server waits at its role's connection limit", async () => {
   const { client, program } = await start(40);
   await client.query("CREATE ROLE limited LOGIN CONNECTION LIMIT 1; GRANT ALL ON gate TO limited");
   const input = "SELECT session_user, pg_sleep(0.02)::text";
@@ -147,7 +147,7 @@ test("a remote task whose role may have no more connections to the own server wa
   await client.end();
 });
 
-test("a task that is stopped while it waits for room does not run", async () => {
+test("a task that is stopped while it waits for a connection does not run", async () => {
   const { server, client, program } = await start(15);
   const one = await stranger(server);
   await insert(client, 1, {
@@ -164,7 +164,7 @@ test("a task that is stopped while it waits for room does not run", async () => 
   await client.end();
 });
 
-test("who comes after a process that was killed leaves the last connections alone as well", async () => {
+test("a process started after a killed one leaves the last connections to others too", async () => {
   const { server, client, program } = await start(40);
   const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; ${count}`;
   await insert(client, 40, { input: wait, remote: "dbname=postgres", max: 39, group: "g" });
@@ -182,7 +182,7 @@ test("who comes after a process that was killed leaves the last connections alon
   await client.end();
 });
 
-test("remote tasks that wait for room run after the server has come back", async () => {
+test("remote tasks that wait for a connection run after the server has restarted", async () => {
   const { server, client, program } = await start(30);
   const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; ${count}`;
   await insert(client, 30, { input: wait, remote: "dbname=postgres" });
@@ -190,7 +190,7 @@ test("remote tasks that wait for room run after the server has come back", async
   client.on("error", () => {});
   await server.crash();
   await server.start({ max_connections: 30, superuser_reserved_connections: 3 });
-  await program.line("manager works", 2);
+  await program.line("serving table", 2);
   const again = await stranger(server);
   await again.query("INSERT INTO gate VALUES (true)");
   const outputs = await allDone(again, 30);

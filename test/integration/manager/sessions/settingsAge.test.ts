@@ -5,18 +5,18 @@ import { freePort } from "../../../../src/embedded/port.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { startService } from "../../../support/madeService.js";
-import { openManagerConnection } from "../../../support/managerConnection.js";
+import { startManagerLoop } from "../../../support/managerLoop.js";
+import { openManager } from "../../../support/taskTables.js";
 import { test } from "../../../support/limitedTest.js";
-import { OwnServer } from "../../../support/ownServer.js";
+import { RestartableServer } from "../../../support/restartableServer.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { Tasks } from "../../../support/tasks.js";
 
-// Locks a table that each login reads: a server of its own, so that no other test waits.
+// Locks a table that each login reads: on a separate server, so that no other test waits.
 const clients: Client[] = [];
 after(() => Promise.all(clients.map((client) => client.end())));
 const pgTask = new PgTask();
-const server = await OwnServer.at(await freePort());
+const server = await RestartableServer.create(await freePort());
 await server.start();
 await pgTask.start({ url: server.url, "pg_task.sleep": 200 });
 
@@ -32,11 +32,11 @@ async function open(): Promise<Client> {
 
 const client = await open();
 const locker = await open();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 
-test("what sessions begin with is known before one is opened", async () => {
+test("the initial settings of sessions are known before one is opened", async () => {
   const database = await createDatabase();
-  const manager = await openManagerConnection(database.url);
+  const manager = await openManager(database.target);
   const order: string[] = [];
   const news = new EventEmitter();
   class Growing extends PoolScaler {
@@ -53,7 +53,7 @@ test("what sessions begin with is known before one is opened", async () => {
     return Reflect.apply(query, manager, asked);
   };
   Object.assign(manager, { query: noted });
-  const service = await startService(manager, database.target, { workforce: Growing });
+  const service = await startManagerLoop(manager, database.target, { poolScaler: Growing });
   await grows;
   assert.deepEqual(order.slice(0, 2), ["settings are looked at", "sessions may be opened"]);
   await service.stop();
@@ -64,7 +64,7 @@ for (const [count, how] of [
   [3, "each of several tasks"],
 ] as const) {
   test(`${how} gets to its session though the look at the settings beside its claim fails`, async () => {
-    // There are sessions for them: none could log in.
+    // They need open sessions: no new one could log in.
     const inputs = Array.from({ length: count }, (_, n) => ({
       input: "SELECT pg_backend_pid()",
       group: `group ${n}`,

@@ -4,24 +4,18 @@ import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTa
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { readBacklog } from "../../../../src/tasks/queries/backlog.js";
 import { readChain } from "../../../../src/tasks/queries/taskChain.js";
-import { briefly, readGroups, type Groups } from "../../../../src/tasks/queries/groups.js";
-import { readLatencies } from "../../../../src/tasks/queries/latencies.js";
+import { pollLimits, readGroups, type Groups } from "../../../../src/tasks/queries/groups.js";
+import { readLatencies, readRates } from "../../../../src/tasks/queries/recentRuns.js";
 import { listTasks, type TaskList } from "../../../../src/tasks/queries/listTasks.js";
-import { readingSettings } from "../../../../src/tasks/connectionSettings.js";
-import { readRates } from "../../../../src/tasks/queries/rates.js";
+import { indexScanSettings } from "../../../../src/tasks/connectionSettings.js";
 import { readRowCounts } from "../../../../src/tasks/queries/rowCounts.js";
 import { readSituation } from "../../../../src/tasks/explain/taskSituation.js";
 import { createDatabase } from "../../../support/database.js";
-import {
-  extensionTable,
-  partitionedById,
-  partitionedByPlan,
-  type MakeTable,
-} from "../../../support/foreignTables.js";
+import { extensionTable, partitionedById, partitionedByPlan, type MakeTable } from "../../../support/foreignTables.js";
 import { test } from "../../../support/limitedTest.js";
-import { ensure } from "../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../support/taskTables.js";
 
-/** More than any window, and more than 32 MB with what the rows have in them. */
+/** More rows than any window, and with their content more than 32 MB. */
 const rows = 60_000;
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -31,7 +25,7 @@ const settings = `SELECT set_config('pg_task.' || name, value, false) FROM (VALU
   ('drift', 'false'), ('header', 'true'), ('save', 'false'), ('string', 'true'), ('delimiter', ','), ('escape', ''),
   ('quote', ''), ('group', 'group'), ('null', 'N'), ('id', '0')) AS s(name, value)`;
 
-/** Tasks of every kind: most of them ended, every tenth waits, some came from others. */
+/** Inserts tasks of every kind: most have ended, every tenth waits, some have parents. */
 async function fill(schema: string): Promise<void> {
   await client.query(
     `INSERT INTO ${schema}.task (id, parent, input, "group", plan, state, start, stop, error, data, output)
@@ -44,14 +38,14 @@ async function fill(schema: string): Promise<void> {
   await client.query(`VACUUM ANALYZE ${schema}.task`);
 }
 
-/** How many rows of the table and its partitions a question reads, and whether it goes through one of them from end to end. */
+/** How many rows of the table and its partitions a query reads, and whether it scans one of them completely. */
 async function visited(
   { qualified }: TaskTable,
   work: (client: Client) => Promise<unknown>,
 ): Promise<{ readonly whole: boolean; readonly rows: number }> {
   const reader = await connectClient(database.target, {
     applicationName: "test",
-    settings: readingSettings,
+    settings: indexScanSettings,
   });
   await reader.query("BEGIN");
   await work(reader);
@@ -65,35 +59,17 @@ async function visited(
   return found[0] ?? { whole: true, rows: Infinity };
 }
 
-const all = { characters: 100, patienceMs: Infinity };
+const all = { characters: 100, scanLimitMs: Infinity };
 
-const questions: readonly (readonly [
-  string,
-  number,
-  (client: Client, table: TaskTable) => Promise<unknown>,
-])[] = [
-  [
-    "a page of tasks",
-    200,
-    (on, table) => listTasks(on, table, { filter: {}, limit: 50, characters: 300 }),
-  ],
+const questions: readonly (readonly [string, number, (client: Client, table: TaskTable) => Promise<unknown>])[] = [
+  ["a page of tasks", 200, (on, table) => listTasks(on, table, { filter: {}, limit: 50, characters: 300 })],
   [
     "a page of tasks that fit, as far as it is looked at first",
     3_000,
-    (on, table) =>
-      listTasks(
-        on,
-        table,
-        { filter: { text: "nothing has it" }, limit: 50, characters: 300 },
-        () => true,
-      ),
+    (on, table) => listTasks(on, table, { filter: { text: "nothing has it" }, limit: 50, characters: 300 }, () => true),
   ],
   ["the backlog", 20_000, readBacklog],
-  [
-    "groups",
-    20_000,
-    (on, table) => readGroups(on, table, { limit: 50, ended: true, effort: briefly }),
-  ],
+  ["groups", 20_000, (on, table) => readGroups(on, table, { limit: 50, ended: true, limits: pollLimits })],
   ["rows by state", 0, readRowCounts],
   ["latencies", 1_000, readLatencies],
   ["rates", 5_000, (on, table) => readRates(on, table, 5_000)],
@@ -101,7 +77,7 @@ const questions: readonly (readonly [
   [
     "the chain of a task, in its first window",
     3_000,
-    (on, table) => readChain(on, table, "1", { characters: 100, patienceMs: -1 }),
+    (on, table) => readChain(on, table, "1", { characters: 100, scanLimitMs: -1 }),
   ],
 ];
 
@@ -118,8 +94,8 @@ for (const [schema, make] of kinds) {
     before(async () => {
       await client.query(settings);
       if (make !== null) await client.query(make(schema));
-      // A partitioned one lacks columns that the rows are to have.
-      await ensure(database.target, { schema });
+      // The partitioned table lacks columns that the rows need.
+      await ensureTaskTable(database.target, { schema });
       await fill(schema);
     });
 
@@ -127,12 +103,12 @@ for (const [schema, make] of kinds) {
       test(`reads few rows for ${what}`, async () => {
         const found = await visited(table, (on) => ask(on, table));
         assert.equal(found.whole, false);
-        // A partition is read one row further than is needed of it.
+        // Each partition is read one row further than needed.
         assert.ok(found.rows <= most + 10, `${found.rows} rows`);
       });
     }
 
-    test("finds all that fit, over as many windows as that takes", async () => {
+    test("finds all matching tasks, across as many windows as needed", async () => {
       const found: string[] = [];
       const looked: number[] = [];
       for (let from: string | undefined; ;) {
@@ -161,7 +137,7 @@ for (const [schema, make] of kinds) {
       assert.equal(needle.looked, rows);
     });
 
-    test("finds the whole chain of a task, however far its rows are apart", async () => {
+    test("finds the whole chain of a task, however far apart its rows are", async () => {
       await client.query(`UPDATE ${schema}.task SET parent = 61 WHERE id = ${rows}`);
       const { ancestors, descendants, ...rest } = await readChain(client, table, "31", all);
       assert.deepEqual(
@@ -177,7 +153,7 @@ for (const [schema, make] of kinds) {
       assert.deepEqual(rest, { ancestorsComplete: true, descendantsComplete: true });
     });
 
-    test("estimates what it does not count, and says so", async () => {
+    test("marks estimated counts as estimates", async () => {
       const { rows: counted, states } = await readRowCounts(client, table);
       assert.equal(counted.exact, false);
       assert.ok(Math.abs(counted.value - rows) < rows / 10, String(counted.value));
@@ -189,7 +165,7 @@ for (const [schema, make] of kinds) {
 describe("a chain", () => {
   const table = taskTable("public", "task");
   before(async () => {
-    await ensure(database.target, {});
+    await ensureTaskTable(database.target, {});
     await client.query(
       `INSERT INTO task (id, parent, input, plan) SELECT i, nullif(i - 1, 0), '', 'infinity' FROM generate_series(1, 300) AS i;
        INSERT INTO task (id, parent, input, plan) SELECT i, 1000, '', 'infinity' FROM generate_series(1000, 1300) AS i`,
@@ -197,13 +173,10 @@ describe("a chain", () => {
   });
 
   for (const index of [null, "CREATE INDEX by_parent ON task (parent)"]) {
-    test(`says that it was cut ${index === null ? "without" : "with"} an index on parent`, async () => {
+    test(`reports that it was cut ${index === null ? "without" : "with"} an index on parent`, async () => {
       if (index !== null) await client.query(index);
       const long = await readChain(client, table, "150", all);
-      assert.deepEqual(
-        [long.ancestors.length, long.ancestors.at(-1)?.id, long.ancestorsComplete],
-        [100, "50", false],
-      );
+      assert.deepEqual([long.ancestors.length, long.ancestors.at(-1)?.id, long.ancestorsComplete], [100, "50", false]);
       assert.deepEqual(
         [long.descendants.length, long.descendants.at(-1)?.depth, long.descendantsComplete],
         [100, 100, false],
@@ -211,16 +184,13 @@ describe("a chain", () => {
       const end = await readChain(client, table, "250", all);
       assert.deepEqual([end.descendants.length, end.descendantsComplete], [50, true]);
       const broad = await readChain(client, table, "1000", all);
-      assert.deepEqual(
-        [broad.ancestors, broad.descendants.length, broad.descendantsComplete],
-        [[], 100, false],
-      );
+      assert.deepEqual([broad.ancestors, broad.descendants.length, broad.descendantsComplete], [[], 100, false]);
     });
   }
 });
 
-test("a backlog of more than is counted is estimated, ended rows aside", async () => {
-  const table = await ensure(database.target, { schema: "backlog" });
+test("a backlog larger than the counting limit is estimated, without ended rows", async () => {
+  const table = await ensureTaskTable(database.target, { schema: "backlog" });
   await client.query(
     `INSERT INTO backlog.task (input, plan, state)
      SELECT '', CASE WHEN i % 3 = 0 THEN now() + interval '1 day' ELSE now() - interval '1 hour' END,
@@ -234,8 +204,8 @@ test("a backlog of more than is counted is estimated, ended rows aside", async (
   assert.ok((oldestDueMs ?? 0) >= 3_600_000, String(oldestDueMs));
 });
 
-test("groups of which more waits than is looked at are estimated, and counted where the table is small", async () => {
-  const table = await ensure(database.target, { schema: "crowd" });
+test("groups with more waiting tasks than are read are estimated, and counted in a small table", async () => {
+  const table = await ensureTaskTable(database.target, { schema: "crowd" });
   await client.query(
     `INSERT INTO crowd.task (input, plan, state, "group")
      SELECT '', now() + CASE WHEN i % 3 = 0 THEN interval '1 day' ELSE interval '-1 hour' END,
@@ -245,7 +215,7 @@ test("groups of which more waits than is looked at are estimated, and counted wh
     await readGroups(client, table, {
       limit: 50,
       ended: false,
-      effort: { rows: 5_000, pages, each: 100 },
+      limits: { rows: 5_000, pages, rowsPerGroup: 100 },
     });
   const few = await readWith(500);
   assert.equal(few.complete, false);
@@ -262,15 +232,19 @@ test("groups of which more waits than is looked at are estimated, and counted wh
   );
 });
 
-test("of many small groups of which a sample has some by chance, those that are told are counted", async () => {
-  const table = await ensure(database.target, { schema: "many" });
+test("of many small groups that a sample hits by chance, the reported ones are counted", async () => {
+  const table = await ensureTaskTable(database.target, { schema: "many" });
   await client.query(
     `INSERT INTO many.task (input, plan, "group", remote)
      SELECT '', now() - interval '1 hour', 'group ' || i % 1000, CASE WHEN i % 2000 < 500 THEN 'host=' || i % 3 END
      FROM generate_series(1, 40000) AS i`,
   );
-  const effort = { rows: 5_000, pages: 100, each: 100 };
-  const { groups, complete } = await readGroups(client, table, { limit: 20, ended: false, effort });
+  const effort = { rows: 5_000, pages: 100, rowsPerGroup: 100 };
+  const { groups, complete } = await readGroups(client, table, {
+    limit: 20,
+    ended: false,
+    limits: effort,
+  });
   assert.equal(complete, false);
   assert.equal(groups.length, 20);
   for (const { group, due, waiting } of groups) {
@@ -279,5 +253,4 @@ test("of many small groups of which a sample has some by chance, those that are 
   }
 });
 
-const range = (count: number): string[] =>
-  Array.from({ length: count }, (_, place) => `group ${place}`);
+const range = (count: number): string[] => Array.from({ length: count }, (_, place) => `group ${place}`);

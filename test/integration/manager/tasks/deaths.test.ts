@@ -8,10 +8,10 @@ import { only, Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_task.crash": 2 });
 
-/** Ends the connections with this application name from outside. */
+/** Terminates the connections with this application name. */
 async function terminate(application: string): Promise<void> {
   const { rowCount } = await client.query(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -21,7 +21,7 @@ async function terminate(application: string): Promise<void> {
   assert.equal(rowCount, 1);
 }
 
-/** Resolves when another connection of this name has come. */
+/** Resolves when a new connection with this name exists. */
 async function back(application: string, before: string): Promise<void> {
   await eventually(
     client,
@@ -36,7 +36,7 @@ async function now(): Promise<string> {
   return only(rows).now;
 }
 
-test("a task that ends its own session is tried as often as pg_task.crash says, then FAIL", async () => {
+test("a task that ends its own session is tried up to pg_task.crash times, then FAIL", async () => {
   const [id = "", behind = ""] = await tasks.insert(
     { input: "SELECT pg_terminate_backend(pg_backend_pid())" },
     { input: "SELECT 'behind'" },
@@ -48,14 +48,14 @@ test("a task that ends its own session is tried as often as pg_task.crash says, 
   assert.equal(only(await tasks.ended(behind)).output, "behind");
 });
 
-test("a group is free again after a task of it took its sessions down", async () => {
+test("a group is free again after one of its tasks took its sessions down", async () => {
   const group = "fatal";
   const row = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", { group, max: 5 });
   assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
   assert.equal((await tasks.run("SELECT 1", { group, max: 0 })).state, "DONE");
 });
 
-test("a task whose session is ended from outside runs again, and what it did is undone", async () => {
+test("a task whose session is terminated from outside is rolled back and runs again", async () => {
   await client.query("CREATE TABLE effect (i int)");
   const [id = ""] = await tasks.insert({
     input:
@@ -75,7 +75,7 @@ test("a task whose session is ended from outside runs again, and what it did is 
   assert.equal(rows.length, 1);
 });
 
-test("the manager's connection is ended: what runs goes on, and so does the manager", async () => {
+test("when the manager's connection is terminated, running tasks and the manager go on", async () => {
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(1)");
   const [id = ""] = await tasks.insert({
@@ -91,15 +91,12 @@ test("the manager's connection is ended: what runs goes on, and so does the mana
   assert.equal((await tasks.row(id)).state, "WORK");
   await gate.query("SELECT pg_advisory_unlock(1)");
   const [row, after] = await tasks.ended(id, behind);
-  assert.deepEqual(
-    [row?.state, row?.output, row?.pid, row?.crash],
-    ["DONE", "once", running.pid, 0],
-  );
+  assert.deepEqual([row?.state, row?.output, row?.pid, row?.crash], ["DONE", "once", running.pid, 0]);
   assert.equal(row?.take, running.take);
   assert.ok((row?.stop ?? "") <= (after?.start ?? ""), "the group's limit held");
 });
 
-test("a result that came while the manager had no connection is written afterwards", async () => {
+test("a result that arrives while the manager has no connection is written later", async () => {
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(2)");
   const [id = ""] = await tasks.insert({ input: "SELECT 'kept' FROM pg_advisory_xact_lock(2)" });
@@ -115,16 +112,16 @@ test("a result that came while the manager had no connection is written afterwar
   assert.deepEqual([row.state, row.output, row.crash], ["DONE", "kept", 0]);
 });
 
-test("the supervisor's connection is ended: it leads again, and tasks run", async () => {
+test("when the supervisor's connection is terminated, it leads again and tasks run", async () => {
   const before = await now();
   const from = pgTask.lines.length;
   await terminate("pg_conf");
-  await pgTask.logged((line) => line.msg === "leads again", from);
+  await pgTask.logged((line) => line.msg === "leadership regained", from);
   await back("pg_conf", before);
   assert.equal((await tasks.run("SELECT 1")).state, "DONE");
 });
 
-test("all connections are ended at once: it goes on by itself, and no task is blamed for it", async () => {
+test("when all connections are terminated at once, work goes on and no task is blamed", async () => {
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(3)");
   const [id = ""] = await tasks.insert({ input: "SELECT 'again' FROM pg_advisory_xact_lock(3)" });

@@ -7,20 +7,20 @@ import { Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const latin = await createDatabase("LATIN1");
 await pgTask.start({ url: latin.url });
-const tasks = await Tasks.of(await latin.connect());
+const tasks = await Tasks.create(await latin.connect());
 
-/** Three characters of LATIN1 that sent as they are look like € in UTF-8. */
+/** Three LATIN1 characters whose bytes are those of € in UTF-8. */
 const foreign = "convert_from('\\xe282ac', 'LATIN1')";
 
 const refusal =
   /ERROR: {2}result has characters that the database cannot store, all but plain ASCII became "\?": .* no equivalent in encoding "LATIN1"$/;
 
-test("what the database's encoding has comes out as it is", async () => {
+test("characters of the database's encoding are returned unchanged", async () => {
   const { state, output } = await tasks.run("SELECT 'é' AS a, 'ÿ' AS b");
   assert.deepEqual([state, output], ["DONE", "a\tb\né\tÿ"]);
 });
 
-test("output that the database cannot store ends the task as FAIL and holds up no other", async () => {
+test("output that the database cannot store ends the task as FAIL and delays no other", async () => {
   const ids = await tasks.insert(
     { input: `COPY (SELECT 'a', ${foreign}) TO STDOUT (ENCODING 'LATIN1')`, group: "a" },
     { input: "SELECT 'é'", group: "b" },

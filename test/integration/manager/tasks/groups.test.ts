@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { mostAtOnce, only, Tasks, type NewTask } from "../../../support/tasks.js";
+import { maxConcurrent, only, Tasks, type NewTask } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_conf.max": 8 });
 
-/** A number of tasks that all become due at one moment, so that the order is not that of the inserts. */
+/** Inserts tasks that all become due at once, so that their order is not that of the inserts. */
 async function together(count: number, task: (index: number) => NewTask): Promise<string[]> {
   await client.query("BEGIN");
   const ids = await tasks.insert(...Array.from({ length: count }, (_, index) => task(index)));
@@ -32,9 +32,9 @@ test("tasks of a group with max 0 run one after another, in the order of their i
   }
 });
 
-test("ten tasks with max 1 run by twos", async () => {
+test("ten tasks with max 1 run two at a time", async () => {
   const ids = await together(10, () => ({ input: "SELECT pg_sleep(0.1)", group: "two", max: 1 }));
-  assert.equal(mostAtOnce(await tasks.ended(...ids)), 2);
+  assert.equal(maxConcurrent(await tasks.ended(...ids)), 2);
 });
 
 test("a task with a larger max starts beside and ahead of the others of its group", async () => {
@@ -49,7 +49,7 @@ test("a task with a larger max starts beside and ahead of the others of its grou
   assert.equal(last?.state, "DONE");
 });
 
-test("a group that is full holds up no other group", async () => {
+test("a group at its limit delays no other group", async () => {
   const first = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "full" });
   const [running] = await tasks.until(first, (row) => row.state === "WORK");
   const [waiting = ""] = await tasks.insert({ input: "SELECT 1", group: "full" });
@@ -59,7 +59,7 @@ test("a group that is full holds up no other group", async () => {
   await tasks.ended(waiting);
 });
 
-test("a task that moves to another group is not held up by its old one", async () => {
+test("a task that moves to another group is not delayed by its old one", async () => {
   const first = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "crowded" });
   const [running] = await tasks.until(first, (row) => row.state === "WORK");
   const moved = await tasks.insert({ input: "SELECT 1", group: "crowded" });
@@ -68,7 +68,7 @@ test("a task that moves to another group is not held up by its old one", async (
   await client.query("SELECT pg_cancel_backend($1)", [running?.pid]);
 });
 
-test("no more sessions run than pg_conf.max, and each task gets its turn", async () => {
+test("no more sessions run than pg_conf.max, and every task runs", async () => {
   const ids = await together(24, (index) => ({
     input: "SELECT pg_sleep(0.05)",
     group: `g${index}`,
@@ -76,9 +76,7 @@ test("no more sessions run than pg_conf.max, and each task gets its turn", async
   const rows = await tasks.ended(...ids);
   assert.deepEqual(new Set(rows.map((row) => row.state)), new Set(["DONE"]));
   assert.equal(new Set(rows.map((row) => row.pid)).size <= 8, true);
-  assert.equal(mostAtOnce(rows) <= 8, true);
-  const said = await pgTask.logged((line) =>
-    line.msg.startsWith("more sessions wanted than granted"),
-  );
+  assert.equal(maxConcurrent(rows) <= 8, true);
+  const said = await pgTask.logged((line) => line.msg.startsWith("more sessions wanted than granted"));
   assert.equal(said["pg_conf.max"], 8);
 });

@@ -8,10 +8,10 @@ import { only, Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
 
-test("a task that is inserted runs, and its row shows how", async () => {
+test("an inserted task runs, and its row shows the result", async () => {
   const row = await tasks.run("SELECT 1 AS a, 2 AS b", { data: "mine" });
   assert.equal(row.state, "DONE");
   assert.equal(row.output, "a\tb\n1\t2");
@@ -24,7 +24,7 @@ test("a task that is inserted runs, and its row shows how", async () => {
   assert.ok((row.start ?? "") <= (row.stop ?? ""));
 });
 
-test("the row of a running task shows who runs it since when", async () => {
+test("the row of a running task shows its backend and its start", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT pg_backend_pid(), pg_sleep(60)" });
   const row = await tasks.running(id);
   assert.notEqual(row.start, null);
@@ -41,7 +41,7 @@ test("the row of a running task shows who runs it since when", async () => {
   assert.match(ended?.error ?? "", /^ERROR: {2}canceling statement due to user request\n/);
 });
 
-test("an error is shown as the server's log would", async () => {
+test("an error is formatted as in the server's log", async () => {
   const row = await tasks.run("SELECT 1/0");
   assert.equal(row.state, "FAIL");
   assert.equal(row.error, "ERROR:  division by zero\nSTATEMENT:  SELECT 1/0");
@@ -67,12 +67,12 @@ test("the format columns shape the output", async () => {
   assert.equal(all.output, "'a'\t'b'\n'1'\t'2'");
 });
 
-test("characters outside ASCII come back as they were", async () => {
+test("characters outside ASCII are returned unchanged", async () => {
   const row = await tasks.run("SELECT 'žluťoučký 🐘' AS a", { group: "skupina ž" });
   assert.equal(row.output, "žluťoučký 🐘");
 });
 
-test("a task with neither output nor error is deleted when its row says so", async () => {
+test("a task with delete, without output and error, is deleted", async () => {
   const [gone = "", kept = "", wordy = ""] = await tasks.insert(
     { input: "", delete: true },
     { input: "", delete: false },
@@ -89,7 +89,7 @@ test("a task with neither output nor error is deleted when its row says so", asy
   ]);
 });
 
-test("a failed task that is planned again runs again", async () => {
+test("a failed task that is set to PLAN runs again", async () => {
   await client.query("CREATE TABLE missing_at_first (a int)");
   await client.query("ALTER TABLE missing_at_first RENAME TO elsewhere");
   const first = await tasks.run("SELECT count(*) FROM missing_at_first");
@@ -103,17 +103,15 @@ test("a failed task that is planned again runs again", async () => {
 
 test("a planned task that is set to STOP does not run", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "2100-01-01" });
-  await client.query("UPDATE task SET state = 'STOP', plan = statement_timestamp() WHERE id = $1", [
-    id,
-  ]);
-  // Whatever is due is claimed together: when a later one has run, this one was passed over.
+  await client.query("UPDATE task SET state = 'STOP', plan = statement_timestamp() WHERE id = $1", [id]);
+  // All due tasks are claimed together: once a later one has run, this one was passed over.
   await tasks.run("SELECT 2");
   await tasks.run("SELECT 3");
   const row = await tasks.row(id);
   assert.deepEqual([row.state, row.start, row.output], ["STOP", null, null]);
 });
 
-test("a task that could not start while it was active is GONE", async () => {
+test("a task that could not start within active is GONE", async () => {
   const [id = ""] = await tasks.insert({
     input: "SELECT 1",
     plan: "2001-01-01",
@@ -132,7 +130,7 @@ test("a task with a pause runs however late it is", async () => {
   assert.equal(row.state, "DONE");
 });
 
-test("a timeout ends a task and does not reach the next one of its session", async () => {
+test("a timeout ends a task and does not apply to the next one in its session", async () => {
   const slow = await tasks.run("SELECT pg_sleep(60)", { timeout: "50 ms" });
   assert.equal(slow.state, "FAIL");
   assert.match(slow.error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);
@@ -155,7 +153,7 @@ test("a task knows its id, schema, table and group", async () => {
   assert.equal(row.output, `id\tschema\ttable\tgroup\n${row.id}\tpublic\ttask\tit's`);
 });
 
-test("a task that is inserted by a task names it as its parent", async () => {
+test("a task inserted by a task has that task as its parent", async () => {
   const parent = await tasks.run("INSERT INTO task (input) VALUES ('SELECT 5')");
   assert.equal(parent.state, "DONE");
   assert.equal(parent.parent, null);
@@ -168,9 +166,7 @@ test("a task that is inserted by a task names it as its parent", async () => {
 });
 
 test("a task may change its own row", async () => {
-  const row = await tasks.run(
-    "UPDATE task SET data = 'changed' WHERE id = current_setting('pg_task.id')::bigint",
-  );
+  const row = await tasks.run("UPDATE task SET data = 'changed' WHERE id = current_setting('pg_task.id')::bigint");
   assert.deepEqual([row.state, row.data, row.output], ["DONE", "changed", "UPDATE 1"]);
 });
 
@@ -183,7 +179,7 @@ test("a task that deletes its own row ends without one, and others go on", async
   assert.equal(next.state, "DONE");
 });
 
-test("supervisor, manager and sessions are told apart by their application names", async () => {
+test("supervisor, manager and sessions have different application names", async () => {
   await tasks.run("SELECT 1");
   const rows = await eventually<{ application_name: string }>(
     client,
@@ -197,7 +193,7 @@ test("supervisor, manager and sessions are told apart by their application names
   );
 });
 
-test("it says once that it is ready, with its process and the server but no password", () => {
+test("ready is logged once, with pid and server but without password", () => {
   const ready = pgTask.lines.filter((line) => line.msg === "ready");
   assert.equal(ready.length, 1);
   assert.equal(ready[0]?.["pid"], pgTask.pid);

@@ -3,14 +3,14 @@ import { eventually } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { mostAtOnce, Tasks } from "../../../support/tasks.js";
+import { maxConcurrent, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const name = database.target.database;
-// Not the file's: each is to be seen to stand above it.
+// Different from the file's values: each must override them.
 await client.query(`ALTER DATABASE ${name} SET pg_task.run = 3`);
 await client.query(`ALTER DATABASE ${name} SET pg_task."fetch" = 2`);
 await client.query(`ALTER DATABASE ${name} SET pg_task.sleep = 137`);
@@ -32,7 +32,7 @@ test("no more tasks of a table run at once than pg_task.run of its database", as
     const input = "SELECT pg_advisory_lock_shared(1)";
     ids.push(...(await tasks.insert({ input, group: `g${index}` })));
   }
-  // As many as may wait for the lock; the others wait for them.
+  // As many as may run wait for the lock; the others wait for them.
   await eventually(
     client,
     `SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted
@@ -42,7 +42,7 @@ test("no more tasks of a table run at once than pg_task.run of its database", as
   await client.query("SELECT pg_advisory_unlock(1)");
   const rows = await tasks.ended(...ids);
   assert.deepEqual(new Set(rows.map((row) => row.state)), new Set(["DONE"]));
-  assert.equal(mostAtOnce(rows), 3);
+  assert.equal(maxConcurrent(rows), 3);
 });
 
 test("no claim takes more tasks than pg_task.fetch of the database", async () => {
@@ -52,7 +52,7 @@ test("no claim takes more tasks than pg_task.fetch of the database", async () =>
   assert.ok((rows[0]?.most ?? 0) <= 2, `${rows[0]?.most}`);
 });
 
-test("the manager's name in pg_stat_activity shows the pause that its database sets", async () => {
+test("the manager's name in pg_stat_activity shows pg_task.sleep of its database", async () => {
   const { rows } = await client.query<{ application_name: string }>(
     "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'pg_work%'",
   );
@@ -67,12 +67,12 @@ test("output is limited to what the database's setting allows", async () => {
   assert.equal(small.output?.length, 50_000);
 });
 
-test("a setting that makes no sense is said, and the file's value used", async () => {
+test("an invalid setting is logged, and the file's value is used", async () => {
   const line = await pgTask.logged((each) => each["setting"] === "pg_task.idle");
   assert.deepEqual([line["value"], line["used"]], ["often", 60]);
 });
 
-test("columns' defaults follow the database's setting, else the file", async () => {
+test("column defaults follow the database's setting, else the file's", async () => {
   const fresh = await database.connect();
   const { rows } = await fresh.query(
     "INSERT INTO task (input) VALUES ('SELECT 1 AS a, 2 AS b') RETURNING max, delimiter::text, id",

@@ -10,7 +10,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const holder = await database.connect();
 const gatekeeper = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const configuration = {
   url: database.url,
   "pg_task.sleep": 30,
@@ -19,7 +19,7 @@ const configuration = {
 };
 await pgTask.start(configuration);
 
-/** A task that runs until its gate, an advisory lock, is opened. */
+/** Inserts a task that runs until its gate, an advisory lock, opens. */
 async function gated(gate: number, more: Record<string, string | number> = {}): Promise<string> {
   await gatekeeper.query("SELECT pg_advisory_lock($1)", [gate]);
   const [id = ""] = await tasks.insert({
@@ -27,11 +27,7 @@ async function gated(gate: number, more: Record<string, string | number> = {}): 
     ...more,
   });
   const row = await tasks.running(id);
-  await eventually(
-    client,
-    `SELECT FROM pg_locks WHERE pid = ${row.pid} AND NOT granted`,
-    (rows) => rows.length === 1,
-  );
+  await eventually(client, `SELECT FROM pg_locks WHERE pid = ${row.pid} AND NOT granted`, (rows) => rows.length === 1);
   return id;
 }
 
@@ -39,22 +35,22 @@ async function open(gate: number): Promise<void> {
   await gatekeeper.query("SELECT pg_advisory_unlock($1)", [gate]);
 }
 
-/** In a transaction that is left open. */
+/** Locks the row in a transaction that stays open. */
 async function hold(id: string): Promise<void> {
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
 }
 
-/** Whether it has fallen into deep sleep since then. */
+/** Whether the manager has entered deep sleep since then. */
 function asleep(from: number): boolean {
-  return pgTask.lines.slice(from).some((line) => line.msg === "executor threads ended");
+  return pgTask.lines.slice(from).some((line) => line.msg === "executor threads stopped");
 }
 
 async function fallAsleep(from: number): Promise<void> {
-  await pgTask.logged((line) => line.msg === "executor threads ended", from);
+  await pgTask.logged((line) => line.msg === "executor threads stopped", from);
 }
 
-test("a due task whose row somebody holds lets those behind it in its group go first", async () => {
+test("a due task whose row is locked is passed over, and the later ones of its group go first", async () => {
   const first = await gated(1, { group: "same" });
   const [held = "", ...behind] = await tasks.insert(
     { input: "SELECT 1", group: "same" },
@@ -73,7 +69,7 @@ test("a due task whose row somebody holds lets those behind it in its group go f
   assert.equal(only(await tasks.ended(held)).output, "1");
 });
 
-test("late tasks whose rows somebody holds hold up no other, of their group or of others", async () => {
+test("late tasks whose rows are locked delay no other, in their group or elsewhere", async () => {
   await pgTask.stop();
   const late = { plan: "2001-01-01", active: "1 day" };
   const held = await tasks.insert(
@@ -102,7 +98,7 @@ test("late tasks whose rows somebody holds hold up no other, of their group or o
   await pgTask.start(configuration);
 });
 
-test("a running task whose row somebody holds gets its result when it is released", async () => {
+test("the result of a task whose row is locked is written when the lock is released", async () => {
   const held = await gated(2);
   await hold(held);
   await open(2);
@@ -113,11 +109,11 @@ test("a running task whose row somebody holds gets its result when it is release
   assert.equal(only(await tasks.ended(held)).output, "through");
 });
 
-test("a result that waits for its row is written although the manager never pauses", async () => {
+test("a result that waits for a locked row is written even if the manager never pauses", async () => {
   const held = await gated(3);
   await hold(held);
   await open(3);
-  // One after another without end: the manager always has something to do.
+  // Endlessly one after another, so that the manager always has something to do.
   await tasks.insert({
     input:
       'INSERT INTO task (input, "group", delete) SELECT input, "group", true FROM task WHERE id = current_setting(\'pg_task.id\')::bigint AND EXISTS (SELECT FROM task WHERE id = ' +
@@ -130,13 +126,13 @@ test("a result that waits for its row is written although the manager never paus
   assert.equal(only(await tasks.ended(held)).output, "through");
 });
 
-test("a result that waits for its row keeps the manager awake", async () => {
+test("a result that waits for a locked row keeps the manager awake", async () => {
   const held = await gated(4);
   await hold(held);
   const from = pgTask.lines.length;
   await open(4);
   await tasks.run("SELECT 1");
-  // Long enough for deep sleep, were there nothing to do.
+  // Long enough for deep sleep if there were nothing to do.
   await tasks.run("SELECT 1", { plan: new Date(Date.now() + 600).toISOString() });
   assert.equal((await tasks.row(held)).state, "WORK");
   assert.equal(asleep(from), false);
@@ -145,7 +141,7 @@ test("a result that waits for its row keeps the manager awake", async () => {
   await fallAsleep(from);
 });
 
-test("a due task whose row somebody holds keeps the manager awake", async () => {
+test("a due task whose row is locked keeps the manager awake", async () => {
   const first = await gated(5, { group: "awake" });
   const [held = ""] = await tasks.insert({ input: "SELECT 1", group: "awake" });
   await hold(held);
@@ -153,7 +149,7 @@ test("a due task whose row somebody holds keeps the manager awake", async () => 
   await open(5);
   await tasks.ended(first);
   await tasks.run("SELECT 1", { plan: new Date(Date.now() + 600).toISOString() });
-  // It may have waited in the first one's session.
+  // It may have been queued in the first one's session.
   assert.ok(["PLAN", "TAKE"].includes((await tasks.row(held)).state));
   assert.equal(asleep(from), false);
   await holder.query("ROLLBACK");
@@ -161,26 +157,26 @@ test("a due task whose row somebody holds keeps the manager awake", async () => 
   await fallAsleep(from);
 });
 
-test("after the whole table was locked it goes on", async () => {
+test("work goes on after the whole table was locked", async () => {
   const running = await gated(6);
   const first = pgTask.lines.length;
   await client.query("BEGIN");
   await client.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   await open(6);
   // The manager meets the lock when it writes the result.
-  await pgTask.logged((line) => line.msg === "turn put off", first);
+  await pgTask.logged((line) => line.msg === "cycle deferred", first);
   await client.query("INSERT INTO task (input, data) VALUES ('SELECT 7', 'locked')");
   await client.query("COMMIT");
   assert.equal(only(await tasks.ended(running)).output, "through");
   const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE data = 'locked'");
   assert.equal(only(await tasks.ended(only(rows).id)).output, "7");
   assert.deepEqual(
-    pgTask.lines.slice(first).filter((line) => line.msg === "manager waits"),
+    pgTask.lines.slice(first).filter((line) => line.msg === "manager unavailable, retrying"),
     [],
   );
 });
 
-test("a user's trigger that raises when one task completes holds up no other", async () => {
+test("a trigger that raises when one task completes delays no other", async () => {
   await client.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
@@ -199,21 +195,17 @@ test("a user's trigger that raises when one task completes holds up no other", a
     ended.map((row) => row.output),
     ["1", "3", "4"],
   );
-  const line = await pgTask.logged((each) => each.msg.startsWith("result refused"), from);
+  const line = await pgTask.logged((each) => each.msg.startsWith("result rejected"), from);
   assert.equal(line["id"], refused);
-  // Tried again every time, and said once.
+  // Retried each time, and logged once.
   await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
   assert.equal((await tasks.row(refused)).state, "WORK");
-  assert.equal(
-    pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error")
-      .length,
-    1,
-  );
+  assert.equal(pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error").length, 1);
   await client.query("DROP TRIGGER refuse ON task");
   assert.equal(only(await tasks.ended(refused)).output, "2");
 });
 
-test("a task whose start is refused by a trigger is left out and tried again, said once, while others run", async () => {
+test("a task whose start a trigger rejects is retried and logged once, while others run", async () => {
   await client.query(`
     CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN RAISE EXCEPTION 'no start'; END $$;
@@ -229,11 +221,10 @@ test("a task whose start is refused by a trigger is left out and tried again, sa
   );
   assert.equal((await tasks.ended(...others)).length, 3);
   assert.equal((await tasks.row(first)).state, "PLAN");
-  const refused = (): unknown[] =>
-    pgTask.lines.slice(from).filter((line) => line.msg.startsWith("start refused"));
+  const refused = (): unknown[] => pgTask.lines.slice(from).filter((line) => line.msg.startsWith("claim rejected"));
   assert.equal(refused().length, 2);
   assert.equal(
-    pgTask.lines.slice(from).filter((line) => line.msg === "manager waits").length,
+    pgTask.lines.slice(from).filter((line) => line.msg === "manager unavailable, retrying").length,
     0,
     "the connection stays",
   );
@@ -242,18 +233,15 @@ test("a task whose start is refused by a trigger is left out and tried again, sa
   assert.equal(refused().length, 2);
 });
 
-test("a result that cannot be written does not keep it from stopping, and its task runs again", async () => {
+test("a result that cannot be written does not prevent a stop, and its task runs again", async () => {
   await client.query(
     "CREATE TRIGGER refuse BEFORE UPDATE OF output ON task FOR EACH ROW WHEN (NEW.data = 'refused' AND NEW.state = 'DONE') EXECUTE FUNCTION refuse()",
   );
   const from = pgTask.lines.length;
   const [id = ""] = await tasks.insert({ input: "SELECT 6", data: "refused" });
-  await pgTask.logged((line) => line.msg.startsWith("result refused") && line["id"] === id, from);
+  await pgTask.logged((line) => line.msg.startsWith("result rejected") && line["id"] === id, from);
   await pgTask.stop();
-  const said = await pgTask.logged(
-    (line) => line.msg.startsWith("results could not be written"),
-    from,
-  );
+  const said = await pgTask.logged((line) => line.msg.startsWith("results not written"), from);
   assert.equal(said["tasks"], 1);
   assert.equal((await tasks.row(id)).state, "WORK");
   await client.query("DROP TRIGGER refuse ON task");

@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask, type LogLine } from "../../../support/pgTask.js";
+import { PgTask } from "../../../support/pgTask.js";
+import type { LogLine } from "../../../support/process.js";
 import { only, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const holder = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query(`
   CREATE TABLE counter (name text PRIMARY KEY, n int NOT NULL DEFAULT 0);
   INSERT INTO counter VALUES ('held');
@@ -19,17 +20,17 @@ await client.query(`
 const configuration = { url: database.url, "pg_task.sleep": 30, "pg_conf.grace": 300 };
 await pgTask.start(configuration);
 
-/** What a manager says that has to wait, or to leave a row alone. */
+/** Log lines of a manager that has to wait or to skip a row. */
 function complaints(from: number): readonly LogLine[] {
   return pgTask.lines
     .slice(from)
-    .filter(({ level, msg }) => level === "error" || msg === "manager waits");
+    .filter(({ level, msg }) => level === "error" || msg === "manager unavailable, retrying");
 }
 
-/** Of a process that was never there. */
+/** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 
-/** Has changes of rows for which this holds wait for somebody who holds a row of another table. */
+/** Makes matching changes of rows wait for a locked row of another table; returns a function that unlocks it. */
 async function holding(when: string): Promise<() => Promise<void>> {
   await client.query(
     `CREATE TRIGGER count AFTER UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION count_up()`,
@@ -41,7 +42,7 @@ async function holding(when: string): Promise<() => Promise<void>> {
   };
 }
 
-/** Has changes of rows for which this holds fail with this SQLSTATE. */
+/** Makes matching changes of rows fail with this SQLSTATE. */
 async function failing(when: string, code: string): Promise<() => Promise<void>> {
   await client.query(
     `CREATE TRIGGER count BEFORE UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION give_up('${code}')`,
@@ -56,7 +57,7 @@ for (const [what, hold] of [
 ] as const) {
   const drop = "DROP TRIGGER IF EXISTS count ON task";
 
-  test(`tasks whose start a trigger keeps waiting with ${what} hold up no other, and start later`, async () => {
+  test(`tasks whose start a trigger blocks with ${what} delay no other, and start later`, async () => {
     const from = pgTask.lines.length;
     const go = await hold("OLD.state = 'PLAN' AND NEW.owner IS NOT NULL AND NEW.data = 'start'");
     const held = await tasks.insert(
@@ -78,7 +79,7 @@ for (const [what, hold] of [
     await client.query(drop);
   });
 
-  test(`a result that a trigger keeps waiting with ${what} holds up no other, and is written later`, async () => {
+  test(`a result that a trigger blocks with ${what} delays no other, and is written later`, async () => {
     const from = pgTask.lines.length;
     const go = await hold("NEW.state = 'DONE' AND NEW.data = 'result'");
     const [held = "", ...others] = await tasks.insert(
@@ -99,7 +100,7 @@ for (const [what, hold] of [
     await client.query(drop);
   });
 
-  test(`what ends as GONE or becomes due, and is kept waiting with ${what}, holds up no other`, async () => {
+  test(`expiring and marking due that a trigger blocks with ${what} delay no other`, async () => {
     const from = pgTask.lines.length;
     const go = await hold("(NEW.state = 'GONE' OR NEW.ready) AND NEW.data = 'late'");
     const old = { input: "SELECT 1", plan: "2001-01-01", active: "1 day" };
@@ -121,7 +122,7 @@ for (const [what, hold] of [
     await client.query(drop);
   });
 
-  test(`a rescue that a trigger keeps waiting with ${what} holds up no other`, async () => {
+  test(`a rescue that a trigger blocks with ${what} delays no other`, async () => {
     await pgTask.stop();
     const from = pgTask.lines.length;
     const go = await hold("NEW.owner IS NULL AND NEW.data = 'lost'");
@@ -141,7 +142,7 @@ for (const [what, hold] of [
   });
 }
 
-test("a thousand tasks that a trigger keeps from becoming due hold up none that comes later", async (context) => {
+test("a thousand tasks that a trigger keeps from becoming due delay no later one", async (context) => {
   const from = pgTask.lines.length;
   const go = await holding("NEW.ready AND NEW.data = 'many'");
   const { rows } = await client.query<{ id: string }>(
@@ -162,7 +163,7 @@ test("a thousand tasks that a trigger keeps from becoming due hold up none that 
   await client.query("DROP TRIGGER count ON task");
 });
 
-test("a thousand results that a trigger keeps waiting hold up no other", async (context) => {
+test("a thousand results that a trigger blocks delay no other", async (context) => {
   const from = pgTask.lines.length;
   const go = await holding("NEW.state = 'DONE' AND NEW.data = 'results'");
   const { rows } = await client.query<{ id: string }>(
@@ -181,7 +182,7 @@ test("a thousand results that a trigger keeps waiting hold up no other", async (
   await client.query("DROP TRIGGER count ON task");
 });
 
-test("a result that waits for a trigger's lock is written at a stop, as soon as it is free", async () => {
+test("a result that waits for a trigger's lock is written at a stop as soon as the lock is free", async () => {
   const go = await holding("NEW.state = 'DONE' AND NEW.data = 'stop'");
   const [held = ""] = await tasks.insert({ input: "SELECT 1", data: "stop", group: "stop" });
   await tasks.run("SELECT 2", { group: "stop" });
@@ -194,7 +195,7 @@ test("a result that waits for a trigger's lock is written at a stop, as soon as 
   await pgTask.start(configuration);
 });
 
-test("tasks whose trigger wants a row that others lock one after another get their turn", async () => {
+test("tasks whose trigger needs a row that others lock in turn run in the end", async () => {
   await client.query(`
     DROP TRIGGER IF EXISTS count ON task;
     CREATE TRIGGER count AFTER UPDATE OF state ON task FOR EACH STATEMENT EXECUTE FUNCTION count_up()`);
@@ -213,8 +214,7 @@ test("tasks whose trigger wants a row that others lock one after another get the
     input: "SELECT 1",
     group: `turn ${index}`,
   }));
-  for (const { state } of await tasks.ended(...(await tasks.insert(...planned))))
-    assert.equal(state, "DONE");
+  for (const { state } of await tasks.ended(...(await tasks.insert(...planned)))) assert.equal(state, "DONE");
   over.abort();
   await writers;
   await client.query("DROP TRIGGER count ON task");

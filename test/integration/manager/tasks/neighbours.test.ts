@@ -9,9 +9,9 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const gate = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 
-/** Runs until the gate is opened: for as long as the test likes. */
+/** Runs until the test opens the gate. */
 const long = "SELECT FROM pg_advisory_lock_shared(1)";
 const isLong = ({ input }: NewTask): boolean => input === long;
 
@@ -60,12 +60,12 @@ async function warmUp(): Promise<void> {
   await tasks.ended(...short);
 }
 
-test("short tasks of a hundred groups do not wait behind long ones, of whose length nothing is known", async () => {
+test("short tasks of a hundred groups do not wait behind long ones with unknown run times", async () => {
   await pgTask.start({ url: database.url });
   await expectNoneWaits(hundredGroups);
 });
 
-test("nor do they when all tasks have been short so far", async () => {
+test("short tasks do not wait behind long ones when all tasks have been short so far", async () => {
   await pgTask.stop();
   await pgTask.start({ url: database.url });
   await warmUp();
@@ -77,7 +77,7 @@ test("nor do they when all tasks have been short so far", async () => {
   ]);
 });
 
-test("nor do those of one group whose max lets them all run", async () => {
+test("short tasks of one group do not wait behind long ones if its max lets all run", async () => {
   await pgTask.stop();
   await pgTask.start({ url: database.url });
   await warmUp();
@@ -87,7 +87,7 @@ test("nor do those of one group whose max lets them all run", async () => {
   await expectNoneWaits(oneGroup);
 });
 
-test("tasks that may only run one after another open one session, however many wait", async () => {
+test("a group that runs one task at a time opens one session, however many wait", async () => {
   await pgTask.stop();
   await pgTask.start({ url: database.url });
   const input = "SELECT pg_sleep(0.02)";
@@ -134,15 +134,13 @@ test("whatever the tasks of groups take, none waits behind one that it could run
     fc.asyncProperty(plans, async (groups) => {
       const planned = groups.flatMap(({ max, inputs }, index) => {
         let left = max + 1;
-        // One place of a group is left to its short tasks.
+        // One run of the group's limit is left for its short tasks.
         return inputs.map((input) => {
           const fits = input !== long || (left -= 1) > 0;
           return { input: fits ? input : "SELECT 1", group: `random ${index}`, max };
         });
       });
-      await expectNoneWaits(
-        planned.filter((task, _, all) => !isLong(task) || all.filter(isLong).length <= 50),
-      );
+      await expectNoneWaits(planned.filter((task, _, all) => !isLong(task) || all.filter(isLong).length <= 50));
     }),
     { numRuns: 15 },
   );
@@ -170,10 +168,8 @@ test("whatever dies while runs are taken back, none of them runs twice", async (
     await tasks.running(front);
     const waiting = ids.short.slice(1);
     await tasks.until(waiting, (row) => row.state === "PLAN");
-    // Its session is to be another one after a kill.
-    await client.query(
-      `${kill}${kill.includes("FROM") ? " AND datname = current_database()" : ""}`,
-    );
+    // After a kill it must run in another session.
+    await client.query(`${kill}${kill.includes("FROM") ? " AND datname = current_database()" : ""}`);
     await gate.query("SELECT pg_advisory_unlock(1)");
     const ended = await tasks.ended(front, ...ids.short);
     for (const { state } of ended) assert.equal(state, "DONE");

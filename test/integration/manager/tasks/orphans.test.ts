@@ -9,9 +9,9 @@ import { only, Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 
-/** Tasks that another process left running: this connection is the session that has them. */
+/** Tasks that another process left running, owned by this connection's backend. */
 const foreign = await database.connect();
 await foreign.query(
   `INSERT INTO task (input, state, owner, pid, "group")
@@ -20,7 +20,7 @@ await foreign.query(
 );
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.run": 2 });
 
-/** Resolves when the manager has looked at the table once more. */
+/** Resolves when the manager has checked the table once more. */
 async function aTurnLater(): Promise<void> {
   const { rows } = await client.query<{ now: string }>("SELECT clock_timestamp()::text AS now");
   await eventually(
@@ -31,13 +31,13 @@ async function aTurnLater(): Promise<void> {
   );
 }
 
-const restarts = (): unknown[] => pgTask.lines.filter((line) => line.msg === "manager waits");
+const restarts = (): unknown[] => pgTask.lines.filter((line) => line.msg === "manager unavailable, retrying");
 
-test("tasks that somebody else still runs count, and are left alone until they are orphans", async () => {
+test("tasks that another backend still runs count, and are left alone until they are orphans", async () => {
   const [behind = ""] = await tasks.insert({ input: "SELECT 4", group: "left" });
   const [other = ""] = await tasks.insert({ input: "SELECT 5", group: "other" });
   await aTurnLater();
-  // Two run at most and three do, so nothing starts.
+  // At most two may run and three do, so none starts.
   const waiting = await Promise.all([behind, other].map((id) => tasks.row(id)));
   assert.deepEqual(
     waiting.map((row) => row.state),
@@ -53,7 +53,7 @@ test("tasks that somebody else still runs count, and are left alone until they a
   await pgTask.logged((line) => line.msg === "orphaned tasks rescued");
 });
 
-test("a locked table does not take the manager's own lock from it while it has orphans", async () => {
+test("a manager with orphans keeps its own lock while the table is locked", async () => {
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(1)");
   const [id = ""] = await tasks.insert({ input: "SELECT 'again' FROM pg_advisory_xact_lock(1)" });
@@ -63,7 +63,7 @@ test("a locked table does not take the manager's own lock from it while it has o
   await client.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   await gate.query("SELECT pg_terminate_backend($1)", [running.pid]);
   await pgTask.logged((line) => line.msg === "session lost", from);
-  /** The manager waiting for the table: its process, and since when. */
+  /** The manager's backend waiting for the table, and since when. */
   const waits = `SELECT pid, query_start::text FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'pg_work%' AND wait_event_type = 'Lock'`;
   type Wait = { readonly pid: number; readonly query_start: string };

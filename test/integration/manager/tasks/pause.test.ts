@@ -8,7 +8,7 @@ import { check } from "../../../../src/cli/commands/check.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 const configuration = { url: database.url, "pg_task.sleep": 50, "pg_task.idle": 3 };
 await pgTask.start(configuration);
 
@@ -28,13 +28,13 @@ async function checked(): Promise<unknown> {
   return only(report.entries).paused;
 }
 
-/** Fails unless a task that could start only after `ids` has ended while they wait. */
+/** Asserts that these tasks wait while a later one runs and ends. */
 async function wait(ids: readonly string[], group: string): Promise<void> {
   await tasks.run("SELECT 'another group'", { group });
   for (const id of ids) assert.equal((await tasks.row(id)).state, "PLAN");
 }
 
-test("tasks of a paused group wait while others run, and start when it is let on", async () => {
+test("tasks of a paused group wait while others run, and start when the pause ends", async () => {
   await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('mail', 'moving')`);
   assert.deepEqual(await checked(), ["mail"]);
   const ids = await tasks.insert(
@@ -51,10 +51,8 @@ test("tasks of a paused group wait while others run, and start when it is let on
   assert.deepEqual(await checked(), []);
 });
 
-test("a pause counts at once for what is inserted after it, and a running task goes on", async () => {
-  const running = only(
-    await tasks.insert({ input: "SELECT pg_sleep(0.3)", group: "long", max: 1 }),
-  );
+test("a pause applies at once to tasks inserted after it, and a running task goes on", async () => {
+  const running = only(await tasks.insert({ input: "SELECT pg_sleep(0.3)", group: "long", max: 1 }));
   await tasks.running(running);
   await client.query(`INSERT INTO task_pause ("group") VALUES ('long')`);
   const waiting = await tasks.insert({ input: "SELECT 1", group: "long", max: 1 });
@@ -74,7 +72,7 @@ test("the whole table can be paused", async () => {
   await tasks.ended(...ids);
 });
 
-test("finished rows that were kept long enough are removed, others stay", async () => {
+test("finished rows older than keep are pruned, others stay", async () => {
   const [gone, short, long, planned] = await tasks.insert(
     { input: "SELECT 1", keep: "1 ms" },
     { input: "SELECT 1/0", keep: "1 ms" },
@@ -92,7 +90,7 @@ test("finished rows that were kept long enough are removed, others stay", async 
   assert.equal((await tasks.row(ever.id)).state, "DONE");
 });
 
-test("a row is removed as well whose task has ended long after the last one was started", async () => {
+test("a row is pruned even if its task ended long after the last one started", async () => {
   const [slow = ""] = await tasks.insert({ input: "SELECT pg_sleep(1.5)", keep: "1 ms" });
   await tasks.removed(slow);
   const [late = ""] = await tasks.insert({
@@ -103,7 +101,7 @@ test("a row is removed as well whose task has ended long after the last one was 
   await tasks.removed(late);
 });
 
-test("a pause that was made while no pg-task ran holds after its next start", async () => {
+test("a pause inserted while no pg-task ran applies after the next start", async () => {
   await pgTask.stop();
   await client.query(`INSERT INTO task_pause ("group") VALUES ('kept')`);
   const ids = await tasks.insert({ input: "SELECT 1", group: "kept", max: 3 });

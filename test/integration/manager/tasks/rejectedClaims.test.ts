@@ -7,17 +7,14 @@ import { only, Tasks, type TaskRow } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query(`
   CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'no start'; END $$`);
 await pgTask.start({ url: database.url });
 
-/** Has claims of rows with this `data` refused, in these states, until what it returns is called. */
-async function forbidding(
-  data: string,
-  ...states: readonly string[]
-): Promise<() => Promise<void>> {
+/** Rejects claims of rows with this `data` into these states until the returned function is called. */
+async function forbidding(data: string, ...states: readonly string[]): Promise<() => Promise<void>> {
   const list = states.map((state) => `'${state}'`).join();
   await client.query(
     `CREATE TRIGGER forbid BEFORE UPDATE ON task FOR EACH ROW
@@ -26,7 +23,7 @@ async function forbidding(
   return async () => void (await client.query("DROP TRIGGER forbid ON task"));
 }
 
-/** Inserts so many tasks in one statement, in so many groups. */
+/** Inserts `count` tasks in `groups` groups, in one statement. */
 async function insert(
   count: number,
   groups: number,
@@ -40,8 +37,7 @@ async function insert(
   return rows.map(({ id }) => id);
 }
 
-const waitedMs = ({ plan, start }: TaskRow): number =>
-  Date.parse(`${start}Z`) - Date.parse(`${plan}Z`);
+const waitedMs = ({ plan, start }: TaskRow): number => Date.parse(`${start}Z`) - Date.parse(`${plan}Z`);
 
 for (const [count, groups] of [
   [30, 7],
@@ -49,7 +45,7 @@ for (const [count, groups] of [
   [2_000, 7],
   [2_000, 1],
 ] as const) {
-  test(`${count} tasks in ${groups} groups whose start is refused hold up no other`, async (context) => {
+  test(`${count} tasks in ${groups} groups whose start is rejected delay no other`, async (context) => {
     const data = `refused ${count} ${groups}`;
     const allow = await forbidding(data, "TAKE", "WORK");
     const from = pgTask.lines.length;
@@ -64,8 +60,7 @@ for (const [count, groups] of [
     context.diagnostic(`waited ${ended.map(waitedMs).join(", ")} ms`);
     const later = await tasks.run("SELECT 4", { group: "yet another" });
     context.diagnostic(`later waited ${waitedMs(later)} ms`);
-    const said = (): unknown[] =>
-      pgTask.lines.slice(from).filter(({ msg }) => msg.startsWith("start refused"));
+    const said = (): unknown[] => pgTask.lines.slice(from).filter(({ msg }) => msg.startsWith("claim rejected"));
     await tasks.until(refused, ({ state }) => state === "PLAN");
     const last = refused.at(-1);
     await pgTask.logged((line) => line["id"] === last, from);
@@ -74,13 +69,13 @@ for (const [count, groups] of [
     await tasks.ended(...refused);
     assert.equal(said().length, count);
     assert.deepEqual(
-      pgTask.lines.slice(from).filter(({ msg }) => msg === "manager waits"),
+      pgTask.lines.slice(from).filter(({ msg }) => msg === "manager unavailable, retrying"),
       [],
     );
   });
 }
 
-test("tasks that may not wait behind others, or may not be two at once, start all the same", async () => {
+test("tasks that may not be queued, or claimed two at once, still start", async () => {
   const allow = await forbidding("no queue", "TAKE");
   const from = pgTask.lines.length;
   const mixed = [
@@ -90,9 +85,7 @@ test("tasks that may not wait behind others, or may not be two at once, start al
   ];
   await tasks.ended(...mixed);
   await allow();
-  await client.query(
-    `CREATE UNIQUE INDEX one ON task ("group") WHERE state = 'WORK' AND "group" = 'one'`,
-  );
+  await client.query(`CREATE UNIQUE INDEX one ON task ("group") WHERE state = 'WORK' AND "group" = 'one'`);
   const alone = await tasks.insert(
     ...Array.from({ length: 3 }, () => ({
       input: "SELECT pg_sleep(0.2)",
@@ -103,12 +96,12 @@ test("tasks that may not wait behind others, or may not be two at once, start al
   await tasks.ended(...alone);
   await client.query("DROP INDEX one");
   assert.deepEqual(
-    pgTask.lines.slice(from).filter(({ msg }) => msg === "manager waits"),
+    pgTask.lines.slice(from).filter(({ msg }) => msg === "manager unavailable, retrying"),
     [],
   );
 });
 
-test("a deferred constraint, an assertion or a column that is named like one of ours is met as well", async () => {
+test("deferred constraints, assertions and columns with our names are handled too", async () => {
   await client.query(`
     ALTER TABLE task ADD COLUMN tries text, ADD COLUMN message text, ADD COLUMN done text;
     CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS
@@ -120,7 +113,7 @@ test("a deferred constraint, an assertion or a column that is named like one of 
   const [free = ""] = await tasks.insert({ input: "SELECT 5", group: "deferred 0" });
   assert.equal(only(await tasks.ended(free)).output, "5");
   for (const id of denied)
-    await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("start refused"), from);
+    await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("claim rejected"), from);
   await client.query("DROP TRIGGER deny ON task");
   await tasks.ended(...denied);
 });

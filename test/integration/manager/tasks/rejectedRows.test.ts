@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask, type LogLine } from "../../../support/pgTask.js";
+import { PgTask } from "../../../support/pgTask.js";
+import type { LogLine } from "../../../support/process.js";
 import { only, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await client.query(`
   ALTER TABLE task ADD COLUMN label text UNIQUE;
   ALTER TABLE task ADD COLUMN late_label text UNIQUE DEFERRABLE INITIALLY DEFERRED;
@@ -19,22 +20,22 @@ const configuration = {
   "pg_task.sleep": 30,
   "pg_conf.grace": 300,
 };
-/** Of a process that was never there. */
+/** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 await pgTask.start(configuration);
 
-/** Whether what is never to be said was said since then. */
+/** Log lines since then that must never appear. */
 function stuck(from: number): readonly LogLine[] {
   return pgTask.lines
     .slice(from)
-    .filter(({ msg }) => msg === "manager waits" || msg.startsWith("manager does not stop"));
+    .filter(({ msg }) => msg === "manager unavailable, retrying" || msg.startsWith("manager did not stop"));
 }
 
 function saidOf(id: string, from: number): readonly LogLine[] {
   return pgTask.lines.slice(from).filter((line) => line["id"] === id && line.level === "error");
 }
 
-/** Has each change of a row for which this holds refused, until what it returns is called. */
+/** Rejects matching changes of rows until the returned function is called. */
 async function refusing(when: string): Promise<() => Promise<void>> {
   await client.query(
     `CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION refuse()`,
@@ -42,12 +43,8 @@ async function refusing(when: string): Promise<() => Promise<void>> {
   return async () => void (await client.query("DROP TRIGGER refuse ON task"));
 }
 
-/** A row as a process that is gone has left it; with `done` its effect was committed. */
-async function leftBehind(
-  input: string,
-  more: Record<string, string | number> = {},
-  done = false,
-): Promise<string> {
+/** Inserts a row as a dead process leaves it; with `done` its effect was committed. */
+async function leftBehind(input: string, more: Record<string, string | number> = {}, done = false): Promise<string> {
   const [id = ""] = await tasks.insert({ input, state: "WORK", owner: nobody, ...more });
   await client.query("UPDATE task SET take = now(), start = now() WHERE id = $1", [id]);
   if (done) {
@@ -66,7 +63,7 @@ async function children(id: string): Promise<number> {
 }
 
 for (const column of ["label", "late_label"]) {
-  test(`a repetition that a unique ${column} refuses is said in error, and the outcome stays`, async () => {
+  test(`a successor that a unique ${column} rejects is reported in error, and the outcome stays`, async () => {
     const from = pgTask.lines.length;
     const [done = "", failed = "", gone = "", once = ""] = await tasks.insert(
       { input: "SELECT 1", [column]: "done", repeat: "1 hour" },
@@ -98,7 +95,7 @@ for (const column of ["label", "late_label"]) {
   });
 }
 
-test("a row that would be deleted stays where its repetition is refused, since somebody has to be told", async () => {
+test("a row with delete stays if its successor is rejected, to show the error", async () => {
   await client.query(
     `CREATE TRIGGER refuse BEFORE INSERT ON task FOR EACH ROW WHEN (NEW.parent IS NOT NULL) EXECUTE FUNCTION refuse()`,
   );
@@ -110,7 +107,7 @@ test("a row that would be deleted stays where its repetition is refused, since s
   await client.query("DROP TRIGGER refuse ON task");
 });
 
-test("a row that a foreign key of the user's needs is not deleted, and says how its task ended", async () => {
+test("a row that a user's foreign key references is not deleted, and shows how its task ended", async () => {
   await client.query("CREATE TABLE note (task bigint REFERENCES task)");
   const from = pgTask.lines.length;
   const input = `WITH n AS (INSERT INTO note VALUES (current_setting('pg_task.id')::bigint)) SELECT 1 WHERE false`;
@@ -129,13 +126,9 @@ test("a row that a foreign key of the user's needs is not deleted, and says how 
   await client.query("DROP TABLE note");
 });
 
-test("what a process left behind is settled row by row: the refused hold up nobody, and are said once", async () => {
+test("orphans are settled row by row: rejected ones delay no other and are logged once", async () => {
   await pgTask.stop();
-  const done = await leftBehind(
-    "INSERT INTO effect VALUES ('again')",
-    { label: "left", repeat: "1 hour" },
-    true,
-  );
+  const done = await leftBehind("INSERT INTO effect VALUES ('again')", { label: "left", repeat: "1 hour" }, true);
   const refused = await leftBehind("SELECT 1", { data: "refused", group: "shared" });
   const stopped = await leftBehind("SELECT 1", { data: "refused" }, true);
   const [behind = ""] = await tasks.insert({ input: "SELECT 2", group: "shared" });
@@ -153,13 +146,13 @@ test("what a process left behind is settled row by row: the refused hold up nobo
     ["2", "3"],
   );
   for (const id of [refused, stopped]) {
-    await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("rescue refused"), from);
+    await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("rescue rejected"), from);
     assert.equal((await tasks.row(id)).state, "WORK");
   }
   await tasks.run("SELECT 4", { plan: new Date(Date.now() + 1_500).toISOString() });
   assert.deepEqual(stuck(from), []);
   assert.equal(saidOf(refused, from).length, 1);
-  // And a stop in that state is one.
+  // A stop in that state takes effect too.
   await pgTask.stop();
   assert.deepEqual(stuck(from), []);
   await allow();
@@ -169,7 +162,7 @@ test("what a process left behind is settled row by row: the refused hold up nobo
   assert.equal((await client.query("SELECT FROM effect")).rowCount, 0);
 });
 
-test("a row whose end as GONE is refused holds up no other of its group, and ends when it may", async () => {
+test("a row that may not expire delays no other of its group, and expires once it may", async () => {
   const allow = await refusing("NEW.state = 'GONE' AND NEW.data = 'stays'");
   const from = pgTask.lines.length;
   const old = { plan: "2001-01-01", active: "1 day", group: "gone" };
@@ -192,7 +185,7 @@ test("a row whose end as GONE is refused holds up no other of its group, and end
   assert.equal(saidOf(first, from).length, 1);
 });
 
-test("a row that may not become due holds up no other", async () => {
+test("a row that may not be marked due delays no other", async () => {
   const allow = await refusing("NEW.ready AND NEW.data = 'early'");
   const from = pgTask.lines.length;
   const plan = new Date(Date.now() + 300).toISOString();
@@ -213,7 +206,7 @@ test("a row that may not become due holds up no other", async () => {
   assert.deepEqual(stuck(from), []);
 });
 
-test("a group's pause that one of its rows refuses is no hindrance to the run before it", async () => {
+test("a row that rejects its group's pause does not affect the run before it", async () => {
   const allow = await refusing("NEW.plan <> OLD.plan AND NEW.data = 'unmoved'");
   const from = pgTask.lines.length;
   const gate = await database.connect();
@@ -236,7 +229,7 @@ test("a group's pause that one of its rows refuses is no hindrance to the run be
   assert.deepEqual(stuck(from), []);
 });
 
-test("what error says of a repetition is why that was refused, not what came before", async () => {
+test("error says why the successor was rejected, not what was rejected before", async () => {
   const allow = await refusing("NEW.plan <> OLD.plan AND NEW.data = 'unmoved'");
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(1)");
@@ -258,20 +251,20 @@ test("what error says of a repetition is why that was refused, not what came bef
   await allow();
 });
 
-test("a row that may not be given back holds up no other, and no stop", async () => {
+test("a row that may not be released delays no other, and no stop", async () => {
   const allow = await refusing("NEW.state = 'PLAN' AND NEW.data = 'kept'");
   const from = pgTask.lines.length;
   const [kept = "", other = ""] = await tasks.insert(
     { input: "SELECT pg_sleep(60)", data: "kept", group: "one" },
     { input: "SELECT pg_sleep(60)", group: "two" },
   );
-  await tasks.underway(kept);
-  await tasks.underway(other);
+  await tasks.sleeping(kept);
+  await tasks.sleeping(other);
   await pgTask.stop();
   assert.deepEqual(stuck(from), []);
   assert.equal((await tasks.row(other)).state, "PLAN");
   assert.equal((await tasks.row(kept)).state, "WORK");
-  assert.match(only(saidOf(kept, from)).msg, /^return to PLAN refused/);
+  assert.match(only(saidOf(kept, from)).msg, /^release rejected by the server/);
   await client.query("UPDATE task SET input = 'SELECT 1' WHERE id IN ($1, $2)", [kept, other]);
   await pgTask.start(configuration);
   assert.equal(only(await tasks.ended(other)).output, "1");
@@ -280,42 +273,38 @@ test("a row that may not be given back holds up no other, and no stop", async ()
   assert.equal(only(await tasks.ended(kept)).output, "1");
 });
 
-test("a result that is refused does not hold up a stop", async () => {
+test("a rejected result does not delay a stop", async () => {
   const allow = await refusing("NEW.state = 'DONE' AND NEW.data = 'unwritten'");
   const from = pgTask.lines.length;
   const [id = ""] = await tasks.insert({ input: "SELECT 6", data: "unwritten" });
   await pgTask.logged((line) => line["id"] === id && line.level === "error", from);
   await pgTask.stop();
   assert.deepEqual(stuck(from), []);
-  const said = await pgTask.logged((line) => line.msg.startsWith("results could not"), from);
+  const said = await pgTask.logged((line) => line.msg.startsWith("results not written"), from);
   assert.equal(said["tasks"], 1);
   await allow();
   await pgTask.start(configuration);
   assert.equal(only(await tasks.ended(id)).output, "6");
 });
 
-test("an output that is too long for an index of the user's holds up no other", async () => {
+test("an output that is too long for a user's index delays no other", async () => {
   await client.query("CREATE INDEX by_output ON task (output)");
   const from = pgTask.lines.length;
   const [id = ""] = await tasks.insert({
     input: "SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1000) AS i",
   });
-  await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("result refused"), from);
+  await pgTask.logged((line) => line["id"] === id && line.msg.startsWith("result rejected"), from);
   assert.equal((await tasks.run("SELECT 7")).output, "7");
   assert.deepEqual(stuck(from), []);
   await client.query("DROP INDEX by_output");
   assert.equal(only(await tasks.ended(id)).output?.length, 32_000);
 });
 
-test("a run that may not be shown as one ends as any other", async () => {
-  // It waits behind another one of its group, and takes long enough to be shown.
-  const allow = await refusing(
-    "OLD.state = 'TAKE' AND NEW.state = 'WORK' AND NEW.data = 'unshown'",
-  );
+test("a run whose change to WORK is rejected ends as any other", async () => {
+  // It is queued behind another one of its group, and runs long enough to be set to WORK.
+  const allow = await refusing("OLD.state = 'TAKE' AND NEW.state = 'WORK' AND NEW.data = 'unshown'");
   const from = pgTask.lines.length;
-  const ids = await tasks.insert(
-    ...Array.from({ length: 20 }, () => ({ input: "SELECT 1", group: "row" })),
-  );
+  const ids = await tasks.insert(...Array.from({ length: 20 }, () => ({ input: "SELECT 1", group: "row" })));
   await tasks.ended(...ids);
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, "group", data) SELECT 'SELECT pg_sleep(0.08)', 'row', 'unshown' FROM generate_series(1, 5) RETURNING id`,

@@ -8,7 +8,7 @@ import { only, Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({
   url: database.url,
   "pg_task.sleep": 20,
@@ -16,11 +16,11 @@ await pgTask.start({
   "pg_conf.log": "debug",
 });
 
-/** Runs something and waits until its executors have been let go of: deep sleep. */
+/** Runs a task and waits for deep sleep, when the executor threads have stopped. */
 async function fallAsleep(): Promise<void> {
   const from = pgTask.lines.length;
   await tasks.run("SELECT 1");
-  await pgTask.logged((line) => line.msg === "executor threads ended", from);
+  await pgTask.logged((line) => line.msg === "executor threads stopped", from);
 }
 
 async function connections(): Promise<string[]> {
@@ -47,7 +47,7 @@ test("a task inserted in deep sleep wakes the manager", async () => {
   assert.equal(row.output, "2");
 });
 
-test("a task planned for later runs at its time and not before, out of deep sleep", async () => {
+test("a task planned for later runs at its time and not before, from deep sleep", async () => {
   await fallAsleep();
   const from = pgTask.lines.length;
   const { rows } = await client.query<{ id: string }>(
@@ -56,11 +56,11 @@ test("a task planned for later runs at its time and not before, out of deep slee
   const row = only(await tasks.ended(only(rows).id));
   assert.equal(row.state, "DONE");
   assert.ok((row.start ?? "") >= row.plan, `${row.start} is before ${row.plan}`);
-  // Nothing else has woken it: its first thread since then is the one for this task.
-  await pgTask.logged((line) => line.msg === "executor thread starts", from);
+  // Nothing else has woken it: the first thread since then is the one for this task.
+  await pgTask.logged((line) => line.msg === "executor thread started", from);
 });
 
-test("the nearest of several plans is the one that ends deep sleep", async () => {
+test("the earliest of several plans ends deep sleep", async () => {
   await fallAsleep();
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, plan)
@@ -69,8 +69,7 @@ test("the nearest of several plans is the one that ends deep sleep", async () =>
   );
   const row = only(await tasks.ended(rows[1]?.id ?? ""));
   assert.ok((row.start ?? "") >= row.plan);
-  for (const other of [rows[0], rows[2]])
-    assert.equal((await tasks.row(other?.id ?? "")).state, "PLAN");
+  for (const other of [rows[0], rows[2]]) assert.equal((await tasks.row(other?.id ?? "")).state, "PLAN");
 });
 
 test("a plan that is moved to now takes effect in deep sleep", async () => {
@@ -80,7 +79,7 @@ test("a plan that is moved to now takes effect in deep sleep", async () => {
   assert.equal(only(await tasks.ended(id)).output, "4");
 });
 
-test("a plan that is moved away keeps the task from running", async () => {
+test("a postponed task does not run", async () => {
   const { rows } = await client.query<{ id: string }>(
     "INSERT INTO task (input, plan) VALUES ('SELECT 5', clock_timestamp() + interval '300 ms') RETURNING id",
   );
@@ -100,12 +99,10 @@ test("a state set back to PLAN wakes the manager in deep sleep", async () => {
   await tasks.until([row.id], (again) => again.state === "FAIL" && again.take !== row.take);
 });
 
-test("a planned task whose row somebody holds hides no other plan in deep sleep", async () => {
+test("a planned task whose row is locked hides no other plan in deep sleep", async () => {
   const holder = await database.connect();
   const [held = ""] = await tasks.insert({ input: "SELECT 7", plan: "2100-01-01" });
-  await client.query("UPDATE task SET plan = clock_timestamp() + interval '250 ms' WHERE id = $1", [
-    held,
-  ]);
+  await client.query("UPDATE task SET plan = clock_timestamp() + interval '250 ms' WHERE id = $1", [held]);
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [held]);
   const { rows } = await client.query<{ id: string }>(

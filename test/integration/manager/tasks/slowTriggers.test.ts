@@ -7,16 +7,16 @@ import { Tasks } from "../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 30 });
 
-test("the log tells of a trigger that takes everybody's time", async () => {
+test("a slow trigger that delays all tasks is logged", async () => {
   await client.query(`
     CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5.1); RETURN NEW; END $$;
     CREATE TRIGGER linger BEFORE UPDATE ON task FOR EACH ROW
       WHEN (NEW.data = 'slow' AND NEW.state = 'DONE') EXECUTE FUNCTION linger()`);
   const from = pgTask.lines.length;
   await tasks.run("SELECT 1", { data: "slow" });
-  const line = await pgTask.logged(({ msg }) => msg === "a turn of the manager took long", from);
+  const line = await pgTask.logged(({ msg }) => msg === "slow cycle", from);
   assert.ok(Number(line["ms"]) > 5_000);
 });

@@ -2,30 +2,27 @@ import assert from "node:assert/strict";
 import { after, beforeEach, describe } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
 import { noLoad, ActiveGroups, type GroupLoad } from "../../../../src/manager/groups/groups.js";
-import type { SessionPoolLoad } from "../../../../src/manager/sessions/sessionPool.js";
-import {
-  StallMonitor,
-  type StallMonitorOptions,
-} from "../../../../src/manager/telemetry/stallMonitor.js";
+import type { SessionPoolLoad } from "../../../../src/manager/sessions/sessionPoolLoad.js";
+import { StallMonitor, type StallMonitorOptions } from "../../../../src/manager/telemetry/stallMonitor.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createLog } from "../../../../src/shared/log.js";
-import type { Stall } from "../../../../src/shared/stall.js";
+import type { Stall } from "../../../../src/shared/statistics.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { OwnServer } from "../../../support/ownServer.js";
+import { RestartableServer } from "../../../support/restartableServer.js";
 import { connectTo } from "../../../support/connectTo.js";
-import { ensure, openManager } from "../../../support/taskTables.js";
+import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
 
-// The rows and the server are real, time and what the manager has counted are the test's.
+// Rows and server are real; the clock and the manager's counters are the test's.
 const database = await createDatabase();
 const user = await database.connect();
 const other = await database.connect();
 const manager = await openManager(database.target);
-/** Stands for a session that has nothing to do. */
+/** Represents an idle session. */
 const idle = await database.connect();
 
-/** Names of two groups that share a hash. */
+/** Names of two groups with the same hash. */
 const colliding = ["n744", "n171856"] as const;
 
 beforeEach(async () => {
@@ -38,19 +35,19 @@ interface Line {
   readonly [key: string]: unknown;
 }
 
-/** What a manager would have that has one session, which is free. */
-interface Counted {
+/** The state of a manager; by default it has one free session. */
+interface ManagerState {
   groups: Map<number, GroupLoad>;
   free: number[];
   working: number[];
   busy: number;
   orphans: number[];
-  refused: string[];
-  /** Refused to be marked as due. */
+  rejected: string[];
+  /** Ids of tasks that the server rejects to mark as due. */
   unmarkable: string[];
   started: number;
-  mayGrow: boolean;
-  mostRuns: number;
+  canGrow: boolean;
+  maxRuns: number;
 }
 
 async function pidOf(client: Client): Promise<number> {
@@ -60,95 +57,95 @@ async function pidOf(client: Client): Promise<number> {
 
 const idlePid = await pidOf(idle);
 
-function makeWatch(counted: Partial<Counted> = {}) {
-  const is: Counted = {
+function createMonitor(given: Partial<ManagerState> = {}) {
+  const state: ManagerState = {
     groups: new Map(),
     free: [idlePid],
     working: [],
     busy: 0,
     orphans: [],
-    refused: [],
+    rejected: [],
     unmarkable: [],
     started: 0,
-    mayGrow: false,
-    mostRuns: 1000,
-    ...counted,
+    canGrow: false,
+    maxRuns: 1000,
+    ...given,
   };
   const lines: Line[] = [];
   const sent: (Stall | null)[] = [];
-  const healed: string[] = [];
+  const actions: string[] = [];
   let now = 0;
-  const parts: StallMonitorOptions = {
+  const components: StallMonitorOptions = {
     table: taskTable("public", "task"),
     sessions: {
       get load(): SessionPoolLoad {
-        return { ...is, states: { free: is.free.length } };
+        return { ...state, states: { free: state.free.length } };
       },
     },
     groups: new ActiveGroups(),
     orphans: {
       get size() {
-        return is.orphans.length;
+        return state.orphans.length;
       },
       get hashes() {
-        return is.orphans;
+        return state.orphans;
       },
     },
-    outbox: { state: {}, large: 0 },
-    claiming: {
-      get refused() {
-        return is.refused;
+    pendingResults: { state: {}, largeCount: 0 },
+    claimer: {
+      get rejectedIds() {
+        return state.rejected;
       },
       get started() {
-        return is.started;
+        return state.started;
       },
       state: {},
       set locked(ids: readonly string[]) {
-        healed.push(`locked ${ids.length}`);
+        actions.push(`locked ${ids.length}`);
       },
     },
-    workforce: {
-      get mayGrow() {
-        return is.mayGrow;
+    poolScaler: {
+      get canGrow() {
+        return state.canGrow;
       },
       state: {},
     },
-    lookout: {
-      restart: () => void healed.push("heads"),
-      nearestMs: null,
-      get refused() {
-        return is.unmarkable;
+    groupScanner: {
+      restart: () => void actions.push("heads"),
+      nextDueMs: null,
+      get rejectedIds() {
+        return state.unmarkable;
       },
     },
-    mostRuns: () => is.mostRuns,
+    maxRuns: () => state.maxRuns,
     send: ({ stall }) => void sent.push(stall),
     log: createLog({
       level: "info",
       name: "test",
       write: (line) => {
         lines.push(JSON.parse(line));
-        healed.push("said");
+        actions.push("logged");
       },
     }),
   };
   const times = { stalledMs: 10_000, idleMs: 0 };
-  const watch = new StallMonitor(parts, { times, now: () => now });
-  const service = { state: {}, wake: () => void healed.push("woken") };
+  const monitor = new StallMonitor(components, { times, now: () => now });
+  const loop = { state: {}, wake: () => void actions.push("woken") };
   return {
-    is,
-    groups: parts.groups,
+    state,
+    groups: components.groups,
     lines,
     sent,
-    healed,
-    /** Looks as often as in so many seconds; `between` is done before each look. */
+    actions,
+    /** Runs the checks of this many seconds; `between` runs before each. */
     passes: async (seconds: number, between: () => unknown = () => {}, client = manager) => {
       for (let passed = 0; passed < seconds; passed += 2.5) {
         await between();
         now += 2_500;
-        await watch.look(client, service);
+        await monitor.check(client, loop);
       }
     },
-    stands: (seconds: number) => {
+    suspend: (seconds: number) => {
       now += seconds * 1000;
     },
   };
@@ -170,24 +167,24 @@ async function hashOf(group: string): Promise<number> {
   return rows[0]?.hash ?? 0;
 }
 
-describe("says once what is due and not taken though a session is free", () => {
-  test("a task that it does not know of, until somebody takes it", async () => {
+describe("reports once a due task that does not start although a session is free", () => {
+  test("a task unknown to the manager, until it starts", async () => {
     const id = await insert({ group: "forgotten" });
-    const { lines, sent, healed, passes } = makeWatch();
+    const { lines, sent, actions, passes } = createMonitor();
     await passes(10);
     assert.equal(lines.length, 0);
     await passes(2.5);
     const [line] = lines;
     assert.equal(line?.level, "error");
-    assert.equal(line?.msg, "due tasks are not taken though sessions are free");
+    assert.equal(line?.msg, "due tasks do not start although sessions are free");
     assert.deepEqual([line?.["tasks"], line?.["groups"]], [[id], ["forgotten"]]);
     assert.deepEqual(sent[0]?.tasks, [id]);
-    assert.deepEqual(healed, ["said", "locked 0", "heads", "woken"]);
+    assert.deepEqual(actions, ["logged", "locked 0", "heads", "woken"]);
     await passes(60);
     assert.equal(lines.length, 1);
     await user.query("UPDATE task SET state = 'STOP'");
     await passes(2.5);
-    assert.equal(lines[1]?.msg, "due tasks are taken again");
+    assert.equal(lines[1]?.msg, "due tasks start again");
     assert.equal(sent.at(-1), null);
     await passes(60);
     assert.equal(lines.length, 2);
@@ -196,59 +193,57 @@ describe("says once what is due and not taken though a session is free", () => {
     assert.equal(lines.length, 3);
   });
 
-  test("a task whose group is counted as running though no session has any of it", async () => {
+  test("a task whose group is counted as running without any session", async () => {
     const id = await insert({ group: "leaked" });
-    const { groups, lines, passes } = makeWatch();
+    const { groups, lines, passes } = createMonitor();
     const hash = await hashOf("leaked");
-    groups.join(hash);
-    groups.occupy();
+    groups.addSession(hash);
+    groups.addBusySession();
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
     assert.equal(groups.get(hash), null);
-    assert.equal(groups.total, 0);
+    assert.equal(groups.totalRunning, 0);
   });
 
   test("a task that was not marked as due", async () => {
     const id = await insert();
-    await user.query(
-      "SET pgtask.manager = on; UPDATE task SET ready = false; RESET pgtask.manager",
-    );
-    const { lines, passes } = makeWatch();
+    await user.query("SET pgtask.manager = on; UPDATE task SET ready = false; RESET pgtask.manager");
+    const { lines, passes } = createMonitor();
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 
-  test("a task for which no session is asked for, as in a deep sleep that nobody ends", async () => {
+  test("a task for which no session is demanded, as in deep sleep", async () => {
     const id = await insert();
-    const { lines, passes } = makeWatch({ free: [], mayGrow: true });
+    const { lines, passes } = createMonitor({ free: [], canGrow: true });
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 
-  test("a task beside a session that is thought to be at work and is not", async () => {
+  test("a task while an idle session counts as busy", async () => {
     const id = await insert();
-    const { lines, passes } = makeWatch({ free: [], busy: 1, working: [idlePid] });
+    const { lines, passes } = createMonitor({ free: [], busy: 1, working: [idlePid] });
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 
-  test("tasks of more groups than one look visits, behind others that are paused", async () => {
+  test("a task behind more paused groups than one check visits", async () => {
     await user.query(
       `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'paused' || i FROM generate_series(1, 600) AS i;
        INSERT INTO task_pause ("group") SELECT 'paused' || i FROM generate_series(1, 600) AS i`,
     );
     const id = await insert({ group: "allowed" });
-    const { lines, passes } = makeWatch();
+    const { lines, passes } = createMonitor();
     await passes(25);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 
-  test("a task behind one that somebody has locked", async () => {
+  test("a task behind a locked one", async () => {
     const locked = await insert({ group: "one", max: 1 });
     const id = await insert({ group: "one", max: 1 });
     await other.query("BEGIN");
     await other.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [locked]);
-    const { lines, passes } = makeWatch();
+    const { lines, passes } = createMonitor();
     await passes(25);
     await other.query("ROLLBACK");
     assert.deepEqual(
@@ -258,165 +253,159 @@ describe("says once what is due and not taken though a session is free", () => {
   });
 });
 
-/** Whether it says something within a minute, which it should not. */
-async function silent(
-  counted: Partial<Counted>,
-  between?: () => unknown,
-  client?: Client,
-): Promise<void> {
-  const { lines, sent, passes } = makeWatch(counted);
+/** Asserts that nothing is reported within a minute. */
+async function assertSilent(given: Partial<ManagerState>, between?: () => unknown, client?: Client): Promise<void> {
+  const { lines, sent, passes } = createMonitor(given);
   await passes(60, between, client);
   assert.deepEqual({ lines, sent }, { lines: [], sent: [] });
 }
 
-const having = (sessions: number, others: Partial<GroupLoad> = {}): GroupLoad => ({
+const groupLoad = (sessions: number, others: Partial<GroupLoad> = {}): GroupLoad => ({
   ...noLoad,
   sessions,
   ...others,
 });
 
-describe("says nothing of tasks that have to wait", () => {
+describe("reports no tasks that have to wait", () => {
   test("nothing is due", async () => {
     await insert({ plan: "2100-01-01" });
     await insert({ state: "STOP" });
-    await silent({});
+    await assertSilent({});
   });
 
-  test("their group runs as many as they may start beside", async () => {
+  test("their group has reached its limit", async () => {
     await insert({ group: "full", max: 1 });
     const hash = await hashOf("full");
-    await silent({ groups: new Map([[hash, having(2)]]), busy: 2 });
+    await assertSilent({ groups: new Map([[hash, groupLoad(2)]]), busy: 2 });
   });
 
-  test("tasks that another process started are as many", async () => {
+  test("their group has reached its limit with orphans", async () => {
     await insert({ group: "full", max: 0 });
-    await silent({ orphans: [await hashOf("full")] });
+    await assertSilent({ orphans: [await hashOf("full")] });
   });
 
-  test("tasks of their group wait in sessions that let no more run beside them", async () => {
+  test("queued tasks of their group allow no more to run", async () => {
     await insert({ group: "full", max: 9 });
-    const load = having(1, { waiting: 1, least: 0 });
-    await silent({ groups: new Map([[await hashOf("full"), load]]), busy: 1 });
+    const load = groupLoad(1, { queuedTasks: 1, minQueuedMax: 0 });
+    await assertSilent({ groups: new Map([[await hashOf("full"), load]]), busy: 1 });
   });
 
-  test("a task with a pause starts only while none of its group runs", async () => {
+  test("a task with a pause waits until none of its group runs", async () => {
     await insert({ group: "pausing", max: -60_000 });
-    await silent({ groups: new Map([[await hashOf("pausing"), having(1)]]), busy: 1 });
+    await assertSilent({ groups: new Map([[await hashOf("pausing"), groupLoad(1)]]), busy: 1 });
   });
 
-  test("a group that runs shares its hash with theirs", async () => {
+  test("a running group has the same hash", async () => {
     await insert({ group: colliding[0] });
     const [one, two] = await Promise.all(colliding.map(hashOf));
     assert.equal(one, two);
-    await silent({ groups: new Map([[two ?? 0, having(1)]]), busy: 1 });
+    await assertSilent({ groups: new Map([[two ?? 0, groupLoad(1)]]), busy: 1 });
   });
 
   test("their group, or the table, is paused", async () => {
     await insert({ group: "paused" });
     await user.query(`INSERT INTO task_pause ("group") VALUES ('paused')`);
-    await silent({});
+    await assertSilent({});
     await user.query(`UPDATE task_pause SET "group" = NULL`);
-    await silent({});
+    await assertSilent({});
   });
 
   test("pg_task.run is reached", async () => {
     await insert();
-    await silent({ mostRuns: 2, busy: 1, orphans: [1] });
+    await assertSilent({ maxRuns: 2, busy: 1, orphans: [1] });
   });
 
-  test("the server has no room for the connections that they need beside their sessions", async () => {
+  test("the server has no connections for remote tasks", async () => {
     await insert({ group: "remote" });
-    const { groups, lines, passes } = makeWatch();
+    const { groups, lines, passes } = createMonitor();
     groups.withhold(await hashOf("remote"));
     await passes(60);
     assert.deepEqual(lines, []);
   });
 
-  test("no session is free, and none is granted", async () => {
+  test("no session is free, and no more are granted", async () => {
     await insert();
-    await silent({ free: [], busy: 4 });
+    await assertSilent({ free: [], busy: 4 });
   });
 
-  test("no session is free, and as many as are worth having start one task after the other", async () => {
+  test("no session is free, and the open ones claim tasks", async () => {
     await insert();
-    const counted = { free: [], mayGrow: true, busy: 4 };
-    const { is, lines, passes } = makeWatch(counted);
-    await passes(60, () => (is.started += 1));
+    const given = { free: [], canGrow: true, busy: 4 };
+    const { state, lines, passes } = createMonitor(given);
+    await passes(60, () => (state.started += 1));
     assert.deepEqual(lines, []);
   });
 
-  test("the session that is free has had something to do all the time", async () => {
+  test("the backend of the free session is busy", async () => {
     await insert();
     const work = await database.connect();
     const pid = await pidOf(work);
     await work.query("BEGIN");
-    await silent({ free: [pid] });
+    await assertSilent({ free: [pid] });
     await work.query("ROLLBACK");
   });
 
-  test("somebody has locked their rows", async () => {
+  test("their rows are locked", async () => {
     await insert();
     await other.query("BEGIN");
     await other.query("SELECT FROM task FOR UPDATE");
-    await silent({});
+    await assertSilent({});
     await other.query("ROLLBACK");
   });
 
-  test("somebody has locked the table", async () => {
+  test("the table is locked", async () => {
     await insert();
     await other.query("BEGIN; LOCK TABLE task");
-    const { lines, passes } = makeWatch();
-    // Each look waits for the lock for a second.
+    const { lines, passes } = createMonitor();
+    // Each check waits a second for the lock.
     await passes(15);
     await other.query("ROLLBACK");
     assert.deepEqual(lines, []);
   });
 
-  test("the server refuses to start them", async () => {
-    await silent({ refused: [await insert()] });
+  test("the server rejects to claim them", async () => {
+    await assertSilent({ rejected: [await insert()] });
   });
 
-  test("the server refuses to mark them as due", async () => {
+  test("the server rejects to mark them as due", async () => {
     const id = await insert();
-    await user.query(
-      "SET pgtask.manager = on; UPDATE task SET ready = false; RESET pgtask.manager",
-    );
-    await silent({ unmarkable: [id] });
+    await user.query("SET pgtask.manager = on; UPDATE task SET ready = false; RESET pgtask.manager");
+    await assertSilent({ unmarkable: [id] });
   });
 
-  test("their active has passed, so that they end as GONE", async () => {
+  test("they are late and will expire", async () => {
     await insert({ plan: "2000-01-01", active: "1 hour" });
-    await silent({});
+    await assertSilent({});
   });
 
-  test("each of them is taken, and another comes after it", async () => {
+  test("each of them starts, and another follows", async () => {
     await insert({ group: "one" });
-    await silent({}, async () => {
+    await assertSilent({}, async () => {
       await user.query("DELETE FROM task");
       await insert({ group: "one" });
     });
   });
 
-  test("the process itself stood still", async () => {
+  test("the process was suspended", async () => {
     await insert();
-    const { lines, passes, stands } = makeWatch();
+    const { lines, passes, suspend } = createMonitor();
     for (let times = 0; times < 10; times += 1) {
       await passes(5);
-      stands(60);
+      suspend(60);
     }
     assert.deepEqual(lines, []);
   });
 
-  test("the server has no room for one more session", async () => {
-    const server = await OwnServer.at(await freePort());
+  test("the server has no connection for another session", async () => {
+    const server = await RestartableServer.create(await freePort());
     await server.start({ max_connections: 14 });
     const { hostname, port } = new URL(server.url);
     const target = { ...database.target, host: hostname, port: Number(port), database: "postgres" };
-    await ensure(target);
+    await ensureTaskTable(target);
     const client = await openManager(target);
     const clients = await Promise.all(Array.from({ length: 3 }, () => connectTo(server.url)));
     after(() => Promise.all(clients.map((each) => each.end())));
     await clients[0]?.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-    await silent({ free: [], mayGrow: true }, undefined, client);
+    await assertSilent({ free: [], canGrow: true }, undefined, client);
   });
 });

@@ -5,10 +5,11 @@ import { before, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import { createDatabase } from "../../../support/database.js";
-import { startProcess, temporaryFolder, type LogLine } from "../../../support/process.js";
+import { startProcess, type LogLine } from "../../../support/process.js";
 import type { RecordedSpan } from "../../../support/recordSpans.js";
 import { Tasks, type TaskRow } from "../../../support/tasks.js";
 import { projectPath } from "../../../support/project.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
 const traceId = "0af7651916cd43dd8448eb211c80319c";
 const spanId = "b7ad6b7169203331";
@@ -37,22 +38,19 @@ before(async () => {
   });
   await traced.line("ready");
   const user = await database.connect();
-  const tasks = await Tasks.of(user);
+  const tasks = await Tasks.create(user);
   const good = await tasks.run("SELECT 1", { data });
   const bad = await tasks.run("SELECT 1/0", {
     group: "bad",
     data: "no JSON, a traceparent neither",
   });
-  const own = await tasks.run(
-    "UPDATE task SET data = NULL WHERE id = current_setting('pg_task.id')::bigint",
-    { data },
-  );
+  const own = await tasks.run("UPDATE task SET data = NULL WHERE id = current_setting('pg_task.id')::bigint", { data });
   const [slow] = await tasks.insert({ input: "SELECT pg_sleep(60)" });
-  await tasks.underway(slow ?? "");
+  await tasks.sleeping(slow ?? "");
   await user.query("UPDATE task SET state = 'STOP' WHERE id = $1", [slow]);
   const [stopped] = await tasks.until([slow ?? ""], ({ owner }) => owner === null);
   const [hurt] = await tasks.insert({ input: "SELECT pg_sleep(60)", data });
-  const { pid } = await tasks.underway(hurt ?? "");
+  const { pid } = await tasks.sleeping(hurt ?? "");
   await user.query("UPDATE task SET input = 'SELECT 2' WHERE id = $1", [hurt]);
   await user.query("SELECT pg_terminate_backend($1)", [pid]);
   const [lost] = await tasks.ended(hurt ?? "");
@@ -72,7 +70,7 @@ before(async () => {
   silent = untraced.output.stdout;
 
   const misfit = await startProcess({ config, env: preloaded("oldTracingApi.js") });
-  warned = await misfit.line("an OpenTelemetry SDK is loaded that cannot be used");
+  warned = await misfit.line("OpenTelemetry SDK is incompatible, runs are not traced");
   await misfit.line("ready");
   await tasks.run("SELECT 4", { data });
   await misfit.end();
@@ -88,11 +86,11 @@ function run(of: TaskRow): RecordedSpan {
   return found;
 }
 
-/** Of an ISO 8601 text with microseconds. */
+/** Parses an ISO 8601 time with microseconds. */
 const nanoseconds = (iso: string | null): string =>
   `${Date.parse(`${iso?.slice(0, 19)}Z`)}${iso?.slice(20, 26)}000`.replace(/000(\d{9})$/, "$1");
 
-test("a run has its task, group, state and the times of its row", () => {
+test("a run span has the task, group, state and times of its row", () => {
   const { name, kind, attributes, status, start, end } = run(rows.good);
   assert.deepEqual(
     { name, kind, attributes, status, start, end },
@@ -116,14 +114,14 @@ test("a run has its task, group, state and the times of its row", () => {
   );
 });
 
-test("the trace context in data is the parent, also when the task changes its data", () => {
+test("the trace context in data is the parent, even if the task changes its data", () => {
   for (const row of [rows.good, rows.own]) {
     const { traceId: own, parent, state } = run(row);
     assert.deepEqual({ own, parent, state }, { own: traceId, parent: spanId, state: "shop=1" });
   }
 });
 
-test("data that is no trace context makes a trace of its own, and an error is the status", () => {
+test("data without a trace context starts a new trace, and an error is the status", () => {
   const { parent, attributes, status } = run(rows.bad);
   assert.deepEqual(
     { parent, state: attributes["pg_task.state"], group: attributes["pg_task.group"], status },
@@ -136,7 +134,7 @@ test("data that is no trace context makes a trace of its own, and an error is th
   );
 });
 
-test("a stopped run says that it is STOP", () => {
+test("the span of a stopped run has the state STOP", () => {
   const { attributes, status } = run(rows.stopped);
   assert.equal(attributes["pg_task.state"], "STOP");
   assert.deepEqual(status, {
@@ -145,7 +143,7 @@ test("a stopped run says that it is STOP", () => {
   });
 });
 
-test("a run whose session was lost has no state, and the next run is another span of the trace", () => {
+test("the span of a run whose session was lost has no state, and the next run is another span of the same trace", () => {
   const [first, second, ...more] = runs(rows.lost);
   assert.equal(more.length, 0);
   assert.deepEqual(first?.status, {
@@ -157,10 +155,8 @@ test("a run whose session was lost has no state, and the next run is another spa
   assert.deepEqual([first?.traceId, second?.traceId], [traceId, traceId]);
 });
 
-test("each run is linked to the claim that took it, and finishes count what they wrote", () => {
-  const claims = new Map(
-    spans.flatMap((span) => (span.name === "claim" ? [[span.spanId, span]] : [])),
-  );
+test("each run is linked to its claim, and finish spans have the number of rows", () => {
+  const claims = new Map(spans.flatMap((span) => (span.name === "claim" ? [[span.spanId, span]] : [])));
   const linked = new Map<string, number>();
   for (const { name, links } of spans) {
     if (name !== "run") continue;
@@ -185,15 +181,16 @@ test("each run is linked to the claim that took it, and finishes count what they
   }
 });
 
-test("no span has a task's SQL, output or data in it", () => {
+test("no span contains SQL, output or data of a task", () => {
   assert.doesNotMatch(JSON.stringify(spans), /SELECT|pg_sleep|order|no JSON/);
 });
 
-test("docs/tracing.md lists the spans and attributes there are", () => {
+test("docs/tracing.md lists all spans and attributes", () => {
   const docs = readFileSync(projectPath("docs/tracing.md"), "utf8");
-  const documented = [...docs.matchAll(/^\| `(\w+\.[\w.]+)` +\| ([^|]+?) +\|/gm)].map(
-    ([, attribute, of]) => [attribute, of],
-  );
+  const documented = [...docs.matchAll(/^\| `(\w+\.[\w.]+)` +\| ([^|]+?) +\|/gm)].map(([, attribute, of]) => [
+    attribute,
+    of,
+  ]);
   const emitted = new Map<unknown, Set<string>>();
   for (const { name, attributes } of spans) {
     for (const attribute of Object.keys(attributes)) {
@@ -203,19 +200,16 @@ test("docs/tracing.md lists the spans and attributes there are", () => {
   const order = ["claim", "run", "finish"];
   assert.deepEqual(
     documented,
-    [...emitted].map(([attribute, names]) => [
-      attribute,
-      order.filter((name) => names.has(name)).join(", "),
-    ]),
+    [...emitted].map(([attribute, names]) => [attribute, order.filter((name) => names.has(name)).join(", ")]),
   );
 });
 
-test("without an SDK nothing is said of tracing", () => {
+test("nothing is logged about tracing without an SDK", () => {
   assert.match(silent, /"msg":"ready"/);
   assert.doesNotMatch(silent, /traced/);
 });
 
-test("an SDK of an API that does not fit is told, and tasks run without it", () => {
+test("an SDK with an incompatible API is logged, and tasks run untraced", () => {
   assert.equal(warned["version"], "1.3.0");
   assert.match(String(warned["advice"]), /npm ls @opentelemetry\/api/);
 });

@@ -5,16 +5,16 @@ import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js
 import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
-import { takenAt } from "../../../../src/manager/sql/takenAt.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { nobodyAbroad } from "../../../support/nobodyAbroad.js";
+import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
+import { claimTime } from "../../../../src/manager/sql/fragments.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -39,7 +39,7 @@ interface Claimed {
   readonly taken: string;
 }
 
-/** Another manager, with nothing in its memory. */
+/** A new manager with empty memory. */
 function newManager(): { groups: ActiveGroups; orphans: OrphanRescuer; ledgers: LedgerRotation } {
   const groups = new ActiveGroups();
   return {
@@ -47,8 +47,8 @@ function newManager(): { groups: ActiveGroups; orphans: OrphanRescuer; ledgers: 
     orphans: new OrphanRescuer({
       table,
       groups,
-      pauses: new DeferredPauses(table, log),
-      abroad: nobodyAbroad(),
+      deferredPauses: new DeferredPauses(table, log),
+      lostRemoteRuns: noRemoteRuns(),
       log,
     }),
     ledgers: new LedgerRotation({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),
@@ -59,23 +59,23 @@ async function claimOne(owner: string): Promise<Claimed | undefined> {
   const { rows } = await manager.query<Claimed>(
     `UPDATE public.task AS t SET state = 'WORK', owner = $1, take = clock_timestamp(), ready = NULL, start = now()
      WHERE id = (SELECT id FROM public.task WHERE ready ORDER BY id LIMIT 1)
-     RETURNING id, hash, ${takenAt("t")} AS taken`,
+     RETURNING id, hash, ${claimTime("t")} AS taken`,
     [owner],
   );
   return rows[0];
 }
 
-test("whatever sessions die and managers change while ledgers take turns, each effect happens once", async (t) => {
+test("each effect happens once, whatever sessions die and managers change while ledgers rotate", async (t) => {
   await user.query(
     `CREATE TABLE effect (id bigint); INSERT INTO task (input, "group") SELECT '', i FROM generate_series(1, ${tasks}) AS i`,
   );
   let own = newManager();
-  const state = { left: tasks, settledByLedger: 0 };
+  const state = { remaining: tasks, settledByLedger: 0 };
   let deaths = 0;
 
-  /** Everything at once, as on a busy session; nobody waits for what comes of it when it is cut off. */
+  /** Sends everything at once, as on a busy session; the answer of a lost session is ignored. */
   async function run(session: Client, { id, taken }: Claimed, owner: string): Promise<void> {
-    const ledger = own.ledgers.next();
+    const ledger = own.ledgers.countRun();
     await session.query("BEGIN");
     await session.query("INSERT INTO effect VALUES ($1)", [id]);
     await session.query("SELECT public.task_finish($1, $2, $3, $4)", [id, taken, owner, ledger]);
@@ -83,7 +83,7 @@ test("whatever sessions die and managers change while ledgers take turns, each e
   }
 
   async function work(): Promise<void> {
-    while (state.left > 0) {
+    while (state.remaining > 0) {
       const session = await connectClient(database.target, { applicationName: "test" });
       const { rows } = await session.query<{ owner: string }>(
         `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
@@ -95,51 +95,51 @@ test("whatever sessions die and managers change while ledgers take turns, each e
         for (;;) {
           claimed = await claimOne(owner);
           if (claimed === undefined) break;
-          own.groups.begin(claimed.hash);
+          own.groups.addOrphan(claimed.hash);
           await run(session, claimed, owner);
           const ended = { outcome: "ended", session: 1, id: claimed.id, owner } as const;
           const times = { start: "2001-01-01T00:00:00Z", stop: "2001-01-01T00:00:01Z" };
           const result = { ...ended, ...times, output: "", error: null, committed: true };
-          // One in five is lost with its session, its effect committed.
+          // One in five loses its session after its effect was committed.
           if (Math.random() < 0.2) break;
           await completeFull(manager, table, shape, [result]);
-          own.groups.end(claimed.hash);
+          own.groups.removeOrphan(claimed.hash);
           claimed = undefined;
         }
       } catch {
         deaths += 1;
       }
-      if (claimed !== undefined) own.orphans.lost({ ...claimed, owner });
+      if (claimed !== undefined) own.orphans.add({ ...claimed, owner });
       await session.end().catch(() => {});
-      if (claimed === undefined && state.left > 0) await tendInTurn();
+      if (claimed === undefined && state.remaining > 0) await rotateInOrder();
     }
   }
 
-  /** A manager does one thing after the other. */
-  let tending = Promise.resolve();
-  const tendInTurn = (): Promise<void> => (tending = tending.then(tend));
+  /** A manager runs one statement after another. */
+  let rotating = Promise.resolve();
+  const rotateInOrder = (): Promise<void> => (rotating = rotating.then(rotate));
 
-  async function tend(): Promise<void> {
+  async function rotate(): Promise<void> {
     if (Math.random() < 0.1) {
       own = newManager();
       await own.orphans.scan(manager, () => false);
     }
     await own.orphans.check(manager, { crashes: 1e6, batch: 100 });
-    await own.ledgers.tend(manager);
-    const { rows } = await user.query<{ left: number; settledByLedger: number }>(
-      `SELECT count(*) FILTER (WHERE state <> 'DONE')::int AS left,
+    await own.ledgers.rotate(manager);
+    const { rows } = await user.query<{ remaining: number; settledByLedger: number }>(
+      `SELECT count(*) FILTER (WHERE state <> 'DONE')::int AS remaining,
          count(*) FILTER (WHERE state = 'DONE' AND stop > '2002-01-01')::int AS "settledByLedger" FROM task`,
     );
     Object.assign(state, only(rows));
   }
 
   async function kill(): Promise<void> {
-    while (state.left > 0) {
+    while (state.remaining > 0) {
       await user.query(
         `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
          WHERE datname = current_database() AND application_name = 'worker' ORDER BY random() LIMIT 1`,
       );
-      await tendInTurn();
+      await rotateInOrder();
     }
   }
 
@@ -149,9 +149,6 @@ test("whatever sessions die and managers change while ledgers take turns, each e
      FROM (SELECT t.id, count(e.id) AS n FROM task AS t LEFT JOIN effect AS e ON e.id = t.id GROUP BY t.id) AS c`,
   );
   assert.deepEqual(rows, [{ tasks, wrong: 0 }]);
-  t.diagnostic(
-    `${emptied} emptied, ${deaths} died, ${state.settledByLedger} settled by their ledger`,
-  );
-  for (const seen of [emptied, deaths, state.settledByLedger])
-    assert.ok(seen > 10, "it was put to test");
+  t.diagnostic(`${emptied} emptied, ${deaths} died, ${state.settledByLedger} settled by their ledger`);
+  for (const seen of [emptied, deaths, state.settledByLedger]) assert.ok(seen > 10, "it was put to test");
 });

@@ -16,8 +16,8 @@ beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
 });
 
-/** Tasks that ended a day ago, to be kept for so long. */
-async function ended(count: number, keep = "1 hour"): Promise<void> {
+/** Inserts tasks that ended a day ago. */
+async function insertEnded(count: number, keep = "1 hour"): Promise<void> {
   await user.query(
     `INSERT INTO task (input, state, stop, keep)
      SELECT 'SELECT 1', 'DONE', now() - interval '1 day', $2 FROM generate_series(1, $1)`,
@@ -25,13 +25,13 @@ async function ended(count: number, keep = "1 hour"): Promise<void> {
   );
 }
 
-async function left(): Promise<string[]> {
+async function remainingIds(): Promise<string[]> {
   const { rows } = await user.query<{ id: string }>("SELECT id FROM task ORDER BY id");
   return rows.map(({ id }) => id);
 }
 
-/** How many rows each step of one round removes. */
-async function round(limit: number): Promise<number[]> {
+/** Runs one round. @returns how many rows each step deleted */
+async function pruneRound(limit: number): Promise<number[]> {
   const steps: number[] = [];
   let from = "0";
   do {
@@ -42,53 +42,51 @@ async function round(limit: number): Promise<number[]> {
   return steps;
 }
 
-test("one step removes no more rows than it may, and the next goes on from there", async () => {
-  await ended(7);
-  const steps = await round(3);
+test("one step deletes at most `limit` rows, and the next continues after them", async () => {
+  await insertEnded(7);
+  const steps = await pruneRound(3);
   assert.ok(
     steps.every((deleted) => deleted <= 3),
     steps.join(),
   );
-  assert.deepEqual([steps.reduce((sum, deleted) => sum + deleted, 0), await left()], [7, []]);
+  assert.deepEqual([steps.reduce((sum, deleted) => sum + deleted, 0), await remainingIds()], [7, []]);
 });
 
-test("one step looks at no more than a thousand rows, however many are to be kept", async () => {
-  await ended(2500, "1 year");
-  await ended(1);
-  assert.deepEqual(await round(100), [0, 0, 1]);
+test("one step reads at most a thousand rows", async () => {
+  await insertEnded(2500, "1 year");
+  await insertEnded(1);
+  assert.deepEqual(await pruneRound(100), [0, 0, 1]);
 });
 
-test("a row that somebody has locked is not waited for, and is removed in a later round", async () => {
-  await ended(3);
+test("a locked row is skipped and deleted in a later round", async () => {
+  await insertEnded(3);
   await other.query("BEGIN");
   await other.query("SELECT FROM task WHERE id = 2 FOR KEY SHARE");
-  await round(100);
-  assert.deepEqual(await left(), ["2"]);
+  await pruneRound(100);
+  assert.deepEqual(await remainingIds(), ["2"]);
   await other.query("COMMIT");
-  await round(100);
-  assert.deepEqual(await left(), []);
+  await pruneRound(100);
+  assert.deepEqual(await remainingIds(), []);
 });
 
-test("only what has ended is removed, and never what is kept for ever", async () => {
-  await ended(1);
-  await ended(1, "0");
-  await ended(1, "2 days");
-  await ended(1, "2000 years");
+test("only finished rows are deleted, and none that are kept forever", async () => {
+  await insertEnded(1);
+  await insertEnded(1, "0");
+  await insertEnded(1, "2 days");
+  await insertEnded(1, "2000 years");
   await user.query(
     `INSERT INTO task (input, state, stop, keep, ready, owner, plan)
      SELECT 'SELECT 1', state::state, now() - interval '1 day', '1 hour', ready, owner, 'infinity'
      FROM (VALUES ('PLAN', false, NULL), ('TAKE', NULL, '1 a'), ('WORK', NULL, '1 a')) AS v(state, ready, owner)`,
   );
-  await user.query(
-    "INSERT INTO task (input, state, keep) VALUES ('SELECT 1', 'STOP', '1 hour') RETURNING id",
-  );
-  await round(100);
-  assert.deepEqual(await left(), ["2", "3", "4", "5", "6", "7", "8"]);
+  await user.query("INSERT INTO task (input, state, keep) VALUES ('SELECT 1', 'STOP', '1 hour') RETURNING id");
+  await pruneRound(100);
+  assert.deepEqual(await remainingIds(), ["2", "3", "4", "5", "6", "7", "8"]);
 });
 
-test("it tells when the next row may go", async () => {
-  await ended(1, "25 hours");
-  await ended(1, "26 hours");
+test("returns the time until the next row may be deleted", async () => {
+  await insertEnded(1, "25 hours");
+  await insertEnded(1, "26 hours");
   const { dueMs } = await prune(manager, table, "0", 100);
   assert.ok(dueMs !== null && dueMs > 0 && dueMs <= 3_600_000, String(dueMs));
 });

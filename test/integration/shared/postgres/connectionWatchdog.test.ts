@@ -9,46 +9,44 @@ import { waitForRow } from "../../../support/waitFor.js";
 
 const database = await createDatabase();
 const user = await database.connect();
-const proxy = await TcpProxy.to(database.target.port, database.target.host);
+const proxy = await TcpProxy.start(database.target.port, database.target.host);
 const target = { ...database.target, host: "127.0.0.1", port: proxy.port };
 
-/** Stops this thread's event loop, as a busy machine does. */
+/** Blocks this thread's event loop, as on a busy machine. */
 function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-test("a connection is ended when the network has swallowed it, and its server process too", async () => {
+test("a half-open connection and its backend are ended", async () => {
   const client = await connectClient(target, { applicationName: "cut" });
   const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const watch = new ConnectionWatchdog(client, target, { name: "asks", quietMs: 100 });
+  const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
   const ended = new Promise((resolve) => client.once("end", resolve));
   assert.equal(proxy.freeze("cut"), 1);
   await ended;
-  watch.stop();
-  await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [
-    rows[0]?.pid,
-  ]);
+  watchdog.stop();
+  await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [rows[0]?.pid]);
 });
 
-test("a connection whose server process works on a long statement is left alone", async () => {
+test("a connection whose backend works on a long statement is left alone", async () => {
   const client = await connectClient(target, { applicationName: "long" });
-  const watch = new ConnectionWatchdog(client, target, { name: "asks", quietMs: 100 });
+  const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
   const { rows } = await client.query("SELECT 1 AS one FROM pg_sleep(8)");
   assert.deepEqual(rows, [{ one: 1 }]);
-  watch.stop();
+  watchdog.stop();
   await client.end();
 });
 
-test("a connection is left alone when it was this side that did not listen", async () => {
+test("a connection is left alone when this event loop was blocked", async () => {
   const client = await connectClient(target, { applicationName: "stalled" });
-  const watch = new ConnectionWatchdog(client, target, { name: "asks", quietMs: 100 });
+  const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
   for (let time = 0; time < 4; time += 1) {
-    // Just long enough that beats are sent between the stalls.
+    // Just long enough for probes between the stalls.
     await sleep(1200);
     stall(2500);
   }
   const { rows } = await client.query("SELECT 1 AS one");
   assert.deepEqual(rows, [{ one: 1 }]);
-  watch.stop();
+  watchdog.stop();
   await client.end();
 });

@@ -14,30 +14,30 @@ async function openWire(): Promise<ProtocolConnection> {
   return new ProtocolConnection({ pid: 0, stream }, () => 1 << 20);
 }
 
-/** Stops this thread's event loop, as a busy machine does. */
+/** Blocks this thread's event loop, as on a busy machine. */
 function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-test("a wire is silent for as long as an answer is awaited and nothing comes", async () => {
+test("a connection counts as silent while an answer is awaited and nothing arrives", async () => {
   const wire = await openWire();
   await user.query("SELECT pg_advisory_lock(1)");
-  const answer = wire.ask("SELECT pg_advisory_xact_lock_shared(1)");
+  const answer = wire.query("SELECT pg_advisory_xact_lock_shared(1)");
   await sleep(50);
   const ms = await wire.silentMs();
-  // A timer may come a little early.
+  // Timers may fire slightly early.
   assert.ok(ms >= 45, `${ms} ms`);
   await user.query("SELECT pg_advisory_unlock(1)");
   await answer;
-  assert.equal(await wire.silentMs(), 0, "nothing is awaited any more");
+  assert.equal(await wire.silentMs(), 0, "no answer is awaited");
   await wire.close();
 });
 
-test("a wire is not silent when its own thread did not read what came", async () => {
+test("a connection is not silent when its own thread has not read what arrived", async () => {
   const wire = await openWire();
-  await wire.ask("SELECT 1");
-  const answer = wire.ask("SELECT 1");
-  // The question leaves at the end of this turn; then nothing is read until it was asked.
+  await wire.query("SELECT 1");
+  const answer = wire.query("SELECT 1");
+  // The query is sent at the end of this tick; then nothing is read while the event loop is blocked.
   await new Promise((resolve) => process.nextTick(resolve));
   stall(500);
   assert.equal(await wire.silentMs(), 0);

@@ -8,9 +8,9 @@ const pgTask = new PgTask();
 const database = await createDatabase("SQL_ASCII");
 const client = await database.connect();
 await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 
-/** Inserts a task of whose input the database does not know that it is no UTF-8; its id. */
+/** Inserts a task whose input is not UTF-8, which the database accepts; returns its id. */
 async function insertUnreadable(more = ""): Promise<string> {
   const hex = Buffer.from("SELECT 'a\xe9b'", "latin1").toString("hex");
   const { rows } = await client.query<{ id: string }>(
@@ -20,20 +20,14 @@ async function insertUnreadable(more = ""): Promise<string> {
   return only(rows).id;
 }
 
-const error =
-  /^ERROR: {2}task is not readable as UTF-8: invalid byte sequence for encoding "UTF8": 0xe9/;
+const error = /^ERROR: {2}task is not readable as UTF-8: invalid byte sequence for encoding "UTF8": 0xe9/;
 
-test("a task whose input is no UTF-8 is FAIL, says so, and holds up no other", async () => {
+test("a task whose input is not UTF-8 fails with that error and delays no other", async () => {
   const bad: string[] = [];
   const good: string[] = [];
   for (let n = 0; n < 5; n += 1) {
     bad.push(await insertUnreadable());
-    good.push(
-      ...(await tasks.insert(
-        { input: `SELECT 'grüße ${n}'` },
-        { input: "SELECT 1", group: `g${n}` },
-      )),
-    );
+    good.push(...(await tasks.insert({ input: `SELECT 'grüße ${n}'` }, { input: "SELECT 1", group: `g${n}` })));
   }
   for (const row of await tasks.ended(...bad)) {
     assert.equal(row.state, "FAIL");
@@ -45,7 +39,7 @@ test("a task whose input is no UTF-8 is FAIL, says so, and holds up no other", a
   assert.equal(rows[0]?.output, "grüße 0");
 });
 
-test("one that repeats is planned again", async () => {
+test("its successor is planned if it repeats", async () => {
   const id = await insertUnreadable(", '1 hour'");
   assert.equal(only(await tasks.ended(id)).state, "FAIL");
   const { rows } = await client.query<{ state: string }>(

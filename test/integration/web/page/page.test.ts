@@ -4,16 +4,17 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import type { Locator } from "playwright-core";
-import { noBrowser } from "../../../support/browser.js";
+import { noBrowserReason } from "../../../support/browser.js";
 import { createDatabase } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess, temporaryFolder } from "../../../support/process.js";
+import { startProcess } from "../../../support/process.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
-/** Named, the screenshots are left there. */
-const kept = process.env["TEST_SCREENSHOTS"];
-const images = kept ?? (await temporaryFolder());
+/** Folder in which to keep the screenshots. */
+const screenshotFolder = process.env["TEST_SCREENSHOTS"];
+const images = screenshotFolder ?? (await temporaryFolder());
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -33,7 +34,7 @@ async function start(
       "pg_task.sleep": 100,
     },
   });
-  const web = await Web.of(program);
+  const web = await Web.connect(program);
   await program.line("ready");
   return {
     web,
@@ -47,10 +48,10 @@ const range = (from: number, to: number): string[] =>
   Array.from({ length: from - to + 1 }, (_, index) => String(from - index));
 const inState = (id: string, state: string): string => `${row(id)} .state.s-${state}`;
 
-describe("the page", { skip: noBrowser }, () => {
-  it("shows a task that SQL inserts as planned, at work and done, without a reload", async () => {
+describe("the page", { skip: noBrowserReason }, () => {
+  it("shows an inserted task as planned, running and done without a reload", async () => {
     const { web, table, end } = await start();
-    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
     await page.getByText("No tasks yet").waitFor();
     await page.evaluate("window.notReloaded = true");
 
@@ -70,16 +71,16 @@ describe("the page", { skip: noBrowser }, () => {
 
     await client.query("DELETE FROM task");
     await page.getByText("No tasks yet").waitFor();
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
-  it("stops a running task, runs it again, and runs a planned one now", async () => {
+  it("stops a running task, retries it, and runs a planned task now", async () => {
     const { web, table, end } = await start();
     const id = await insertTask(client, "SELECT pg_sleep(3600)");
     await waitForState(client, id, "WORK");
-    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Stop" }).click();
     assert.equal((await waitForState(client, id, "WORK")).crash, 0, "it asks before it stops");
     await page.getByRole("button", { name: "Stop it?" }).click();
@@ -99,41 +100,39 @@ describe("the page", { skip: noBrowser }, () => {
     await page.goto(`${web.url}/tables/${table}/tasks`);
     await page.locator(row(later)).getByRole("button", { name: "Run now" }).click();
     await page.locator(inState(later, "DONE")).waitFor();
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
-  it("says what is paused, and why a task waits", async () => {
+  it("shows what is paused, and why a task is waiting", async () => {
     const { web, table, end } = await start();
     await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
     const id = await insertTask(client, "SELECT 1", "halted");
-    const { page, mistakes } = await openPage(web, `/tables/${table}`);
-    await page.getByText(/^Group halted is paused since \d\d:\d\d:\d\d: why not$/).waitFor();
+    const { page, errors } = await openPage(web, `/tables/${table}`);
+    await page.getByText(/^Group halted has been paused since \d\d:\d\d:\d\d: why not$/).waitFor();
     await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
-    await page
-      .getByText(/^its group "halted" has been paused since \d\d:\d\d:\d\d: why not$/)
-      .waitFor();
+    await page.getByText(/^its group "halted" has been paused since \d\d:\d\d:\d\d: why not$/).waitFor();
     await client.query("DELETE FROM task_pause");
     await page.locator("pre", { hasText: "1" }).last().waitFor();
-    await page.getByText("Why it waits").waitFor({ state: "detached" });
+    await page.getByText("Why it is waiting").waitFor({ state: "detached" });
     await page.goto(`${web.url}/tables/${table}/tasks/404404`);
     await page.getByText("there is no task 404404 in this table").waitFor();
     await page.getByRole("link", { name: "All tasks" }).click();
     await page.locator(row(id)).waitFor();
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
-  it("asks for the token where there is none, and says when it is wrong", async () => {
+  it("asks for a missing or wrong token", async () => {
     const { web, end } = await start();
     const { page } = await openPage(web, "/", { token: null });
     await page.getByLabel("Token").waitFor();
     assert.equal(await page.locator("table, .tile").count(), 0);
     await page.getByLabel("Token").fill("not-it");
     await page.getByRole("button", { name: "Open" }).click();
-    await page.getByText("That token is not the right one").waitFor();
+    await page.getByText("Wrong token").waitFor();
     await page.getByLabel("Token").fill(token);
     await page.getByRole("button", { name: "Open" }).click();
     await page.locator(".tile").first().waitFor();
@@ -141,18 +140,18 @@ describe("the page", { skip: noBrowser }, () => {
     await page.context().close();
 
     const { page: linked } = await openPage(web, "/", { token: "stale" });
-    await linked.getByText("That token is not the right one").waitFor();
+    await linked.getByText("Wrong token").waitFor();
     await linked.context().close();
     await end();
   });
 
-  it("shows markup and script in a task's texts as text", async () => {
+  it("escapes markup and scripts in the texts of a task", async () => {
     const { web, table, end } = await start();
     const evil = `<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">`;
     const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0`, evil);
     await waitForState(client, id, "FAIL");
     await client.query(`UPDATE task SET data = $1, error = $1 || error WHERE id = $2`, [evil, id]);
-    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
     for (const path of ["/tasks", `/tasks/${id}`, ""]) {
       await page.goto(`${web.url}/tables/${table}${path}`);
       await page.getByText(evil).first().waitFor();
@@ -163,25 +162,22 @@ describe("the page", { skip: noBrowser }, () => {
       await page.getByLabel(title, { exact: true }).filter({ hasText: evil }).waitFor();
     }
     assert.equal(await page.evaluate("window.hacked"), undefined);
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
-  it("pages through a hundred thousand tasks, and finds the few among them", async () => {
+  it("pages through a hundred thousand tasks, and finds a few among them", async () => {
     await client.query(
       `INSERT INTO task (input, state, start, stop, output, "group", plan)
        SELECT 'SELECT ' || i, 'DONE', now(), now(), i, 'group ' || i % 7, now()
        FROM generate_series(1, 100000) AS i`,
     );
-    await client.query(
-      "UPDATE task SET state = 'FAIL', error = 'ERROR:  needle', output = '' WHERE id IN (77, 50000)",
-    );
+    await client.query("UPDATE task SET state = 'FAIL', error = 'ERROR:  needle', output = '' WHERE id IN (77, 50000)");
     await client.query("ANALYZE task");
     const { web, table, end } = await start();
-    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
-    const ids = async (): Promise<string[]> =>
-      await page.locator("tr[data-id] th").allTextContents();
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
+    const ids = async (): Promise<string[]> => await page.locator("tr[data-id] th").allTextContents();
     await page.locator(row("100000")).waitFor();
     assert.deepEqual(await ids(), range(100_000, 99_951));
     await page.getByRole("button", { name: "Older" }).click();
@@ -190,68 +186,66 @@ describe("the page", { skip: noBrowser }, () => {
     await page.getByRole("button", { name: "Newest" }).click();
     await page.locator(row("100000")).waitFor();
 
-    /** Does something that asks for other tasks, and waits until those are shown. */
-    const asking = async (query: RegExp, work: () => Promise<void>): Promise<void> => {
+    /** Calls `work`, which causes a request, and waits until the response is shown. */
+    const afterResponse = async (query: RegExp, work: () => Promise<void>): Promise<void> => {
       const answer = page.waitForResponse((response) => query.test(response.url()));
       await work();
       await answer;
       await page.locator("main[aria-busy=false]").waitFor();
     };
-    await asking(/text=needle/, () =>
-      page.getByLabel("Text in input, data or error").fill("needle"),
-    );
+    await afterResponse(/text=needle/, () => page.getByLabel("Text in input, data or error").fill("needle"));
     const found = await ids();
-    const further = page.getByRole("button", { name: /Older|Look further/ });
-    // It stops looking when that takes long, and says so.
+    const further = page.getByRole("button", { name: /Older|Continue search/ });
+    // Each request scans for a limited time.
     while ((await further.count()) > 0) {
-      await asking(/before=/, () => further.click());
+      await afterResponse(/before=/, () => further.click());
       found.push(...(await ids()));
     }
     assert.deepEqual(found, ["50000", "77"]);
     await page.goto(`${web.url}/tables/${table}`);
     await page.getByText(/≈ \S+ rows/).waitFor();
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
-  it("goes on looking by itself until there is something, nothing more, or it is told to stop", async () => {
+  it("continues a search until tasks are found, no rows are left, or it is stopped", async () => {
     const { web, table, end } = await start();
-    const { page, mistakes } = await openPage(web, `/tables/${table}`);
-    const asked: (string | null)[] = [];
+    const { page, errors } = await openPage(web, `/tables/${table}`);
+    const requested: (string | null)[] = [];
     await page.route(/\/api\/.*text=rare/, async (route) => {
       const before = new URL(route.request().url()).searchParams.get("before");
-      asked.push(before);
+      requested.push(before);
       const next = { "300": "200", "200": null }[String(before)];
       await route.fulfill({
         json: { tasks: [], next: next === undefined ? "300" : next, looked: 5 },
       });
     });
     await page.goto(`${web.url}/tables/${table}/tasks?text=rare`);
-    await page.getByText("No task fits. Looked through 5 rows so far.").waitFor();
-    await page.getByRole("button", { name: "Look further" }).click();
-    await page.getByText("No task fits. Looked through 15 rows.").waitFor();
-    assert.equal(await page.getByRole("button", { name: /look/i }).count(), 0);
-    assert.deepEqual([...new Set(asked)], [null, "300", "200"]);
+    await page.getByText("No matching tasks. 5 rows searched so far.").waitFor();
+    await page.getByRole("button", { name: "Continue search" }).click();
+    await page.getByText("No matching tasks. 15 rows searched.").waitFor();
+    assert.equal(await page.getByRole("button", { name: /search/i }).count(), 0);
+    assert.deepEqual([...new Set(requested)], [null, "300", "200"]);
 
     const gate = new EventEmitter();
-    const held = once(gate, "open");
+    const opened = once(gate, "open");
     await page.route(/\/api\/.*text=endless/, async (route) => {
       const before = new URL(route.request().url()).searchParams.get("before");
-      if (before !== null) await held;
+      if (before !== null) await opened;
       await route.fulfill({ json: { tasks: [], next: "300", looked: 5 } });
     });
     await page.goto(`${web.url}/tables/${table}/tasks?text=endless`);
-    await page.getByRole("button", { name: "Look further" }).click();
-    await page.getByRole("button", { name: "Stop looking" }).click();
+    await page.getByRole("button", { name: "Continue search" }).click();
+    await page.getByRole("button", { name: "Stop search" }).click();
     gate.emit("open");
-    await page.getByRole("button", { name: "Look further" }).waitFor();
-    assert.deepEqual(mistakes, []);
+    await page.getByRole("button", { name: "Continue search" }).waitFor();
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
-  it("shows the largest id and a long run time as a whole, and two lines of a long group", async () => {
+  it("shows the largest id and a long run time in full, and two lines of a long group name", async () => {
     const { web, table, end } = await start();
     const largest = "9223372036854775807";
     const group = "a very long name ".repeat(100);
@@ -260,7 +254,7 @@ describe("the page", { skip: noBrowser }, () => {
        VALUES ($1, 'SELECT 1', $2, now(), 'DONE', now() - interval '11:59:59', now())`,
       [largest, group],
     );
-    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
     const cell = page.locator(`${row(largest)} th`);
     await cell.waitFor();
     for (const whole of [cell, page.locator(`${row(largest)} .run`)]) {
@@ -274,7 +268,7 @@ describe("the page", { skip: noBrowser }, () => {
     await link.click();
     await cell.waitFor();
     assert.equal(new URL(page.url()).searchParams.get("group"), group);
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
@@ -284,7 +278,7 @@ describe("the page", { skip: noBrowser }, () => {
     const id = await insertTask(client, `SELECT '${"long ".repeat(100)}'`);
     await waitForState(client, id, "DONE");
     const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
-    const { page, mistakes } = await openPage(web, `/tables/${table}/tasks`, phone);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`, phone);
     for (const path of ["/tasks", `/tasks/${id}`, ""]) {
       await page.goto(`${web.url}/tables/${table}${path}`);
       await page.locator("main .panel").first().waitFor();
@@ -299,17 +293,17 @@ describe("the page", { skip: noBrowser }, () => {
     await page.getByRole("heading", { name: `Task ${id}` }).waitFor();
     await page.goBack();
     await link.waitFor();
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await end();
   });
 
   for (const colorScheme of ["light", "dark"] as const) {
-    it(`shows several tables at a glance, ${colorScheme}, follows them, and goes from one to the other`, async () => {
+    it(`lists several tables, updates them live and navigates between them, ${colorScheme}`, async () => {
       const tables = ["task", "mail", "reports", "nightly"];
       const { web, end } = await start(tables.map((name) => ({ data, user, table: name })));
       const viewport = { width: 1100, height: 420 };
-      const { page, mistakes } = await openPage(web, "/", { colorScheme, viewport });
+      const { page, errors } = await openPage(web, "/", { colorScheme, viewport });
       const due = (name: string): Locator =>
         page
           .locator("table.overall tr", { hasText: `public.${name}` })
@@ -320,38 +314,36 @@ describe("the page", { skip: noBrowser }, () => {
         INSERT INTO mail (input) SELECT 'SELECT 1' FROM generate_series(1, 12);
         INSERT INTO reports (input) VALUES ('SELECT 1/0')`);
       await due("mail").getByText("12", { exact: true }).waitFor();
-      const failed = page
-        .locator("table.overall tr", { hasText: "public.reports" })
-        .locator(".t-FAIL");
+      const failed = page.locator("table.overall tr", { hasText: "public.reports" }).locator(".t-FAIL");
       await failed.getByText("1", { exact: true }).waitFor();
       await mkdir(images, { recursive: true });
       await page.screenshot({ path: join(images, `tables-${colorScheme}.png`) });
       await page.getByRole("link", { name: "public.mail" }).click();
-      await page.getByText(/^The whole table is paused since/).waitFor();
+      await page.getByText(/^The whole table has been paused since/).waitFor();
       const choice = page.getByRole("navigation", { name: "Tables" });
       await choice.getByRole("link", { name: "reports" }).click();
       await page.getByRole("link", { name: "Tasks" }).click();
       await page.locator(inState("1", "FAIL")).waitFor();
       assert.equal(await page.locator("tr[data-id]").count(), 1);
-      assert.deepEqual(mistakes, []);
+      assert.deepEqual(errors, []);
       await page.context().close();
       await end();
       await client.query("TRUNCATE mail, mail_pause, reports RESTART IDENTITY");
     });
 
-    it(`is drawn ${colorScheme} where the system is, and the other way after a switch`, async () => {
+    it(`follows the system's ${colorScheme} theme, and remembers a switch`, async () => {
       const { web, table, end } = await start();
-      const task = await furnish();
+      const task = await insertSampleTasks();
       const viewport = { width: 1100, height: 680 };
-      const { page, mistakes } = await openPage(web, `/tables/${table}`, { colorScheme, viewport });
+      const { page, errors } = await openPage(web, `/tables/${table}`, { colorScheme, viewport });
       await mkdir(images, { recursive: true });
       const shoot = async (name: string): Promise<void> => {
         await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });
       };
       await page.locator("canvas").nth(3).waitFor();
       await page.locator("table.groups tbody tr").nth(4).waitFor();
-      // Those that are kept have something in the plots.
-      if (kept !== undefined) await page.locator(".tile.alarm").waitFor();
+      // Screenshots for the docs need data in the charts.
+      if (screenshotFolder !== undefined) await page.locator(".tile.alarm").waitFor();
       await shoot("overview");
       await page.goto(`${web.url}/tables/${table}/tasks`);
       await page.locator("tr[data-id]").nth(10).waitFor();
@@ -359,15 +351,14 @@ describe("the page", { skip: noBrowser }, () => {
       await page.goto(`${web.url}/tables/${table}/tasks/${task}`);
       await page.locator(".chain .child").first().waitFor();
       await shoot("task");
-      const background = (): Promise<unknown> =>
-        page.evaluate("getComputedStyle(document.body).backgroundColor");
+      const background = (): Promise<unknown> => page.evaluate("getComputedStyle(document.body).backgroundColor");
       const before = await background();
       await page.getByRole("button", { name: /^Switch to/ }).click();
       assert.notEqual(await background(), before);
       await page.reload();
       await page.locator(".chain .child").first().waitFor();
-      assert.notEqual(await background(), before, "it is remembered");
-      assert.deepEqual(mistakes, []);
+      assert.notEqual(await background(), before, "the choice is remembered");
+      assert.deepEqual(errors, []);
       await page.setViewportSize({ width: 390, height: 780 });
       await page.getByRole("button", { name: /^Switch to/ }).click();
       await page.goto(`${web.url}/tables/${table}/tasks`);
@@ -379,8 +370,8 @@ describe("the page", { skip: noBrowser }, () => {
   }
 });
 
-/** Tasks of every kind; the id of one that has a child. */
-async function furnish(): Promise<string> {
+/** Inserts tasks of all kinds. @returns the id of one with children */
+async function insertSampleTasks(): Promise<string> {
   const groups = ["mail", "reports", "import", "billing", "cleanup"];
   await client.query(
     `INSERT INTO task ("group", max, input)

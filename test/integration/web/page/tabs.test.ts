@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "node:test";
 import type { Page, Request } from "playwright-core";
 import { freePort } from "../../../../src/embedded/port.js";
-import { noBrowser } from "../../../support/browser.js";
+import { noBrowserReason } from "../../../support/browser.js";
 import { createDatabase } from "../../../support/database.js";
-import { OwnServer } from "../../../support/ownServer.js";
+import { RestartableServer } from "../../../support/restartableServer.js";
 import { openPage } from "../../../support/page.js";
 import { startProcess, type TestProcess } from "../../../support/process.js";
 import { insertTask } from "../../../support/waitFor.js";
@@ -14,14 +14,12 @@ const database = await createDatabase();
 const client = await database.connect();
 const { database: data, user } = database.target;
 
-/** More than a browser opens connections to one server. */
+/** More than the connections that a browser opens to one server. */
 const manyTabs = 8;
 
 beforeEach(() => client.query("TRUNCATE task"));
 
-async function start(
-  entries: readonly object[] = [{ data, user }],
-): Promise<{ program: TestProcess; web: Web }> {
+async function start(entries: readonly object[] = [{ data, user }]): Promise<{ program: TestProcess; web: Web }> {
   const program = await startProcess({
     config: {
       url: database.url,
@@ -30,15 +28,15 @@ async function start(
       "pg_task.json": entries,
     },
   });
-  const web = await Web.of(program);
+  const web = await Web.connect(program);
   await program.line("ready");
   return { program, web };
 }
 
 const isStream = (request: Request): boolean => request.url().endsWith("/api/events");
 
-/** Keeps count of the streams that a browser's pages have open. */
-class Streams {
+/** Tracks which pages of a browser have an open stream. */
+class OpenStreams {
   readonly open = new Set<Page>();
 
   watch(page: Page): void {
@@ -61,13 +59,13 @@ const isLive = async (page: Page): Promise<void> =>
 const isNotLive = async (page: Page): Promise<void> =>
   await page.getByRole("status").getByText("not live", { exact: true }).waitFor();
 
-describe("pages in tabs", { skip: noBrowser }, () => {
-  it("share one stream, which another takes over when its page is closed or left", async () => {
+describe("pages in tabs", { skip: noBrowserReason }, () => {
+  it("share one stream, which another tab takes over when its tab is closed or left", async () => {
     const { program, web } = await start();
     const path = `/tables/${await web.tableId()}/tasks`;
-    const { page, mistakes } = await openPage(web, path);
+    const { page, errors } = await openPage(web, path);
     const context = page.context();
-    const streams = new Streams();
+    const streams = new OpenStreams();
     const tabs = [page];
     streams.watch(page);
     await page.reload();
@@ -98,19 +96,19 @@ describe("pages in tabs", { skip: noBrowser }, () => {
       }
       await allShow();
     }
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await context.close();
     assert.equal((await program.end()).code, 0);
     assert.equal(program.output.stderr, "");
   });
 
-  it("have a stream each where they cannot agree on one", async () => {
+  it("have a stream each without the Locks API", async () => {
     const { program, web } = await start();
     const path = `/tables/${await web.tableId()}/tasks`;
-    const { page, mistakes } = await openPage(web, "/");
+    const { page, errors } = await openPage(web, "/");
     await page.context().addInitScript("delete Navigator.prototype.locks");
     const other = await page.context().newPage();
-    const streams = new Streams();
+    const streams = new OpenStreams();
     for (const tab of [page, other]) {
       streams.watch(tab);
       await tab.goto(`${web.url}${path}`);
@@ -119,62 +117,62 @@ describe("pages in tabs", { skip: noBrowser }, () => {
     assert.equal(streams.open.size, 2);
     const id = await insertTask(client, "SELECT 1");
     await Promise.all([page, other].map((tab) => tab.locator(`tr[data-id="${id}"]`).waitFor()));
-    assert.deepEqual(mistakes, []);
+    assert.deepEqual(errors, []);
     await page.context().close();
     await program.end();
   });
 
-  it("say what is not known while a server is silent, and know it again afterwards", async () => {
-    const server = await OwnServer.at(await freePort());
+  it("show unknown values while a server is unresponsive, and recover afterwards", async () => {
+    const server = await RestartableServer.create(await freePort());
     await server.start();
     const { program, web } = await start([
       { data, user },
-      { url: server.url, table: "aside" },
+      { url: server.url, table: "other" },
     ]);
-    const [here, aside] = [await web.tableId(), await web.tableId("aside")];
-    const { page: silent } = await openPage(web, `/tables/${aside}`);
+    const [hereId, otherId] = [await web.tableId(), await web.tableId("other")];
+    const { page: silent } = await openPage(web, `/tables/${otherId}`);
     const other = await silent.context().newPage();
     const all = await silent.context().newPage();
-    await other.goto(`${web.url}/tables/${here}`);
+    await other.goto(`${web.url}/tables/${hereId}`);
     await all.goto(`${web.url}/`);
-    const rowOf = (table: string, place: number): ReturnType<Page["locator"]> =>
+    const cellOf = (table: string, column: number): ReturnType<Page["locator"]> =>
       all
         .locator("table.overall tr", { hasText: `public.${table}` })
         .locator("td")
-        .nth(place);
+        .nth(column);
     await Promise.all([silent, other, all].map(isLive));
     await Promise.all([tile(silent, "Running", "0"), tile(other, "Running", "0")]);
 
-    for (const [silence, end] of [
+    for (const [interrupt, resume] of [
       [() => server.freezeAll(), async () => server.thaw()],
       [() => server.stop(), () => server.start()],
     ] as const) {
-      await silence();
+      await interrupt();
       await isNotLive(silent);
       await tile(silent, "Running", "–");
-      await tile(silent, "Due", "not known");
+      await tile(silent, "Due", "unknown");
       await all.getByRole("status").getByText("1 of 2 not live").waitFor();
-      await rowOf("aside", 3).getByText("–").waitFor();
-      await rowOf("aside", 1).getByText("–").waitFor();
-      await rowOf("task", 1).getByText("0", { exact: true }).waitFor();
+      await cellOf("other", 3).getByText("–").waitFor();
+      await cellOf("other", 1).getByText("–").waitFor();
+      await cellOf("task", 1).getByText("0", { exact: true }).waitFor();
       await isLive(other);
       const id = await insertTask(client, "SELECT 1");
-      await tile(other, "Due", "nothing waits");
-      await other.goto(`${web.url}/tables/${here}/tasks`);
+      await tile(other, "Due", "nothing due");
+      await other.goto(`${web.url}/tables/${hereId}/tasks`);
       await other.locator(`tr[data-id="${id}"]`).waitFor();
-      await other.goto(`${web.url}/tables/${here}`);
-      await end();
+      await other.goto(`${web.url}/tables/${hereId}`);
+      await resume();
       await Promise.all([silent, other, all].map(isLive));
       await tile(silent, "Running", "0");
-      await tile(silent, "Due", "nothing waits");
+      await tile(silent, "Due", "nothing due");
       await silent.locator(".notice.bad").first().waitFor({ state: "detached" });
-      await rowOf("aside", 1).getByText("0", { exact: true }).waitFor();
+      await cellOf("other", 1).getByText("0", { exact: true }).waitFor();
     }
     await silent.context().close();
     await program.end();
   });
 
-  it("say when pg-task itself does not answer, and of when what they show is", async () => {
+  it("show when pg-task itself does not answer, and the time of the data", async () => {
     const { program, web } = await start();
     const { page } = await openPage(web, `/tables/${await web.tableId()}`);
     const tab = await page.context().newPage();
@@ -184,7 +182,7 @@ describe("pages in tabs", { skip: noBrowser }, () => {
     for (const each of [page, tab]) {
       await isNotLive(each);
       await each
-        .getByText(/pg-task does not answer. What is shown is how it was at \d\d:\d\d:\d\d/)
+        .getByText(/pg-task does not answer. Showing data from \d\d:\d\d:\d\d/)
         .first()
         .waitFor();
     }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { formatDuration as onTerminal } from "../../../../src/cli/terminal/format.js";
-import { distance, pageDuration, wholeDuration } from "../../../../src/web/page/format.js";
+import { relativeTimeText, durationText, wholeSecondsText } from "../../../../src/web/page/format.js";
 
 const second = 1_000;
 const minute = 60 * second;
@@ -42,7 +42,7 @@ void describe("lengths of time are rounded, not cut", () => {
     [59_500, "1 min"],
     ...long,
   ] as const) {
-    void test(`${ms} ms on the page: ${shown}`, () => assert.equal(pageDuration(ms), shown));
+    void test(`${ms} ms on the page: ${shown}`, () => assert.equal(durationText(ms), shown));
   }
 
   for (const [ms, shown] of [
@@ -67,8 +67,7 @@ void describe("lengths of time are rounded, not cut", () => {
     [59_500, "1 min"],
     ...long,
   ] as const) {
-    void test(`${ms} ms of a task that runs: ${shown}`, () =>
-      assert.equal(wholeDuration(ms), shown));
+    void test(`${ms} ms of a task that runs: ${shown}`, () => assert.equal(wholeSecondsText(ms), shown));
   }
 
   for (const [ms, shown] of [
@@ -88,7 +87,7 @@ void describe("lengths of time are rounded, not cut", () => {
   ] as const) {
     void test(`${ms} ms from now: ${shown}`, () => {
       const now = Date.parse("2026-03-01T12:00:00Z");
-      assert.equal(distance(new Date(now + ms).toISOString(), now), shown);
+      assert.equal(relativeTimeText(new Date(now + ms).toISOString(), now), shown);
     });
   }
 });

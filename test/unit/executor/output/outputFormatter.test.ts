@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { OutputFormatter } from "../../../../src/executor/output/outputFormatter.js";
-import type { ServerMessage } from "../../../../src/shared/postgres/protocol/messages.js";
-import type { OutputFormat } from "../../../../src/shared/ipc/messages.js";
+import type { ServerMessage } from "../../../../src/shared/postgres/protocol/decode.js";
+import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 
 const int4 = 23;
 const text = 25;
@@ -17,11 +17,7 @@ const plain: OutputFormat = {
   null: "\\N",
 };
 
-function make(
-  format: Partial<OutputFormat>,
-  events: readonly ServerMessage[],
-  limit = 1 << 20,
-): OutputFormatter {
+function make(format: Partial<OutputFormat>, events: readonly ServerMessage[], limit = 1 << 20): OutputFormatter {
   const output = new OutputFormatter({ ...plain, ...format }, limit, () => {});
   for (const event of events) output.receive(event);
   return output;
@@ -29,10 +25,7 @@ function make(
 
 const column = (name: string, typeOid = text) => ({ name, typeOid, binary: false });
 
-function rowsSet(
-  names: readonly string[],
-  rows: readonly (readonly (string | null)[])[],
-): ServerMessage[] {
+function rowsSet(names: readonly string[], rows: readonly (readonly (string | null)[])[]): ServerMessage[] {
   return [
     { type: "rowDescription", columns: names.map((name) => column(name)) },
     ...rows.map((values): ServerMessage => ({ type: "dataRow", values })),
@@ -40,41 +33,34 @@ function rowsSet(
   ];
 }
 
-/**
- * Reads what was written with quote and escape: fields of rows, null where the text of a null stands
- * without quotes.
- */
-function parse(
-  written: string,
-  { delimiter, quote, escape, null: nil }: OutputFormat,
-): (string | null)[][] {
+/** Parses output written with quote and escape into rows; an unquoted null text is null. */
+function parse(written: string, { delimiter, quote, escape, null: nil }: OutputFormat): (string | null)[][] {
   const rows: (string | null)[][] = [[]];
-  let at = 0;
+  let index = 0;
   for (;;) {
-    if (written.startsWith(nil, at) && written[at] !== quote) {
+    if (written.startsWith(nil, index) && written[index] !== quote) {
       rows.at(-1)?.push(null);
-      at += nil.length;
+      index += nil.length;
     } else {
-      assert.equal(written[at++], quote);
+      assert.equal(written[index++], quote);
       let value = "";
-      const endsAt = (index: number) =>
-        written[index] === quote && !(escape === quote && written[index + 1] === quote);
-      for (; !endsAt(at); at++) {
-        if (written[at] === escape) at++;
-        assert.ok(at < written.length);
-        value += written[at];
+      const endsAt = (end: number) => written[end] === quote && !(escape === quote && written[end + 1] === quote);
+      for (; !endsAt(index); index++) {
+        if (written[index] === escape) index++;
+        assert.ok(index < written.length);
+        value += written[index];
       }
-      at++;
+      index++;
       rows.at(-1)?.push(value);
     }
-    if (at === written.length) return rows;
-    if (written[at] === "\n") rows.push([]);
-    else assert.equal(written[at], delimiter);
-    at++;
+    if (index === written.length) return rows;
+    if (written[index] === "\n") rows.push([]);
+    else assert.equal(written[index], delimiter);
+    index++;
   }
 }
 
-test("what is written with quote and escape is read back as it was", () => {
+test("output written with quote and escape parses back to the same values", () => {
   const special = ["'", '"', "\\", ",", ";", "\t", "\n", "$", "N", "a", "ä", "😀"];
   const value = fc.string({ unit: fc.constantFrom(...special) });
   const format = fc.record({
@@ -99,7 +85,7 @@ test("what is written with quote and escape is read back as it was", () => {
   );
 });
 
-test("output never exceeds its limit, keeps whole lines, and as many as fit", () => {
+test("output within the limit keeps as many whole lines as fit", () => {
   const line = fc.string({ unit: fc.constantFrom("a", "ä", "€", "😀"), maxLength: 8 });
   fc.assert(
     fc.property(fc.array(line), fc.nat(60), (lines, limit) => {
@@ -111,9 +97,7 @@ test("output never exceeds its limit, keeps whole lines, and as many as fit", ()
         ),
         limit,
       );
-      const fitting = lines.findLastIndex(
-        (_, last) => Buffer.byteLength(lines.slice(0, last + 1).join("\n")) <= limit,
-      );
+      const fitting = lines.findLastIndex((_, last) => Buffer.byteLength(lines.slice(0, last + 1).join("\n")) <= limit);
       const kept = lines.slice(0, fitting + 1);
       assert.equal(output.text, kept.length === 0 ? null : kept.join("\n"));
       const expected = kept.length < lines.length ? `output exceeds ${limit} bytes` : null;
@@ -122,21 +106,21 @@ test("output never exceeds its limit, keeps whole lines, and as many as fit", ()
   );
 });
 
-test("its failure is told once, and nothing is added after it", () => {
-  let told = 0;
-  const output = new OutputFormatter(plain, 3, () => told++);
+test("exceeding the limit is reported once, and nothing is added afterwards", () => {
+  let failures = 0;
+  const output = new OutputFormatter(plain, 3, () => failures++);
   for (const event of rowsSet(["a"], [["abc"], ["too long"], [""]])) output.receive(event);
   output.receive({ type: "commandComplete", tag: "" });
-  assert.deepEqual([told, output.text], [1, "abc"]);
+  assert.deepEqual([failures, output.text], [1, "abc"]);
 });
 
-test("a header is kept only with the first of its rows", () => {
+test("a header is kept only together with its first row", () => {
   const output = make({}, rowsSet(["a", "b"], [["long", "longer"]]), 5);
   assert.equal(output.text, null);
   assert.equal(output.failure, "output exceeds 5 bytes");
 });
 
-test("a header is quoted and escaped as strings are, whatever its column's type", () => {
+test("a header is quoted and escaped like a string, whatever the column's type", () => {
   const output = make({ quote: '"', escape: "\\", delimiter: "," }, [
     { type: "rowDescription", columns: [column('a"b', int4), column("c\\d")] },
     { type: "dataRow", values: ["1", "2"] },
@@ -144,7 +128,7 @@ test("a header is quoted and escaped as strings are, whatever its column's type"
   assert.equal(output.text, '"a\\"b","c\\\\d"\n1,"2"');
 });
 
-test("many short lines come out in order across the pieces they are joined to", () => {
+test("many short lines keep their order across pieces", () => {
   const lines = Array.from({ length: 50_000 }, (_, index) => String(index));
   assert.equal(
     make(

@@ -16,7 +16,7 @@ function encode({ code, body }: Message): Buffer {
   return Buffer.concat([header, bytes]);
 }
 
-test("messages come out whole however the stream is cut, larger ones with their beginning", () => {
+test("messages are reassembled however the stream is split, those above the limit truncated", () => {
   const message = fc.record({
     code: fc.integer({ min: 0, max: 255 }),
     body: fc.string({ maxLength: 40 }),
@@ -43,7 +43,7 @@ test("messages come out whole however the stream is cut, larger ones with their 
   );
 });
 
-test("a stream that is no protocol is refused", () => {
+test("a stream that is not the protocol is rejected", () => {
   const frames = new MessageFramer(
     () => 10,
     () => assert.fail("no message was expected"),

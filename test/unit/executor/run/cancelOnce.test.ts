@@ -3,12 +3,9 @@ import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { Execution } from "../../../../src/executor/run/execution.js";
 import { PipelinedMessages } from "../../../../src/executor/run/pipelinedMessages.js";
-import { SettingsText } from "../../../../src/executor/run/sessionSql.js";
-import {
-  ProtocolConnection,
-  type Receive,
-} from "../../../../src/shared/postgres/protocol/connection.js";
-import type { Run } from "../../../../src/shared/ipc/messages.js";
+import { SettingsSql } from "../../../../src/executor/run/settingsAndProof.sql.js";
+import { ProtocolConnection, type Receive } from "../../../../src/shared/postgres/protocol/connection.js";
+import type { Run } from "../../../../src/shared/ipc/run.js";
 
 const table = { schema: "public", table: "task" };
 const run: Run = {
@@ -17,17 +14,17 @@ const run: Run = {
   input: "SELECT large FROM table",
   group: "group",
   timeoutMs: 0,
-  keep: false,
+  dedicated: false,
   save: false,
   format: { header: true, string: true, delimiter: "\t", escape: "", quote: "", null: "\\N" },
   atomic: true,
-  take: "1",
+  claimedAt: "1",
   ledger: 1,
   remote: null,
 };
 
-/** Keeps who waits for an answer, and never has one. */
-class DeafWire extends ProtocolConnection {
+/** Collects the receivers of answers and never answers. */
+class SilentConnection extends ProtocolConnection {
   readonly receivers: Receive[] = [];
 
   constructor() {
@@ -49,38 +46,38 @@ class DeafWire extends ProtocolConnection {
   override sync(): void {}
 }
 
-test("a run that was cancelled to be made again is cancelled once, however long its session takes to be as new", (context) => {
+test("a run cancelled to be retried is cancelled only once, however long the session repair takes", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
-  const wire = new DeafWire();
+  const wire = new SilentConnection();
   const session = {
     owner: "1",
     standing: new Map(),
     functions: { finish: 1, reset: 2 },
     ownTimeoutMs: 0,
   };
-  const messages = new PipelinedMessages({ ...table, reset: "reset" }, session);
+  const messages = new PipelinedMessages({ ...table, resetFunction: "reset" }, session);
   let cancels = 0;
   let done = 0;
   const execution = new Execution(run, {
     wire,
     messages,
-    settings: new SettingsText(table),
+    settings: new SettingsSql(table),
     outputLimit: 64 << 20,
-    proof: { finish: "finish", owner: "1" },
-    cancel: () => (cancels += 1),
+    proof: { finishFunction: "finish", owner: "1" },
+    requestCancel: () => (cancels += 1),
   });
-  const place = { previous: null, followed: false, permit: 0 };
-  execution.send(place, { begun() {}, endangering() {}, done: () => (done += 1) });
-  const [opening, input, ...behind] = wire.receivers;
+  const place = { previous: null, isFollowed: false, permit: 0 };
+  execution.send(place, { started() {}, cancelRequested() {}, done: () => (done += 1) });
+  const [opening, input, ...others] = wire.receivers;
   opening?.({ type: "passed" });
   input?.({ type: "announced", bytes: 60 << 20 });
-  assert.deepEqual([cancels, execution.endangering], [1, true]);
+  assert.deepEqual([cancels, execution.isCancelPending], [1, true]);
   const message = "canceling statement due to user request";
   input?.({ type: "error", error: { severity: "ERROR", code: "57014", message } });
-  for (const each of [input, ...behind]) each?.({ type: "skipped", status: "E" });
+  for (const each of [input, ...others]) each?.({ type: "skipped", status: "E" });
   assert.equal(done, 1);
-  execution.cancelled();
+  execution.cancelAnswered();
   context.mock.timers.tick(60_000);
   assert.equal(cancels, 1);
-  assert.equal(execution.verdict(), "stepwise");
+  assert.equal(execution.outcome(), "stepwise");
 });

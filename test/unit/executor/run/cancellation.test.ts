@@ -3,64 +3,64 @@ import { test } from "node:test";
 import { RunCancellation } from "../../../../src/executor/run/cancellation.js";
 
 function make() {
-  const asked: number[] = [];
-  const cancellation = new RunCancellation(() => asked.push(asked.length));
-  return { asked, cancellation };
+  const cancels: number[] = [];
+  const cancellation = new RunCancellation(() => cancels.push(cancels.length));
+  return { cancels, cancellation };
 }
 
-test("nothing is asked for before the run's settings stand, then at once", () => {
-  const { asked, cancellation } = make();
+test("a cancel requested before the run starts is sent when it starts", () => {
+  const { cancels, cancellation } = make();
   cancellation.request("abort");
-  assert.equal(asked.length, 0);
-  cancellation.begin();
-  assert.equal(asked.length, 1);
+  assert.equal(cancels.length, 0);
+  cancellation.start();
+  assert.equal(cancels.length, 1);
 });
 
-test("the first reason stays, and is asked for once", () => {
-  const { asked, cancellation } = make();
-  cancellation.begin();
+test("only the first reason counts, and one cancel is sent", () => {
+  const { cancels, cancellation } = make();
+  cancellation.start();
   cancellation.request("output");
   cancellation.request("timeout");
   cancellation.request("abort");
   assert.equal(cancellation.reason, "output");
-  assert.equal(asked.length, 1);
+  assert.equal(cancels.length, 1);
 });
 
-test("nothing is asked for once the run has ended", () => {
-  const { asked, cancellation } = make();
-  cancellation.begin();
+test("no cancel is sent after the run has ended", () => {
+  const { cancels, cancellation } = make();
+  cancellation.start();
   cancellation.end();
   cancellation.request("timeout");
-  assert.equal(asked.length, 0);
+  assert.equal(cancels.length, 0);
   assert.equal(cancellation.reason, null);
 });
 
-test("a run that goes on is asked for again after its answer, until it ends", (context) => {
+test("a run that continues is cancelled again after each answer, until it ends", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
-  const { asked, cancellation } = make();
-  cancellation.begin();
+  const { cancels, cancellation } = make();
+  cancellation.start();
   cancellation.request("timeout");
   context.mock.timers.tick(60_000);
-  assert.equal(asked.length, 1);
-  cancellation.answered();
+  assert.equal(cancels.length, 1);
+  cancellation.cancelAnswered();
   context.mock.timers.tick(60_000);
-  assert.equal(asked.length, 2);
-  cancellation.answered();
+  assert.equal(cancels.length, 2);
+  cancellation.cancelAnswered();
   cancellation.end();
   context.mock.timers.tick(60_000);
-  assert.equal(asked.length, 2);
+  assert.equal(cancels.length, 2);
 });
 
-test("it is settled when what was asked for has been answered, and not before", async () => {
+test("it settles only when the pending cancel has been answered", async () => {
   const { cancellation } = make();
-  await cancellation.settled();
-  cancellation.begin();
+  await cancellation.whenSettled();
+  cancellation.start();
   cancellation.request("timeout");
   cancellation.end();
   let settled = false;
-  const waiting = cancellation.settled().then(() => (settled = true));
+  const waiting = cancellation.whenSettled().then(() => (settled = true));
   await new Promise(setImmediate);
   assert.equal(settled, false);
-  cancellation.answered();
+  cancellation.cancelAnswered();
   await waiting;
 });

@@ -3,12 +3,12 @@ import { describe, test } from "node:test";
 import {
   beginsTransaction,
   isWrappable,
-  isSingle,
-  needsBlock,
-  mayLast,
+  isSingleStatement,
+  mayNeedTransactionBlock,
+  mayOutliveReset,
 } from "../../../../src/executor/run/classifyInput.js";
 
-test("an input that begins its transaction itself is known by its first words", () => {
+test("recognizes an input that begins a transaction", () => {
   for (const input of [
     "BEGIN",
     "begin; SELECT 1",
@@ -32,7 +32,7 @@ test("an input that begins its transaction itself is known by its first words", 
   }
 });
 
-test("an input is plain when no word of it could make its run go otherwise", () => {
+test("an input is wrappable if no keyword in it could change how it runs", () => {
   for (const input of [
     "SELECT 1",
     "INSERT INTO commitments SELECT pg_backend_pid()",
@@ -55,9 +55,9 @@ test("an input is plain when no word of it could make its run go otherwise", () 
   }
 });
 
-test("an input is single when the extended protocol answers it as the simple one does", () => {
+test("an input is a single statement if both query protocols answer it alike", () => {
   for (const input of ["", "SELECT 1", "SELECT 1; \n", "SELECT $$x$$", "-- nothing"]) {
-    assert.equal(isSingle(input), true, input);
+    assert.equal(isSingleStatement(input), true, input);
   }
   for (const input of [
     "SELECT 1; SELECT 2",
@@ -66,20 +66,20 @@ test("an input is single when the extended protocol answers it as the simple one
     "SELECT count(*) FROM pg_cursors",
     "DECLARE c CURSOR FOR SELECT 1",
   ]) {
-    assert.equal(isSingle(input), false, input);
+    assert.equal(isSingleStatement(input), false, input);
   }
 });
 
-test("what does nothing or fails outside of a transaction block is known by its words", () => {
+test("recognizes statements that need a transaction block", () => {
   for (const input of ["LOCK TABLE t", "SET local work_mem = '7MB'", "savepoint s"]) {
-    assert.equal(needsBlock(input), true, input);
+    assert.equal(mayNeedTransactionBlock(input), true, input);
   }
   for (const input of ["SELECT 1", "INSERT INTO locks SELECT locality FROM savepoints"]) {
-    assert.equal(needsBlock(input), false, input);
+    assert.equal(mayNeedTransactionBlock(input), false, input);
   }
 });
 
-describe("what may be left in a session after its reset", () => {
+describe("state that may outlive a session reset", () => {
   for (const input of [
     "SELECT setseed(0.1)",
     "SET seed = 0.1",
@@ -122,7 +122,7 @@ describe("what may be left in a session after its reset", () => {
     "LOAD U&'auto_explain'",
     `SELECT '${"x".repeat(70_000)}'`,
   ]) {
-    test(`is seen: ${input.slice(0, 60)}`, () => assert.equal(mayLast(input), true));
+    test(`is recognized: ${input.slice(0, 60)}`, () => assert.equal(mayOutliveReset(input), true));
   }
 
   for (const input of [
@@ -141,11 +141,11 @@ describe("what may be left in a session after its reset", () => {
     "UPDATE t SET seeds = 1, seed_x = 2",
     "SELECT set_config('seed_page_cost', '1', false)",
   ]) {
-    test(`is nothing: ${input}`, () => assert.equal(mayLast(input), false));
+    test(`is not assumed: ${input}`, () => assert.equal(mayOutliveReset(input), false));
   }
 });
 
-test("however long what looks like a setting goes on, it is found to be none", () => {
+test("long inputs that resemble settings are classified in linear time", () => {
   const comment = `/* ${"set ".repeat(49)}*/`;
   for (const part of [
     "set ",
@@ -167,6 +167,6 @@ test("however long what looks like a setting goes on, it is found to be none", (
     `set ${comment.repeat(4)} local ${comment.repeat(4)} x ${comment.repeat(4)} = `,
   ]) {
     const input = part.repeat((1 << 16) / part.length);
-    assert.equal(mayLast(input), false, part);
+    assert.equal(mayOutliveReset(input), false, part);
   }
 });

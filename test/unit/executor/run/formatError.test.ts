@@ -5,7 +5,7 @@ import { formatError, formatOwnError } from "../../../../src/executor/run/format
 
 const base = { severity: "ERROR", code: "XX000", message: "what" };
 
-test("every part has a line of its own, in the server log's order, and the input is the last", () => {
+test("each field has its own line, in the server log's order, the input last", () => {
   const text = formatError(
     {
       ...base,
@@ -23,16 +23,16 @@ test("every part has a line of its own, in the server log's order, and the input
   );
 });
 
-test("a position in the input goes before one in a query inside", () => {
+test("a position in the input takes precedence over one in an internal query", () => {
   const text = formatError({ ...base, position: "3", internalPosition: "7" }, "input");
   assert.equal(text, "ERROR:  what at character 3\nSTATEMENT:  input");
 });
 
-test("an empty input has its line", () => {
+test("an empty input still has its line", () => {
   assert.equal(formatOwnError("own", ""), "ERROR:  own\nSTATEMENT:  ");
 });
 
-test("whatever the texts hold, only the labels begin a line without a tab", () => {
+test("only labels begin a line without a tab, whatever the texts contain", () => {
   const text = fc.string({ unit: fc.constantFrom("a", "\n", "\t", ":", "\r", " ") });
   fc.assert(
     fc.property(text, text, text, text, (message, detail, where, input) => {

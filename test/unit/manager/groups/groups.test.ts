@@ -14,12 +14,12 @@ test("what runs of each group is what began and has not ended", () => {
         const place = running.indexOf(step.hash);
         if (!step.ends) {
           running.push(step.hash);
-          groups.begin(step.hash);
+          groups.addOrphan(step.hash);
         } else if (place >= 0) {
           running.splice(place, 1);
-          groups.end(step.hash);
+          groups.removeOrphan(step.hash);
         }
-        assert.equal(groups.total, running.length);
+        assert.equal(groups.totalRunning, running.length);
         for (let each = -3; each <= 3; each += 1) {
           const count = running.filter((one) => one === each).length;
           assert.equal(groups.get(each)?.running ?? 0, count);
@@ -31,17 +31,17 @@ test("what runs of each group is what began and has not ended", () => {
 
 test("nothing of a group that is withheld may start, until it is allowed again", () => {
   const groups = new ActiveGroups();
-  groups.offer(1, { max: 0, id: 1n });
+  groups.addDue(1, { max: 0, id: 1n });
   groups.withhold(1);
   groups.withhold(2);
-  groups.offer(2, { max: 0, id: 2n });
-  groups.offer(3, { max: 0, id: 3n });
-  assert.deepEqual([groups.startable, groups.next()?.hash, groups.next()], [1, 3, null]);
-  assert.equal(groups.choose(1), null);
+  groups.addDue(2, { max: 0, id: 2n });
+  groups.addDue(3, { max: 0, id: 3n });
+  assert.deepEqual([groups.startable, groups.takeBest()?.hash, groups.takeBest()], [1, 3, null]);
+  assert.equal(groups.take(1), null);
   groups.allow(1);
-  assert.deepEqual([groups.withholds, groups.mayStart(1), groups.mayStart(2)], [true, true, false]);
+  assert.deepEqual([groups.hasWithheld, groups.canStart(1), groups.canStart(2)], [true, true, false]);
   groups.allow(2);
-  assert.deepEqual([groups.withholds, groups.next()?.hash, groups.next()?.hash], [false, 1, 2]);
+  assert.deepEqual([groups.hasWithheld, groups.takeBest()?.hash, groups.takeBest()?.hash], [false, 1, 2]);
 });
 
 interface Known {
@@ -80,26 +80,26 @@ test("whatever happens, the next group is the one that the rule says", () => {
         const one = at(each.hash);
         if (each.does === "join") {
           one.running += 1;
-          groups.join(each.hash);
+          groups.addSession(each.hash);
         } else if (each.does === "leave") {
           if (one.running === 0) continue;
           one.running -= 1;
-          groups.leave(each.hash);
+          groups.removeSession(each.hash);
         } else if (each.does === "wait") {
           one.waiting.push(each.max);
-          groups.wait(each.hash, each.max);
+          groups.enqueue(each.hash, each.max);
         } else if (each.does === "stir") {
           if (one.waiting.length === 0) continue;
           // The least of them counts until none waits any more.
           one.waiting.splice(one.waiting.indexOf(Math.max(...one.waiting)), 1);
-          groups.stir(each.hash);
+          groups.dequeue(each.hash);
         } else if (each.does === "see") {
           Object.assign(one, { max: each.max, id: each.id, paused: each.paused });
-          groups.see(each.hash, { max: each.max, id: each.id }, each.paused);
+          groups.setHead(each.hash, { max: each.max, id: each.id }, each.paused);
         } else {
           if (each.max > one.max || (each.max === one.max && each.id < one.id))
             Object.assign(one, { max: each.max, id: each.id });
-          groups.offer(each.hash, { max: each.max, id: each.id });
+          groups.addDue(each.hash, { max: each.max, id: each.id });
         }
       }
       const expected = [...known]
@@ -110,7 +110,7 @@ test("whatever happens, the next group is the one that the rule says", () => {
         .toSorted(([, a], [, b]) => b.max - b.running - (a.max - a.running) || Number(a.id - b.id))
         .map(([, { max, running, id }]) => [max - running, id]);
       const taken = [];
-      for (let next = groups.next(); next !== null; next = groups.next()) {
+      for (let next = groups.takeBest(); next !== null; next = groups.takeBest()) {
         taken.push([(next.head?.max ?? -1) - next.running, next.head?.id]);
       }
       assert.deepEqual(taken, expected);
@@ -121,20 +121,20 @@ test("whatever happens, the next group is the one that the rule says", () => {
 
 test("a group that was taken comes back when it is released", () => {
   const groups = new ActiveGroups();
-  groups.offer(1, { max: 0, id: 7n });
-  const group = groups.next();
-  assert.equal(groups.next(), null);
+  groups.addDue(1, { max: 0, id: 7n });
+  const group = groups.takeBest();
+  assert.equal(groups.takeBest(), null);
   assert.ok(group !== null);
-  groups.release(group);
-  assert.equal(groups.next(), group);
+  groups.putBack(group);
+  assert.equal(groups.takeBest(), group);
 });
 
 test("a group of which nothing runs and nothing is due is forgotten", () => {
   const groups = new ActiveGroups();
-  groups.join(1);
-  groups.see(1, { max: 0, id: 7n }, false);
-  groups.leave(1);
+  groups.addSession(1);
+  groups.setHead(1, { max: 0, id: 7n }, false);
+  groups.removeSession(1);
   assert.notEqual(groups.get(1), null);
-  groups.see(1, null, false);
+  groups.setHead(1, null, false);
   assert.equal(groups.get(1), null);
 });

@@ -9,19 +9,18 @@ import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js
 import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
 import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
 import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
-import { Recalls } from "../../../../src/manager/sessions/recalls.js";
-import { RemotePids } from "../../../../src/manager/results/remotePids.js";
+import { PipelineRecalls } from "../../../../src/manager/sessions/pipelineRecalls.js";
+import { RetryQueue } from "../../../../src/manager/results/retryQueue.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import type { ManagerSettings } from "../../../../src/manager/settings.js";
-import { Starts } from "../../../../src/manager/results/starts.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { openSession } from "../../../support/openSession.js";
 
-/** What the server says to a statement that writes this row. */
+/** The server's answer to a statement that writes this row. */
 type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
 
 const log = createLog({ level: "silent", name: "test", write: () => {} });
@@ -42,16 +41,16 @@ const settings: ManagerSettings = {
 
 const nothing = (): void => {};
 
-/** A turn that has nothing but results to write. */
-function writingTurn(outbox: PendingResults): WorkCycle {
-  return turnOf(noSessions(), new ActiveGroups(), outbox);
+/** A cycle that only has results to write. */
+function createWritingCycle(pendingResults: PendingResults): WorkCycle {
+  return createCycle(noSessions(), new ActiveGroups(), pendingResults);
 }
 
 function noSessions(): SessionPool {
   const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 0,
-    events: { message: nothing, room: nothing, ended: nothing },
+    events: { message: nothing, connectionRequest: nothing, ended: nothing },
     log,
     threadLog: log,
   });
@@ -66,21 +65,21 @@ function noSessions(): SessionPool {
       result: nothing,
       lost: nothing,
       opened: nothing,
-      lacking: nothing,
-      unopened: nothing,
+      objectMissing: nothing,
+      openFailed: nothing,
       cancel: nothing,
       remote: nothing,
       started: nothing,
       silent: nothing,
       recall: nothing,
-      permit: nothing,
-      revoke: nothing,
+      permitWanted: nothing,
+      permitUnused: nothing,
     },
     log,
   });
 }
 
-function turnOf(sessions: SessionPool, groups: ActiveGroups, outbox: PendingResults): WorkCycle {
+function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults: PendingResults): WorkCycle {
   const runTimes = new RunTimes();
   const table = taskTable("public", "task");
   const ledgers = new LedgerRotation({ table, log });
@@ -89,42 +88,36 @@ function turnOf(sessions: SessionPool, groups: ActiveGroups, outbox: PendingResu
     table,
     sessions,
     groups,
-    outbox,
-    remotePids: new RemotePids(),
-    recalls: new Recalls(sessions),
-    pauses: new DeferredPauses(table, log),
-    lookout: new GroupScanner({ table, groups, log }),
-    claiming: new Claimer({
+    pendingResults,
+    remotePids: new RetryQueue(),
+    recalls: new PipelineRecalls(sessions.recalls),
+    deferredPauses: new DeferredPauses(table, log),
+    groupScanner: new GroupScanner({ table, groups, log }),
+    claimer: new Claimer({
       table,
       sessions,
       groups,
-      outbox,
+      pendingResults,
       ledgers,
       runTimes,
       settingsAge,
       log,
     }),
-    starts: new Starts(),
+    starts: new RetryQueue(),
     log,
   });
 }
 
-/** A connection to a server that answers like this, and what it has written. */
-function server(answers: ReadonlyMap<string, Answer>, written: string[]): Client {
-  const query = async ({
-    name,
-    values,
-  }: {
-    name?: string;
-    values: [string[]];
-  }): Promise<unknown> => {
-    // The shape of the table is told by an empty answer.
+/** A connection to a server that gives these answers, and records the rows that it wrote. */
+function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Client {
+  const query = async ({ name, values }: { name?: string; values: [string[]] }): Promise<unknown> => {
+    // An empty answer describes the columns of the table.
     if (name?.startsWith("complete ") !== true) return { rows: [], rowCount: 0 };
     const [ids] = values;
-    const said = ids.map((id) => answers.get(id));
-    if (said.includes("cut off")) throw new Error("Connection terminated unexpectedly");
-    if (said.includes("refused")) throw serverError("P0001");
-    if (said.includes("deadlock")) throw serverError("40P01");
+    const found = ids.map((id) => answers.get(id));
+    if (found.includes("cut off")) throw new Error("Connection terminated unexpectedly");
+    if (found.includes("refused")) throw serverError("P0001");
+    if (found.includes("deadlock")) throw serverError("40P01");
     written.push(...ids.filter((id) => answers.get(id) === "written"));
     return {
       rows: ids
@@ -132,30 +125,23 @@ function server(answers: ReadonlyMap<string, Answer>, written: string[]): Client
         .map((id) => ({ id, since: null, holds: true, state: null })),
     };
   };
-  // The turn uses nothing else of it.
+  // The cycle uses no other members.
   return Object.assign(new Client(), { query });
 }
 
 function serverError(code: string): DatabaseError {
-  const error = new DatabaseError("said the server", 0, "error");
+  const error = new DatabaseError("reported by the server", 0, "error");
   error.code = code;
   return error;
 }
 
-const room = { start: 0, lookAhead: 0, watch: false, told: false };
+const request = { start: 0, lookAhead: 0, checkRuns: false, notified: false };
 
-test("whatever the server says, each result is either written once or kept", async () => {
-  const answer = fc.constantFrom<Answer>(
-    "written",
-    "written",
-    "locked",
-    "refused",
-    "deadlock",
-    "cut off",
-  );
+test("each result is either written once or kept, whatever the server answers", async () => {
+  const answer = fc.constantFrom<Answer>("written", "written", "locked", "refused", "deadlock", "cut off");
   await fc.assert(
     fc.asyncProperty(fc.array(answer, { maxLength: 12 }), fc.boolean(), async (answers, plain) => {
-      const outbox = new PendingResults();
+      const pendingResults = new PendingResults();
       const ids = answers.map((_, index) => String(index + 1));
       for (const id of ids) {
         const result = {
@@ -167,19 +153,17 @@ test("whatever the server says, each result is either written once or kept", asy
           error: null,
           committed: false,
         };
-        outbox.add({ outcome: "ended", ...result }, "owner", {
-          hash: 1,
-          max: 0,
-          pauses: false,
-          plain,
+        pendingResults.add({ outcome: "ended", ...result }, "owner", {
+          task: { hash: 1, max: 0, mayPause: false },
+          hasPlainEnd: plain,
         });
       }
       const written: string[] = [];
-      const client = server(new Map(ids.map((id, index) => [id, answers[index]!])), written);
+      const client = fakeServer(new Map(ids.map((id, index) => [id, answers[index]!])), written);
       const cut = answers.includes("cut off");
-      const turn = writingTurn(outbox).once(client, settings, room);
-      await (cut ? turn.catch(() => {}) : turn);
-      const kept = ids.filter((id) => outbox.has(id));
+      const cycle = createWritingCycle(pendingResults).run(client, settings, request);
+      await (cut ? cycle.catch(() => {}) : cycle);
+      const kept = ids.filter((id) => pendingResults.has(id));
       assert.deepEqual(
         [...written, ...kept].toSorted((a, b) => Number(a) - Number(b)),
         ids,
@@ -188,30 +172,30 @@ test("whatever the server says, each result is either written once or kept", asy
   );
 });
 
-test("a task that is stopped while it is being called back is looked at once that is settled", async () => {
+test("a task that is stopped during its recall is checked after the recall", async () => {
   const { sessions, groups, assign, receive } = openSession();
   assign("1", "2");
-  const turn = turnOf(sessions, groups, new PendingResults());
+  const cycle = createCycle(sessions, groups, new PendingResults());
   const looks: unknown[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name, values }: { name?: string; values: unknown[] }) => {
-      if (name === "unwanted") looks.push(values[0]);
+      if (name === "unwanted runs") looks.push(values[0]);
       return { rows: [], rowCount: 0 };
     },
   });
-  sessions.recall(["2"], true);
-  await turn.once(client, settings, { ...room, watch: true, told: true });
+  sessions.recalls.recall(["2"], true);
+  await cycle.run(client, settings, { ...request, checkRuns: true, notified: true });
   assert.deepEqual(looks, [["1"]]);
-  receive({ type: "results", results: [{ outcome: "returned", session: 1, id: "1" }] });
-  receive({ type: "recalled", session: 1, ids: ["2"], behind: "1", sent: null });
-  await turn.once(client, settings, room);
+  receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
+  receive({ type: "recalled", session: 1, ids: ["2"], queuedBehind: "1", sent: null });
+  await cycle.run(client, settings, request);
   assert.deepEqual(looks, [["1"], ["2"]]);
 });
 
-test("a task that was changed while it was being called back, and stays, is compared once that is settled", async () => {
+test("a task that is changed during its recall, and stays queued, is compared after the recall", async () => {
   const { sessions, groups, assign, receive } = openSession();
   assign("1", "2", "3");
-  const turn = turnOf(sessions, groups, new PendingResults());
+  const cycle = createCycle(sessions, groups, new PendingResults());
   const compared: unknown[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name, values }: { name?: string; values: unknown[] }) => {
@@ -219,11 +203,11 @@ test("a task that was changed while it was being called back, and stays, is comp
       return { rows: [], rowCount: 0 };
     },
   });
-  sessions.recall(["3"], true);
-  await turn.once(client, settings, { ...room, watch: true, told: true });
+  sessions.recalls.recall(["3"], true);
+  await cycle.run(client, settings, { ...request, checkRuns: true, notified: true });
   assert.deepEqual(compared, [["2"]]);
-  receive({ type: "results", results: [{ outcome: "returned", session: 1, id: "1" }] });
-  receive({ type: "recalled", session: 1, ids: ["3"], behind: "1", sent: null });
-  await turn.once(client, settings, room);
+  receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
+  receive({ type: "recalled", session: 1, ids: ["3"], queuedBehind: "1", sent: null });
+  await cycle.run(client, settings, request);
   assert.deepEqual(compared, [["2"], ["3"]]);
 });

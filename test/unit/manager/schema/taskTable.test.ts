@@ -5,13 +5,12 @@ import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTa
 const longest = 63;
 
 function madeNames(table: TaskTable): string[] {
-  const { dueIndex, planIndex, readyFunction, readyInsertTrigger, readyUpdateTrigger, wakeUp } =
-    table;
+  const { dueIndex, planIndex, readyFunction, readyInsertTrigger, readyUpdateTrigger, wakeUp } = table;
   return [dueIndex, planIndex, readyFunction, readyInsertTrigger, readyUpdateTrigger, wakeUp];
 }
 
-describe("names of what stands beside a task table", () => {
-  test("are the table's name and what it is for", () => {
+describe("names of the objects beside a task table", () => {
+  test("consist of the table's name and the purpose", () => {
     assert.deepEqual(madeNames(taskTable("public", "task")), [
       "task_due_idx",
       "task_plan_idx",
@@ -22,7 +21,7 @@ describe("names of what stands beside a task table", () => {
     ]);
   });
 
-  test("are quoted where they stand in statements", () => {
+  test("are quoted for statements", () => {
     const { qualified, stateType } = taskTable('a"b', 'c"; DROP TABLE d; --');
     assert.equal(qualified, '"a""b"."c""; DROP TABLE d; --"');
     assert.equal(stateType, '"a""b".state');
@@ -33,7 +32,7 @@ describe("names of what stands beside a task table", () => {
     ["two bytes a letter", `${"ü".repeat(31)}t`],
     ["four bytes a character", "🐘".repeat(15)],
   ] as const) {
-    test(`are all different and no longer than PostgreSQL keeps for a longest table name of ${what}`, () => {
+    test(`are distinct and not truncated for the longest table name of ${what}`, () => {
       const names = madeNames(taskTable("public", table));
       assert.equal(new Set(names).size, names.length);
       for (const name of names) {
@@ -44,13 +43,13 @@ describe("names of what stands beside a task table", () => {
     });
   }
 
-  test("differ for two long table names that begin alike", () => {
+  test("differ for two long table names with the same beginning", () => {
     const first = madeNames(taskTable("public", `${"t".repeat(62)}a`));
     const second = madeNames(taskTable("public", `${"t".repeat(62)}b`));
     assert.equal(new Set([...first, ...second]).size, 12);
   });
 
-  test("are whole up to the last byte that fits", () => {
+  test("use all 63 bytes", () => {
     const fitting = "t".repeat(longest - "_due_idx".length);
     assert.equal(taskTable("public", fitting).dueIndex, `${fitting}_due_idx`);
     assert.match(taskTable("public", `${fitting}t`).dueIndex, /^t+_[0-9a-f]{8}_due_idx$/);

@@ -1,21 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  ExecutorThreads,
-  type ExecutorThread,
-} from "../../../../src/manager/sessions/executorThreads.js";
+import { ExecutorThreads, type ExecutorThread } from "../../../../src/manager/sessions/executorThreads.js";
 import { HandshakeReceiver } from "../../../../src/shared/ipc/handshake/receiver.js";
 import { HandshakeSender } from "../../../../src/shared/ipc/handshake/sender.js";
-import type { SlotReference, ToExecutor } from "../../../../src/shared/ipc/messages.js";
+import type { ToExecutor } from "../../../../src/shared/ipc/executorMessages.js";
+import type { SlotReference } from "../../../../src/shared/ipc/handshake/slots.js";
 import { silentLog as log } from "../../../support/taskTables.js";
 
 const nothing = (): void => {};
 
-test("what a thread is told of a run never comes before the run, however many wait for it to take them", async () => {
+test("a message about a run never overtakes the run, even when the handshake's slots are full", async () => {
   const executors = new ExecutorThreads({
     parameters: () => assert.fail("no thread is started"),
     closeMs: () => 60_000,
-    events: { message: nothing, room: nothing, ended: nothing },
+    events: { message: nothing, connectionRequest: nothing, ended: nothing },
     log,
     threadLog: log,
   });
@@ -26,11 +24,11 @@ test("what a thread is told of a run never comes before the run, however many wa
     sender: { value: sender },
     port: { value: { postMessage: (message: ToExecutor) => told.push(message) } },
   });
-  // It is busy, and takes nothing for now.
+  // The thread is busy and acknowledges nothing yet.
   for (let each = 0; each < 4; each += 1) executors.dispatch(thread, []);
-  executors.tell(thread, { type: "cancel", session: 1, id: "4" });
+  executors.send(thread, { type: "cancel", session: 1, id: "4" });
   executors.dispatch(thread, []);
-  executors.tell(thread, { type: "abort" });
+  executors.send(thread, { type: "abort" });
   let taken = 0;
   while (sender.pending > 0) {
     const message = told[taken];

@@ -1,39 +1,37 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import {
-  ExecutorThreads,
-  type ExecutorThread,
-} from "../../../../src/manager/sessions/executorThreads.js";
+import { ExecutorThreads, type ExecutorThread } from "../../../../src/manager/sessions/executorThreads.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
-import type { FromManager, ToExecutor } from "../../../../src/shared/ipc/messages.js";
+import type { ToExecutor } from "../../../../src/shared/ipc/executorMessages.js";
+import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
 
-/** The pause of one whose sessions are never opened, right after so many refusals, in ms. */
+/** The pause after this many sessions failed to open, in ms. */
 function refused(times: number, longestPauseMs: number): number {
   const executors = Object.create(ExecutorThreads.prototype);
   const sessions = Object.create(SessionPool.prototype);
-  const workforce = new PoolScaler({
+  const scaler = new PoolScaler({
     sessions,
     executors,
     runTimes: new RunTimes(),
     send: () => {},
-    longestPauseMs: () => longestPauseMs,
-    share: (room) => room,
+    maxPauseMs: () => longestPauseMs,
+    sessionShare: (room) => room,
     log: silentLog,
   });
   for (let count = 0; count < times; count += 1) {
-    const until = performance.now() + (workforce.pauseMs ?? 0);
+    const until = performance.now() + (scaler.pauseMs ?? 0);
     while (performance.now() < until) continue;
-    workforce.refused("no");
+    scaler.sessionFailed("no");
   }
-  return workforce.pauseMs ?? 0;
+  return scaler.pauseMs ?? 0;
 }
 
-it("waits longer and longer before sessions are opened again, but no longer than it may", () => {
+it("pauses longer after each failure to open a session, up to the maximum", () => {
   const pauses = [refused(1, 60_000), refused(4, 60_000), refused(6, 40)];
   const [first = 0, fourth = 0, limited = 0] = pauses;
   assert.ok(first <= 100, String(pauses));
@@ -41,9 +39,9 @@ it("waits longer and longer before sessions are opened again, but no longer than
   assert.ok(limited <= 40, String(pauses));
 });
 
-/** How many more sessions are looked ahead for when all of so many are held up. */
+/** The look-ahead when all of `size` sessions are slow. */
 function lookAhead(size: number, runTimes: RunTimes): number {
-  const workforce = new PoolScaler({
+  const scaler = new PoolScaler({
     sessions: Object.create(SessionPool.prototype, {
       size: { value: size },
       slow: { value: size },
@@ -51,15 +49,15 @@ function lookAhead(size: number, runTimes: RunTimes): number {
     executors: Object.create(ExecutorThreads.prototype),
     runTimes,
     send: () => {},
-    longestPauseMs: () => 60_000,
-    share: (room) => room,
+    maxPauseMs: () => 60_000,
+    sessionShare: (room) => room,
     log: silentLog,
   });
-  workforce.grant(1_000, 1);
-  return workforce.lookAhead;
+  scaler.grant(1_000, 1);
+  return scaler.lookAhead;
 }
 
-it("tries as many more sessions as long runs hold up, however short runs have been", () => {
+it("looks ahead for as many sessions as are slow, however short runs have been", () => {
   const short = new RunTimes();
   for (let run = 0; run < 200; run += 1) short.add(1, 1);
   for (const known of [new RunTimes(), short]) {
@@ -70,14 +68,14 @@ it("tries as many more sessions as long runs hold up, however short runs have be
 
 const nothing = (): void => {};
 
-/** A workforce with so many open sessions, and what it tells their thread and the supervisor. */
-function staffed(count: number) {
+/** A scaler with `count` open sessions, and what it sends to their thread and the supervisor. */
+function openPool(count: number) {
   const thread: ExecutorThread = Object.create(null);
   const told: ToExecutor[] = [];
   const sent: FromManager[] = [];
   const executors: ExecutorThreads = Object.create(ExecutorThreads.prototype, {
     threads: { value: new Set([thread]) },
-    tell: { value: (_: ExecutorThread, message: ToExecutor) => told.push(message) },
+    send: { value: (_: ExecutorThread, message: ToExecutor) => told.push(message) },
   });
   const runTimes = new RunTimes();
   const sessions = new SessionPool({
@@ -94,22 +92,22 @@ function staffed(count: number) {
       lost: nothing,
       silent: nothing,
       recall: nothing,
-      permit: nothing,
-      revoke: nothing,
-      lacking: nothing,
+      permitWanted: nothing,
+      permitUnused: nothing,
+      objectMissing: nothing,
       opened: nothing,
-      unopened: nothing,
+      openFailed: nothing,
       cancel: nothing,
     },
     log: silentLog,
   });
-  const workforce = new PoolScaler({
+  const scaler = new PoolScaler({
     sessions,
     executors,
     runTimes,
     send: (message) => sent.push(message),
-    longestPauseMs: () => 60_000,
-    share: (room) => room,
+    maxPauseMs: () => 60_000,
+    sessionShare: (room) => room,
     log: silentLog,
   });
   sessions.open(count);
@@ -117,51 +115,63 @@ function staffed(count: number) {
     const backend = { pid: session, owner: String(session) };
     sessions.receive(thread, { type: "opened", session, backend });
   }
-  const closed = () =>
-    told.flatMap((message) => (message.type === "close" ? message.sessions : []));
-  return { sessions, workforce, closed, sent };
+  const closed = () => told.flatMap((message) => (message.type === "close" ? message.sessions : []));
+  return { sessions, scaler, thread, closed, sent };
 }
 
-it("ends sessions that no task has needed for long, and gives back what it asked for", () => {
-  const { sessions, workforce, closed, sent } = staffed(4);
+it("closes sessions that have long been idle, and lowers its demand", () => {
+  const { sessions, scaler, closed, sent } = openPool(4);
   // A minute has not passed.
-  workforce.shrink();
+  scaler.shrink();
   assert.deepEqual([closed(), sent], [[], []]);
   const used = sessions.offer(2);
-  workforce.shrink(0);
+  scaler.shrink(0);
   assert.deepEqual(closed(), [3, 4]);
   assert.deepEqual(sent, [{ type: "demand", sessions: 2 }]);
-  sessions.withdraw(used);
-  workforce.shrink(0);
-  // The next task finds one that is open.
+  sessions.withdrawOffers(used);
+  scaler.shrink(0);
+  // One session stays open for the next task.
   assert.deepEqual(closed(), [3, 4, 1]);
-  workforce.shrink(0);
+  scaler.shrink(0);
   assert.deepEqual(sent.length, 2);
 });
 
-/** A server with room for so many more connections. */
-const serverWith = (room: number) =>
+/** A server with this many available connections. */
+const serverWithAvailable = (room: number) =>
   stubClient(async () => await Promise.resolve({ rows: [{ room }], rowCount: 1 }));
 
-it("asks for no more than it has once nothing waits and a session is free", async () => {
-  const { sessions, workforce, sent } = staffed(2);
-  await workforce.grow(serverWith(10), 3);
+it("lowers its demand once no task waits and a session is free", async () => {
+  const { sessions, scaler, sent } = openPool(2);
+  await scaler.grow(serverWithAvailable(10), 3);
   const used = sessions.offer(2);
-  await workforce.grow(serverWith(10), 0);
+  await scaler.grow(serverWithAvailable(10), 0);
   assert.deepEqual(sent, [{ type: "demand", sessions: 5 }]);
-  sessions.withdraw(used);
-  await workforce.grow(serverWith(10), 0);
+  sessions.withdrawOffers(used);
+  await scaler.grow(serverWithAvailable(10), 0);
   assert.deepEqual(sent.at(-1), { type: "demand", sessions: 2 });
 });
 
-it("tells the supervisor, now and then, that the server has room for less than it may open", async () => {
-  const { workforce, sent } = staffed(1);
-  workforce.grant(4, 1);
-  const full = serverWith(0);
-  await workforce.grow(full, 2);
-  await workforce.grow(full, 2);
+it("demands nothing more when a smaller grant has closed all of its idle sessions", async () => {
+  const { sessions, scaler, thread, sent } = openPool(2);
+  await scaler.grow(serverWithAvailable(10), 0);
+  scaler.grant(0, 1);
+  scaler.applyGrant();
+  for (const session of [1, 2]) sessions.receive(thread, { type: "closed", session });
+  await scaler.grow(serverWithAvailable(10), 0);
+  assert.deepEqual(sent, [
+    { type: "demand", sessions: 2 },
+    { type: "demand", sessions: 0 },
+  ]);
+});
+
+it("reports to the supervisor, at intervals, that the server has too few connections available", async () => {
+  const { scaler, sent } = openPool(1);
+  scaler.grant(4, 1);
+  const fullServer = serverWithAvailable(0);
+  await scaler.grow(fullServer, 2);
+  await scaler.grow(fullServer, 2);
   assert.deepEqual(sent, [
     { type: "demand", sessions: 3 },
-    { type: "full", room: 0 },
+    { type: "serverFull", capacity: 0 },
   ]);
 });

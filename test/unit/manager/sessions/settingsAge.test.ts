@@ -6,11 +6,11 @@ import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog as log } from "../../../support/taskTables.js";
 
-/** Looks at a server that answers these one after another; how often sessions were renewed is counted. */
+/** A server that gives these answers in turn; counts how often sessions were marked as stale. */
 function looking(...answers: readonly (string | Error)[]) {
   const left = [...answers];
   const client = stubClient(async () => {
-    const answer = left.shift() ?? assert.fail("one look too many");
+    const answer = left.shift() ?? assert.fail("one query too many");
     if (typeof answer !== "string") throw answer;
     return { rows: [{ version: answer }], rowCount: 1 };
   });
@@ -18,10 +18,10 @@ function looking(...answers: readonly (string | Error)[]) {
   const renew = (): void => void (counted.renewals += 1);
   const sessions: SessionPool = Object.create(null, {
     size: { value: 1 },
-    renew: { value: renew },
+    markStale: { value: renew },
   });
   const age = new SettingsAge({ sessions, log });
-  const look = async (always = true): Promise<void> => await age.look(client, always);
+  const look = async (always = true): Promise<void> => await age.tryCompare(client, always);
   return { age, client, counted, left, look };
 }
 
@@ -31,7 +31,7 @@ function said(code: string): DatabaseError {
   return error;
 }
 
-test("sessions are renewed when the first look finds something else than what they began with", async () => {
+test("sessions become stale when the first comparison finds another version", async () => {
   const { age, client, counted, look } = looking("1", "2", "2");
   await age.compare(client);
   assert.equal(counted.renewals, 0);
@@ -40,29 +40,29 @@ test("sessions are renewed when the first look finds something else than what th
   assert.equal(counted.renewals, 1);
 });
 
-test("a look that was cancelled renews nothing, and the next one is not left out", async () => {
+test("a cancelled comparison changes nothing, and the next one is not skipped", async () => {
   const { age, client, counted, left, look } = looking("1", said("57014"), "2");
   await age.compare(client);
   await look();
-  age.check();
+  age.throwFailure();
   assert.equal(counted.renewals, 0);
   await look(false);
   assert.deepEqual([counted.renewals, left], [1, []]);
 });
 
-test("what else a look fails with is thrown once, and not when it was of another connection", async () => {
+test("any other error is thrown once, unless a new connection has compared since", async () => {
   const lost = new Error("Connection terminated");
   const { age, client, look } = looking("1", said("42501"), lost, "1");
   await age.compare(client);
   await look();
-  assert.throws(() => age.check(), /said the server/);
-  age.check();
+  assert.throws(() => age.throwFailure(), /said the server/);
+  age.throwFailure();
   await look();
   await age.compare(client);
-  age.check();
+  age.throwFailure();
 });
 
-test("when a service begins, a failure is its own", async () => {
+test("the first comparison throws its error at once", async () => {
   const { age, client } = looking(said("57014"));
   await assert.rejects(age.compare(client), /said the server/);
 });

@@ -3,8 +3,8 @@ import { test } from "node:test";
 import { ROOT_CONTEXT, trace } from "@opentelemetry/api";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { Tracing } from "../../../../src/manager/telemetry/tracing.js";
-import type { ConnectionTarget } from "../../../../src/shared/config/types.js";
-import { contextOf, loadedTracer, spanTime } from "../../../../src/shared/tracing.js";
+import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
+import { parseTraceContext, loadedTracer, toSpanTime } from "../../../../src/shared/tracing.js";
 import { silentLog } from "../../../support/taskTables.js";
 
 const traceId = "0af7651916cd43dd8448eb211c80319c";
@@ -20,9 +20,9 @@ const target: ConnectionTarget = {
   connectTimeoutMs: 1000,
 };
 
-const contextIn = (data: unknown) => trace.getSpanContext(contextOf(JSON.stringify(data)));
+const contextIn = (data: unknown) => trace.getSpanContext(parseTraceContext(JSON.stringify(data)));
 
-test("a JSON object's traceparent and tracestate are the parent", () => {
+test("traceparent and tracestate of a JSON object become the parent", () => {
   const context = contextIn({ traceparent, tracestate: "vendor=1", order: 7 });
   assert.deepEqual(
     { ...context, traceState: context?.traceState?.serialize() },
@@ -31,11 +31,11 @@ test("a JSON object's traceparent and tracestate are the parent", () => {
   assert.equal(contextIn({ traceparent: `00-${traceId}-${spanId}-00` })?.traceFlags, 0);
 });
 
-test("a later version's traceparent is read as far as this one goes", () => {
+test("a traceparent of a later version is read like the known one", () => {
   assert.equal(contextIn({ traceparent: `01-${traceId}-${spanId}-01-more` })?.spanId, spanId);
 });
 
-test("what is no trace context has no parent", () => {
+test("an invalid trace context gives no parent", () => {
   for (const data of [
     {},
     [],
@@ -50,19 +50,19 @@ test("what is no trace context has no parent", () => {
     { traceparent: `00-${traceId}-${"0".repeat(16)}-01` },
     { traceparent: traceparent.toUpperCase() },
   ]) {
-    assert.equal(contextOf(JSON.stringify(data)), ROOT_CONTEXT, JSON.stringify(data));
+    assert.equal(parseTraceContext(JSON.stringify(data)), ROOT_CONTEXT, JSON.stringify(data));
   }
   for (const data of [null, "", "traceparent", `{"traceparent": "${traceparent}"`]) {
-    assert.equal(contextOf(data), ROOT_CONTEXT, String(data));
+    assert.equal(parseTraceContext(data), ROOT_CONTEXT, String(data));
   }
 });
 
-test("times keep their microseconds", () => {
-  assert.deepEqual(spanTime("2026-01-02T03:04:05.678901Z"), [1767323045, 678901000]);
-  assert.deepEqual(spanTime("2026-01-02T03:04:05Z"), [1767323045, 0]);
+test("span times have microseconds", () => {
+  assert.deepEqual(toSpanTime("2026-01-02T03:04:05.678901Z"), [1767323045, 678901000]);
+  assert.deepEqual(toSpanTime("2026-01-02T03:04:05Z"), [1767323045, 0]);
 });
 
-test("without an SDK there is no tracer, and nothing is traced", () => {
+test("nothing is traced without an SDK", () => {
   assert.equal(loadedTracer(), null);
-  assert.equal(Tracing.begin(taskTable("public", "task"), target, silentLog), null);
+  assert.equal(Tracing.create(taskTable("public", "task"), target, silentLog), null);
 });

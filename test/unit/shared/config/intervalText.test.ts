@@ -7,7 +7,7 @@ import { createDatabase } from "../../../support/database.js";
 
 const database = await createDatabase("empty");
 
-/** What the server says of each text: -1, 0 or 1 by its sign, null when it is no interval. */
+/** The server's sign of each interval: -1, 0 or 1; null for an invalid one. */
 async function serverSigns(texts: readonly string[]): Promise<(number | null)[]> {
   const client = await database.connect();
   await client.query(`
@@ -28,17 +28,10 @@ const words =
   "us usec microsecond microseconds ms msecs millisecond milliseconds s sec SEC secs second Seconds m min mins minute minutes h hr hrs hour hours d day Days w week weeks mon mons month months y yr yrs year years dec decade decades c century centuries mil millennium millennia".split(
     " ",
   );
-const number = fc.oneof(
-  fc.nat({ max: 5000 }).map(String),
-  fc.constantFrom("0", "1", "1.5", "0.25", ".5", "2.", "007"),
-);
+const number = fc.oneof(fc.nat({ max: 5000 }).map(String), fc.constantFrom("0", "1", "1.5", "0.25", ".5", "2.", "007"));
 const sign = fc.constantFrom("", "", "", "-", "+", "- ");
 const clock = fc
-  .tuple(
-    fc.nat({ max: 30 }),
-    fc.nat({ max: 59 }),
-    fc.constantFrom("", ":00", ":07", ":59.25", ".5"),
-  )
+  .tuple(fc.nat({ max: 30 }), fc.nat({ max: 59 }), fc.constantFrom("", ":00", ":07", ":59.25", ".5"))
   .map(([hours, minutes, rest]) => `${hours}:${String(minutes).padStart(2, "0")}${rest}`);
 const amount = fc.tuple(number, fc.constantFrom("", " ", "  "), fc.constantFrom(...words));
 const part = fc.tuple(
@@ -89,25 +82,25 @@ const alternative = fc.constantFrom(
 );
 const intervals = fc.oneof({ weight: 4, arbitrary: worded }, designated, alternative);
 
-void test("whatever the server takes as an interval is taken, and its sign is told right", async () => {
+void test("accepts every interval that the server accepts, with the right sign", async () => {
   const texts = fc.sample(intervals, 3000);
   const signs = await serverSigns(texts);
   const accepted = signs.filter((it) => it !== null).length;
-  assert.ok(accepted > texts.length / 4, `the server took only ${accepted} of ${texts.length}`);
+  assert.ok(accepted > texts.length / 4, `the server accepted only ${accepted} of ${texts.length}`);
   for (const [index, text] of texts.entries()) {
     const expected = signs[index];
     if (expected === null || expected === undefined) continue;
     const seconds = roughSeconds(text);
-    assert.notEqual(seconds, null, `the server takes ${JSON.stringify(text)}`);
-    // Less than a microsecond is nothing to the server.
+    assert.notEqual(seconds, null, `the server accepts ${JSON.stringify(text)}`);
+    // The server rounds to microseconds.
     if (seconds !== null && Math.abs(seconds) < 1e-6) continue;
-    // Beside a clock the server drops what a fraction of days comes to in hours.
+    // With a clock time the server drops the hours of fractional days.
     if (/:/.test(text) && /\./.test(text)) continue;
     assert.equal(Math.sign(seconds ?? 0), expected, JSON.stringify(text));
   }
 });
 
-void test("what is commonly written is taken for what it is", () => {
+void test("common intervals have the right length", () => {
   const day = 86_400;
   const cases: Readonly<Record<string, number>> = {
     "1 hour": 3600,
@@ -124,39 +117,24 @@ void test("what is commonly written is taken for what it is", () => {
     "1 mon -1 day": 29 * day,
     PT36H: 129_600,
   };
-  for (const [text, seconds] of Object.entries(cases))
-    assert.equal(roughSeconds(text), seconds, text);
+  for (const [text, seconds] of Object.entries(cases)) assert.equal(roughSeconds(text), seconds, text);
 });
 
-void test("plain nonsense is refused, and so does the server", async () => {
+void test("rejects invalid intervals, like the server", async () => {
   const texts = ["", " ", "soon", "five days", "1 fortnight", "1 2", "1:60", "P", "P1D2H"];
-  texts.push(
-    "1 ago",
-    "ago",
-    "1.5.5 s",
-    "--5 s",
-    "1/2 day",
-    "::",
-    "1e3 s",
-    "p1d",
-    "1:2:3:4",
-    "1 µs",
-  );
+  texts.push("1 ago", "ago", "1.5.5 s", "--5 s", "1/2 day", "::", "1e3 s", "p1d", "1:2:3:4", "1 µs");
   assert.deepEqual(
     await serverSigns(texts),
     texts.map(() => null),
   );
-  // Servers before 15 take this one.
-  for (const text of [...texts, "day 1"])
-    assert.equal(roughSeconds(text), null, JSON.stringify(text));
+  // Servers before 15 accept this one.
+  for (const text of [...texts, "day 1"]) assert.equal(roughSeconds(text), null, JSON.stringify(text));
 });
 
-void test("a size is bytes, or text with a unit of 1024", async () => {
+void test("sizes are parsed like pg_size_bytes", async () => {
   const client = await database.connect();
   for (const text of ["1", "64kB", "64 MB", "1GB", "1.5MB", "17"]) {
-    const { rows } = await client.query<{ bytes: string }>("SELECT pg_size_bytes($1) AS bytes", [
-      text,
-    ]);
+    const { rows } = await client.query<{ bytes: string }>("SELECT pg_size_bytes($1) AS bytes", [text]);
     assert.equal(String(parseSize(text)), rows[0]?.bytes, text);
   }
   // Servers before 16 do not know this unit.

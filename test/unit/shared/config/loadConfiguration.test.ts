@@ -3,10 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import {
-  explainConfiguration,
-  loadConfiguration,
-} from "../../../../src/shared/config/loadConfiguration.js";
+import { explainConfiguration, loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
 import { maskConfiguration } from "../../../../src/shared/config/maskSecrets.js";
 import { findSource } from "../../../../src/shared/config/findSource.js";
 import type { Configuration, Entry } from "../../../../src/shared/config/types.js";
@@ -38,7 +35,7 @@ async function entry(content: object, env: Record<string, string> = {}): Promise
   return entries[0] ?? assert.fail();
 }
 
-/** Code and lines of the message, with the file's name taken off. */
+/** The error's code, and its message's lines without the file's name. */
 async function refusal(content: unknown, env?: Record<string, string>): Promise<string[]> {
   try {
     await load(content, env);
@@ -53,7 +50,7 @@ async function refusal(content: unknown, env?: Record<string, string>): Promise<
 
 const brief = ({ key, target }: Entry): string[] => [key, target.user, target.database];
 
-void test("the array that pg_task takes means the same entries", async () => {
+void test("accepts the array of entries of the original pg_task", async () => {
   const { entries } = await load([
     { data: "database1" },
     { data: "database2", user: "username2" },
@@ -75,7 +72,7 @@ void test("the array that pg_task takes means the same entries", async () => {
   assert.deepEqual(entries[4]?.fixed, { sleep: 100 });
 });
 
-void test("without entries there is one for the connection's own database and user", async () => {
+void test("without entries, serves the connection's own database and user", async () => {
   for (const content of [[], {}, { "pg_task.json": [] }]) {
     const { entries } = await load(content);
     assert.deepEqual(entries.map(brief), [["db.example:5432/main/public.task", "boss", "main"]]);
@@ -84,7 +81,7 @@ void test("without entries there is one for the connection's own database and us
   }
 });
 
-void test("parameters come from the entry, else the file, else the defaults", async () => {
+void test("parameters come from the entry, then the file, then the defaults", async () => {
   const { parameters, entries } = await load({
     "pg_task.output": "1MB",
     "pg_task.timeout": "5 min",
@@ -107,7 +104,7 @@ void test("parameters come from the entry, else the file, else the defaults", as
   assert.equal(b?.parameters["pg_task.table"], "own");
 });
 
-void test("another user never inherits the control url's password", async () => {
+void test("another user does not inherit the control URL's password", async () => {
   assert.equal((await entry({ data: "other" })).target.password, undefined);
   assert.equal((await entry({ data: "other", user: "boss" })).target.password, "bosspassword");
   assert.equal((await entry({ data: "other" }, { PGPASSWORD: "env" })).target.password, "env");
@@ -118,7 +115,7 @@ void test("another user never inherits the control url's password", async () => 
   assert.equal(query.entries[0]?.target.password, undefined);
 });
 
-void test("an entry's own password is text, a variable's value or in its url", async () => {
+void test("an entry's password is literal, from a variable or from its URL", async () => {
   const text = await entry({ data: "d", password: "p" });
   const variable = await entry({ data: "d", password: { env: "SECRET" } }, { SECRET: "s" });
   const url = await entry({ url: "postgres://d:u@h2:1/x" });
@@ -132,7 +129,7 @@ void test("an entry's own password is text, a variable's value or in its url", a
   assert.deepEqual(brief(url), ["h2:1/x/public.task", "d", "x"]);
 });
 
-void test("an entry with a url of its own takes nothing from the control connection", async () => {
+void test("an entry with its own URL inherits nothing from the control connection", async () => {
   const { target } = await entry(
     { url: "postgres://h2", data: "d" },
     { DATABASE_URL: "postgres://boss:p@h:9/main?sslmode=disable&connect_timeout=5" },
@@ -147,7 +144,7 @@ void test("an entry with a url of its own takes nothing from the control connect
   });
 });
 
-void test("names that hold dots and slashes make keys of their own", async () => {
+void test("names with dots and slashes yield distinct keys", async () => {
   const { entries } = await load([
     { data: "d", schema: "a.b", table: "c" },
     { data: "d", schema: "a", table: "b.c" },
@@ -156,7 +153,7 @@ void test("names that hold dots and slashes make keys of their own", async () =>
   assert.equal(new Set(entries.map(({ key }) => key)).size, 3);
 });
 
-void test("every mistake has its line with path, what is allowed and what came", async () => {
+void test("each mistake is reported with its path, what is allowed and what was given", async () => {
   const lines = await refusal({
     "pg_task.slep": 1,
     "pg_task.active": "0",
@@ -185,7 +182,7 @@ void test("every mistake has its line with path, what is allowed and what came",
     /^pg_task\.output: expected a whole number of bytes .*, got "64mb"$/,
     /^pg_task\.delete: expected true or false, got "yes"$/,
     /^pg_conf\.log: expected one of "trace", .*, got "loud"$/,
-    /^pg_task\.id: unknown key, expected it in sessions only/,
+    /^pg_task\.id: unknown key, pg_task\.id is the running task's id/,
     /^pg_http\.listen: expected a text "HOST:PORT" or ":PORT", .*, got "80"$/,
     /^pg_http\.token: expected a text, or \{"env": "NAME"\} .*, got an object$/,
     /^pg_nothing\.at_all: unknown key, expected one of url, pg_task\.json, /,
@@ -212,26 +209,23 @@ void test("every mistake has its line with path, what is allowed and what came",
   assert.match((await refusal("5"))[1] ?? "", /^expected an object with parameters, or an array/);
 });
 
-void test("a key that stands elsewhere, or without what comes before its dot, is told what it may be", async () => {
+void test("a misplaced key, or one without its prefix, is reported with a suggestion", async () => {
   const hints: readonly [unknown, string][] = [
     [{ sleep: 100 }, 'sleep: unknown key, expected a known key, perhaps "pg_task.sleep"'],
     [{ grace: 100 }, 'grace: unknown key, expected a known key, perhaps "pg_conf.grace"'],
     [
       [{ data: "a", spi: true }],
-      "[0].spi: unknown key, expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out",
+      "[0].spi: unknown key, not supported: tasks run over connections, not by SPI inside the server; remove it",
     ],
     [
       { "pg_task.spi": true },
-      "pg_task.spi: unknown key, expected it nowhere: tasks run over connections here, not by SPI in a process of the server's, so leave it out",
+      "pg_task.spi: unknown key, not supported: tasks run over connections, not by SPI inside the server; remove it",
     ],
     [
       { "pg_task.oid": 1 },
-      "pg_task.oid: unknown key, expected it nowhere: it is the extension's own, here pg_task.schema and pg_task.table say which table it is",
+      "pg_task.oid: unknown key, not supported: name the table by pg_task.schema and pg_task.table",
     ],
-    [
-      [{ data: "a", timeout: 5 }],
-      '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"',
-    ],
+    [[{ data: "a", timeout: 5 }], '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"'],
     [
       [{ "pg_conf.max": 1 }],
       '[0]["pg_conf.max"]: unknown key, expected "pg_conf.max" beside "pg_task.json", not in an entry',
@@ -242,7 +236,7 @@ void test("a key that stands elsewhere, or without what comes before its dot, is
   }
 });
 
-void test("keys that JavaScript's objects have by themselves are unknown ones like others", async () => {
+void test("keys of Object.prototype are rejected as unknown", async () => {
   for (const key of ["__proto__", "constructor", "toString"]) {
     for (const [content, path] of [
       [`{"${key}": {"url": "x"}}`, key],
@@ -255,22 +249,22 @@ void test("keys that JavaScript's objects have by themselves are unknown ones li
   }
 });
 
-void test("a file in another encoding than UTF-8 is refused with the line", async () => {
+void test("a file that is not UTF-8 is rejected with the line", async () => {
   await writeFile(file, Buffer.from('[{"data": "a"},\n{"data": "caf\u00e9"}]', "latin1"));
   const given = { file: "given.json", cwd, env: { HOME: cwd, DATABASE_URL: control } };
   await assert.rejects(loadConfiguration(given), {
     code: "CONFIG_SYNTAX",
-    message: `${file}:2: expected text in UTF-8, got bytes that are none: save the file as UTF-8`,
+    message: `${file}:2: expected UTF-8, got other bytes: save the file as UTF-8`,
   });
 });
 
-void test("names are counted in bytes, and a zero byte is no text", async () => {
+void test("name lengths count bytes, and text may not contain a zero byte", async () => {
   assert.match((await refusal([{ data: "é".repeat(32) }]))[1] ?? "", /63 bytes/);
   assert.equal((await entry({ data: "é".repeat(31) })).target.user, "é".repeat(31));
   assert.match((await refusal({ "pg_task.null": "\0" }))[1] ?? "", /expected a text/);
 });
 
-void test("two keys that mean one thing, or two entries that do, are refused", async () => {
+void test("duplicate keys, aliases and entries are rejected", async () => {
   assert.deepEqual(await refusal({ "pg_task.idle": 1, "pg_work.idle": 1 }), [
     "CONFIG_INVALID",
     'expected one of "pg_task.idle" and "pg_work.idle", which are the same, got both',
@@ -295,7 +289,7 @@ void test("two keys that mean one thing, or two entries that do, are refused", a
   ]);
 });
 
-void test("no message repeats a password", async () => {
+void test("no message contains a password", async () => {
   const contents = [
     [{ data: "a", password: "hunter2\0" }],
     [{ data: "a", password: { env: "A", value: "hunter2" } }],
@@ -315,33 +309,30 @@ void test("no message repeats a password", async () => {
   }
 });
 
-void test("a variable that has no password in it is named", async () => {
+void test("a missing password variable is named", async () => {
   assert.deepEqual(await refusal([{ data: "a", password: { env: "NOT_SET" } }]), [
     "CONFIG_INVALID",
     "[0].password: expected the environment variable NOT_SET to hold the password, got none of that name",
   ]);
 });
 
-void test("a wrong DATABASE_URL or PG* variable is named, not the file", async () => {
+void test("a wrong DATABASE_URL or PG* variable is named instead of the file", async () => {
   await assert.rejects(load([], { DATABASE_URL: "mysql://h" }), {
     code: "CONFIG_INVALID",
-    message: /^DATABASE_URL: expected a url like postgresql:/,
+    message: /^DATABASE_URL: expected a URL like postgresql:/,
   });
   await assert.rejects(load([], { PGPORT: "x" }), { message: /^PGPORT: expected a port/ });
 });
 
-void test("what is no JSON is refused with line and column", async () => {
+void test("invalid JSON is rejected with line and column", async () => {
   const [code, line] = await refusal('[\n  {"data": "a",}\n]');
   assert.equal(code, "CONFIG_SYNTAX");
-  assert.equal(line, ':2:16: not JSON: expected a key in double quotes, got "}"');
-  assert.deepEqual(await refusal(""), [
-    "CONFIG_SYNTAX",
-    ":1:1: not JSON: expected a value, got the end of the text",
-  ]);
+  assert.equal(line, ":2:16: not JSON: expected a key in double quotes");
+  assert.deepEqual(await refusal(""), ["CONFIG_SYNTAX", ":1:1: not JSON: expected a value"]);
   assert.equal((await load("\u{feff}[]")).entries.length, 1);
 });
 
-/** Fails unless loading the file fails with the reason. */
+/** Expects that loading the file fails for this reason. */
 async function refusesFile(name: string, reason: RegExp): Promise<void> {
   await assert.rejects(loadConfiguration({ file: name, cwd, env: {} }), (error: unknown) => {
     assert.ok(error instanceof PgTaskError);
@@ -352,26 +343,26 @@ async function refusesFile(name: string, reason: RegExp): Promise<void> {
   });
 }
 
-void test("a file that cannot be read is named with the reason", async () => {
+void test("an unreadable file is named with the reason", async () => {
   await refusesFile("missing.json", /no such file/);
-  await refusesFile("", /it is a folder/);
+  await refusesFile("", /is a directory/);
 });
 
-void test("the file is the one named, else pg_task.json, and nothing at all is told apart", async () => {
-  const place = await folder();
+void test("the file is the one given, then pg_task.json; having no configuration at all is detected", async () => {
+  const directory = await folder();
   const from = async (env: Record<string, string>, named?: string) =>
-    await findSource({ file: named, cwd: place, env });
+    await findSource({ file: named, cwd: directory, env });
   assert.deepEqual(await from({}), { file: null, environment: null, nothing: true });
   assert.deepEqual(await from({ DATABASE_URL: "", PGHOST: "", PGDATA: "/d" }), await from({}));
   assert.equal((await from({ PGHOST: "h" })).environment, "PG* variables");
   assert.equal((await from({ PGHOST: "h", DATABASE_URL: control })).environment, "DATABASE_URL");
-  assert.equal((await from({}, "other.json")).file, join(place, "other.json"));
-  await writeFile(join(place, "pg_task.json"), "[]");
-  const found = { file: join(place, "pg_task.json"), environment: null, nothing: false };
+  assert.equal((await from({}, "other.json")).file, join(directory, "other.json"));
+  await writeFile(join(directory, "pg_task.json"), "[]");
+  const found = { file: join(directory, "pg_task.json"), environment: null, nothing: false };
   assert.deepEqual(await from({}), found);
 });
 
-/** Host of the control connection, and where it is from. */
+/** The control connection's host, and where it is configured. */
 async function controlOf(
   options: { control?: string; file?: string },
   env: Record<string, string> = {},
@@ -380,13 +371,10 @@ async function controlOf(
   return [configuration.control.host, controlFrom];
 }
 
-void test("the control connection is the override's, else the file's, else the environment's", async () => {
+void test("the control connection comes from the override, then the file, then the environment", async () => {
   await writeFile(file, JSON.stringify({ url: "postgres://u@infile/d" }));
   const env = { DATABASE_URL: control, PGHOST: "pghost" };
-  assert.deepEqual(await controlOf({ control: "postgres://u@over/d" }, env), [
-    "over",
-    "the embedded server",
-  ]);
+  assert.deepEqual(await controlOf({ control: "postgres://u@over/d" }, env), ["over", "the embedded server"]);
   await assert.rejects(controlOf({ file, control: "postgres://u@over/d" }, env), {
     code: "CONFIG_CONFLICT",
   });
@@ -396,7 +384,7 @@ void test("the control connection is the override's, else the file's, else the e
   assert.equal((await controlOf({}))[1], "libpq's defaults");
 });
 
-void test("a masked configuration has no password left, and is otherwise the same", async () => {
+void test("masking a configuration changes nothing but its passwords", async () => {
   const configuration = await load([{ data: "a", password: "hunter2" }, { data: "b" }]);
   const masked = maskConfiguration(configuration);
   assert.doesNotMatch(JSON.stringify(masked), /hunter2|bosspassword/);
@@ -408,7 +396,7 @@ void test("a masked configuration has no password left, and is otherwise the sam
   assert.deepEqual(restored, JSON.parse(JSON.stringify(configuration)));
 });
 
-void test("the token may be in an environment variable, and reaches no manager and no output", async () => {
+void test("the token may come from a variable, and reaches neither managers nor output", async () => {
   const configuration = await load(
     { "pg_http.listen": ":0", "pg_http.token": { env: "TOKEN" } },
     { TOKEN: "open sesame" },
@@ -422,26 +410,17 @@ void test("the token may be in an environment variable, and reaches no manager a
   ]);
 });
 
-void test("who listens beyond loopback has to give a token", async () => {
-  for (const listen of [
-    ":80",
-    "0.0.0.0:80",
-    "[::]:80",
-    "db.example.com:80",
-    "127.0.0.1.nip.io:80",
-  ]) {
+void test("listening beyond loopback requires a token", async () => {
+  for (const listen of [":80", "0.0.0.0:80", "[::]:80", "db.example.com:80", "127.0.0.1.nip.io:80"]) {
     const [code, line = ""] = await refusal({ "pg_http.listen": listen });
     assert.equal(code, "CONFIG_INVALID");
-    assert.match(line, /^pg_http\.token: expected one, since pg_http\.listen is /, listen);
+    assert.match(line, /^pg_http\.token: expected a token, since pg_http\.listen is /, listen);
     await load({ "pg_http.listen": listen, "pg_http.token": "t" });
   }
   for (const listen of ["", "127.0.0.1:80", "127.3.2.1:0", "localhost:65535", "[::1]:80"]) {
     await load({ "pg_http.listen": listen });
   }
   for (const listen of ["80", ":65536", "::1:80", "a b:80", "http://a:80"]) {
-    assert.match(
-      (await refusal({ "pg_http.listen": listen }))[1] ?? "",
-      /^pg_http\.listen: expected/,
-    );
+    assert.match((await refusal({ "pg_http.listen": listen }))[1] ?? "", /^pg_http\.listen: expected/);
   }
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
-import { JsonProblem, parseJson } from "../../../../src/shared/config/parseJson.js";
+import { JsonSyntaxError, parseJson } from "../../../../src/shared/config/parseJson.js";
 
 function problem(text: string): string {
   try {
     parseJson(text);
   } catch (error) {
-    if (!(error instanceof JsonProblem)) throw error;
+    if (!(error instanceof JsonSyntaxError)) throw error;
     return `${error.line}:${error.column} ${error.message}`;
   }
   throw new assert.AssertionError({ message: `accepted ${JSON.stringify(text)}` });
@@ -21,7 +21,7 @@ function outcome(parse: (text: string) => unknown, text: string): unknown {
   }
 }
 
-void test("what JSON.stringify writes is read as it was", () => {
+void test("parses what JSON.stringify writes", () => {
   fc.assert(
     fc.property(fc.json(), fc.constantFrom(0, 2, "\t"), (text, indent) => {
       const value: unknown = JSON.parse(text);
@@ -30,19 +30,16 @@ void test("what JSON.stringify writes is read as it was", () => {
   );
 });
 
-void test("comments from two slashes to the end of the line are passed over, and counted", () => {
+void test("skips line comments and counts them in positions", () => {
   const text = '// a\n{ // "b": 1,\r\n"c": // d\r"//", "e": [ // }\n] } // f';
   assert.deepEqual(parseJson(text), { c: "//", e: [] });
-  assert.equal(problem("// a\n//\n  x"), "3:3 expected a value, got a word or number");
-  assert.equal(problem("[1] / 2"), '1:5 expected nothing more, got "/"');
-  assert.equal(
-    problem("[1 // ]"),
-    '1:8 expected "," or "]" after the element, got the end of the text',
-  );
-  assert.equal(problem("/* a */ 1"), '1:1 expected a value, got "/"');
+  assert.equal(problem("// a\n//\n  x"), "3:3 expected a value");
+  assert.equal(problem("[1] / 2"), "1:5 expected the end of the text");
+  assert.equal(problem("[1 // ]"), '1:8 expected "," or "]" after the element');
+  assert.equal(parseJson("/* a */ 1"), 1);
 });
 
-void test("text without comments is accepted exactly when JSON.parse accepts it, with the same value", () => {
+void test("agrees with JSON.parse on text without comments", () => {
   const piece = fc.constantFrom(
     ...'{}[],:"\\-+.0123eE \n\ttrufalsn/'.split(""),
     "true",
@@ -58,8 +55,8 @@ void test("text without comments is accepted exactly when JSON.parse accepts it,
   const mutated = fc
     .tuple(fc.json(), fc.nat(), fc.nat({ max: 3 }), fc.array(piece, { maxLength: 2 }))
     .map(([text, at, cut, pieces]) => {
-      const place = at % (text.length + 1);
-      return text.slice(0, place) + pieces.join("") + text.slice(place + cut);
+      const start = at % (text.length + 1);
+      return text.slice(0, start) + pieces.join("") + text.slice(start + cut);
     });
   const texts = fc.oneof(
     fc.array(piece).map((pieces) => pieces.join("")),
@@ -67,10 +64,10 @@ void test("text without comments is accepted exactly when JSON.parse accepts it,
   );
   fc.assert(
     fc.property(texts, (text) => {
-      fc.pre(!text.includes("//"));
+      fc.pre(!/\/[/*]/.test(text));
       const expected = outcome(JSON.parse, text);
       const actual = outcome(parseJson, text);
-      // A key that stands twice is the one thing JSON.parse lets pass.
+      // Only duplicate keys are accepted by JSON.parse and rejected here.
       if (actual === "refused" && expected !== "refused") {
         assert.match(problem(text), /expected each key once/);
       } else assert.deepEqual(actual, expected);
@@ -79,41 +76,32 @@ void test("text without comments is accepted exactly when JSON.parse accepts it,
   );
 });
 
-void test("a byte order mark in front is passed over and not counted", () => {
+void test("skips a leading byte order mark and does not count it", () => {
   assert.deepEqual(parseJson('\u{feff}{"a":1}'), { a: 1 });
-  assert.equal(problem("\u{feff}x"), "1:1 expected a value, got a word or number");
+  assert.equal(problem("\u{feff}x"), "1:1 expected a value");
 });
 
-void test("a mistake is named with line, column and what was expected", () => {
-  assert.equal(problem(""), "1:1 expected a value, got the end of the text");
-  assert.equal(problem("\n\n  "), "3:3 expected a value, got the end of the text");
-  assert.equal(
-    problem('[\n  {"data": "a"}\n  {"data": "b"}\n]'),
-    '3:3 expected "," or "]" after the element, got "{"',
-  );
-  assert.equal(problem('{\r\n"a" 1}'), '2:5 expected ":" after the key, got a word or number');
-  assert.equal(problem('{"a": 1,}'), '1:9 expected a key in double quotes, got "}"');
-  assert.equal(
-    problem("{a: 1}"),
-    '1:2 expected a key in double quotes or "}", got a word or number',
-  );
+void test("reports a mistake with line, column and what was expected", () => {
+  assert.equal(problem(""), "1:1 expected a value");
+  assert.equal(problem("\n\n  "), "3:3 expected a value");
+  assert.equal(problem('[\n  {"data": "a"}\n  {"data": "b"}\n]'), '3:3 expected "," after the value');
+  assert.equal(problem('{\r\n"a" 1}'), '2:5 expected ":" after the key');
+  assert.equal(problem('{"a": 1,}'), "1:9 expected a key in double quotes");
+  assert.equal(problem("{a: 1}"), "1:2 expected a key in double quotes");
   assert.equal(problem('["abc'), "1:2 expected a closing quote for this string");
-  assert.equal(problem('["\\x"]'), '1:3 expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX');
-  assert.equal(problem("[1] 2"), "1:5 expected nothing more, got a word or number");
+  assert.equal(problem('["\\x"]'), '1:2 expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX in this string');
+  assert.equal(problem("[1] 2"), "1:5 expected the end of the text");
 });
 
-void test("a key that stands twice is named at its second place", () => {
-  assert.equal(
-    problem('{"a": 1,\n "b": {"a": 2},\n "a": 3}'),
-    '3:2 expected each key once, got "a" again',
-  );
+void test("reports a duplicate key at its second occurrence", () => {
+  assert.equal(problem('{"a": 1,\n "b": {"a": 2},\n "a": 3}'), '3:2 expected each key once, got "a" again');
 });
 
-void test("words of the text are never repeated", () => {
+void test("never quotes words of the text", () => {
   assert.doesNotMatch(problem('{"password": hunter2}'), /hunter2/);
   assert.doesNotMatch(problem('{"password": "hunter2'), /hunter2/);
 });
 
-void test("a nesting that could exhaust the stack is refused", () => {
+void test("rejects nesting that could exhaust the stack", () => {
   assert.match(problem("[".repeat(100_000)), /at most 100 levels/);
 });

@@ -10,13 +10,10 @@ import {
   SlotState,
   wordIndex,
   type SlotClaim,
+  type SlotReference,
 } from "../../../../src/shared/ipc/handshake/slots.js";
-import type { SlotReference } from "../../../../src/shared/ipc/messages.js";
 
-/**
- * Both sides as one sees them from outside: each step is one access to the shared memory, and any
- * step of one side may come between any two of the other.
- */
+/** A step of either side is one access to the shared memory; steps of both sides interleave in any order. */
 type Step =
   | {
       readonly by: "sender";
@@ -117,9 +114,9 @@ class Model {
       case "acknowledge": {
         if (!read || read.copied === null) return;
         const taken = this.slots.acknowledge(read.of);
-        assert.equal(taken, read.of.end === "open", "taken once, and only what was not taken back");
+        assert.equal(taken, read.of.end === "open", "taken once, and only if not taken back");
         if (!taken) return;
-        assert.equal(read.copied, read.of.text, "never torn, never another's");
+        assert.equal(read.copied, read.of.text, "neither torn nor another payload");
         read.of.end = "taken";
         return;
       }
@@ -128,7 +125,7 @@ class Model {
 }
 
 describe("the slots", () => {
-  it("give each payload whole and at most once, in any order of steps", () => {
+  it("deliver each payload whole and at most once, however steps interleave", () => {
     const firstGeneration = fc.constantFrom(0, 2 ** 29 - 2, generations - 2);
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 3 }), firstGeneration, steps, (count, first, all) => {
@@ -144,7 +141,7 @@ type Event =
   | { readonly event: "send"; readonly size: number; readonly timeoutMs: number }
   | { readonly event: "take"; readonly which: number }
   | { readonly event: "tick"; readonly ms: number }
-  | { readonly event: "breathe" }
+  | { readonly event: "yield" }
   | { readonly event: "fail" };
 
 const events = fc.array(
@@ -159,17 +156,17 @@ const events = fc.array(
     },
     { weight: 5, arbitrary: fc.record({ event: fc.constant("take" as const), which: fc.nat() }) },
     { weight: 3, arbitrary: fc.record({ event: fc.constant("tick" as const), ms: fc.nat(30) }) },
-    { weight: 2, arbitrary: fc.record({ event: fc.constant("breathe" as const) }) },
+    { weight: 2, arbitrary: fc.record({ event: fc.constant("yield" as const) }) },
     { weight: 1, arbitrary: fc.record({ event: fc.constant("fail" as const) }) },
   ),
   { maxLength: 60, size: "medium" },
 );
 
-/** Plays the events; what is still open at the end times out. */
+/** Replays the events; whatever is pending at the end times out. */
 async function play(slots: number, all: readonly Event[]): Promise<void> {
   const sender = new HandshakeSender({ slots, slotBytes: 24 });
   const receiver = new HandshakeReceiver(sender.buffer);
-  const rung: { n: number; reference: SlotReference }[] = [];
+  const published: { n: number; reference: SlotReference }[] = [];
   const taken: number[] = [];
   const outcomes: Promise<"resolved" | "rejected">[] = [];
   for (const event of all) {
@@ -178,7 +175,7 @@ async function play(slots: number, all: readonly Event[]): Promise<void> {
         const n = outcomes.length;
         const sent = sender.send(
           { n, text: "é".repeat(event.size) },
-          (reference) => rung.push({ n, reference }),
+          (reference) => published.push({ n, reference }),
           event.timeoutMs,
         );
         outcomes.push(
@@ -190,10 +187,10 @@ async function play(slots: number, all: readonly Event[]): Promise<void> {
         break;
       }
       case "take": {
-        const bell = rung[event.which % rung.length];
-        const payload = bell && receiver.take<{ n: number; text: string }>(bell.reference);
+        const sent = published[event.which % published.length];
+        const payload = sent && receiver.take<{ n: number; text: string }>(sent.reference);
         if (!payload) break;
-        assert.equal(payload.n, bell.n, "never another's");
+        assert.equal(payload.n, sent.n, "not another payload");
         assert.match(payload.text, /^é*$/);
         taken.push(payload.n);
         break;
@@ -201,7 +198,7 @@ async function play(slots: number, all: readonly Event[]): Promise<void> {
       case "tick":
         mock.timers.tick(event.ms);
         break;
-      case "breathe":
+      case "yield":
         await new Promise(setImmediate);
         break;
       case "fail":
@@ -215,17 +212,17 @@ async function play(slots: number, all: readonly Event[]): Promise<void> {
   assert.deepEqual(
     taken.toSorted((a, b) => a - b),
     resolved,
-    "each is taken once exactly when its handover resolves",
+    "each is taken exactly when its handshake resolves",
   );
   assert.deepEqual(
-    rung.map((bell) => bell.n),
-    rung.map((bell) => bell.n).toSorted((a, b) => a - b),
-    "published in the order they came",
+    published.map(({ n }) => n),
+    published.map(({ n }) => n).toSorted((a, b) => a - b),
+    "published in order",
   );
 }
 
 describe("a channel", () => {
-  it("resolves exactly the handovers that were taken, whenever taking, timeouts and death come", async () => {
+  it("resolves exactly the handshakes that were taken, whatever the order of takes, timeouts and failures", async () => {
     mock.timers.enable({ apis: ["setTimeout"] });
     try {
       await fc.assert(fc.asyncProperty(fc.integer({ min: 1, max: 3 }), events, play), {

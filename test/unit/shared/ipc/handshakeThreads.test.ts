@@ -3,10 +3,9 @@ import { once } from "node:events";
 import { describe, it, type TestContext } from "node:test";
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../../../../src/shared/ipc/handshake/sender.js";
-import { Slots, type SlotClaim } from "../../../../src/shared/ipc/handshake/slots.js";
-import type { SlotReference } from "../../../../src/shared/ipc/messages.js";
-import type { Answer, ChildData, Order } from "../../../support/handshakeChild.js";
-import type { ReaderData, Seen } from "../../../support/slotReader.js";
+import { Slots, type SlotClaim, type SlotReference } from "../../../../src/shared/ipc/handshake/slots.js";
+import type { Answer, ChildData, ChildRequest } from "../../../support/handshakeChild.js";
+import type { ReaderData, ReaderReport } from "../../../support/slotReader.js";
 
 const minute = 60_000;
 
@@ -29,11 +28,11 @@ function startChild(test: TestContext, options?: { slots?: number; slotBytes?: n
   return {
     sender,
     child,
-    order: (order: Order) => child.postMessage(order),
-    ring: (reference: SlotReference) => child.postMessage({ type: "take", reference }),
+    order: (order: ChildRequest) => child.postMessage(order),
+    send: (reference: SlotReference) => child.postMessage({ type: "take", reference }),
     answer: (): Promise<Answer> => {
       const waiting = answers.shift();
-      return waiting ? Promise.resolve(waiting) : new Promise((heard) => listeners.push(heard));
+      return waiting ? Promise.resolve(waiting) : new Promise((resolve) => listeners.push(resolve));
     },
     openGate: () => {
       Atomics.store(gate, 0, 1);
@@ -43,19 +42,17 @@ function startChild(test: TestContext, options?: { slots?: number; slotBytes?: n
 }
 
 describe("between threads", () => {
-  it("the parent hears of the taking while its event loop has nothing else to do", async (test) => {
-    const { sender, ring, answer } = startChild(test);
+  it("the acknowledgement wakes an idle event loop", async (test) => {
+    const { sender, send, answer } = startChild(test);
     for (let n = 0; n < 50; n += 1) {
-      await sender.send({ n }, ring, minute);
+      await sender.send({ n }, send, minute);
       assert.deepEqual(await answer(), { type: "payload", payload: { n } });
     }
   });
 
-  it("more handovers than there are slots arrive, in order", async (test) => {
-    const { sender, ring, answer } = startChild(test, { slots: 2, slotBytes: 64 });
-    const sent = Array.from({ length: 200 }, (_, n) =>
-      sender.send({ n, text: "x".repeat(n) }, ring, minute),
-    );
+  it("more payloads than slots arrive in order", async (test) => {
+    const { sender, send, answer } = startChild(test, { slots: 2, slotBytes: 64 });
+    const sent = Array.from({ length: 200 }, (_, n) => sender.send({ n, text: "x".repeat(n) }, send, minute));
     for (let n = 0; n < 200; n += 1) {
       assert.deepEqual(await answer(), {
         type: "payload",
@@ -66,18 +63,18 @@ describe("between threads", () => {
   });
 
   it("a payload of 10 MB arrives whole", async (test) => {
-    const { sender, ring, answer } = startChild(test);
+    const { sender, send, answer } = startChild(test);
     const payload = { text: "a😀é".repeat(1_500_000), end: true };
-    await sender.send(payload, ring, minute);
+    await sender.send(payload, send, minute);
     assert.deepEqual(await answer(), { type: "payload", payload });
   });
 
-  it("a child that blocks its event loop past the timeout finds its parameters taken back", async (test) => {
-    const { sender, order, ring, answer, openGate } = startChild(test, { slots: 1 });
+  it("a thread that blocks past the timeout finds its payload taken back", async (test) => {
+    const { sender, order, send, answer, openGate } = startChild(test, { slots: 1 });
     order({ type: "block" });
     assert.deepEqual(await answer(), { type: "blocking" });
-    const late = sender.send({ n: 1 }, ring, 5);
-    const next = sender.send({ n: 2 }, ring, minute);
+    const late = sender.send({ n: 1 }, send, 5);
+    const next = sender.send({ n: 2 }, send, minute);
     await assert.rejects(late, { code: "PROTOCOL_ACK_TIMEOUT" });
     openGate();
     await next;
@@ -85,30 +82,30 @@ describe("between threads", () => {
     assert.deepEqual(await answer(), { type: "payload", payload: { n: 2 } });
   });
 
-  it("all that is pending ends when the child has died", async (test) => {
-    const { sender, child, order, ring, answer } = startChild(test, { slots: 2 });
+  it("everything pending is rejected when the thread has died", async (test) => {
+    const { sender, child, order, send, answer } = startChild(test, { slots: 2 });
     order({ type: "block" });
     await answer();
-    const sent = [1, 2, 3].map((n) => sender.send({ n }, ring, minute));
+    const sent = [1, 2, 3].map((n) => sender.send({ n }, send, minute));
     const dead = new Error("the thread ended");
     child.once("exit", () => sender.fail(dead));
-    const ends = Promise.all(sent.map((handover) => assert.rejects(handover, dead)));
+    const ends = Promise.all(sent.map((promise) => assert.rejects(promise, dead)));
     await child.terminate();
     await ends;
     assert.equal(sender.pending, 0);
   });
 
-  it("a pending handover ends with its timeout although the child is gone and nobody says so", async (test) => {
-    const { sender, child, order, ring } = startChild(test);
+  it("a pending handshake times out when the thread has exited unnoticed", async (test) => {
+    const { sender, child, order, send } = startChild(test);
     const gone = once(child, "exit");
     order({ type: "leave" });
     await gone;
-    await assert.rejects(sender.send({}, ring, 5), { code: "PROTOCOL_ACK_TIMEOUT" });
+    await assert.rejects(sender.send({}, send, 5), { code: "PROTOCOL_ACK_TIMEOUT" });
   });
 });
 
 describe("a slot taken back while a thread copies it", () => {
-  it("is never acknowledged: what is acknowledged is whole, and is what the sender knows as taken", async (test) => {
+  it("is never acknowledged, and what is acknowledged is whole", async (test) => {
     const slots = Slots.allocate(1, 65_536);
     const control = new Int32Array(new SharedArrayBuffer(8));
     const workerData: ReaderData = { buffer: slots.buffer, control: control.buffer };
@@ -122,13 +119,13 @@ describe("a slot taken back while a thread copies it", () => {
     for (let round = 0; round < 5000; round += 1) {
       const claim = slots.claim()!;
       publishLetters(slots, claim, control);
-      // From taking it back at once to giving the reader time enough.
+      // From no time for the reader to enough.
       for (let look = 0; look < (round % 50) * 40; look += 1) slots.isPublished(claim);
       if (slots.reclaim(claim)) continue;
       taken.push(claim.generation);
       slots.release(claim);
     }
-    const report = new Promise<Seen>((heard) => reader.once("message", heard));
+    const report = new Promise<ReaderReport>((resolve) => reader.once("message", resolve));
     Atomics.store(control, 1, 1);
     const seen = await report;
     assert.deepEqual(seen.torn, []);

@@ -4,9 +4,9 @@ import * as fc from "fast-check";
 import { keywords } from "../../../../src/shared/postgres/connectionString/keywords.js";
 import { quoteValue } from "../../../../src/shared/postgres/connectionString/parseKeyValues.js";
 import { parseConnectionString } from "../../../../src/shared/postgres/connectionString/parse.js";
-import { ConnectionStringError } from "../../../../src/shared/postgres/connectionString/error.js";
+import { ConnectionStringError } from "../../../../src/shared/postgres/errors.js";
 
-const words = (text: string) => Object.fromEntries(parseConnectionString(text));
+const parseOptions = (text: string) => Object.fromEntries(parseConnectionString(text));
 
 const refusal = (text: string): string => {
   try {
@@ -15,10 +15,10 @@ const refusal = (text: string): string => {
     assert.ok(error instanceof ConnectionStringError, String(error));
     return error.message;
   }
-  return assert.fail(`${text} was taken`);
+  return assert.fail(`${text} was accepted`);
 };
 
-/** What psql takes these for. */
+/** As psql parses them. */
 const quoting: readonly (readonly [string, Record<string, string>])[] = [
   ["", {}],
   [" \t\n\v\f\r", {}],
@@ -40,8 +40,8 @@ const quoting: readonly (readonly [string, Record<string, string>])[] = [
   ["requiressl=0", { sslmode: "prefer" }],
 ];
 for (const [text, expected] of quoting) {
-  test(`${JSON.stringify(text)} is read as libpq reads it`, () => {
-    assert.deepEqual(words(text), expected);
+  test(`${JSON.stringify(text)} is parsed like libpq does`, () => {
+    assert.deepEqual(parseOptions(text), expected);
   });
 }
 
@@ -65,7 +65,7 @@ const uris: readonly (readonly [string, Record<string, string>])[] = [
   ["postgresql:// u @h/d", { user: "u", host: "h", dbname: "d" }],
 ];
 for (const [text, expected] of uris) {
-  test(`${text} is read as libpq reads it`, () => assert.deepEqual(words(text), expected));
+  test(`${text} is parsed like libpq does`, () => assert.deepEqual(parseOptions(text), expected));
 }
 
 const mistakes: readonly (readonly [string, string])[] = [
@@ -95,13 +95,10 @@ const mistakes: readonly (readonly [string, string])[] = [
     "postgresql://u:p@[::1",
     'end of string reached when looking for matching "]" in IPv6 host address in URI: "postgresql://u:***@[::1"',
   ],
-  [
-    "postgresql://h h/d",
-    'unexpected spaces found in "h h", use percent-encoded spaces (%20) instead',
-  ],
+  ["postgresql://h h/d", 'unexpected spaces found in "h h", use percent-encoded spaces (%20) instead'],
 ];
 for (const [text, message] of mistakes) {
-  test(`${text} is refused: ${message}`, () => assert.equal(refusal(text), message));
+  test(`${text} is rejected: ${message}`, () => assert.equal(refusal(text), message));
 }
 
 const secretive = [
@@ -120,43 +117,43 @@ const secretive = [
   "dbname='password=open sesame'",
 ];
 for (const text of secretive) {
-  test(`what may be a password in ${text} is not repeated`, () => {
+  test(`a possible password in ${text} is not repeated`, () => {
     assert.doesNotMatch(refusal(text), /ses|ame"/);
   });
 }
 
-test("a database name that is a connection string stands for what that says", () => {
-  assert.deepEqual(words("host=a port=1 user=u dbname='host=b dbname=c' port=2"), {
+test("a database name that is a connection string is expanded", () => {
+  assert.deepEqual(parseOptions("host=a port=1 user=u dbname='host=b dbname=c' port=2"), {
     host: "b",
     port: "2",
     user: "u",
     dbname: "c",
   });
-  assert.deepEqual(words("dbname=postgresql://h/d"), { host: "h", dbname: "d" });
-  assert.deepEqual(words("dbname='dbname=''a=b'''".replaceAll("''", "\\'")), { dbname: "a=b" });
+  assert.deepEqual(parseOptions("dbname=postgresql://h/d"), { host: "h", dbname: "d" });
+  assert.deepEqual(parseOptions("dbname='dbname=''a=b'''".replaceAll("''", "\\'")), {
+    dbname: "a=b",
+  });
 });
 
-test("whatever a value is, it comes out of its quotes as it went in", () => {
+test("any value survives quoting and percent-encoding", () => {
   const names = Object.entries(keywords).flatMap(([name, { treatment }]) =>
     treatment === "refused" || name === "dbname" ? [] : [name],
   );
-  const value = fc
-    .string({ unit: "grapheme", minLength: 1 })
-    .filter((text) => !text.includes("\0"));
+  const value = fc.string({ unit: "grapheme", minLength: 1 }).filter((text) => !text.includes("\0"));
   fc.assert(
     fc.property(fc.dictionary(fc.constantFrom(...names), value, { minKeys: 1 }), (given) => {
       const pairs = Object.entries(given);
       const quoted = pairs.map(([name, text]) => `${name} = ${quoteValue(text)}`).join(" ");
-      assert.deepEqual(words(quoted), { ...given });
+      assert.deepEqual(parseOptions(quoted), { ...given });
       const bare = pairs.map(([name, text]) => `${name}=${text.replace(/[\s'\\]/g, "\\$&")}`);
-      assert.deepEqual(words(bare.join("\n")), { ...given });
+      assert.deepEqual(parseOptions(bare.join("\n")), { ...given });
       const encoded = pairs.map(([name, text]) => `${name}=${encodeURIComponent(text)}`);
-      assert.deepEqual(words(`postgresql://?${encoded.join("&")}`), { ...given });
+      assert.deepEqual(parseOptions(`postgresql://?${encoded.join("&")}`), { ...given });
     }),
   );
 });
 
-test("whatever a string is, it is read or refused in a sentence", () => {
+test("any string is parsed or rejected with a ConnectionStringError", () => {
   const piece = fc.oneof(
     fc.constantFrom("host", "port", "=", "'", "\\", " ", "postgresql://", "@", "/", ":", "[", "]"),
     fc.constantFrom("?", "&", "%", "%41", "dbname", "password", ","),

@@ -1,27 +1,21 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { latestVersion, recordAdoption } from "../../../../../src/manager/schema/migrations.js";
+import { latestVersion } from "../../../../../src/manager/schema/migrations.js";
 import { createDatabase } from "../../../../support/database.js";
 import {
   extensionTable,
-  extensionTableOfRoles,
+  extensionTableWithUserColumn,
   olderExtensionTable,
 } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
-import { ensure } from "../../../../support/taskTables.js";
-import {
-  firstMigration,
-  migrationText,
-  render,
-} from "../../../../../src/manager/schema/migrations.js";
-import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
+import { ensureTaskTable } from "../../../../support/taskTables.js";
 import { projectPath } from "../../../../support/project.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-/** Everything that pg-task makes, without its names' schema. */
+/** Every object that pg-task creates, with unqualified names. */
 async function everything(schema: string): Promise<unknown> {
   const { rows } = await client.query<{ part: string }>(
     `SELECT replace(part, $1, 'SCHEMA') AS part FROM (
@@ -39,65 +33,53 @@ async function everything(schema: string): Promise<unknown> {
   return rows.map(({ part }) => part);
 }
 
-test("a table at the first migration is brought to the latest, as if it were new", async () => {
-  const table = taskTable("upgraded", "task");
-  await client.query(
-    `CREATE SCHEMA upgraded; CREATE TYPE upgraded.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP')`,
-  );
-  for (const statement of firstMigration) await client.query(render(statement, table));
-  await recordAdoption(client, table, true);
-  await ensure(target, { schema: "upgraded" });
-  await ensure(target, { schema: "fresh" });
-  assert.deepEqual(await everything("upgraded"), await everything("fresh"));
-  const { rows } = await client.query(
-    "SELECT obj_description('upgraded.task_ready()'::regprocedure) AS comment",
-  );
-  assert.deepEqual(rows, [{ comment: `pg-task migration ${latestVersion}` }]);
+test("a table of an unreleased version is adopted with its rows and proofs", async () => {
+  await ensureTaskTable(target, { schema: "unreleased" });
+  await client.query(`
+    COMMENT ON FUNCTION unreleased.task_ready() IS 'pg-task migration 13';
+    INSERT INTO unreleased.task (input, plan, state, take, start, pid, owner) VALUES
+      ('due', '-infinity', 'PLAN', NULL, NULL, NULL, NULL),
+      ('planned', 'infinity', 'PLAN', NULL, NULL, NULL, NULL),
+      ('ran when its manager died', now(), 'WORK', now(), now(), 1, '1 1'),
+      ('done', now(), 'DONE', now(), now(), 1, NULL);
+    INSERT INTO unreleased.task_ledger_1 VALUES (3, 1, true, now(), now())`);
+  const rows = (): Promise<unknown> =>
+    client
+      .query("SELECT t, l FROM unreleased.task AS t LEFT JOIN unreleased.task_ledger_1 AS l USING (id)")
+      .then((result) => result.rows);
+  const before = await rows();
+  await ensureTaskTable(target, { schema: "unreleased" });
+  assert.deepEqual(await rows(), before);
+  await ensureTaskTable(target, { schema: "fresh" });
+  assert.deepEqual(await everything("unreleased"), await everything("fresh"));
 });
 
-test("a table at each later migration is brought to the latest as well", async () => {
-  for (let version = 2; version < latestVersion; version += 1) {
-    const schema = `from_${version}`;
-    const table = taskTable(schema, "task");
-    await client.query(
-      `CREATE SCHEMA ${schema}; CREATE TYPE ${schema}.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP')`,
-    );
-    for (let each = 1; each <= version; each += 1)
-      await client.query(render(migrationText(each), table));
-    await client.query(
-      `COMMENT ON FUNCTION ${schema}.task_ready() IS 'pg-task migration ${version}'`,
-    );
-    await ensure(target, { schema });
-    assert.deepEqual(await everything(schema), await everything("fresh"), `from ${version}`);
-  }
-});
-
-test("an adopted table is at the latest migration as well", async () => {
+test("adoption records the latest version", async () => {
   await client.query(extensionTable("adopted"));
-  await ensure(target, { schema: "adopted" });
-  const { rows } = await client.query(
-    "SELECT obj_description('adopted.task_ready()'::regprocedure) AS comment",
-  );
-  assert.deepEqual(rows, [{ comment: `pg-task migration ${latestVersion}` }]);
+  await ensureTaskTable(target, { schema: "adopted" });
+  const { rows } = await client.query("SELECT obj_description('adopted.task_ready()'::regprocedure) AS comment");
+  assert.deepEqual(rows, [{ comment: `pg-task version ${latestVersion}` }]);
 });
 
-test("what docs/adoption.md says of rights and of triggers is enough", async () => {
+test("the rights and trigger statements in docs/adoption.md are sufficient", async () => {
   const docs = readFileSync(projectPath("docs/adoption.md"), "utf8");
   const role = `owner_${target.database}`;
-  await client.query(`CREATE ROLE ${role} LOGIN; ${extensionTableOfRoles("handed_over")}`);
-  const [rights = "", triggers = ""] = [...docs.matchAll(/```sql\n([\s\S]*?)```/g)].map(
-    ([, sql = ""]) => sql.replaceAll("public", "handed_over").replaceAll("worker", role),
+  await client.query(`CREATE ROLE ${role} LOGIN; ${extensionTableWithUserColumn("handed_over")}`);
+  const [rights = "", triggers = ""] = [...docs.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, sql = ""]) =>
+    sql.replaceAll("public", "handed_over").replaceAll("worker", role),
   );
   const given = { schema: "handed_over" };
-  await assert.rejects(ensure({ ...target, user: role }, given));
+  await assert.rejects(ensureTaskTable({ ...target, user: role }, given));
   await client.query(rights);
-  await assert.rejects(ensure({ ...target, user: role }, given), { code: "SCHEMA_INCOMPATIBLE" });
+  await assert.rejects(ensureTaskTable({ ...target, user: role }, given), {
+    code: "SCHEMA_INCOMPATIBLE",
+  });
   await client.query(triggers);
-  await ensure({ ...target, user: role }, given);
+  await ensureTaskTable({ ...target, user: role }, given);
   await client.query(`DROP OWNED BY ${role} CASCADE; DROP ROLE ${role}`);
 });
 
-test("what docs/adoption.md says for the way back leaves what the extension knows", async () => {
+test("the statements under Going back in docs/adoption.md restore the extension's layout", async () => {
   const docs = readFileSync(projectPath("docs/adoption.md"), "utf8");
   const back = /## Going back[\s\S]*?```sql\n([\s\S]*?)```/.exec(docs)?.[1] ?? "";
   assert.ok(back !== "");
@@ -105,7 +87,7 @@ test("what docs/adoption.md says for the way back leaves what the extension know
   const before = await client.query(
     "SELECT attname FROM pg_attribute WHERE attrelid = 'public_like.task'::regclass AND attnum > 0 ORDER BY attnum",
   );
-  await ensure(target, { schema: "public_like" });
+  await ensureTaskTable(target, { schema: "public_like" });
   await client.query(back.replaceAll("public.", "public_like."));
   const after = await client.query(
     "SELECT attname FROM pg_attribute WHERE attrelid = 'public_like.task'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -117,18 +99,18 @@ test("what docs/adoption.md says for the way back leaves what the extension know
      UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public_like'::regnamespace`,
   );
   assert.deepEqual(left.rows, []);
-  // And it can be adopted once more.
-  await ensure(target, { schema: "public_like" });
+  // The table can be adopted again.
+  await ensureTaskTable(target, { schema: "public_like" });
 });
 
-test("a generated hash is known for pg-task's where the database has all identifiers quoted", async () => {
+test("recognizes pg-task's generated hash in a database with quote_all_identifiers", async () => {
   await client.query(olderExtensionTable("generated")("quoted"));
   await client.query(`ALTER DATABASE ${target.database} SET quote_all_identifiers = on`);
   try {
-    await ensure(target, { schema: "quoted" });
+    await ensureTaskTable(target, { schema: "quoted" });
     const read = (): Promise<unknown> => everything("quoted");
     const first = await read();
-    await ensure(target, { schema: "quoted" });
+    await ensureTaskTable(target, { schema: "quoted" });
     assert.deepEqual(await read(), first);
   } finally {
     await client.query(`ALTER DATABASE ${target.database} RESET quote_all_identifiers`);

@@ -4,8 +4,8 @@ import { createDatabase } from "../../../../support/database.js";
 import {
   extensionTable,
   olderExtensionTable,
-  ownEnumTable,
-  ownTable,
+  userEnumTable,
+  userTable,
   partitionedById,
   partitionedByPlan,
   type MakeTable,
@@ -18,7 +18,7 @@ const pgTask = new PgTask();
 const database = await createDatabase("empty");
 const client = await database.connect();
 
-/** Rows in these states, by input, before the table is adopted. */
+/** Rows by input and state before the table is adopted. */
 type Rows = readonly (readonly [input: string, state: string])[];
 
 const usual: Rows = [
@@ -34,7 +34,7 @@ const few: Rows = [usual[0] ?? ["", ""], usual[3] ?? ["", ""]];
 interface Given {
   readonly make: MakeTable;
   readonly rows: Rows;
-  /** Values of the columns that have no default that works without the extension. */
+  /** Values of columns whose default does not work without the extension. */
   readonly more?: string;
   readonly columns?: string;
 }
@@ -58,8 +58,8 @@ const layouts: Record<string, Given> = {
     columns: `${parameters.columns}, hash`,
     more: `${parameters.more}, 7`,
   },
-  own: { make: ownTable, rows: seven },
-  own_enum: { make: ownEnumTable, rows: few, columns: ", id, plan", more: ", NUMBER, now()" },
+  own: { make: userTable, rows: seven },
+  own_enum: { make: userEnumTable, rows: few, columns: ", id, plan", more: ", NUMBER, now()" },
   by_plan: { make: partitionedByPlan, rows: seven },
   by_id: { make: partitionedById, rows: seven },
 };
@@ -81,15 +81,12 @@ const tasks = (schema: string) =>
   );
 
 const ended = (schema: string) =>
-  waitForRow(
-    client,
-    `SELECT FROM ${schema}.task WHERE state::text IN ('PLAN', 'TAKE', 'WORK') HAVING count(*) = 0`,
-  );
+  waitForRow(client, `SELECT FROM ${schema}.task WHERE state::text IN ('PLAN', 'TAKE', 'WORK') HAVING count(*) = 0`);
 
 for (const [schema, given] of Object.entries(layouts)) await make(schema, given);
 type Row = Readonly<Record<string, unknown>>;
 
-/** The rows of finished tasks, whole. */
+/** Complete rows of finished tasks. */
 async function finished(schema: string): Promise<Row[]> {
   const { rows } = await client.query<{ row: Row }>(
     `SELECT to_jsonb(t) AS row FROM ${schema}.task AS t
@@ -101,7 +98,7 @@ async function finished(schema: string): Promise<Row[]> {
 const before = new Map<string, Row[]>();
 for (const schema of Object.keys(layouts)) before.set(schema, await finished(schema));
 
-/** The columns with their types, indexes, triggers and constraints of a table and its partitions. */
+/** Columns with types, indexes, triggers and constraints of a table and its partitions. */
 async function parts(schema: string): Promise<string[]> {
   const { rows } = await client.query<{ part: string }>(
     `WITH relation AS (SELECT oid FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p'))
@@ -139,7 +136,7 @@ await pgTask.start(configuration);
 
 for (const [schema, { rows }] of Object.entries(layouts)) {
   describe(`a table of the layout ${schema}`, () => {
-    test("has its waiting and taken tasks run, and its finished ones left as they are", async () => {
+    test("runs waiting and taken tasks, and leaves finished ones unchanged", async () => {
       await ended(schema);
       const { rows: found } = await tasks(schema);
       assert.deepEqual(
@@ -153,14 +150,12 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
       const now = await finished(schema);
       const was = before.get(schema) ?? [];
       assert.deepEqual(
-        was.map((row, index) =>
-          Object.fromEntries(Object.keys(row).map((column) => [column, now[index]?.[column]])),
-        ),
+        was.map((row, index) => Object.fromEntries(Object.keys(row).map((column) => [column, now[index]?.[column]]))),
         was,
       );
     });
 
-    test("keeps every column, index, trigger and constraint that it had", async () => {
+    test("keeps its columns, indexes, triggers and constraints", async () => {
       const now = new Set(await parts(schema));
       const was = partsBefore.get(schema) ?? [];
       assert.ok(was.some((part) => part.includes(" mine jsonb")));
@@ -170,39 +165,30 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
       );
     });
 
-    test("takes new tasks, due and planned, without naming what has a default", async () => {
+    test("accepts new tasks, due and planned, without values for columns with a default", async () => {
       const id = schema === "own_enum" ? ["id, ", "1000, "] : ["", ""];
       await client.query(
         `INSERT INTO ${schema}.task (${id[0]}input, state, plan) VALUES (${id[1]}'SELECT 42', 'PLAN', now())`,
       );
-      await waitForRow(
-        client,
-        `SELECT FROM ${schema}.task WHERE input::text = 'SELECT 42' AND output::text = '42'`,
-      );
+      await waitForRow(client, `SELECT FROM ${schema}.task WHERE input::text = 'SELECT 42' AND output::text = '42'`);
     });
 
-    test("has a task that is stopped while it runs cancelled, and its group's next one run", async () => {
+    test("cancels a task that is stopped while it runs, and runs the next of its group", async () => {
       const id = schema === "own_enum" ? ["id, ", "1001, ", "1002, "] : ["", "", ""];
       await client.query(
         `INSERT INTO ${schema}.task (${id[0]}input, state, plan) VALUES
            (${id[1]}'SELECT pg_sleep(600)', 'PLAN', now()), (${id[2]}'SELECT 43', 'PLAN', now())`,
       );
-      await waitForRow(
-        client,
-        `SELECT FROM ${schema}.task WHERE input::text ~ 'sleep' AND state::text = 'WORK'`,
-      );
+      await waitForRow(client, `SELECT FROM ${schema}.task WHERE input::text ~ 'sleep' AND state::text = 'WORK'`);
       await client.query(`UPDATE ${schema}.task SET state = 'STOP' WHERE input::text ~ 'sleep'`);
-      await waitForRow(
-        client,
-        `SELECT FROM ${schema}.task WHERE input::text = 'SELECT 43' AND output::text = '43'`,
-      );
+      await waitForRow(client, `SELECT FROM ${schema}.task WHERE input::text = 'SELECT 43' AND output::text = '43'`);
       const { rows: stopped } = await client.query(
         `SELECT state::text, owner FROM ${schema}.task WHERE input::text ~ 'sleep'`,
       );
       assert.deepEqual(stopped, [{ state: "STOP", owner: null }]);
     });
 
-    test("repeats a task, with the values of the user's own columns", async () => {
+    test("repeats a task with the values of the user's columns", async () => {
       await client.query(
         `UPDATE ${schema}.task SET repeat = '1 day', mine = '["changed"]', state = 'PLAN', plan = now() WHERE input::text = 'SELECT 42'`,
       );
@@ -221,7 +207,7 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
   });
 }
 
-test("is adopted once: at the next start nothing is changed any more", async () => {
+test("is adopted once: the next start changes nothing", async () => {
   const schemas = Object.keys(layouts);
   const catalog = async (): Promise<unknown> =>
     (

@@ -4,12 +4,12 @@ import { PgTaskError } from "../../../../../src/shared/errors.js";
 import { createDatabase } from "../../../../support/database.js";
 import {
   extensionTable,
-  extensionTableOfRoles,
-  firstTable,
+  extensionTableWithUserColumn,
+  firstVersionTable,
   type MakeTable,
 } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
-import { ensure } from "../../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
@@ -23,66 +23,50 @@ async function columnNames(schema: string): Promise<string[]> {
   return rows.map(({ name }) => name);
 }
 
-/** What a table is refused with, which leaves it as it is; then it is adopted once that has been run. */
+/** Returns the refusal, which leaves the table unchanged; its statements make the table adoptable. */
 async function refusal(schema: string, make: MakeTable): Promise<string> {
   await client.query(make(schema));
   const before = await columnNames(schema);
-  const error: unknown = await ensure(target, { schema }).catch((reason: unknown) => reason);
+  const error: unknown = await ensureTaskTable(target, { schema }).catch((reason: unknown) => reason);
   assert.ok(error instanceof PgTaskError && error.code === "SCHEMA_INCOMPATIBLE", String(error));
   assert.deepEqual(await columnNames(schema), before);
   const [what = "", ...statements] = error.message.split("\n");
   assert.ok(statements.length > 0);
   for (const statement of statements) await client.query(statement);
-  await ensure(target, { schema });
+  await ensureTaskTable(target, { schema });
   return what;
 }
 
-describe("a table that cannot be adopted as it is is refused with the statements that make it fit", () => {
-  test("in the layout of the extension's first version", async () => {
+describe("refuses a table with the statements that make it fit, if", () => {
+  test("it has the layout of the extension's first version", async () => {
     const what = await refusal(
       "first",
-      (schema) => `${firstTable(schema)};
+      (schema) => `${firstVersionTable(schema)};
       INSERT INTO first.task (request, max) VALUES ('SELECT 1', 2);
       INSERT INTO first.task (request, response, state) VALUES ('SELECT 1', '1', 'DONE')`,
     );
     assert.match(what, /has the layout of pg_task's first version/);
-    const { rows } = await client.query(
-      "SELECT input, output, state, ready FROM first.task ORDER BY id",
-    );
+    const { rows } = await client.query("SELECT input, output, state, ready FROM first.task ORDER BY id");
     assert.deepEqual(rows, [
       { input: "SELECT 1", output: null, state: "PLAN", ready: true },
       { input: "SELECT 1", output: "1", state: "DONE", ready: null },
     ]);
   });
 
-  test("whose tasks run as the roles that inserted them", async () => {
-    const what = await refusal("roles", extensionTableOfRoles);
+  test("its tasks run as the roles that inserted them", async () => {
+    const what = await refusal("roles", extensionTableWithUserColumn);
     assert.match(what, /each task run as the role in its column user/);
     assert.match(what, /forbids the step from PLAN to WORK/);
   });
 
-  test("without the columns that make a task", async () => {
-    const what = await refusal(
-      "bare",
-      (schema) => `CREATE SCHEMA ${schema}; CREATE TABLE ${schema}.task (mine int)`,
-    );
-    assert.match(
-      what,
-      /no column id; it has no column plan; it has no column state; it has no column input/,
-    );
+  test("it lacks required columns", async () => {
+    const what = await refusal("bare", (schema) => `CREATE SCHEMA ${schema}; CREATE TABLE ${schema}.task (mine int)`);
+    assert.match(what, /no column id; it has no column plan; it has no column state; it has no column input/);
   });
 
   for (const [schema, change, words] of [
-    [
-      "type1",
-      "ALTER COLUMN timeout DROP DEFAULT, ALTER COLUMN timeout TYPE text",
-      "timeout is text, not interval",
-    ],
-    [
-      "type2",
-      "ALTER COLUMN output TYPE varchar(10)",
-      "output is character varying\\(10\\), not text",
-    ],
+    ["type1", "ALTER COLUMN timeout DROP DEFAULT, ALTER COLUMN timeout TYPE text", "timeout is text, not interval"],
+    ["type2", "ALTER COLUMN output TYPE varchar(10)", "output is character varying\\(10\\), not text"],
     ["type3", "ADD COLUMN hash bigint", "hash is bigint, not integer"],
     [
       "type4",
@@ -91,7 +75,7 @@ describe("a table that cannot be adopted as it is is refused with the statements
     ],
     ["type5", "ADD COLUMN ready text", "ready is text, not boolean"],
   ] as const) {
-    test(`with a column of which ${words.replaceAll("\\", "")}`, async () => {
+    test(`its column ${words.replaceAll("\\", "")}`, async () => {
       const what = await refusal(schema, (name) =>
         `${extensionTable(name)}; ALTER TABLE ${name}.task ${change}`.replace(
           "ALTER COLUMN timeout DROP DEFAULT",
@@ -104,7 +88,7 @@ describe("a table that cannot be adopted as it is is refused with the statements
 
   for (const column of ["owner text", "ready boolean"]) {
     const [name = "", type = ""] = column.split(" ");
-    test(`with a column ${name} of the user's own that holds something`, async () => {
+    test(`its column ${name} is the user's and has values`, async () => {
       const schema = `taken_${name}`;
       const what = await refusal(
         schema,
@@ -112,44 +96,42 @@ describe("a table that cannot be adopted as it is is refused with the statements
         CREATE TABLE ${made}.task (id int PRIMARY KEY, plan timestamptz, state text, input text, ${column});
         INSERT INTO ${made}.task VALUES (1, now(), 'DONE', '', 'true'::${type})`,
       );
-      assert.match(what, new RegExp(`its column ${name} holds something else`));
-      const { rows } = await client.query(
-        `SELECT ${name}_before::text AS before FROM ${schema}.task`,
-      );
+      assert.match(what, new RegExp(`its column ${name} holds values that pg-task did not write`));
+      const { rows } = await client.query(`SELECT ${name}_before::text AS before FROM ${schema}.task`);
       assert.deepEqual(rows, [{ before: "true" }]);
     });
   }
 });
 
-test("ids that are not unique are refused", async () => {
+test("refuses ids that are not unique", async () => {
   await client.query(`CREATE SCHEMA twins;
     CREATE TABLE twins.task (id int, plan timestamptz, state text, input text);
     INSERT INTO twins.task VALUES (1, now(), 'DONE', ''), (1, now(), 'DONE', '')`);
-  await assert.rejects(ensure(target, { schema: "twins" }), {
+  await assert.rejects(ensureTaskTable(target, { schema: "twins" }), {
     code: "SCHEMA_INCOMPATIBLE",
-    message: /no two rows of "twins"."task" to have the same id/,
+    message: /expected unique ids in "twins"."task"/,
   });
 });
 
-test("where nothing is to be created the entry says what is missing, and nothing is added", async () => {
+test('with "create": false says what is missing and adds nothing', async () => {
   await client.query(extensionTable("waits"));
   const before = await columnNames("waits");
-  await assert.rejects(ensure(target, { schema: "waits", create: false }), {
+  await assert.rejects(ensureTaskTable(target, { schema: "waits", create: false }), {
     code: "SCHEMA_MISSING",
     message:
-      'table "waits"."task" was not made by pg-task and lacks the columns take, hash, crash, ready, atomic, owner, its triggers and indexes, and its entry says "create": false',
+      'table "waits"."task" was not created by pg-task and lacks the columns take, hash, crash, ready, atomic, owner, keep, its triggers and indexes, and its entry says "create": false',
   });
   assert.deepEqual(await columnNames("waits"), before);
 });
 
-test("a state of text needs no enum: none is made, and what has its name is left alone", async () => {
+test("creates no enum for a state of text, and leaves an object of its name alone", async () => {
   for (const [schema, make] of [
     ["no_enum", ""],
     ["states", "CREATE TABLE states.state (name text);"],
   ] as const) {
     await client.query(`CREATE SCHEMA ${schema}; ${make}
       CREATE TABLE ${schema}.task (id int PRIMARY KEY, plan timestamptz, state text, input text)`);
-    await ensure(target, { schema });
+    await ensureTaskTable(target, { schema });
     const { rows } = await client.query(
       "SELECT typtype AS kind FROM pg_type WHERE typnamespace = $1::regnamespace AND typname = 'state'",
       [schema],

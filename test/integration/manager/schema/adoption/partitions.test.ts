@@ -4,7 +4,7 @@ import { claimFull } from "../../../../../src/manager/claim/claimFull.sql.js";
 import { completeFull } from "../../../../../src/manager/results/completeFull.sql.js";
 import { releaseTasks } from "../../../../../src/manager/results/releaseTasks.sql.js";
 import { markDue } from "../../../../../src/manager/groups/markDue.sql.js";
-import { rescue } from "../../../../../src/manager/recovery/rescue.sql.js";
+import { rescueTasks } from "../../../../../src/manager/recovery/rescue.sql.js";
 import { readColumnSet } from "../../../../../src/manager/schema/columnSet.js";
 import type { Client } from "../../../../../src/shared/postgres/client.js";
 import { literal } from "../../../../../src/shared/postgres/quoting.js";
@@ -14,7 +14,7 @@ import { createDatabase } from "../../../../support/database.js";
 import { partitionedById, partitionedByPlan } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { stubClient } from "../../../../support/stubClient.js";
-import { ensure, openManager } from "../../../../support/taskTables.js";
+import { ensureTaskTable, openManager } from "../../../../support/taskTables.js";
 import { waitForRow } from "../../../../support/waitFor.js";
 
 const pgTask = new PgTask();
@@ -25,20 +25,18 @@ const manager = await openManager(target);
 
 await client.query(partitionedByPlan("ranges"));
 await client.query(partitionedById("hashes"));
-const ranges = await ensure(target, { schema: "ranges" });
-const hashes = await ensure(target, { schema: "hashes" });
+const ranges = await ensureTaskTable(target, { schema: "ranges" });
+const hashes = await ensureTaskTable(target, { schema: "hashes" });
 
-/** What a listener to the whole table's wake-ups hears of a statement. */
+/** Notifications that a listener to the partitioned table receives for a statement. */
 async function heard(schema: string, statement: string): Promise<number> {
   const listener = await database.connect();
-  const { rows } = await client.query<{ oid: number }>(
-    `SELECT '${schema}.task'::regclass::oid AS oid`,
-  );
+  const { rows } = await client.query<{ oid: number }>(`SELECT '${schema}.task'::regclass::oid AS oid`);
   let count = 0;
   listener.on("notification", () => (count += 1));
   await listener.query(`LISTEN "pg_task_${rows[0]?.oid}"`);
   await client.query(statement);
-  // What was sent before is delivered before the answer.
+  // Notifications sent before are delivered before this response.
   await listener.query("SELECT");
   return count;
 }
@@ -53,14 +51,14 @@ async function ready(partition: string): Promise<(boolean | null)[]> {
   return rows.map((row) => row.ready);
 }
 
-describe("a row that goes directly into a partition", () => {
-  test("wakes the manager of the whole table, at any level", async () => {
+describe("a row inserted directly into a partition", () => {
+  test("wakes the manager of the partitioned table, at any level", async () => {
     assert.equal(await heard("ranges", insertInto("ranges.before", "2001-01-01")), 1);
     assert.equal(await heard("ranges", insertInto('ranges."Later on"', "2040-01-01")), 1);
     assert.equal(await heard("ranges", insertInto("ranges.task", "2001-01-01")), 1);
   });
 
-  test("is due or not yet as its plan says, and has its hash", async () => {
+  test("is marked as due or planned, and gets its hash", async () => {
     await client.query(insertInto("ranges.before", "2001-01-01"));
     assert.deepEqual(await ready("ranges.before"), [true]);
     await client.query(insertInto('ranges."Later on"', "2040-01-01"));
@@ -69,16 +67,16 @@ describe("a row that goes directly into a partition", () => {
     assert.equal(rows.length, 0);
   });
 
-  test("does so in a partition that was attached later, from the next start on", async () => {
+  test("is handled in a partition attached later, after the next start", async () => {
     await client.query(`
       ALTER TABLE ranges.task DETACH PARTITION ranges."Later on";
       CREATE TABLE ranges."new one" PARTITION OF ranges.task FOR VALUES FROM ('2030-01-01') TO ('2031-01-01')`);
-    await ensure(target, { schema: "ranges" });
+    await ensureTaskTable(target, { schema: "ranges" });
     assert.equal(await heard("ranges", insertInto('ranges."new one"', "2030-06-01")), 1);
     assert.deepEqual(await ready('ranges."new one"'), [false]);
   });
 
-  test("does so in a partition that was attached while pg-task runs, from its next pg_task.reset on", async () => {
+  test("is handled in a partition attached while pg-task runs, after the next pg_task.reset", async () => {
     await client.query(partitionedByPlan("running"));
     await pgTask.start({
       url: database.url,
@@ -97,16 +95,16 @@ describe("a row that goes directly into a partition", () => {
     await pgTask.stop();
   });
 
-  test("is missed where nothing is to be created", async () => {
+  test('is not handled with "create": false', async () => {
     await client.query(
       "CREATE TABLE ranges.newer PARTITION OF ranges.task FOR VALUES FROM ('2031-01-01') TO ('2032-01-01')",
     );
-    await assert.rejects(ensure(target, { schema: "ranges", create: false }), {
+    await assert.rejects(ensureTaskTable(target, { schema: "ranges", create: false }), {
       code: "SCHEMA_MISSING",
       message: /partition "ranges"."newer" lacks the trigger/,
     });
-    await ensure(target, { schema: "ranges" });
-    await ensure(target, { schema: "ranges", create: false });
+    await ensureTaskTable(target, { schema: "ranges" });
+    await ensureTaskTable(target, { schema: "ranges", create: false });
   });
 });
 
@@ -121,12 +119,10 @@ const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).fla
 
 const asArgument = (value: unknown): string =>
   Array.isArray(value)
-    ? literal(
-        `{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`,
-      )
+    ? literal(`{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`)
     : literal(String(value));
 
-/** How the server reads the partitions for a statement of the manager's. */
+/** How a statement of the manager reads the partitions. */
 async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]> {
   const statements: { text: string; values: readonly unknown[] }[] = [];
   await work(
@@ -138,8 +134,7 @@ async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]
   const [statement] = statements;
   assert.ok(statement);
   await manager.query(`PREPARE looked_at AS ${statement.text}`);
-  const values =
-    statement.values.length === 0 ? "" : `(${statement.values.map(asArgument).join(", ")})`;
+  const values = statement.values.length === 0 ? "" : `(${statement.values.map(asArgument).join(", ")})`;
   const { rows } = await manager.query<{ "QUERY PLAN": [{ Plan: PlanNode }] }>(
     `EXPLAIN (FORMAT json) EXECUTE looked_at${values}`,
   );
@@ -148,7 +143,7 @@ async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]
     rows
       .flatMap((row) => flatten(row["QUERY PLAN"][0].Plan))
       .filter((node) => node["Node Type"].endsWith("Scan") && node["Relation Name"] !== undefined)
-      // These are small, and read as a whole.
+      // These are small and read completely.
       .filter((node) => node["Relation Name"]?.startsWith("task_ledger_") !== true)
       .map((node) => `${node["Node Type"]} ${node["Relation Name"]}`)
   );
@@ -158,7 +153,7 @@ const owner = "1 2001-01-01T00:00:00.000000";
 
 describe("statements on a partitioned table", () => {
   for (const table of [ranges, hashes]) {
-    test(`read each partition of ${table.schema} by an index`, async () => {
+    test(`use an index on each partition of ${table.schema}`, async () => {
       await client.query(
         `INSERT INTO ${table.qualified} (input, plan, state)
          SELECT '', now() - n * interval '1 second', 'DONE' FROM generate_series(1, 5000) AS n; ANALYZE ${table.qualified}`,
@@ -178,17 +173,15 @@ describe("statements on a partitioned table", () => {
       const works: Record<string, (stub: Client) => Promise<unknown>> = {
         claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1 })),
         complete: (stub) => completeFull(stub, table, shape, [{ ...result, session: 1 }]),
-        giveBack: (stub) => releaseTasks(stub, table, [{ id: "5", owner }]),
+        release: (stub) => releaseTasks(stub, table, [{ id: "5", owner }]),
         promote: (stub) => markDue(stub, table),
-        rescue: (stub) =>
-          rescue(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
+        rescue: (stub) => rescueTasks(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
       };
       for (const [name, work] of Object.entries(works)) {
-        // The pause table has few rows, if any.
+        // The pause table has few rows.
         const found = (await reads(work)).filter((read) => !read.endsWith(" task_pause"));
         assert.ok(found.length > 0, name);
-        for (const read of found)
-          assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);
+        for (const read of found) assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);
       }
     });
   }

@@ -4,11 +4,11 @@ import { connectManager } from "../../../../../src/manager/connection.js";
 import { ensureTable } from "../../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../../support/database.js";
-import { extensionTable, ownTable } from "../../../../support/foreignTables.js";
+import { extensionTable, userTable } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { stubClient } from "../../../../support/stubClient.js";
-import { ensure, makeEntry, silentLog } from "../../../../support/taskTables.js";
+import { ensureTaskTable, makeEntry, silentLog } from "../../../../support/taskTables.js";
 import { waitForRow } from "../../../../support/waitFor.js";
 
 const pgTask = new PgTask();
@@ -20,11 +20,8 @@ const producer = await database.connect();
 const plainRow = `active, live, repeat, timeout, count, max, delete, drift, header, save, string, delimiter, escape, quote, "group", "null"`;
 const plainValues = `'1 day', '0', '0', '0', 0, 0, false, false, true, false, true, ',', '', '', 'group', 'nil'`;
 
-/** Adopts a table, doing something before each statement that is sent. */
-async function adoptWatching(
-  schema: string,
-  before: (text: string) => Promise<void>,
-): Promise<void> {
+/** Adopts a table, calling a function before each statement. */
+async function adoptWatching(schema: string, before: (text: string) => Promise<void>): Promise<void> {
   const entry = makeEntry(target, { schema });
   const manager = await connectManager(entry);
   const watched = stubClient(async (text, values) => {
@@ -39,8 +36,8 @@ async function adoptWatching(
   }
 }
 
-describe("a task that the extension had taken", () => {
-  test("counts as running while its process lives, and waits again when that is gone", async () => {
+describe("a task that the extension left in TAKE or WORK", () => {
+  test("counts as running while its backend lives, and waits again afterwards", async () => {
     await client.query(extensionTable("alive"));
     const worker = await database.connect();
     const { rows: own } = await worker.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
@@ -52,7 +49,7 @@ describe("a task that the extension had taken", () => {
     );
     await client.query(`UPDATE alive.task SET "group" = 'other' WHERE id = 3`);
     await pgTask.start({ url: database.url, "pg_task.schema": "alive" });
-    // Its process is younger than its start, so it is gone.
+    // This backend started after the run: the pid was reused.
     await waitForRow(client, "SELECT FROM alive.task WHERE id = 3 AND state = 'DONE'");
     const { rows } = await client.query(
       "SELECT state::text, owner IS NOT NULL AS owned FROM alive.task WHERE id < 3 ORDER BY id",
@@ -62,23 +59,16 @@ describe("a task that the extension had taken", () => {
       { state: "PLAN", owned: false },
     ]);
     await client.query("SELECT pg_terminate_backend($1)", [own[0]?.pid]);
-    await waitForRow(
-      client,
-      "SELECT FROM alive.task WHERE state <> 'DONE' OR owner IS NOT NULL HAVING count(*) = 0",
-    );
+    await waitForRow(client, "SELECT FROM alive.task WHERE state <> 'DONE' OR owner IS NOT NULL HAVING count(*) = 0");
     const { rows: outputs } = await client.query("SELECT output FROM alive.task ORDER BY id");
-    assert.deepEqual(outputs, [
-      { output: "worked on" },
-      { output: "behind it" },
-      { output: "number given anew" },
-    ]);
+    assert.deepEqual(outputs, [{ output: "worked on" }, { output: "behind it" }, { output: "number given anew" }]);
   });
 });
 
 describe("a large table", () => {
-  test("is adopted while producers insert before each step, holding up none of them", async () => {
+  test("is adopted without delaying producers, which insert before each step", async () => {
     await client.query(extensionTable("large"));
-    // It locks the table for longer than is waited here: whoever adopts it then tries again.
+    // It locks the table for longer than the lock timeout: adoption is then retried.
     await client.query("ALTER TABLE large.task SET (autovacuum_enabled = off)");
     await client.query(
       `INSERT INTO large.task (parent, input, state, plan, ${plainRow})
@@ -90,7 +80,7 @@ describe("a large table", () => {
     const built: string[] = [];
     await adoptWatching("large", async (text) => {
       if (/^CREATE (?:UNIQUE )?INDEX/.test(text)) built.push(text);
-      // In the one transaction that locks the table a producer waits for its end.
+      // The one transaction that locks the table makes producers wait for its end.
       if (/^(?:UPDATE|CREATE INDEX|SELECT max)|VALIDATE CONSTRAINT/.test(text)) {
         inserted += 1;
         await producer.query(
@@ -106,14 +96,11 @@ describe("a large table", () => {
          OR state = 'PLAN' AND hash IS DISTINCT FROM hashtext("group" || coalesce(remote, ''))`,
     );
     assert.equal(wrong.length, 0);
-    // Where a row is on disk changes with each update of it.
-    assert.deepEqual(
-      (await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'")).rows,
-      before,
-    );
+    // Each update moves a row to another ctid.
+    assert.deepEqual((await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'")).rows, before);
   });
 
-  test("goes on where it was cut off", async () => {
+  test("continues after an interrupted adoption", async () => {
     await client.query(extensionTable("cut"));
     await client.query(
       `INSERT INTO cut.task (parent, input, ${plainRow}) SELECT NULL, '', ${plainValues} FROM generate_series(1, 6000)`,
@@ -121,37 +108,34 @@ describe("a large table", () => {
     let left = 2;
     await assert.rejects(
       adoptWatching("cut", async (text) => {
-        if (text.startsWith("UPDATE") && text.includes("ready IS NULL") && left-- === 1)
-          throw new Error("cut off");
+        if (text.startsWith("UPDATE") && text.includes("ready IS NULL") && left-- === 1) throw new Error("interrupted");
       }),
-      /cut off/,
+      /interrupted/,
     );
     const { rows: some } = await client.query("SELECT FROM cut.task WHERE ready");
     assert.equal(some.length, 5000);
-    await ensure(target, { schema: "cut" });
+    await ensureTaskTable(target, { schema: "cut" });
     const { rows: all } = await client.query("SELECT FROM cut.task WHERE ready");
     assert.equal(all.length, 6000);
   });
 
-  test("is SCHEMA_LOCKED while somebody has it locked, and adopted later", async () => {
-    await client.query(ownTable("locked"));
+  test("fails with SCHEMA_LOCKED while another session locks it, and is adopted later", async () => {
+    await client.query(userTable("locked"));
     await producer.query("BEGIN; INSERT INTO locked.task (input) VALUES ('')");
-    await assert.rejects(ensure(target, { schema: "locked" }), { code: "SCHEMA_LOCKED" });
+    await assert.rejects(ensureTaskTable(target, { schema: "locked" }), { code: "SCHEMA_LOCKED" });
     await producer.query("COMMIT");
-    await ensure(target, { schema: "locked" });
+    await ensureTaskTable(target, { schema: "locked" });
     const { rows } = await client.query("SELECT ready FROM locked.task");
     assert.deepEqual(rows, [{ ready: true }]);
   });
 });
 
-describe("values that a user's own table does not ask for", () => {
-  test("are given to a row that waits, and to new ones, as nulls cannot be worked with", async () => {
-    await client.query(ownTable("nulls"));
+describe("null values in columns that pg-task needs", () => {
+  test("are filled in waiting and new rows", async () => {
+    await client.query(userTable("nulls"));
     await client.query("INSERT INTO nulls.task (input) VALUES ('old')");
-    await ensure(target, { schema: "nulls" });
-    await client.query(
-      `INSERT INTO nulls.task (input, max, "group", count) VALUES ('new', NULL, NULL, NULL)`,
-    );
+    await ensureTaskTable(target, { schema: "nulls" });
+    await client.query(`INSERT INTO nulls.task (input, max, "group", count) VALUES ('new', NULL, NULL, NULL)`);
     const { rows } = await client.query(
       `SELECT max, count::int, "group", "null", timeout::text, delimiter FROM nulls.task ORDER BY id`,
     );
@@ -161,10 +145,10 @@ describe("values that a user's own table does not ask for", () => {
     ]);
   });
 
-  test("follow the file", async () => {
-    await client.query(ownTable("follows"));
-    await ensure(target, { schema: "follows" });
-    await ensure(target, { schema: "follows", parameters: { "pg_task.max": 5 } });
+  test("are filled with the file's parameters", async () => {
+    await client.query(userTable("follows"));
+    await ensureTaskTable(target, { schema: "follows" });
+    await ensureTaskTable(target, { schema: "follows", parameters: { "pg_task.max": 5 } });
     await client.query("INSERT INTO follows.task (input, max) VALUES ('a', NULL), ('b', DEFAULT)");
     const { rows } = await client.query("SELECT max FROM follows.task");
     assert.deepEqual(rows, [{ max: 5 }, { max: 5 }]);

@@ -3,21 +3,22 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { PgTaskError } from "../../../../../src/shared/errors.js";
-import { cli, emptyFolder } from "../../../../support/cli.js";
+import { cli } from "../../../../support/cli.js";
 import { createDatabase, serverMajor } from "../../../../support/database.js";
 import { test } from "../../../../support/limitedTest.js";
-import { ensure } from "../../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../../support/taskTables.js";
+import { temporaryFolder } from "../../../../support/temporaryFolder.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 const major = await serverMajor();
 
-let made = 0;
+let schemaCount = 0;
 
-/** A table of the user's own with a task in it, in a schema of its own. */
-async function ownTable(state: string, before = "", after = ""): Promise<string> {
-  const schema = `own${(made += 1)}`;
+/** A user's table with a task, in its own schema. */
+async function createUserTable(state: string, before = "", after = ""): Promise<string> {
+  const schema = `own${(schemaCount += 1)}`;
   const named = (text: string): string => text.replaceAll("SCHEMA", schema);
   await client.query(`CREATE SCHEMA ${schema}; ${named(before)};
     CREATE TABLE ${schema}.task (id int PRIMARY KEY, plan timestamptz NOT NULL, input text NOT NULL, note text,
@@ -26,7 +27,7 @@ async function ownTable(state: string, before = "", after = ""): Promise<string>
   return schema;
 }
 
-/** Everything that the catalog has of the schema, and its rows. */
+/** Catalog entries of the schema, and the table's rows. */
 async function contents(schema: string): Promise<unknown> {
   const { rows } = await client.query(
     `SELECT (SELECT json_agg(json_build_array(relname, relkind, xmin::text) ORDER BY oid) FROM pg_class WHERE relnamespace = n.oid) AS relations,
@@ -41,15 +42,15 @@ async function contents(schema: string): Promise<unknown> {
   return rows[0];
 }
 
-/** What the table is refused with; it is as it was then, and adopted once the statements have run. */
+/** Returns the refusal, which leaves the table unchanged; its statements make the table adoptable. */
 async function refusal(schema: string): Promise<string> {
   const before = await contents(schema);
-  const error: unknown = await ensure(target, { schema }).catch((reason: unknown) => reason);
+  const error: unknown = await ensureTaskTable(target, { schema }).catch((reason: unknown) => reason);
   assert.ok(error instanceof PgTaskError && error.code === "SCHEMA_INCOMPATIBLE", String(error));
   assert.deepEqual(await contents(schema), before);
   const [what = "", ...statements] = error.message.split("\n");
   for (const statement of statements) await client.query(statement);
-  await ensure(target, { schema });
+  await ensureTaskTable(target, { schema });
   for (const state of ["TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP", "PLAN"]) {
     await client.query(`UPDATE ${schema}.task SET state = $1`, [state]);
   }
@@ -57,23 +58,23 @@ async function refusal(schema: string): Promise<string> {
 }
 
 const some = "('PLAN', 'WORK', 'DONE', 'FAIL')";
-const lacking = "forbids the states TAKE, GONE, STOP:";
+const forbidsThree = "forbids the states TAKE, GONE, STOP:";
 
-describe("a table with a check that no task passes in some state is refused, as it is", () => {
+describe("refuses a table with a check that rejects every task in some state", () => {
   for (const [name, state, before, after, words] of [
     [
       "a text with a list of states",
       `text NOT NULL DEFAULT 'PLAN' CHECK (state IN ${some})`,
       "",
       "",
-      `its constraint task_state_check ${lacking}`,
+      `its constraint task_state_check ${forbidsThree}`,
     ],
     [
       "a char(n), padded with blanks",
       `char(8) DEFAULT 'PLAN' CHECK (state IN ${some})`,
       "",
       "",
-      `its constraint task_state_check ${lacking}`,
+      `its constraint task_state_check ${forbidsThree}`,
     ],
     [
       "a varchar with a pattern",
@@ -94,7 +95,7 @@ describe("a table with a check that no task passes in some state is refused, as 
       "SCHEMA.mood DEFAULT 'PLAN'",
       `CREATE DOMAIN SCHEMA.mood AS text CONSTRAINT known CHECK (VALUE IN ${some})`,
       "",
-      `its column state is of the domain SCHEMA.mood, whose constraint known ${lacking}`,
+      `its column state has the domain SCHEMA.mood, whose constraint known ${forbidsThree}`,
     ],
     [
       "a domain over a domain",
@@ -102,7 +103,7 @@ describe("a table with a check that no task passes in some state is refused, as 
       `CREATE DOMAIN SCHEMA.word AS varchar(9) CONSTRAINT known CHECK (VALUE IN ${some});
        CREATE DOMAIN SCHEMA.mood AS SCHEMA.word CHECK (VALUE <> '')`,
       "",
-      `its column state is of the domain SCHEMA.word, whose constraint known ${lacking}`,
+      `its column state has the domain SCHEMA.word, whose constraint known ${forbidsThree}`,
     ],
     [
       "a check that is not valid for the rows that are there",
@@ -110,7 +111,7 @@ describe("a table with a check that no task passes in some state is refused, as 
       "",
       `; INSERT INTO SCHEMA.task VALUES (2, now(), '', NULL, 'mine');
          ALTER TABLE SCHEMA.task ADD CONSTRAINT from_now_on CHECK (state IN ${some}) NOT VALID`,
-      `its constraint from_now_on ${lacking}`,
+      `its constraint from_now_on ${forbidsThree}`,
     ],
     [
       "a function of the user's own",
@@ -118,21 +119,21 @@ describe("a table with a check that no task passes in some state is refused, as 
       `CREATE FUNCTION SCHEMA.known(state text) RETURNS boolean LANGUAGE plpgsql AS
          $$ BEGIN RETURN state IN ${some}; END $$`,
       "",
-      `its constraint task_state_check ${lacking}`,
+      `its constraint task_state_check ${forbidsThree}`,
     ],
     [
       "a list of states, and what other columns hold",
       `text DEFAULT 'PLAN', CONSTRAINT pair CHECK (state IN ${some} AND length(note) < 9)`,
       "",
       "",
-      `its constraint pair ${lacking}`,
+      `its constraint pair ${forbidsThree}`,
     ],
     [
       "states of which each asks for something of other columns",
       `text DEFAULT 'PLAN', CONSTRAINT each CHECK (state = 'PLAN' AND note IS NULL OR state = 'DONE' AND input <> '' OR state IN ('WORK', 'FAIL'))`,
       "",
       "",
-      `its constraint each ${lacking}`,
+      `its constraint each ${forbidsThree}`,
     ],
     [
       "two checks, each of which forbids some",
@@ -142,14 +143,14 @@ describe("a table with a check that no task passes in some state is refused, as 
       "its constraint one forbids the state TAKE; its constraint two forbids the states GONE, STOP:",
     ],
   ] as const) {
-    test(`whose state is ${name}`, async () => {
-      const schema = await ownTable(state, before, after);
+    test(`if state is ${name}`, async () => {
+      const schema = await createUserTable(state, before, after);
       const what = await refusal(schema);
       assert.ok(what.includes(words.replaceAll("SCHEMA", schema)), what);
     });
   }
 
-  test("that is partitioned", async () => {
+  test("if it is partitioned", async () => {
     await client.query(`CREATE SCHEMA parts;
       CREATE TABLE parts.task (id int, plan timestamptz NOT NULL, input text NOT NULL,
         state text DEFAULT 'PLAN' CHECK (state IN ${some}), note text,
@@ -158,15 +159,13 @@ describe("a table with a check that no task passes in some state is refused, as 
       INSERT INTO parts.task VALUES (1, now(), 'SELECT 1')`);
     const what = await refusal("parts");
     assert.ok(
-      what.includes(
-        `its constraint pair forbids the state FAIL; its constraint task_state_check ${lacking}`,
-      ),
+      what.includes(`its constraint pair forbids the state FAIL; its constraint task_state_check ${forbidsThree}`),
       what,
     );
   });
 
-  test("and what the check kept out besides is kept out still", async () => {
-    const schema = await ownTable(`text DEFAULT 'PLAN' CHECK (state IN ${some})`);
+  test("and its statements keep the check's other conditions", async () => {
+    const schema = await createUserTable(`text DEFAULT 'PLAN' CHECK (state IN ${some})`);
     await refusal(schema);
     await assert.rejects(client.query(`UPDATE ${schema}.task SET state = 'mine'`), {
       code: "23514",
@@ -174,47 +173,37 @@ describe("a table with a check that no task passes in some state is refused, as 
     });
   });
 
-  test("which pg-task check says as well", async () => {
-    const schema = await ownTable(`text DEFAULT 'PLAN' CHECK (state IN ${some})`);
+  test("and pg-task check reports it", async () => {
+    const schema = await createUserTable(`text DEFAULT 'PLAN' CHECK (state IN ${some})`);
     const before = await contents(schema);
-    const cwd = await emptyFolder();
+    const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ "pg_task.schema": schema }));
     const { code, stdout } = await cli(["check"], { cwd, env: { DATABASE_URL: database.url } });
     assert.equal(code, 4);
-    assert.match(stdout, new RegExp(`not allowed: .*its constraint task_state_check ${lacking}`));
+    assert.match(stdout, new RegExp(`not allowed: .*its constraint task_state_check ${forbidsThree}`));
     assert.deepEqual(await contents(schema), before);
   });
 });
 
-describe("a table is adopted where a check", () => {
+describe("adopts a table with a check that", () => {
   for (const [name, state, before, after] of [
     ["allows all states", "text DEFAULT 'PLAN' CHECK (length(state) = 4)", "", ""],
     [
-      "asks for something else in some of them",
+      "has conditions on other columns in some states",
       "text DEFAULT 'PLAN', CHECK (state <> 'TAKE' OR note IS NOT NULL)",
       "",
       "",
     ],
+    ["is null for some states", "text DEFAULT 'PLAN' CHECK (CASE WHEN state = 'PLAN' THEN true END)", "", ""],
+    ["compares the state with another column", "text DEFAULT 'PLAN', CHECK (state <> note)", "", ""],
     [
-      "has no answer for some of them",
-      "text DEFAULT 'PLAN' CHECK (CASE WHEN state = 'PLAN' THEN true END)",
-      "",
-      "",
-    ],
-    [
-      "compares the state with another column",
-      "text DEFAULT 'PLAN', CHECK (state <> note)",
-      "",
-      "",
-    ],
-    [
-      "raises an error of its own for some of them, which the log shows when it happens",
+      "raises an error for some states",
       "text DEFAULT 'PLAN' CHECK (length(state) / (CASE state WHEN 'GONE' THEN 0 ELSE 1 END) > 0)",
       "",
       "",
     ],
     [
-      "writes when it is asked, which it does not here",
+      "writes when evaluated (it is evaluated read-only)",
       "text DEFAULT 'PLAN' CHECK (SCHEMA.noted(state))",
       `CREATE TABLE SCHEMA.asked (state text);
        CREATE FUNCTION SCHEMA.noted(state text) RETURNS boolean LANGUAGE plpgsql AS
@@ -223,31 +212,31 @@ describe("a table is adopted where a check", () => {
     ],
   ] as const) {
     test(name, async () => {
-      const schema = await ownTable(state, before, after);
-      await ensure(target, { schema });
+      const schema = await createUserTable(state, before, after);
+      await ensureTaskTable(target, { schema });
       if (!name.startsWith("writes")) return;
       const { rows } = await client.query(`SELECT DISTINCT state FROM ${schema}.asked`);
       assert.deepEqual(rows, [{ state: "PLAN" }]);
     });
   }
 
-  test("is that of a partition, which keeps what has ended", async () => {
+  test("belongs to a partition for finished tasks", async () => {
     await client.query(`CREATE SCHEMA archive;
       CREATE TABLE archive.task (id int, plan timestamptz NOT NULL, input text NOT NULL, state text DEFAULT 'PLAN',
         PRIMARY KEY (id, plan)) PARTITION BY RANGE (plan);
       CREATE TABLE archive.old PARTITION OF archive.task FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
       ALTER TABLE archive.old ADD CHECK (state IN ('DONE', 'FAIL'));
       CREATE TABLE archive.new PARTITION OF archive.task FOR VALUES FROM ('2020-01-01') TO (MAXVALUE)`);
-    await ensure(target, { schema: "archive" });
+    await ensureTaskTable(target, { schema: "archive" });
   });
 
   // Servers before 18 enforce all of them.
   if (major >= 18) {
     test("is not enforced", async () => {
-      const schema = await ownTable(
+      const schema = await createUserTable(
         `text DEFAULT 'PLAN', CONSTRAINT words CHECK (state IN ${some}) NOT ENFORCED`,
       );
-      await ensure(target, { schema });
+      await ensureTaskTable(target, { schema });
     });
   }
 });

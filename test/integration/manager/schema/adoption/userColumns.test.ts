@@ -9,7 +9,7 @@ import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { only, Tasks } from "../../../../support/tasks.js";
 import { projectPath } from "../../../../support/project.js";
-import { ensure } from "../../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../../support/taskTables.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -18,7 +18,7 @@ const table = taskTable("public", "task");
 
 const source = projectPath("src");
 
-/** Every word of the statements that are sent where the table is read or written. */
+/** Every word of the statements that read or write the table. */
 async function statementWords(): Promise<string[]> {
   const words: string[] = [];
   for (const folder of ["manager", "tasks", "web"]) {
@@ -33,16 +33,13 @@ async function statementWords(): Promise<string[]> {
   return words;
 }
 
-/** Parameters, variables and everything else that has a name in the functions made in this database. */
+/** Names of parameters, variables and everything else in the functions of this database. */
 async function functionWords(): Promise<string[]> {
   const { rows } = await client.query<{ names: string[] | null; source: string }>(
     `SELECT proargnames AS names, prosrc AS source FROM pg_proc
      WHERE starts_with(coalesce(obj_description(oid, 'pg_proc'), ''), 'pg-task ')`,
   );
-  return rows.flatMap(({ names, source: body }) => [
-    ...(names ?? []),
-    ...(body.match(/\b[a-z_]\w*\b/g) ?? []),
-  ]);
+  return rows.flatMap(({ names, source: body }) => [...(names ?? []), ...(body.match(/\b[a-z_]\w*\b/g) ?? [])]);
 }
 
 const system = new Set(["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"]);
@@ -52,7 +49,7 @@ async function usedNames(): Promise<string[]> {
   return [...new Set(all)].filter((name) => !system.has(name));
 }
 
-/** Gives the table of `schema` columns of all these names, but for those that it has. */
+/** Adds columns of these names to the table of `schema`, except existing ones. */
 async function addColumns(schema: string, wanted: readonly string[]): Promise<number> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT name FROM unnest($1::text[]) AS name WHERE name NOT IN (
@@ -69,25 +66,23 @@ const { rows: columns } = await client.query<{ name: string }>(
 );
 const ours = new Set(columns.map(({ name }) => name));
 
-test("columns with the names of everything in our functions and statements disturb nothing", async () => {
+test("columns may have the names of anything in pg-task's functions and statements", async () => {
   const own = await usedNames();
   for (const name of ["task", "taken", "holder", "ledger", "me", "found_owner", "next", "root"]) {
     assert.ok(own.includes(name), `${name} was found in the functions' definitions`);
   }
   assert.ok((await addColumns("public", own)) >= 100);
 
-  const tasks = await Tasks.of(client);
+  const tasks = await Tasks.create(client);
   await client.query("CREATE TABLE effect (what text)");
   await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
   const writes = "INSERT INTO effect VALUES (current_setting('pg_task.id'))";
 
-  const written = await tasks.insert(
-    ...Array.from({ length: 20 }, (_, n) => ({ input: writes, group: `g${n % 3}` })),
-  );
+  const written = await tasks.insert(...Array.from({ length: 20 }, (_, n) => ({ input: writes, group: `g${n % 3}` })));
   for (const row of await tasks.ended(...written)) {
     assert.deepEqual([row.state, row.error], ["DONE", null]);
   }
-  // Slow ones are looked at while they run, and end in other statements than short ones.
+  // Slow tasks are monitored while they run and completed by other statements than short ones.
   assert.equal((await tasks.run(`${writes}; SELECT pg_sleep(0.3)`)).state, "DONE");
   assert.equal((await tasks.run("SELECT 1/0")).state, "FAIL");
   const late = { plan: "2020-01-01", active: "1 minute" };
@@ -95,10 +90,9 @@ test("columns with the names of everything in our functions and statements distu
 
   const repeats = await tasks.run(writes, { repeat: "1 hour", group: "again" });
   assert.equal(repeats.state, "DONE");
-  const copies = await client.query<{ task: string; me: string }>(
-    "SELECT task, me FROM task WHERE parent = $1",
-    [repeats.id],
-  );
+  const copies = await client.query<{ task: string; me: string }>("SELECT task, me FROM task WHERE parent = $1", [
+    repeats.id,
+  ]);
   assert.deepEqual(copies.rows, [{ task: "mine", me: "mine" }]);
 
   const pauses = await tasks.insert(
@@ -114,18 +108,15 @@ test("columns with the names of everything in our functions and statements distu
   await client.query("DELETE FROM task_pause");
   assert.equal(only(await tasks.ended(held)).state, "DONE");
 
-  // A session that dies in its first run: rescued, and run again.
+  // A session that dies in its first run: the task is rescued and runs again.
   const dies = `${writes}; SELECT pg_terminate_backend(pg_backend_pid()) FROM task WHERE id = $1 AND crash = 0`;
   const [dead = ""] = await tasks.insert({ input: "SELECT 1", plan: "2100-01-01" });
-  await client.query("UPDATE task SET plan = now(), input = $2 WHERE id = $1", [
-    dead,
-    dies.replace("$1", dead),
-  ]);
+  await client.query("UPDATE task SET plan = now(), input = $2 WHERE id = $1", [dead, dies.replace("$1", dead)]);
   const rescued = only(await tasks.ended(dead));
   assert.deepEqual([rescued.state, rescued.crash], ["DONE", 1]);
 
   const [stopped = ""] = await tasks.insert({ input: `${writes}; SELECT pg_sleep(60)` });
-  await tasks.underway(stopped);
+  await tasks.sleeping(stopped);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [stopped]);
   const ended = await tasks.until([stopped], (row) => row.owner === null);
   assert.equal(only(ended).state, "STOP");
@@ -144,7 +135,7 @@ test("columns with the names of everything in our functions and statements distu
   }
 });
 
-test("nor do they in a table that is adopted, partitioned or not", async () => {
+test("the same holds in adopted tables, partitioned or not", async () => {
   const own = await usedNames();
   for (const [schema, partitioned] of [
     ["theirs", false],
@@ -155,17 +146,14 @@ test("nor do they in a table that is adopted, partitioned or not", async () => {
       CREATE TABLE ${schema}.task (id bigserial, input text NOT NULL, plan timestamptz NOT NULL DEFAULT now(),
         state ${schema}.state NOT NULL DEFAULT 'PLAN', PRIMARY KEY (id, plan))
       ${partitioned ? "PARTITION BY RANGE (plan)" : ""}`);
-    if (partitioned)
-      await client.query(`CREATE TABLE ${schema}.every PARTITION OF ${schema}.task DEFAULT`);
-    // What adoption adds itself is not the user's to have as another type.
+    if (partitioned) await client.query(`CREATE TABLE ${schema}.every PARTITION OF ${schema}.task DEFAULT`);
+    // Columns that adoption adds keep their types.
     await addColumns(
       schema,
       own.filter((name) => !ours.has(name)),
     );
-    await client.query(
-      `INSERT INTO ${schema}.task (input) VALUES ('CREATE TABLE ${schema}.made ()')`,
-    );
-    await ensure(database.target, { schema });
+    await client.query(`INSERT INTO ${schema}.task (input) VALUES ('CREATE TABLE ${schema}.made ()')`);
+    await ensureTaskTable(database.target, { schema });
     const another = new PgTask();
     await another.start({
       url: database.url,

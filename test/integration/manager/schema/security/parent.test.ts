@@ -8,26 +8,24 @@ import { only, Tasks } from "../../../../support/tasks.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-const tasks = await Tasks.of(client);
+const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url });
 
 const inserted = async (): Promise<string | null> =>
   (await tasks.row(only(await tasks.insert({ input: "SELECT 1" })))).parent;
 
-it("leaves parent null for a session that sets nothing, or takes it back", async () => {
+it("leaves parent null for a session that sets nothing, or resets the setting", async () => {
   assert.equal(await inserted(), null);
   await client.query("SET pg_task.id = 7");
   await client.query("RESET pg_task.id");
   assert.equal(await inserted(), null);
 });
 
-it("lets an ordinary session claim a parent, and nothing else by that", async () => {
+it("lets an ordinary session set a parent, which has no other effect", async () => {
   const running = only(await tasks.insert({ input: "SELECT pg_sleep(60)", group: "running" }));
-  await tasks.underway(running);
+  await tasks.sleeping(running);
   await client.query(`SET pg_task.id = ${running}`);
-  const id = only(
-    await tasks.insert({ input: "SELECT current_setting('pg_task.id')", group: "other" }),
-  );
+  const id = only(await tasks.insert({ input: "SELECT current_setting('pg_task.id')", group: "other" }));
   const claimed = only(await tasks.ended(id));
   assert.equal(claimed.parent, running);
   assert.equal(claimed.output, id, "the task knows better");
@@ -38,7 +36,7 @@ it("lets an ordinary session claim a parent, and nothing else by that", async ()
   await tasks.until([running], (row) => row.stop !== null);
 });
 
-it("refuses what is no number as a parent, and nobody else's insert", async () => {
+it("rejects a parent that is not a number, without affecting other sessions", async () => {
   await client.query("SET pg_task.id = 'nonsense'");
   await assert.rejects(tasks.insert({ input: "SELECT 1" }), (error) => sqlState(error) === "22P02");
   await client.query("DELETE FROM task");
@@ -46,17 +44,12 @@ it("refuses what is no number as a parent, and nobody else's insert", async () =
   assert.equal((await tasks.run("SELECT 1")).state, "DONE");
 });
 
-it("tells each task its own id whatever the one before it set in the same session", async () => {
+it("gives each task its own id, whatever the previous one set in the same session", async () => {
   const shared = { group: "shared", count: 2, save: true };
   const child = "INSERT INTO task (input, data) VALUES ('SELECT 1', current_setting('pg_task.id'))";
-  const ids = await tasks.insert(
-    { input: "SET pg_task.id = 99", ...shared },
-    { input: child, ...shared },
-  );
+  const ids = await tasks.insert({ input: "SET pg_task.id = 99", ...shared }, { input: child, ...shared });
   const [first, second] = await tasks.ended(...ids);
   assert.equal(first?.pid, second?.pid, "one session ran both");
-  const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent = $1", [
-    second?.id,
-  ]);
+  const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent = $1", [second?.id]);
   assert.equal(rows.length, 1);
 });

@@ -1,12 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, it } from "node:test";
-import {
-  connectClient,
-  disconnect,
-  sqlState,
-  type Client,
-} from "../../../../../src/shared/postgres/client.js";
+import { connectClient, disconnect, sqlState, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { startProcess } from "../../../../support/process.js";
 import { only } from "../../../../support/tasks.js";
@@ -18,7 +13,7 @@ const admin = await database.connect();
 const name = database.target.database;
 const limit = { timeout: 60_000 };
 
-/** Roles are the whole server's, so they bear the database's name. */
+/** Roles belong to the whole server, so their names contain the database's. */
 const named = (role: string): string => `${role}_${name}`;
 const [owner, producer, mail] = [named("owner"), named("producer"), named("mail")];
 const [alice, bob] = [named("alice"), named("bob")];
@@ -32,7 +27,7 @@ const opened = async (user: string): Promise<Client> => {
 
 const config = { url: database.url, "pg_task.json": [{ data: name, user: owner }] };
 
-// By now the database is gone, and what they owned with it.
+// The database has been dropped by now, with everything they owned.
 after(async () => {
   await Promise.all(clients.map((client) => disconnect(client)));
   const all = [owner, producer, alice, bob, mail].join(", ");
@@ -42,9 +37,7 @@ after(async () => {
 /** The statements of docs/security.md, for the roles of this test. */
 const [entrys, grants, policies, definers] = [
   ...readFileSync(projectPath("docs/security.md"), "utf8").matchAll(/^```sql\n(.*?)^```$/gms),
-].map(([, sql = ""]) =>
-  sql.replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`).replaceAll(/\bmail\b/g, mail),
-);
+].map(([, sql = ""]) => sql.replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`).replaceAll(/\bmail\b/g, mail));
 
 await admin.query(`
   CREATE ROLE ${owner} LOGIN; CREATE ROLE ${producer};
@@ -68,11 +61,8 @@ async function authorsSeen(client: Client): Promise<string[]> {
   return authors.map(({ author }) => author);
 }
 
-it("runs the tasks of two producers, each of whom sees their own only", limit, async () => {
-  const [first, second] = [
-    await insertTask(asAlice, "SELECT 1"),
-    await insertTask(asBob, "SELECT 2"),
-  ];
+it("runs the tasks of two producers, each of whom sees only their own", limit, async () => {
+  const [first, second] = [await insertTask(asAlice, "SELECT 1"), await insertTask(asBob, "SELECT 2")];
   assert.equal((await waitForState(admin, first, "DONE")).output, "1");
   assert.equal((await waitForState(admin, second, "DONE")).output, "2");
   const look = "SELECT id, output FROM task";
@@ -80,7 +70,7 @@ it("runs the tasks of two producers, each of whom sees their own only", limit, a
   assert.deepEqual((await asBob.query(look)).rows, [{ id: second, output: "2" }]);
 });
 
-it("lets nobody touch another's tasks, nor what is pg-task's own in a row", limit, async () => {
+it("lets nobody change another's tasks or the columns reserved for pg-task", limit, async () => {
   const id = await insertTask(asBob, "SELECT pg_sleep(600)");
   await waitForState(admin, id, "WORK");
   for (const sql of ["UPDATE task SET state = 'STOP'", "DELETE FROM task WHERE plan < now()"]) {
@@ -88,18 +78,7 @@ it("lets nobody touch another's tasks, nor what is pg-task's own in a row", limi
   }
   await waitForState(admin, id, "WORK");
   assert.deepEqual(await authorsSeen(asAlice), []);
-  for (const column of [
-    "owner",
-    "pid",
-    "take",
-    "ready",
-    "crash",
-    "state",
-    "parent",
-    "author",
-    "remote",
-    "output",
-  ]) {
+  for (const column of ["owner", "pid", "take", "ready", "crash", "state", "parent", "author", "remote", "output"]) {
     await mayNot(asAlice, `INSERT INTO task (input, ${column}) VALUES ('SELECT 1', NULL)`);
   }
   for (const column of ["input", "owner", "pid", "author", "parent"]) {
@@ -110,34 +89,27 @@ it("lets nobody touch another's tasks, nor what is pg-task's own in a row", limi
   await mayNot(asBob, "TABLE task_ledger_1");
   await mayNot(asBob, "INSERT INTO task_pause DEFAULT VALUES");
   await asBob.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
-  await waitForRow(
-    admin,
-    "SELECT FROM task WHERE id = $1 AND state = 'STOP' AND stop IS NOT NULL",
-    [id],
-  );
+  await waitForRow(admin, "SELECT FROM task WHERE id = $1 AND state = 'STOP' AND stop IS NOT NULL", [id]);
 });
 
-it("lets a producer claim no parent, and keeps a repeated task its author's", limit, async () => {
+it("lets no producer set a parent, and keeps the author of a repeated task", limit, async () => {
   await asAlice.query("SET pg_task.id = 7");
   await mayNot(asAlice, "INSERT INTO task (input) VALUES ('SELECT 1')");
   await asAlice.query("RESET pg_task.id");
   await asAlice.query("INSERT INTO task (input, repeat) VALUES ('SELECT 1', interval '1 day')");
-  const repeated = await waitForRow<{ id: string }>(
-    asAlice,
-    "SELECT id FROM task WHERE parent IS NOT NULL",
-  );
+  const repeated = await waitForRow<{ id: string }>(asAlice, "SELECT id FROM task WHERE parent IS NOT NULL");
   await asAlice.query("UPDATE task SET state = 'STOP' WHERE id = $1", [repeated.id]);
   assert.deepEqual(await authorsSeen(asAlice), [alice]);
   assert.deepEqual(await authorsSeen(asBob), [bob]);
 });
 
-it("hides nothing from a task, which runs as the table's owner", limit, async () => {
+it("hides no rows from a task, which runs as the table's owner", limit, async () => {
   const id = await insertTask(asAlice, "SELECT current_user, count(DISTINCT author) FROM task");
   const { output } = await waitForState(admin, id, "DONE");
   assert.equal(output, `current_user\tcount\n${owner}\t2`);
 });
 
-it("lets producers say what is to be done, but not in SQL", limit, async () => {
+it("lets producers choose a job without writing SQL", limit, async () => {
   await asOwner.query(definers ?? "");
   await mayNot(asAlice, "INSERT INTO task (input) VALUES ('SELECT 1')");
   const { rows } = await asAlice.query<{ id: string }>("SELECT later_report(7) AS id");
@@ -147,32 +119,28 @@ it("lets producers say what is to be done, but not in SQL", limit, async () => {
   assert.equal((await asBob.query("SELECT FROM task WHERE id = $1", [id])).rowCount, 0);
 });
 
-it(
-  "says so where the policies are forced upon the owner, and goes on when they are not",
-  limit,
-  async () => {
-    await admin.query("ALTER TABLE task FORCE ROW LEVEL SECURITY");
-    await insertTask(admin, "SELECT 1");
-    const line = await program.line(/^manager waits/);
-    assert.match(String(line["reason"]), /affected by row-level security policy/);
-    await admin.query("ALTER TABLE task NO FORCE ROW LEVEL SECURITY");
-    await program.line("manager works", 2);
-    await waitForState(admin, await insertTask(admin, "SELECT 1"), "DONE");
-  },
-);
+it("reports policies that are forced on the owner, and continues once they are not", limit, async () => {
+  await admin.query("ALTER TABLE task FORCE ROW LEVEL SECURITY");
+  await insertTask(admin, "SELECT 1");
+  const line = await program.line(/^manager unavailable/);
+  assert.match(String(line["reason"]), /affected by row-level security policy/);
+  await admin.query("ALTER TABLE task NO FORCE ROW LEVEL SECURITY");
+  await program.line("serving table", 2);
+  await waitForState(admin, await insertTask(admin, "SELECT 1"), "DONE");
+});
 
-it("needs no more for an entry than a role and a schema of its own", limit, async () => {
+it("needs only a role and a schema for an entry", limit, async () => {
   await admin.query(entrys ?? "");
   const entry = { data: name, user: mail, schema: mail };
   const other = await startProcess({
     config: {
-      // The control connection is nobody's in particular.
+      // The control connection belongs to no entry.
       url: database.url.replace("postgres@", `${bob}@`),
       "pg_conf.name": "other",
       "pg_task.json": [entry],
     },
   });
-  await other.line("manager works");
+  await other.line("serving table");
   await admin.query(`INSERT INTO ${mail}.task (input) VALUES ('SELECT current_user')`);
   await waitForRow(admin, `SELECT FROM ${mail}.task WHERE state = 'DONE' AND output = '${mail}'`);
   assert.equal((await other.end()).code, 0);

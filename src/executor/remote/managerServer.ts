@@ -1,0 +1,81 @@
+import { networkInterfaces } from "node:os";
+import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
+import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
+import type { ConnectionPermits, EndReservation } from "./connectionPermits.js";
+
+/** The server of the manager and its sessions, as known from a session or from the configuration. */
+export interface ServerIdentity {
+  /** The server's known addresses. Null stands for a socket on this machine. */
+  readonly addresses: readonly (string | null)[];
+  readonly port: number;
+  /** When the server was started, by its own clock. Null if unknown. */
+  readonly startedAt: string | null;
+}
+
+/**
+ * Recognizes connections to the manager's server. The last free connections of that server are left to other clients,
+ * so a remote task's connection to it is opened only with a permit.
+ *
+ * The server is recognized by address and port, where all addresses of this machine count as one. At any other address
+ * it is recognized by its start time, once a connection to that address has succeeded.
+ */
+export class ManagerServer {
+  readonly #permits: ConnectionPermits;
+  readonly #identity: ServerIdentity;
+
+  constructor(permits: ConnectionPermits, identity: ServerIdentity) {
+    this.#permits = permits;
+    this.#identity = identity;
+  }
+
+  isAt(address: SocketAddress): boolean {
+    return this.#permits.isManagerServer.get(this.#key(address)) ?? this.#hasAddress(address);
+  }
+
+  /**
+   * Reserves capacity for a connection if the connection leads to the manager's server.
+   *
+   * @throws ServerFull if the manager's server has no capacity for the connection
+   * @throws the signal's reason
+   */
+  async reserve(address: SocketAddress, signal: AbortSignal): Promise<EndReservation> {
+    return this.isAt(address) ? await this.#permits.request(signal) : () => {};
+  }
+
+  /** Records the start time of the server that was reached at an address. */
+  recordStart(address: SocketAddress, startedAt: string): void {
+    if (this.#identity.startedAt === null) return;
+    const isSame = startedAt === this.#identity.startedAt;
+    this.#permits.isManagerServer.set(this.#key(address), isSame);
+  }
+
+  #hasAddress({ address, port }: SocketAddress): boolean {
+    const machine = machineOf(address);
+    return port === this.#identity.port && this.#identity.addresses.some((known) => machineOf(known) === machine);
+  }
+
+  /**
+   * Returns the key under which an address is remembered. The key contains the start time of the manager's server, so
+   * that a restart or failover invalidates what was remembered.
+   */
+  #key({ host, address, port }: SocketAddress): string {
+    return `${this.#identity.startedAt} ${address ?? host} ${port}`;
+  }
+}
+
+const thisMachine = "this machine";
+
+/** Returns the address itself, or the same name for all addresses of this machine. */
+function machineOf(address: string | null): string {
+  if (address === null || address === "::1" || address.startsWith("127.")) return thisMachine;
+  const local = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  return local.some((each) => each.address === address) ? thisMachine : address;
+}
+
+/** Reads when a server was started, as text that is only compared. */
+export const serverStartSql = "pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
+
+export async function readServerIdentity(wire: ProtocolConnection, port: number): Promise<ServerIdentity> {
+  const { rows } = await wire.query(`SELECT ${serverStartSql}`);
+  return { addresses: [wire.peer], port, startedAt: rows[0]?.[0] ?? null };
+}

@@ -1,0 +1,135 @@
+import type { Run } from "../../shared/ipc/run.js";
+import { literal } from "../../shared/postgres/quoting.js";
+
+/** The largest value of the server's statement_timeout, in ms. */
+const maxStatementTimeoutMs = 2 ** 31 - 1;
+
+/** Reads the server's clock, in UTC with microseconds, independent of the settings DateStyle and TimeZone. */
+const nowSql = `pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.clock_timestamp()), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+
+export interface TaskTableName {
+  readonly schema: string;
+  readonly table: string;
+}
+
+/** Converts a task's timeout to a value of statement_timeout. Both are in ms. */
+export function statementTimeoutMs(timeoutMs: number): number {
+  return Math.min(Math.ceil(timeoutMs), maxStatementTimeoutMs);
+}
+
+/** Reads the session's statement_timeout, in ms. */
+const sessionTimeoutSql =
+  "(EXTRACT(epoch FROM pg_catalog.current_setting('statement_timeout')::pg_catalog.interval) " +
+  "OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
+
+/** Reads the session's statement_timeout, in ms, and disables the timeout until the next reset. */
+export const clearSessionTimeoutSql = `SELECT ${sessionTimeoutSql}, pg_catalog.set_config('statement_timeout', '0', false)`;
+
+/** Returns the smaller of a task's timeout and its session's statement_timeout, in ms. 0 means no timeout. */
+export function effectiveTimeoutMs(timeoutMs: number, sessionMs: number): number {
+  return sessionMs > 0 && sessionMs < timeoutMs ? sessionMs : timeoutMs;
+}
+
+/** Returns the application_name of a session that runs nothing. The server truncates a name that is too long. */
+export function applicationName({ schema, table }: TaskTableName): string {
+  return `pg_task ${schema} ${table}`;
+}
+
+/**
+ * Builds the SQL that sets a run's settings in one session. Most of the SQL is cached by group, because a session
+ * mostly runs tasks of one group.
+ */
+export class SettingsSql {
+  readonly #table: TaskTableName & { readonly name?: string };
+  #group: string | null = null;
+  #beginning = "";
+
+  constructor(table: TaskTableName & { readonly name?: string }) {
+    this.#table = table;
+  }
+
+  /**
+   * Returns a query that sets the settings. The one value that it yields is the server's clock at the start of the run.
+   */
+  sql({ id, group, timeoutMs }: Pick<Run, "id" | "group" | "timeoutMs">): string {
+    if (this.#group !== group) {
+      this.#group = group;
+      this.#beginning = settingsPrefix(this.#table, group);
+    }
+    const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}`;
+    if (timeoutMs === 0) return settings;
+    const limitMs = statementTimeoutMs(timeoutMs);
+    const smaller =
+      `CASE WHEN ${sessionTimeoutSql} OPERATOR(pg_catalog.=) 0 THEN ${limitMs} ` +
+      `ELSE LEAST(${limitMs}, ${sessionTimeoutSql}) END`;
+    return `${settings} AND pg_catalog.set_config('statement_timeout', (${smaller})::pg_catalog.text, false) IS NOT NULL`;
+  }
+}
+
+function settingsPrefix(table: TaskTableName & { readonly name?: string }, group: string): string {
+  const settings = [
+    setConfig("application_name", table.name ?? `${applicationName(table)} ${group}`),
+    setConfig("pg_task.schema", table.schema),
+    setConfig("pg_task.table", table.table),
+    setConfig("pg_task.group", group),
+  ];
+  return `SELECT ${nowSql} WHERE ${settings.join(" AND ")}`;
+}
+
+/**
+ * Returns a query that reads the server's clock at the end of the run, its one value. The query also ends a timeout, so
+ * that the timeout does not hit the reset.
+ */
+export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
+  const keepTimeout = run.save && run.timeoutMs === 0;
+  return keepTimeout ? `SELECT ${nowSql}` : `SELECT ${nowSql} WHERE ${setConfig("statement_timeout", "0")}`;
+}
+
+/**
+ * Returns SQL that writes the proof into the ledger if the transaction has written anything. The one value that it
+ * yields is null if the transaction has written nothing, otherwise whether the task's row is still in state WORK. The
+ * SQL first undoes what the task may have set, because the task's role may have no right to the ledger, and the task's
+ * timeouts may have expired.
+ */
+export function finishSql(run: Pick<Run, "id" | "claimedAt" | "ledger">, context: FinishContext): string {
+  const { finishFunction, owner } = context;
+  const call = `${finishFunction}(${run.id}::pg_catalog.int8, ${run.claimedAt}::pg_catalog.int8, ${literal(owner)}::pg_catalog.text, ${run.ledger}::pg_catalog.int4)`;
+  return (
+    "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; " +
+    "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
+    `SELECT ${call}`
+  );
+}
+
+export interface FinishContext {
+  /** Name of the function that writes the proof, quoted and schema-qualified. */
+  readonly finishFunction: string;
+  /** The session that runs the task, as stored in the column `owner`. */
+  readonly owner: string;
+}
+
+/**
+ * Returns SQL that makes the text of `finishSql` arrive intact, whatever client_encoding the task has set.
+ *
+ * @returns null if the text is ASCII and needs no such SQL
+ */
+export function finishEncodingSql({ finishFunction }: FinishContext): string | null {
+  return /^[\x20-\x7e]*$/.test(finishFunction) ? null : "SET LOCAL client_encoding = 'UTF8'";
+}
+
+/**
+ * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only what would limit
+ * the next run or make it unreadable is reset.
+ */
+export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
+  if (!run.save) return ["DISCARD ALL"];
+  const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
+  return ["RESET client_encoding", ...timeout];
+}
+
+/** Returns an SQL condition that sets a setting and is always true. */
+function setConfig(name: string, value: string): string {
+  // A value with a backslash becomes an E'…' literal, which has the same meaning with either value of
+  // standard_conforming_strings.
+  return `pg_catalog.set_config('${name}', ${literal(value)}, false) IS NOT NULL`;
+}

@@ -1,0 +1,100 @@
+/**
+ * Numbers that decide how the executor schedules runs. Each has its unit and the reason for its value. Limits that
+ * belong to a protocol or a server are defined in the module that uses them. The measurements behind the values are in
+ * docs/decisions/0011-pipelining.md and 0022-batches-and-pauses.md.
+ */
+
+/**
+ * Bounds of the pipeline depth, that is, how many runs of one session may be on the wire at once. The higher maximum
+ * applies only while none of the last `rememberedRuns` runs was long.
+ *
+ * With 4 runs on the wire instead of 16, each task costs a fifth to a third more, because the processes on both sides
+ * wake up for less work. With 32 instead of 16, another tenth is gained. Runs behind a long run have to wait for it, so
+ * 32 are sent only while all runs are short.
+ */
+export const minPipelineRuns = 4;
+export const maxPipelineRuns = 16;
+export const maxPipelineRunsWhenShort = 32;
+
+/**
+ * A run that takes longer than this, in ms, delays the runs behind it noticeably. The manager takes back queued tasks
+ * after the same time.
+ */
+export const longRunMs = 50;
+
+/** A long run counts as recent until this many further runs have ended. */
+export const rememberedRuns = 256;
+
+/** All runs on the wire together should take the server about this long, in ms. */
+export const pipelineMs = 8;
+
+/**
+ * The typical run duration is multiplied by `durationGrowth` after a run that took longer, and by `durationShrink`
+ * after a run that took less. With these factors the typical duration settles where a third of the runs are shorter.
+ * The mean would be unsuitable: the last run on the wire seems to last until the next run arrives. Any delay in the
+ * executor would therefore make runs look longer, so fewer runs would be sent, and more of them would be the last on
+ * the wire.
+ */
+export const durationGrowth = 1.25;
+export const durationShrink = 0.64;
+
+/**
+ * A queued run is reported as started after it has run for this long, in ms. Shorter runs end so soon that the message
+ * can be saved.
+ */
+export const startedReportMs = 50;
+
+/**
+ * How long results are collected while their sessions have more to do, in ms. Results are collected because each
+ * message between threads costs more than its bytes. A longer time did not help: 12 ms instead of 4 in the manager made
+ * no measurable difference.
+ */
+export const resultBatchMs = 2;
+
+/**
+ * More bytes of an answer than operating systems buffer between server and client. The server may already have
+ * committed when the executor reads the buffered part, so a pipelined run is cancelled when its output comes this close
+ * to the output limit.
+ */
+export const maxBufferedBytes = 48 << 20;
+
+/**
+ * With an output limit below this (the default limit), in bytes, runs are not pipelined: nothing is sent after an input
+ * until its output is known. Otherwise too many runs would come within `maxBufferedBytes` of the limit and would have
+ * to be repeated.
+ */
+export const minPipelinedOutputLimit = 64 << 20;
+
+/**
+ * A session's statement_timeout below this, in ms, might also hit pg-task's own statements around a pipelined input.
+ */
+export const minPipelinedTimeoutMs = 1_000;
+
+/** Maximum number of attempts of a run whose commit conflicts with other transactions. */
+export const maxConflicts = 5;
+
+/**
+ * How many attempts of a run may fail before its input has run, for example because of a cancel meant for another run.
+ */
+export const maxAttemptsWithoutRun = 10;
+
+/**
+ * How often a cancelled session reset is repeated. The number is high because giving up costs the session, and anyone
+ * may send cancels.
+ */
+export const maxResets = 100;
+
+/** If a cancel hit nothing, or the task's SQL caught the error, the cancel is repeated after this time, in ms. */
+export const cancelRepeatMs = 1_000;
+
+/** Maximum length, in characters, of an input that is searched for keywords. The limit keeps the search short. */
+export const maxSearchedLength = 1 << 16;
+
+/** Output lines are joined into pieces of about this many characters, so that many short lines cost little. */
+export const outputPieceLength = 1 << 16;
+
+/**
+ * Outputs of at least this size, in bytes, are transferred to the manager one at a time, so that large outputs do not
+ * pile up in the manager's memory.
+ */
+export const largeOutputBytes = 1 << 20;

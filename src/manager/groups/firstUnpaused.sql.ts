@@ -1,0 +1,60 @@
+import type { Client } from "../../shared/postgres/client.js";
+import type { Head } from "./groups.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { deferredIds } from "../sql/pauseGroup.sql.js";
+import { type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.js";
+
+/** A position in a group. */
+export interface GroupPosition extends Head {
+  readonly hash: number;
+}
+
+/**
+ * Finds a due task that is not paused in groups whose first due task is paused. A group is identified by the hash of
+ * its name, so two names can share a group. For each group, this reads the next `limit` due tasks behind a position,
+ * and returns the first of them whose group name is not paused. If all of them are paused, it returns the last one. It
+ * returns no row for a group without further due tasks, and none at all while the whole table is paused.
+ *
+ * @param except ids of tasks to skip
+ */
+export async function firstUnpaused(
+  client: Client,
+  table: TaskTable,
+  groups: readonly GroupPosition[],
+  limit: number,
+  except: readonly string[],
+): Promise<HeadRow[]> {
+  const { rows } = await client.query<HeadRow>({
+    name: "first unpaused",
+    text: firstUnpausedStatement(table),
+    values: [
+      groups.map(({ hash }) => hash),
+      groups.map(({ max }) => max),
+      groups.map(({ id }) => String(id)),
+      limit,
+      except,
+    ],
+  });
+  return rows;
+}
+
+function firstUnpausedStatement(table: TaskTable): string {
+  const due = (from: string): string => `
+        (SELECT id, ${maxOthers} AS max, "group", ${isLate} AS gone FROM ${table.qualified}
+        WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
+          AND plan <= now() AND ${isNotIn("id", "$5")} AND id <> ALL (${deferredIds})
+        ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;
+  return `
+SELECT g.hash, d.max, d.id, d.gone, d.paused
+FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS g(hash, max, id) CROSS JOIN LATERAL (
+  SELECT n.* FROM (
+    SELECT f.*, row_number() OVER () AS nth, ${isGroupPaused(table, "f")} AS paused FROM (
+      ${due(`${maxOthers} = g.max AND id > g.id`)}
+      UNION ALL
+      ${due(`${maxOthers} < g.max`)}
+      LIMIT $4
+    ) AS f
+  ) AS n ORDER BY n.paused, CASE WHEN n.paused THEN -n.nth ELSE n.nth END LIMIT 1
+) AS d
+WHERE NOT ${isTablePaused(table)}`;
+}

@@ -1,0 +1,247 @@
+import { sleep } from "../../shared/backoff.js";
+import type { Condition } from "../../shared/condition.js";
+import { logInvalidSettings } from "../../shared/config/serverSettings.js";
+import type { Entry, TableLocation } from "../../shared/config/types.js";
+import { isConnectionLoss } from "../../shared/errors.js";
+import type { FromManager } from "../../shared/ipc/managerMessages.js";
+import { connectionLost, disconnect, type Client } from "../../shared/postgres/client.js";
+import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
+import type { ManagerComponents } from "../components.js";
+import { connectManager, isSuperuser, setApplicationName, tryLock, unlock } from "../connection.js";
+import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
+import { ensureTable } from "../schema/ensureTable.js";
+import { listenToTable } from "../schema/listen.js";
+import { locateTable } from "../schema/locateTable.js";
+import { readSettings, type ManagerSettings } from "../settings.js";
+import type { StallMonitor } from "../telemetry/stallMonitor.js";
+import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
+import { ManagerLoop } from "./managerLoop.js";
+import { WakeUps } from "./wakeUps.js";
+import type { WorkCycle } from "./workCycle.js";
+
+/**
+ * After this long without a message from the server, in ms, the manager checks whether the connection is half-open,
+ * that is, whether the server's end is gone without notice.
+ */
+const quietMs = 150;
+/** How often the manager tries to take the table lock while another manager holds it, in ms. */
+const lockRetryMs = 100;
+
+/** The values that the connection reads from its manager, and the callbacks by which it reports to the manager. */
+export interface ManagerConnectionOptions {
+  readonly components: ManagerComponents;
+  readonly workCycle: WorkCycle;
+  readonly stallMonitor: StallMonitor;
+  /** Returns the current entry (the task table's configuration). */
+  readonly entry: () => Entry;
+  /** Returns the server's settings, or null before they have been read for the first time. */
+  readonly settings: () => ManagerSettings | null;
+  readonly settingsRead: (settings: ManagerSettings) => void;
+  /** Receives the current location of the tasks. Returns false if they are in another table than the manager's. */
+  readonly tableLocated: (location: TableLocation) => boolean;
+  /** Applies changed parameters and creates missing objects, on a separate connection. */
+  readonly reload: () => void;
+  /** Called after each cycle. */
+  readonly cycled: () => void;
+  readonly isFinished: () => boolean;
+  /** A condition that checks its predicates again whenever sessions or results change. */
+  readonly changes: Condition;
+  readonly send: (message: FromManager) => void;
+  /** Aborted when nothing runs any more. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * The manager's connection and everything that depends on it: the table lock and the manager loop. There is only one
+ * connection at a time, and each call of `serve` opens a new connection. The table lock is lost with the connection.
+ *
+ *   connect ─▶ locate the table ─▶ create or migrate it ─▶ lock it ─▶ run the loop ─▶ disconnect
+ *                   │                                       ▲  │
+ *                   └─another table: wait for the end       └──┘ another manager has the lock
+ */
+export class ManagerConnection {
+  readonly #options: ManagerConnectionOptions;
+  #client: Client | null = null;
+  #loop: ManagerLoop | null = null;
+  #isSuperuser = false;
+  /** The oid of the table. Null before the table was created or found. */
+  #oid: number | null = null;
+  #isDraining = false;
+
+  constructor(options: ManagerConnectionOptions) {
+    this.#options = options;
+  }
+
+  /** Whether the manager loop is running. */
+  get isServing(): boolean {
+    return this.#loop !== null;
+  }
+
+  /** Whether the manager's role is a superuser. Other roles need a password for each remote task. */
+  get isSuperuser(): boolean {
+    return this.#isSuperuser;
+  }
+
+  /** Stops claiming tasks, on this connection and on later ones. */
+  drain(): void {
+    this.#isDraining = true;
+    this.#loop?.drain();
+  }
+
+  reconfigure(settings: ManagerSettings): void {
+    this.#loop?.reconfigure(settings);
+  }
+
+  setApplicationName(sleepMs: number): void {
+    if (this.#client === null) return;
+    // The error can be ignored here, because it ends the connection and the next connection gets the new name anyway.
+    setApplicationName(this.#client, this.#options.entry(), sleepMs).catch(() => {});
+  }
+
+  /**
+   * Connects, locks the table and serves it until the manager has finished.
+   *
+   * @param succeeded called after each cycle
+   * @throws errors of the server and the network; the connection is closed in that case
+   */
+  async serve(succeeded: () => void): Promise<void> {
+    const { components, entry: currentEntry, changes, signal, tableLocated } = this.#options;
+    const { log, wakeSignal, sessionWatchdog } = components;
+    const entry = currentEntry();
+    const client = await connectManager(entry, signal);
+    const ended = new AbortController();
+    let watchdog: ConnectionWatchdog | null = null;
+    try {
+      const lost = new Promise<never>((_, reject) => {
+        client.once("end", () => {
+          wakeSignal.notify();
+          reject(connectionLost(client, "the manager's"));
+        });
+      });
+      lost.catch(() => {});
+      if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) {
+        await changes.until(() => false, signal);
+        return;
+      }
+      watchdog = new ConnectionWatchdog(client, entry.target, {
+        name: "pg_work watch",
+        quietMs,
+        isAtRest: () => this.#loop?.isAsleep ?? true,
+      });
+      const runLoop = await this.#prepare(client, entry, succeeded);
+      await Promise.race([
+        runLoop(),
+        sessionWatchdog.watch(client, ended.signal),
+        this.#options.stallMonitor.watch(client, ended.signal, () => (this.#isDraining ? null : this.#loop)),
+        lost,
+      ]);
+    } catch (error) {
+      // If something is sent after the server's last message, but before the end of the connection is noticed, the
+      // driver reports an error of its own. The reason of the lost connection is reported instead.
+      throw isConnectionLoss(error) ? connectionLost(client, "the manager's") : error;
+    } finally {
+      ended.abort();
+      watchdog?.stop();
+      await this.#end(client);
+    }
+  }
+
+  /**
+   * Does everything that comes before the loop.
+   *
+   * @returns a function that runs the loop
+   */
+  async #prepare(client: Client, entry: Entry, succeeded: () => void): Promise<() => Promise<void>> {
+    const { components, entry: currentEntry, isFinished, reload, send } = this.#options;
+    const { cancellations, log, pendingResults, recalls, sessions, table } = components;
+    const settings = await this.#readSettings(client, entry);
+    // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
+    // serve the table.
+    const knownOid = this.#isDraining ? this.#oid : null;
+    const oid = (this.#oid = knownOid ?? (await ensureTable(client, table, entry, log)));
+    const isLocked = await this.#lock(client, oid);
+    recalls.attach(isLocked);
+    await discardUnconfirmed(client, table, sessions, pendingResults);
+    const loop = new ManagerLoop(client, settings, {
+      ...components,
+      workCycle: this.#options.workCycle,
+      wakeUps: new WakeUps(client, oid),
+    });
+    client.on("notification", () => loop.receiveNotification());
+    await listenToTable(client, table);
+    this.#loop = loop;
+    this.#client = client;
+    if (this.#isDraining) loop.drain();
+    // The manager was reconfigured while this connection was being prepared.
+    if (currentEntry() !== entry) reload();
+    cancellations.attach(client, (done) => sessions.confirmCancel(done));
+    const partitions = this.#watchPartitions();
+    return () =>
+      loop.run(isFinished, {
+        began: () => {
+          log.info({ table: table.qualified, sleepMs: settings.sleepMs }, "serving table");
+          send({ type: "ready" });
+        },
+        cycled: () => {
+          succeeded();
+          this.#options.cycled();
+          if (!this.#isDraining) partitions.check(client);
+        },
+        handOver: async () => {
+          if (isLocked) await unlock(client, oid);
+        },
+        released: () => send({ type: "claimingStopped" }),
+      });
+  }
+
+  async #readSettings(client: Client, entry: Entry): Promise<ManagerSettings> {
+    const { components, settingsRead } = this.#options;
+    this.#isSuperuser = await isSuperuser(client);
+    const settings = await readSettings(client, entry, components.log);
+    settingsRead(settings);
+    components.statistics.connected();
+    await setApplicationName(client, entry, settings.sleepMs);
+    return settings;
+  }
+
+  /**
+   * Waits for the table lock.
+   *
+   * @returns false if the manager is draining and does not have the lock
+   */
+  async #lock(client: Client, oid: number): Promise<boolean> {
+    const { components, send, signal } = this.#options;
+    for (let tries = 0; !this.#isDraining; tries += 1) {
+      if (await tryLock(client, oid)) return true;
+      if (tries === 0) {
+        const message = "another manager serves the table, waiting";
+        components.log.info({ table: components.table.qualified }, message);
+        send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
+      }
+      await sleep(lockRetryMs, signal);
+    }
+    return false;
+  }
+
+  #watchPartitions(): PartitionWatcher {
+    const { components, entry, reload, settings } = this.#options;
+    return new PartitionWatcher({
+      table: components.table,
+      entry,
+      everyMs: () => settings()?.resetMs ?? Infinity,
+      found: reload,
+      log: components.log,
+    });
+  }
+
+  async #end(client: Client): Promise<void> {
+    const { cancellations, largeResultWriter, orphans, recalls, sessions } = this.#options.components;
+    this.#loop = null;
+    this.#client = null;
+    cancellations.detach();
+    orphans.clearBlame(sessions.owners());
+    recalls.detach();
+    await largeResultWriter.stop();
+    await disconnect(client);
+  }
+}

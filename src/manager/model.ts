@@ -1,0 +1,93 @@
+/** Types shared by claims, sessions and results. */
+import type { BackendIdentity } from "../shared/postgres/backendIdentity.js";
+import type { Run, RunResult } from "../shared/ipc/run.js";
+
+/** A due task and its position in its group. Tasks with a larger `max` come first, then tasks with a smaller id. */
+export interface DueTask {
+  readonly id: string;
+  readonly hash: number;
+  readonly max: number;
+}
+
+/** A task and the session that claimed the task. */
+export interface OwnedTask {
+  readonly id: string;
+  readonly owner: string;
+}
+
+/** A task that has started, although its row does not show this yet. */
+export interface StartedTask extends OwnedTask {
+  /** When the task started. Null means that it starts now, as far as is known. */
+  readonly start: string | null;
+}
+
+/** A remote task, the session that has the task, and the pid of the process that runs it on the remote server. */
+export interface RemotePid extends OwnedTask {
+  readonly pid: number;
+}
+
+/** A result, and the owner that must be stored in the task's row for the result to be written. */
+export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
+  readonly owner: string;
+  /** Hash of the task's group, if the group can pause after this task. */
+  readonly pausingHash?: number | undefined;
+  /** Whether the result changes nothing but the task's own row, as far as is known. */
+  readonly isPlain?: boolean;
+};
+
+/** A task that a claim gave to a session. */
+export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
+  readonly owner: string;
+  readonly hash: number;
+  /** How many other tasks of its group can be running when this task starts. 0 if the column `max` is negative. */
+  readonly max: number;
+  /** Whether the task starts at once. Otherwise it waits in the session's queue. */
+  readonly startsNow: boolean;
+  /** Whether the task must be alone in its session's queue. */
+  readonly exclusive: boolean;
+  /** Whether the group can pause after this task. */
+  readonly mayPause: boolean;
+  readonly repeats: boolean;
+  /** The value of the column `data` if it may hold a trace context. Null if the claim was not traced. */
+  readonly data: string | null;
+  /** The version of the row that the claim wrote. Any later change gives the row another version. */
+  readonly version: string;
+}
+
+/** A claimed task with its session and ledger. */
+export interface AssignedRun extends Pick<Run, "session" | "ledger"> {
+  readonly task: ClaimedTask;
+  /** Whether the task's row already shows that the task runs. */
+  readonly isStartWritten: boolean;
+}
+
+/** A session that stays with one group as long as the `count` and `live` of the group's tasks allow. */
+export interface DedicatedSession extends BackendIdentity {
+  readonly hash: number;
+  /** How many tasks the session has run. */
+  readonly ran: number;
+  /** Time since the session's first task started, in ms. */
+  readonly ageMs: number;
+}
+
+/** A free session that a claim can use. */
+export interface OfferedSession extends BackendIdentity {
+  readonly number: number;
+  /** Null means that the session takes tasks of any group. */
+  readonly dedication: DedicatedSession | null;
+}
+
+/** A busy session that can get more tasks. */
+export interface QueueableSession extends BackendIdentity {
+  readonly number: number;
+  /** Expected total duration of the tasks that the session already has, in ms. */
+  expectedMs: number;
+  /** Hashes of the groups whose tasks the session has. */
+  readonly groups: readonly number[];
+}
+
+/** A place in a session's queue that a claim can fill. */
+export interface QueueSlot extends BackendIdentity {
+  /** Whether the session's queue is empty, so that a task in this slot starts at once. */
+  readonly startsNow: boolean;
+}

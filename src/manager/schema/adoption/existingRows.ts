@@ -1,0 +1,84 @@
+import type { Client } from "../../../shared/postgres/client.js";
+import { ownerSql } from "../../../shared/postgres/backendIdentity.js";
+import type { TaskTable } from "../taskTable.js";
+
+/** Number of rows that one statement changes. Each statement is a transaction of its own. */
+const batchRows = 5000;
+
+/** Smallest bigint. */
+const minBigint = "-9223372036854775808";
+
+/**
+ * Queues existing rows in state PLAN by setting their column `ready`. For rows that are inserted meanwhile, the
+ * column's default and the triggers set `ready`.
+ *
+ * @returns the number of rows queued.
+ */
+export async function queueWaitingRows(client: Client, { qualified }: TaskTable): Promise<number> {
+  const { rows: newest } = await client.query<{ id: string | null }>(`SELECT max(id)::text AS id FROM ${qualified}`);
+  // The loop ends at the row that is newest now. Rows inserted later need no treatment, and producers (clients that
+  // insert tasks) may be faster than this loop.
+  const end = newest[0]?.id ?? minBigint;
+  let queued = 0;
+  for (let last = minBigint; ;) {
+    const { rows } = await client.query<{ last: string | null }>(
+      `SELECT max(id)::text AS last FROM (
+         SELECT id FROM ${qualified} WHERE id > $1::bigint AND id <= $2::bigint ORDER BY id LIMIT ${batchRows}) AS b`,
+      [last, end],
+    );
+    const next = rows[0]?.last ?? null;
+    if (next === null) return queued;
+    const { rowCount } = await client.query(
+      `UPDATE ${qualified} SET ready = plan <= now()
+       WHERE id > $1::bigint AND id <= $2::bigint AND state::text = 'PLAN' AND ready IS NULL AND owner IS NULL`,
+      [last, next],
+    );
+    queued += rowCount ?? 0;
+    last = next;
+  }
+}
+
+/**
+ * Settles tasks that the pg_task extension left in state TAKE or WORK. If a task's backend (server process) is alive,
+ * the backend becomes the task's owner, so that the task counts as running until the backend is gone. Otherwise the
+ * task returns to PLAN. Remote tasks always return to PLAN, because their backends on other servers cannot be checked
+ * from here.
+ *
+ * @returns the number of tasks that still run, and the number of tasks that wait again.
+ */
+export async function settleTakenRows(
+  client: Client,
+  { qualified }: TaskTable,
+): Promise<{ running: number; waiting: number }> {
+  const unowned = "state::text IN ('TAKE', 'WORK') AND owner IS NULL";
+  const { rows: taken } = await client.query<{ id: string }>(
+    `SELECT id::text AS id FROM ${qualified} WHERE ${unowned}`,
+  );
+  if (taken.length === 0) return { running: 0, waiting: 0 };
+  const ids = taken.map(({ id }) => id);
+  // A backend that started later than the run is not the one that ran the task. It has only the same process id.
+  const { rows: alive } = await client.query<{ id: string; owner: string }>(
+    `SELECT t.id::text AS id, coalesce(${ownerSql("a")}, a.pid::text) AS owner
+     FROM ${qualified} AS t JOIN pg_stat_activity AS a ON a.pid = t.pid AND a.pid <> pg_backend_pid()
+     WHERE t.id = ANY ($1::bigint[]) AND t.remote IS NULL
+       AND (a.backend_start IS NULL OR t.start IS NULL OR a.backend_start <= t.start)`,
+    [ids],
+  );
+  await client.query(
+    `UPDATE ${qualified} AS t SET owner = a.owner FROM unnest($1::bigint[], $2::text[]) AS a(id, owner)
+     WHERE t.id = a.id AND t.id = ANY ($1::bigint[]) AND t.state::text IN ('TAKE', 'WORK') AND t.owner IS NULL`,
+    [alive.map(({ id }) => id), alive.map(({ owner }) => owner)],
+  );
+  const running = new Set(alive.map(({ id }) => id));
+  const dead = ids.filter((id) => !running.has(id));
+  let waiting = 0;
+  for (let from = 0; from < dead.length; from += batchRows) {
+    const { rowCount } = await client.query(
+      `UPDATE ${qualified} SET state = 'PLAN', ready = plan <= now(), take = NULL, start = NULL, pid = NULL
+       WHERE id = ANY ($1::bigint[]) AND ${unowned}`,
+      [dead.slice(from, from + batchRows)],
+    );
+    waiting += rowCount ?? 0;
+  }
+  return { running: running.size, waiting };
+}

@@ -1,0 +1,17 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { reservedConnections } from "../../shared/postgres/reservedConnections.js";
+
+/**
+ * Returns how many more connections pg-task may open, at least 0. The server hides the type of other roles' processes
+ * from ordinary roles. It does not hide whether a process has a database and a user, so these two are checked instead.
+ */
+export async function availableConnections(client: Client): Promise<number> {
+  const { rows } = await client.query<{ room: number }>({
+    name: "available connections",
+    text: `
+SELECT greatest(0, current_setting('max_connections')::integer - ${reservedConnections} - count(*)::integer) AS room
+FROM pg_stat_activity
+WHERE backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL`,
+  });
+  return rows[0]?.room ?? 0;
+}

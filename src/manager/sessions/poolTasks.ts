@@ -1,0 +1,61 @@
+import type { ActiveGroups } from "../groups/groups.js";
+import type { ClaimedTask, OwnedTask } from "../model.js";
+import type { SessionRegistry } from "./sessionRegistry.js";
+import { canMove } from "./slowRunMonitor.js";
+
+/** Lists the tasks in the queues of all sessions. */
+export class PoolTasks {
+  readonly #registry: SessionRegistry;
+  readonly #groups: ActiveGroups;
+
+  constructor(registry: SessionRegistry, groups: ActiveGroups) {
+    this.#registry = registry;
+    this.#groups = groups;
+  }
+
+  get count(): number {
+    return this.#registry.taskCount;
+  }
+
+  has(id: string): boolean {
+    return this.#registry.ofTask(id) !== undefined;
+  }
+
+  current(): OwnedTask[] {
+    return [...this.#registry].flatMap(({ queue: { current }, backend }) =>
+      backend === null || current === null ? [] : [{ id: current.task.id, owner: backend.owner }],
+    );
+  }
+
+  /** Returns one task of each session whose executor still owes an answer: the current task, or else a recalled run. */
+  awaited(): OwnedTask[] {
+    return [...this.#registry].flatMap(({ queue, recalledRuns, backend }) => {
+      const [recalled] = recalledRuns;
+      const id = queue.current?.task.id ?? recalled;
+      return backend === null || id === undefined ? [] : [{ id, owner: backend.owner }];
+    });
+  }
+
+  /**
+   * Returns the tasks that have been queued behind others for at least `minMs`, except those that are being recalled.
+   */
+  queued(minMs: number): ClaimedTask[] {
+    const latest = performance.now() - minMs;
+    return [...this.#registry].flatMap(({ queue }) =>
+      queue.queued.flatMap(({ isRecalling, assignedAt, task }) => (isRecalling || assignedAt > latest ? [] : [task])),
+    );
+  }
+
+  /** Returns how many queued tasks could run in other sessions; stops counting at `max`. */
+  countMovable(max: number): number {
+    let count = 0;
+    for (const { queue } of this.#registry) {
+      const { current, queued } = queue;
+      for (const { task } of current === null ? [] : queued) {
+        if (count >= max) return count;
+        if (current !== null && canMove(task, current.task, this.#groups)) count += 1;
+      }
+    }
+    return count;
+  }
+}

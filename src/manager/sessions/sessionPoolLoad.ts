@@ -1,0 +1,58 @@
+import { noLoad, type GroupLoad } from "../groups/groups.js";
+import type { PooledSession } from "./session.js";
+import type { SessionRegistry } from "./sessionRegistry.js";
+
+/** What the queues of all sessions contain. */
+export interface SessionPoolLoad {
+  /** How many sessions have tasks. */
+  readonly busy: number;
+  /** The load of each group, by the group's hash. */
+  readonly groups: ReadonlyMap<number, GroupLoad>;
+  /**
+   * Pids of the sessions' backends. `free`: sessions that are free and not dedicated to one group. `working`: sessions
+   * that have tasks, but not a current task that must be alone in its queue.
+   */
+  readonly free: readonly number[];
+  readonly working: readonly number[];
+  /** The number of sessions in each state, and the number blocked for each reason. */
+  readonly states: Readonly<Record<string, number>>;
+}
+
+/** Reads the load from the queues themselves, so that the manager's counters can be checked against the load. */
+export function readLoad(registry: SessionRegistry): SessionPoolLoad {
+  const sessions = [...registry];
+  const count = (isCounted: (session: PooledSession) => boolean): number => sessions.filter(isCounted).length;
+  const pidsOf = (isListed: (session: PooledSession) => boolean): number[] =>
+    sessions.flatMap((session) => (session.backend !== null && isListed(session) ? session.backend.pid : []));
+  return {
+    busy: count(({ queue }) => queue.size > 0),
+    groups: readGroups(sessions),
+    free: pidsOf(({ state, dedication }) => state === "free" && dedication === null),
+    working: pidsOf(({ queue, recalledRuns }) => queue.current?.task.exclusive === false || recalledRuns.size > 0),
+    states: {
+      ...registry.counts,
+      slow: count(({ slow }) => slow),
+      recalling: count(({ pendingRecalls }) => pendingRecalls > 0),
+      recalled: count(({ recalledRuns }) => recalledRuns.size > 0),
+    },
+  };
+}
+
+function readGroups(sessions: readonly PooledSession[]): Map<number, GroupLoad> {
+  const groups = new Map<number, GroupLoad>();
+  for (const { queue } of sessions) {
+    for (const hash of queue.groups) {
+      const load = groups.get(hash) ?? noLoad;
+      groups.set(hash, { ...load, sessions: load.sessions + 1 });
+    }
+    for (const { task } of queue.queued) {
+      const load = groups.get(task.hash) ?? noLoad;
+      groups.set(task.hash, {
+        ...load,
+        queuedTasks: load.queuedTasks + 1,
+        minQueuedMax: Math.min(load.minQueuedMax, task.max),
+      });
+    }
+  }
+  return groups;
+}

@@ -1,0 +1,176 @@
+import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import type { ActiveGroups } from "../groups/groups.js";
+import type { ExecutorThreads } from "./executorThreads.js";
+import type { PooledSession, SessionState } from "./session.js";
+import type { QueuedTask } from "./sessionQueue.js";
+
+/**
+ * The sessions of one manager, with their states and queues. Whenever a queue changes, the counts of the groups are
+ * updated. The state diagram is in session.ts.
+ */
+export class SessionRegistry {
+  readonly #executors: ExecutorThreads;
+  readonly #groups: ActiveGroups;
+  readonly #sessions = new Map<number, PooledSession>();
+  readonly #byTask = new Map<string, PooledSession>();
+  readonly #byOwner = new Map<string, PooledSession>();
+  readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
+  /**
+   * Sessions in state `closing` that their threads have not been told to close yet. Null means that threads are told at
+   * once.
+   */
+  #deferredCloses: Set<PooledSession> | null = null;
+
+  constructor(executors: ExecutorThreads, groups: ActiveGroups) {
+    this.#executors = executors;
+    this.#groups = groups;
+  }
+
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  /** The number of sessions in each state. */
+  get counts(): Readonly<Record<SessionState, number>> {
+    return this.#counts;
+  }
+
+  get taskCount(): number {
+    return this.#byTask.size;
+  }
+
+  get owners(): string[] {
+    return [...this.#byOwner.keys()];
+  }
+
+  get(number: number): PooledSession | undefined {
+    return this.#sessions.get(number);
+  }
+
+  /** Returns the session whose queue contains this task. */
+  ofTask(id: string): PooledSession | undefined {
+    return this.#byTask.get(id);
+  }
+
+  ofOwner(owner: string): PooledSession | undefined {
+    return this.#byOwner.get(owner);
+  }
+
+  [Symbol.iterator](): IterableIterator<PooledSession> {
+    return this.#sessions.values();
+  }
+
+  add(session: PooledSession): void {
+    this.#sessions.set(session.number, session);
+    this.#counts[session.state] += 1;
+  }
+
+  setBackend(session: PooledSession, backend: BackendIdentity): void {
+    session.backend = backend;
+    this.#byOwner.set(backend.owner, session);
+    this.#becomeIdle(session);
+  }
+
+  setState(session: PooledSession, state: SessionState): void {
+    this.#counts[session.state] -= 1;
+    this.#counts[state] += 1;
+    session.state = state;
+    session.unused = false;
+  }
+
+  /** Removes a session that is gone. The session's queue is left unchanged. */
+  remove(session: PooledSession): void {
+    this.#sessions.delete(session.number);
+    this.#deferredCloses?.delete(session);
+    if (session.backend !== null) this.#byOwner.delete(session.backend.owner);
+    this.#counts[session.state] -= 1;
+    session.state = "gone";
+  }
+
+  enqueue(session: PooledSession, queued: QueuedTask): void {
+    const { queue } = session;
+    const { id, hash, max } = queued.task;
+    this.#byTask.set(id, session);
+    if (queue.size > 0) this.#groups.enqueue(hash, max);
+    else {
+      this.setState(session, "busy");
+      this.#groups.addBusySession();
+    }
+    if (queue.add(queued)) this.#groups.addSession(hash);
+  }
+
+  /**
+   * Removes a task from its session's queue.
+   * @returns null if the queue does not contain the task.
+   */
+  dequeue(session: PooledSession, id: string): QueuedTask | null {
+    const removed = session.queue.remove(id);
+    if (removed === null) return null;
+    const { queued, wasCurrent, wasLastOfGroup } = removed;
+    const { hash } = queued.task;
+    this.#byTask.delete(id);
+    const { current } = session.queue;
+    if (!wasCurrent) this.#groups.dequeue(hash);
+    else if (current !== null) this.#groups.dequeue(current.task.hash);
+    if (wasLastOfGroup) this.#groups.removeSession(hash);
+    if (wasCurrent) session.slow = false;
+    if (current === null) this.#groups.removeBusySession();
+    this.freeIfDone(session);
+    return queued;
+  }
+
+  /**
+   * Notes that a recalled run has been answered, so that the session no longer has to wait for it.
+   * @returns false if the run was not recalled after having been sent.
+   */
+  endRecalledRun(session: PooledSession, id: string): boolean {
+    if (!session.recalledRuns.delete(id)) return false;
+    this.freeIfDone(session);
+    return true;
+  }
+
+  /** Frees a busy session once its queue is empty and all its recalled runs have been answered. */
+  freeIfDone(session: PooledSession): void {
+    const { state, queue, recalledRuns } = session;
+    if (state === "busy" && queue.size === 0 && recalledRuns.size === 0) this.#becomeIdle(session);
+  }
+
+  /** Makes a session that has no tasks free, or closes the session if it is stale. */
+  free(session: PooledSession): void {
+    if (session.stale) this.close(session);
+    else this.setState(session, "free");
+  }
+
+  close(session: PooledSession): void {
+    this.setState(session, "closing");
+    if (this.#deferredCloses === null) this.#sendClose(session);
+    else this.#deferredCloses.add(session);
+  }
+
+  /** From now on, sessions that are to close stay open until `closeDeferred` is called. */
+  deferClosing(): void {
+    this.#deferredCloses ??= new Set();
+  }
+
+  closeDeferred(): void {
+    if (this.#deferredCloses === null) return;
+    for (const session of this.#deferredCloses) this.#sendClose(session);
+    this.#deferredCloses.clear();
+  }
+
+  /** Returns whether the session of this owner exists and its thread has not been told to close it. */
+  isOpen(owner: string): boolean {
+    const session = this.#byOwner.get(owner);
+    if (session === undefined) return false;
+    return session.state !== "closing" || this.#deferredCloses?.has(session) === true;
+  }
+
+  #becomeIdle(session: PooledSession): void {
+    session.idleSinceMs = performance.now();
+    this.free(session);
+  }
+
+  #sendClose({ thread, number }: PooledSession): void {
+    this.#executors.send(thread, { type: "close", sessions: [number] });
+  }
+}

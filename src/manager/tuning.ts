@@ -1,0 +1,237 @@
+import { availableParallelism } from "node:os";
+
+/**
+ * The numbers that decide how a manager schedules tasks. Each has its unit and the reason for its value. Lock timeouts
+ * are in sql/lockTimeout.ts. A limit that matters in only one place is defined there.
+ */
+
+// Sessions and threads
+
+/** How many sessions share an executor thread before another thread is started. */
+export const preferredSessionsPerThread = 16;
+
+/**
+ * How many sessions keep the server busy when their tasks only compute. More sessions would only compete for the CPU
+ * (decision 21).
+ */
+export const computeSessions = Math.max(4, 2 * availableParallelism());
+
+/**
+ * How many sessions short runs can use, for each ms of their median run time. Longer runs wait for the disk, which
+ * serves many of them at once.
+ */
+export const sessionsPerRunMs = 8;
+export const maxShortRunSessions = Math.max(32, computeSessions);
+
+/** A session without a task is closed after this time, in ms. */
+export const maxSessionIdleMs = 60_000;
+
+/**
+ * How many startable tasks a claim counts, at most, beyond the tasks that the free sessions can take. The manager can
+ * ask for that many more sessions at once.
+ */
+export const maxLookAhead = 64;
+
+// Queues of busy sessions (decision 10)
+
+/**
+ * A run is short if it is expected to take at most this long, in ms. Short runs can be queued behind tasks of any
+ * group.
+ */
+export const shortRunMs = 5;
+
+/** The minimum time that a run occupies its session, in ms, however short its SQL is. */
+export const minRunMs = 0.2;
+
+/**
+ * The weight of the newest run in its group's average run time, and the weight of the newest cycle in the average cycle
+ * time.
+ */
+export const runTimeWeight = 0.1;
+export const cycleTimeWeight = 0.2;
+
+/** Each run moves the estimated median run time up or down by this fraction. */
+export const medianStep = 0.05;
+
+/**
+ * How much work should be queued in a session, in ms: the duration of `cycles` average cycles, but at least `min` and
+ * at most `max`. Below the low-water mark, a session might run out of tasks before the next cycle. A session can have
+ * more work queued from the groups it already serves, because that work could not start in another session anyway.
+ * Queues of 70 ms gained nothing over queues of 15 ms (decision 22).
+ */
+export const lowWaterMark = { min: 8, max: 60, cycles: 1.5 };
+export const ownGroupQueue = { min: 25, max: 120, cycles: 3 };
+export const anyGroupQueue = { min: 15, max: 100, cycles: 2.5 };
+
+/**
+ * A run is slow once it has taken this long, in ms. Then the tasks queued behind the run are recalled, and another
+ * session can be opened.
+ */
+export const slowRunMs = 50;
+
+/** How long a task stays queued, in ms, before it can be recalled for an unused session. */
+export const minQueuedMs = 25;
+
+// Cycles
+
+/**
+ * While all sessions have enough to do, results are collected for this long, in ms, or until `maxCollectedResults` of
+ * them have arrived. Collecting for 12 ms made no difference (decision 22).
+ */
+export const collectMs = 4;
+export const maxCollectedResults = 200;
+
+/** How often the table is checked in deep sleep, in ms. These checks only find tasks whose notification was lost. */
+export const maxSleepMs = 5 * 60_000;
+
+/** How often running tasks are compared with their rows while changes are not notified, in ms. */
+export const checkRunsMs = 200;
+
+/**
+ * When more than `fewTasks` tasks are claimed, the minimum time between comparisons of tasks with their rows, in ms.
+ */
+export const compareRowsMs = 25;
+export const fewTasks = 64;
+
+/**
+ * Once a task has been queued for this long, in ms, it is compared with its row repeatedly, because not every change is
+ * notified. While runs are short, hardly any task waits that long, so the check costs almost nothing.
+ */
+export const longQueuedMs = 100;
+
+/** Maximum number of results that one statement writes. */
+export const maxWrittenResults = 1_000;
+
+/**
+ * After the fast statement for simple results has failed, all results are written with the full statement for this
+ * long, in ms.
+ */
+export const fullCompletionMs = 1_000;
+
+// Busy mode (decision 15)
+
+/**
+ * When this many notifications arrive within `floodMs`, polling is cheaper for everybody. Without notifications, 32
+ * writers commit almost six times as fast.
+ */
+export const maxNotifications = 20;
+export const floodMs = 100;
+
+/**
+ * Busy mode ends when the manager has found no work for `busyQuietMs.min`, in ms. This time grows, up to
+ * `busyQuietMs.max`, when busy mode begins again within `soonAgainMs` of its last end.
+ */
+export const busyQuietMs = { min: 50, max: 2_000 };
+export const soonAgainMs = 1_000;
+
+/** Polling interval in busy mode, in ms. It starts at `min` and grows up to `max` while polls find nothing. */
+export const busyPollMs = { min: 2, max: 50 };
+
+/** Polling interval in busy mode while every session is busy, in ms. A new task could not start sooner anyway. */
+export const saturatedPollMs = 200;
+
+/** Maximum polling interval after busy mode, in ms, while writers that did not notify may still commit. */
+export const maxSettlePollMs = 200;
+
+// Group scans (decision 6)
+
+/**
+ * How many groups one scan visits. The smaller number applies while every session is busy and the next tasks are known.
+ */
+export const maxScannedGroups = { saturated: 50, normal: 1_000 };
+
+/** How many newly inserted rows one scan reads. The regular scan round finds the remaining rows. */
+export const maxInsertedRows = 500;
+
+/**
+ * After a scan, or a search of paused groups, this many times its duration is left to other work. So scans and searches
+ * take at most a tenth of the time.
+ */
+export const scanRestFactor = 10;
+
+/** How many paused groups one search visits, and how many tasks it reads in all of these groups together. */
+export const maxPausedSearch = { groups: 50, tasks: 5_000 };
+
+/** How long to wait before searching a paused group again after a search found nothing in it, in ms. */
+export const pausedRestMs = 1_000;
+
+/** Maximum number of tasks that one statement marks as due. */
+export const maxMarkedDue = 1_000;
+
+// Claims
+
+/**
+ * How many claims of one cycle can come back empty before the cycle stops claiming. A claim comes back empty when the
+ * first due task known of each of its groups is no longer due. The limit exists because results must not wait until all
+ * groups have been tried.
+ */
+export const maxEmptyClaims = 10;
+
+/** How long one cycle can search for rejected tasks beyond the tasks of its own claims, in ms. */
+export const rejectedSearchMs = 200;
+
+/**
+ * How many tasks one round of trial claims tries, and how long a round can take, in ms. The whole cycle waits for the
+ * round.
+ */
+export const trialRoundSize = { initial: 64, min: 8, max: 1_000 };
+export const trialRoundMs = 50;
+
+/** How long trial rounds can follow each other while no more tasks are rejected, in ms. */
+export const trialRetryMs = 200;
+
+/** How many claims take only a single task after trials did not show which task is rejected. */
+export const singleClaimsAfterTrials = 50;
+
+// Retries
+
+/**
+ * `rejectedRowRetryMs` limits the pauses before a rejected row is tried again, in ms. `maxTransientRetryMs` is the
+ * longest pause after a transient error (decision 19).
+ */
+export const rejectedRowRetryMs = { first: 1_000, max: 60_000 };
+export const maxTransientRetryMs = 5_000;
+
+/** How long one call can spend on finding out which rows are rejected, in ms. The whole cycle waits for the call. */
+export const isolationMs = 50;
+
+/**
+ * Pauses between checks whether the backend of an orphan is gone, in ms. The backend usually ends soon after its
+ * connection.
+ */
+export const orphanCheckMs = { first: 10, max: 200 };
+
+/** Pauses between queries to the server of a lost remote run, in ms. */
+export const remoteQueryMs = { first: 200, max: 5_000 };
+
+/** Pauses before the manager checks again whether its server has free connections for waiting groups, in ms. */
+export const connectionRetryMs = { first: 20, max: 1_000 };
+
+/**
+ * After the server has refused a connection, sessions leave half of the free connections to remote tasks for this long,
+ * in ms.
+ */
+export const remoteReserveMs = 5_000;
+
+// Watching the server (decision 18)
+
+/** How often the backends of sessions are checked, in ms: while some sessions are busy, and while none is. */
+export const backendCheckMs = { busy: 150, idle: 300 };
+
+/**
+ * How long the answer of an idle backend can take to arrive, in ms. This is long enough for a lost packet to be sent
+ * again.
+ */
+export const maxSilenceMs = 400;
+
+/**
+ * How often settings are compared while tasks are claimed only for busy sessions, in ms. Each comparison costs a query.
+ */
+export const settingsCheckMs = 250;
+
+/**
+ * How often the manager looks for stalls, and how long a task must have been able to start before it is reported as
+ * stalled, both in ms.
+ */
+export const stallCheckMs = 2_500;
+export const stalledMs = 10_000;

@@ -1,0 +1,453 @@
+import { availableParallelism } from "node:os";
+
+/**
+ * Where a value can be given. "entry" means that an entry can set the parameter by its short key, which has no prefix.
+ */
+export type Level = "file" | "database" | "role" | "session" | "entry";
+
+/**
+ * The type of a parameter. `char` is one ASCII character or none, `name` is a PostgreSQL identifier, and `expression`
+ * is SQL.
+ */
+type ParameterType =
+  | "bool"
+  | "int"
+  | "bigint"
+  | "interval"
+  | "char"
+  | "text"
+  | "name"
+  | "expression"
+  | "size"
+  | "level"
+  | "listen"
+  | "secret"
+  | "json";
+
+export interface Parameter {
+  readonly name: string;
+  /** Another name for the same parameter. */
+  readonly alias?: string;
+  readonly type: ParameterType;
+  /** The default, as it would be written in the file. */
+  readonly default: boolean | number | string | readonly unknown[];
+  /** The default as shown in the documentation, if it depends on the machine or needs an explanation. */
+  readonly defaultText?: string;
+  /** Inclusive bounds. For an interval, `min: 0` means that negative values are not allowed. */
+  readonly min?: number;
+  readonly max?: number;
+  /** Whether `min` itself is excluded. */
+  readonly aboveMin?: true;
+  readonly unit?: "ms" | "s" | "bytes";
+  readonly levels: readonly Level[];
+  readonly meaning: string;
+}
+
+const file = ["file"] as const;
+const stored = ["file", "database"] as const;
+const table = ["file", "database", "role"] as const;
+const entry = ["file", "database", "role", "entry"] as const;
+const task = ["file", "database", "role", "session"] as const;
+
+/** Largest value of PostgreSQL's `integer`. */
+export const maxInt = 2_147_483_647;
+
+/** Values of `pg_conf.log`. */
+export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
+
+const positive = { min: 1, max: maxInt } as const;
+const natural = { min: 0, max: maxInt } as const;
+
+/**
+ * Every parameter. The type `FileParameters`, the JSON Schema and a table in the documentation are derived from this
+ * list.
+ */
+export const parameters = [
+  {
+    name: "pg_task.delete",
+    type: "bool",
+    default: true,
+    levels: task,
+    meaning: "delete the row when output and error are both null",
+  },
+  {
+    name: "pg_task.drift",
+    type: "bool",
+    default: false,
+    levels: task,
+    meaning: "repeat relative to the stop, not to the plan",
+  },
+  {
+    name: "pg_task.header",
+    type: "bool",
+    default: true,
+    levels: task,
+    meaning: "write column names to output",
+  },
+  {
+    name: "pg_task.string",
+    type: "bool",
+    default: true,
+    levels: task,
+    meaning: "quote only strings",
+  },
+  {
+    name: "pg_task.save",
+    type: "bool",
+    default: false,
+    levels: task,
+    meaning: "keep session state between the tasks of one session",
+  },
+  {
+    name: "pg_task.atomic",
+    type: "bool",
+    default: true,
+    levels: task,
+    meaning: "effect and DONE in one transaction where the SQL allows it",
+  },
+  {
+    name: "pg_task.count",
+    type: "int",
+    default: 0,
+    ...natural,
+    levels: task,
+    meaning: "tasks that one session runs before it ends",
+  },
+  {
+    name: "pg_task.max",
+    type: "int",
+    default: 0,
+    min: -maxInt - 1,
+    max: maxInt,
+    levels: task,
+    meaning: "how many other tasks of its group may run at the same time; negative: pause in ms",
+  },
+  {
+    name: "pg_task.active",
+    type: "interval",
+    default: "1 hour",
+    min: 0,
+    aboveMin: true,
+    levels: task,
+    meaning: "how long after `plan` the task may still start",
+  },
+  {
+    name: "pg_task.live",
+    type: "interval",
+    default: "0 sec",
+    min: 0,
+    levels: task,
+    meaning: "lifetime of one session",
+  },
+  {
+    name: "pg_task.repeat",
+    type: "interval",
+    default: "0 sec",
+    min: 0,
+    levels: task,
+    meaning: "repeat after this interval; 0 is never",
+  },
+  {
+    name: "pg_task.keep",
+    type: "interval",
+    default: "0 sec",
+    min: 0,
+    levels: task,
+    meaning: "how long a finished row is kept; 0 is forever",
+  },
+  {
+    name: "pg_task.timeout",
+    type: "interval",
+    default: "0 sec",
+    min: 0,
+    levels: task,
+    meaning: "maximum run time; 0 is unlimited",
+  },
+  {
+    name: "pg_task.delimiter",
+    type: "char",
+    default: "\t",
+    defaultText: "tab",
+    levels: task,
+    meaning: "separator of columns in output",
+  },
+  {
+    name: "pg_task.escape",
+    type: "char",
+    default: "",
+    defaultText: "empty",
+    levels: task,
+    meaning: "escape character in output",
+  },
+  {
+    name: "pg_task.quote",
+    type: "char",
+    default: "",
+    defaultText: "empty",
+    levels: task,
+    meaning: "quote character in output",
+  },
+  { name: "pg_task.group", type: "text", default: "group", levels: task, meaning: "group name" },
+  {
+    name: "pg_task.null",
+    type: "text",
+    default: "\\N",
+    levels: task,
+    meaning: "text for null in output",
+  },
+  {
+    name: "pg_task.plan",
+    type: "expression",
+    default: "statement_timestamp()",
+    levels: file,
+    meaning: "default of the column `plan`, an SQL expression",
+  },
+  {
+    name: "pg_task.output",
+    type: "size",
+    default: "64MB",
+    min: 1,
+    max: maxInt,
+    unit: "bytes",
+    levels: table,
+    meaning: "maximum output kept per task",
+  },
+  {
+    name: "pg_task.crash",
+    type: "int",
+    default: 3,
+    ...positive,
+    levels: table,
+    meaning: "crashes of its thread or backend after which a task is FAIL",
+  },
+  {
+    name: "pg_task.run",
+    type: "int",
+    default: maxInt,
+    ...positive,
+    levels: entry,
+    meaning: "maximum tasks of one table running at once",
+  },
+  {
+    name: "pg_task.fetch",
+    type: "int",
+    default: 100,
+    ...positive,
+    levels: table,
+    meaning: "maximum rows of one claim statement",
+  },
+  {
+    name: "pg_task.limit",
+    type: "int",
+    default: 1000,
+    ...positive,
+    levels: table,
+    meaning: "maximum tasks claimed in one cycle",
+  },
+  {
+    name: "pg_task.sleep",
+    type: "int",
+    default: 1000,
+    ...positive,
+    unit: "ms",
+    levels: entry,
+    meaning: "how often the table is checked",
+  },
+  {
+    name: "pg_task.reset",
+    type: "interval",
+    default: "1 hour",
+    min: 0,
+    aboveMin: true,
+    levels: entry,
+    meaning: "how often to look for orphaned tasks, beyond the immediate checks",
+  },
+  {
+    name: "pg_task.idle",
+    alias: "pg_work.idle",
+    type: "int",
+    default: 60,
+    ...positive,
+    levels: table,
+    meaning: "cycles without tasks before deep sleep",
+  },
+  {
+    name: "pg_task.schema",
+    type: "name",
+    default: "public",
+    levels: entry,
+    meaning: "schema of the task table",
+  },
+  {
+    name: "pg_task.table",
+    type: "name",
+    default: "task",
+    levels: entry,
+    meaning: "name of the task table",
+  },
+  {
+    name: "pg_task.data",
+    type: "name",
+    default: "postgres",
+    levels: file,
+    meaning: "database of the entries that name neither database nor user",
+  },
+  {
+    name: "pg_task.user",
+    type: "name",
+    default: "postgres",
+    levels: file,
+    meaning: "user of the entries that name neither database nor user",
+  },
+  {
+    name: "pg_task.json",
+    type: "json",
+    default: [],
+    defaultText: "one entry: the connection's own database and user",
+    levels: file,
+    meaning: "the entries, one for each task table",
+  },
+  {
+    name: "pg_task.id",
+    type: "bigint",
+    default: 0,
+    levels: ["session"],
+    meaning: "the running task's id, read only",
+  },
+  {
+    name: "pg_conf.max",
+    type: "int",
+    default: 64,
+    ...positive,
+    levels: file,
+    meaning: "maximum executor sessions of this process",
+  },
+  {
+    name: "pg_conf.close",
+    type: "int",
+    default: 60_000,
+    ...positive,
+    unit: "ms",
+    levels: stored,
+    meaning: "how long a manager may take to acknowledge its parameters, or go without a heartbeat",
+  },
+  {
+    name: "pg_work.close",
+    type: "int",
+    default: 60_000,
+    ...positive,
+    unit: "ms",
+    levels: stored,
+    meaning: "how long a started executor may take to acknowledge its parameters",
+  },
+  {
+    name: "pg_conf.fetch",
+    type: "int",
+    default: 10,
+    ...positive,
+    levels: stored,
+    meaning: "entries started at once",
+  },
+  {
+    name: "pg_work.fetch",
+    type: "int",
+    default: 100,
+    ...positive,
+    levels: stored,
+    meaning: "rows of one expiry, rescue or pruning statement",
+  },
+  {
+    name: "pg_conf.restart",
+    type: "int",
+    default: 60,
+    ...positive,
+    unit: "s",
+    levels: stored,
+    meaning: "maximum delay before a failed manager is restarted",
+  },
+  {
+    name: "pg_work.restart",
+    type: "int",
+    default: 60,
+    ...positive,
+    unit: "s",
+    levels: stored,
+    meaning: "maximum delay before a failed executor is restarted",
+  },
+  {
+    name: "pg_conf.grace",
+    type: "int",
+    default: 30_000,
+    ...natural,
+    unit: "ms",
+    levels: file,
+    meaning: "how long running tasks may take to finish on shutdown",
+  },
+  {
+    name: "pg_conf.threads",
+    type: "int",
+    // One core is left for the manager's thread, which is as busy as an executor thread.
+    default: Math.max(1, availableParallelism() - 1),
+    defaultText: "one less than there are cores, at least 1",
+    min: 1,
+    max: 1024,
+    levels: file,
+    meaning: "maximum executor threads of one manager",
+  },
+  {
+    name: "pg_conf.name",
+    type: "text",
+    default: "pg_task",
+    min: 1,
+    levels: file,
+    meaning: "name of the cluster: processes with the same name on the same control database are leader and standbys",
+  },
+  {
+    name: "pg_conf.log",
+    type: "level",
+    default: "info",
+    levels: file,
+    meaning: "minimum level of logged lines",
+  },
+  {
+    name: "pg_http.listen",
+    type: "listen",
+    default: "",
+    defaultText: "off; with the embedded server 127.0.0.1:8765, or a free port",
+    levels: file,
+    meaning: "address of the page, the metrics and the health checks",
+  },
+  {
+    name: "pg_http.token",
+    type: "secret",
+    default: "",
+    defaultText: "a random one at each start, on loopback only",
+    levels: file,
+    meaning: "token that the page and its API require",
+  },
+] as const satisfies readonly Parameter[];
+
+export type ParameterName = (typeof parameters)[number]["name"];
+
+/** The parameters whose value a file can hold, except `pg_task.json`. */
+type FileParameter = Exclude<
+  Extract<(typeof parameters)[number], { levels: readonly ["file", ...Level[]] }>,
+  { type: "json" }
+>;
+
+type ValueOf<Type extends ParameterType> = Type extends "bool"
+  ? boolean
+  : Type extends "int" | "size"
+    ? number
+    : Type extends "level"
+      ? (typeof logLevels)[number]
+      : string;
+
+/**
+ * Values of the file's parameters, including defaults. Sizes are in bytes. Intervals are text that PostgreSQL
+ * interprets. `pg_http.listen` can also be `auto`, the default with the embedded server, which cannot be written in a
+ * file. `pg_http.token` is secret and is left out of entries.
+ */
+export type FileParameters = {
+  readonly [P in FileParameter as P["name"]]: ValueOf<P["type"]>;
+};

@@ -1,0 +1,219 @@
+/** Family of an error, which determines the exit code of a command that ends with the error. */
+export type ErrorFamily = "CONFIG" | "LEADERSHIP" | "CONNECTION" | "SCHEMA" | "PROTOCOL" | "INTERNAL";
+
+/** Exit code of the process for each family. Exit code 0 means a clean stop. */
+export const exitCodes: Readonly<Record<ErrorFamily, number>> = {
+  CONFIG: 2,
+  CONNECTION: 3,
+  SCHEMA: 4,
+  LEADERSHIP: 70,
+  PROTOCOL: 70,
+  INTERNAL: 70,
+};
+
+interface ErrorDefinition {
+  readonly family: ErrorFamily;
+  /** Whether a retry can succeed although the user changes nothing. */
+  readonly retryable: boolean;
+  /** When the error occurs, for docs/errors.md. */
+  readonly when: string;
+  /** What the user can do about the error, for docs/errors.md. */
+  readonly remedy: string;
+}
+
+/**
+ * Every error that pg-task raises. Errors in a task's SQL have no code here, because they are stored as the task's
+ * result.
+ */
+export const errorDefinitions = {
+  CONFIG_FILE_UNREADABLE: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the configuration file cannot be read",
+    remedy: "check the path and its permissions",
+  },
+  CONFIG_SYNTAX: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the configuration file is not valid JSON",
+    remedy: "correct the file at the given line and column",
+  },
+  CONFIG_INVALID: {
+    family: "CONFIG",
+    retryable: false,
+    when: "a key is unknown, or a value has the wrong type or is out of range",
+    remedy: "see docs/configuration.md for valid keys and values",
+  },
+  CONFIG_CONFLICT: {
+    family: "CONFIG",
+    retryable: false,
+    when: "two settings exclude each other",
+    remedy: "remove one of the two",
+  },
+  CONFIG_MISSING: {
+    family: "CONFIG",
+    retryable: false,
+    when: "nothing names a server for the command, and no embedded server runs for the working folder",
+    remedy: "give --config, DATABASE_URL or PG* variables, or start a server with pg-task start",
+  },
+  USAGE: {
+    family: "CONFIG",
+    retryable: false,
+    when: "an argument or option of a command is invalid",
+    remedy: "see the command's --help",
+  },
+  EMBEDDED_UNAVAILABLE: {
+    family: "CONFIG",
+    retryable: false,
+    when: "no embedded PostgreSQL is installed for this platform",
+    remedy: "install with optional dependencies, or give a url",
+  },
+  EMBEDDED_PORT_TAKEN: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the embedded server's port is in use",
+    remedy: "choose another --port, or omit it",
+  },
+  EMBEDDED_DATA_IN_USE: {
+    family: "CONFIG",
+    retryable: false,
+    when: "another process runs a server on the data folder",
+    remedy: "stop that server, or choose another --data",
+  },
+  EMBEDDED_DATA_VERSION: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the data folder belongs to another PostgreSQL major version",
+    remedy: "choose another --data, or upgrade it with pg_upgrade",
+  },
+  EMBEDDED_DATA_UNWRITABLE: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the data folder cannot be created or written",
+    remedy: "choose a writable folder",
+  },
+  EMBEDDED_DATA_FOREIGN: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the data folder is not empty and contains no PostgreSQL data",
+    remedy: "choose another --data, or an empty folder",
+  },
+  EMBEDDED_FAILED: {
+    family: "INTERNAL",
+    retryable: false,
+    when: "the embedded server failed to start, or ended unexpectedly",
+    remedy: "see the server's output in the message",
+  },
+  CONNECTION_FAILED: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "the server cannot be reached",
+    remedy: "check host and port, and that the server is running",
+  },
+  CONNECTION_REJECTED: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "the server refused the connection (password, role, database, pg_hba.conf, too many clients)",
+    remedy:
+      "correct what the message names: password (`ALTER ROLE … PASSWORD` sets a role's), role, database or pg_hba.conf",
+  },
+  CONNECTION_LOST: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "an open connection ended unexpectedly",
+    remedy: "nothing: pg-task reconnects",
+  },
+  CONNECTION_POOLED: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "a connection goes through a pooler",
+    remedy: "give pg-task the server's own address; producers may use the pooler",
+  },
+  LEADERSHIP_LOST: {
+    family: "LEADERSHIP",
+    retryable: true,
+    when: "the connection that holds an advisory lock ended",
+    remedy: "nothing: pg-task takes the lock again or stands by",
+  },
+  LEADERSHIP_HELD: {
+    family: "LEADERSHIP",
+    retryable: true,
+    when: "another manager, of another cluster or one that is stopping, serves the table",
+    remedy:
+      "nothing: pg-task serves the table when that manager ends; if two clusters name the same table by mistake, stop one of them or choose another table",
+  },
+  SCHEMA_UNSUPPORTED_SERVER: {
+    family: "SCHEMA",
+    retryable: false,
+    when: "the server is older than PostgreSQL 12",
+    remedy: "use PostgreSQL 12 or later",
+  },
+  SCHEMA_MISSING: {
+    family: "SCHEMA",
+    retryable: true,
+    when: "the table does not exist or is not adopted, or a role or database is missing and the entry's `create` is false",
+    remedy: 'let pg-task start create it; with "create": false, create it yourself or remove that setting',
+  },
+  SCHEMA_NOT_ALLOWED: {
+    family: "SCHEMA",
+    retryable: true,
+    when: "the user of the entry or the control connection lacks a privilege",
+    remedy: "grant the privilege named in the message, or create the object yourself",
+  },
+  SCHEMA_NOT_CREATED: {
+    family: "SCHEMA",
+    retryable: true,
+    when: "a role or database could not be created, for another reason than a missing privilege",
+    remedy: "see the statement and the server's error in the message; pg-task retries",
+  },
+  SCHEMA_LOCKED: {
+    family: "SCHEMA",
+    retryable: true,
+    when: "another session holds a lock on the table that the change conflicts with",
+    remedy: "nothing: pg-task retries",
+  },
+  STATEMENT_FAILED: {
+    family: "SCHEMA",
+    retryable: true,
+    when: "the server refused one of pg-task's own statements, for instance because the table was dropped",
+    remedy: "see the server's error in the message",
+  },
+  SCHEMA_INCOMPATIBLE: {
+    family: "SCHEMA",
+    retryable: false,
+    when: "the table cannot be adopted",
+    remedy: "run the statements named in the message",
+  },
+  PROTOCOL_ACK_TIMEOUT: {
+    family: "PROTOCOL",
+    retryable: true,
+    when: "a thread did not accept its parameters in time",
+    remedy: "nothing: the thread is restarted; raise pg_conf.close or pg_work.close on a slow machine",
+  },
+  PROTOCOL_PAYLOAD: {
+    family: "PROTOCOL",
+    retryable: false,
+    when: "a message between threads is malformed",
+    remedy: "report it",
+  },
+  THREAD_DIED: {
+    family: "INTERNAL",
+    retryable: true,
+    when: "a manager or executor thread ended unexpectedly",
+    remedy: "nothing: it is restarted, and its tasks are rescued",
+  },
+  START_ABORTED: {
+    family: "INTERNAL",
+    retryable: false,
+    when: "pg-task was stopped before it had started",
+    remedy: "nothing",
+  },
+  INTERNAL: {
+    family: "INTERNAL",
+    retryable: false,
+    when: "a bug in pg-task",
+    remedy: "report it with the log",
+  },
+} as const satisfies Record<string, ErrorDefinition>;
+
+export type ErrorCode = keyof typeof errorDefinitions;

@@ -1,0 +1,59 @@
+import type { Entry, TableLocation } from "../config/types.js";
+import type { ErrorReport } from "../errors.js";
+import type { Stall, ManagerStatistics } from "../statistics.js";
+import type { SlotReference } from "./handshake/slots.js";
+
+/** `workerData` of a manager thread. All other data arrives as messages on its port. */
+export interface ManagerThreadData {
+  /** Shared memory of the handshake, through which large payloads reach the thread. */
+  readonly buffer: SharedArrayBuffer;
+  /** Shared memory of the heartbeat counter. */
+  readonly heartbeat: SharedArrayBuffer;
+}
+
+/** Payload of the messages `start` and `reconfigure`. */
+export interface ManagerParameters {
+  readonly entry: Entry;
+  /** Whether an earlier manager may have left claimed tasks behind. */
+  readonly takesOver: boolean;
+}
+
+export type ToManager =
+  | ({ readonly type: "start" } & SlotReference)
+  /** The entry's parameters have changed, or the server's settings may have changed. The target is still the same. */
+  | ({ readonly type: "reconfigure" } & SlotReference)
+  /**
+   * Sets the session grant, the number of sessions that the manager may hold from now on. Answered by `grantAnswered`.
+   */
+  | { readonly type: "grant"; readonly sessions: number; readonly number: number }
+  /** The server accepts connections again. A manager that is waiting to reconnect retries at once. */
+  | { readonly type: "retryNow" }
+  | { readonly type: "stop"; readonly graceMs: number };
+
+export type FromManager =
+  /** The table exists, the manager holds its lock, and wake-ups arrive. */
+  | { readonly type: "ready" }
+  /** The manager has lost its connection or its lock and is retrying. Sent for every failed attempt. */
+  | { readonly type: "unavailable"; readonly reason: ErrorReport }
+  /** The number of sessions that the manager could use now. */
+  | { readonly type: "demand"; readonly sessions: number }
+  /** The server has capacity for only `capacity` more sessions, which is fewer than the manager wanted to open. */
+  | { readonly type: "serverFull"; readonly capacity: number }
+  /**
+   * Answers the `grant` message with this `number`. Sessions beyond the grant are closed, and the manager now holds
+   * `sessions` sessions.
+   */
+  | { readonly type: "grantAnswered"; readonly sessions: number; readonly number: number }
+  /** The configuration of the role, database or server now names another table. A new manager must replace this one. */
+  | { readonly type: "tableMoved"; readonly location: TableLocation }
+  /** The manager is stopping and claims no more tasks, so another process may lead. */
+  | { readonly type: "claimingStopped" }
+  /** The new parameters are in effect, as far as they can be at present. */
+  | { readonly type: "reconfigured" }
+  /** Counts since the last `statistics` message. Not sent while nothing happens. */
+  | ({ readonly type: "statistics" } & ManagerStatistics)
+  /** Due tasks do not start although nothing prevents them from starting. Null means that the stall is over. */
+  | { readonly type: "stalled"; readonly stall: Stall | null }
+  | { readonly type: "log"; readonly line: string }
+  /** The manager has ended. Without a reason, it ended because it was asked to stop. */
+  | { readonly type: "stopped"; readonly reason: ErrorReport | null };

@@ -1,0 +1,237 @@
+import { isUtf8 } from "node:buffer";
+
+/** A column of a result. */
+export interface FieldDescription {
+  readonly name: string;
+  readonly typeOid: number;
+  /** Whether the values are in binary format, as from a binary cursor. */
+  readonly binary: boolean;
+}
+
+/** An error that the server reported. Positions are counted in characters from 1. */
+export interface ServerError {
+  /** The severity: ERROR, FATAL or PANIC, which is never translated. */
+  readonly severity: string;
+  /** The SQLSTATE. */
+  readonly code: string;
+  readonly message: string;
+  readonly detail?: string;
+  readonly hint?: string;
+  readonly position?: string;
+  readonly internalPosition?: string;
+  readonly internalQuery?: string;
+  readonly where?: string;
+}
+
+/** Transaction status: idle, in a transaction, or in a failed transaction. */
+export type TransactionStatus = "I" | "T" | "E";
+
+/**
+ * A part of an answer. The answer to a query ends with `ready`, or with `skipped` if the server skipped the query. The
+ * answer to a guard, a statement or a call ends with `passed` after success, and with `skipped` if the server skipped
+ * the request or after an `error`. (A guard is a group of commands on which everything sent behind them depends.)
+ */
+export type ServerMessage =
+  | { readonly type: "rowDescription"; readonly columns: readonly FieldDescription[] }
+  | { readonly type: "dataRow"; readonly values: readonly (string | null)[] }
+  | { readonly type: "copyOut"; readonly binary: boolean }
+  | { readonly type: "copyData"; readonly text: string }
+  /** The beginning of a large message has arrived; `bytes` is the length of the message. */
+  | { readonly type: "announced"; readonly bytes: number }
+  /** A row, or COPY data, that is larger than the connection's limit or not valid UTF-8. */
+  | { readonly type: "unreadable"; readonly reason: "size" | "encoding" }
+  | { readonly type: "commandComplete"; readonly tag: string }
+  | { readonly type: "emptyQuery" }
+  | { readonly type: "error"; readonly error: ServerError }
+  | { readonly type: "ready"; readonly status: TransactionStatus }
+  /**
+   * The first column of a guard's row, or the result of a call, in binary format. `bytes` is valid only during the
+   * callback.
+   */
+  | { readonly type: "value"; readonly bytes: Buffer | null }
+  /** All commands of a guard, a statement or a call have succeeded. */
+  | { readonly type: "passed" }
+  | { readonly type: "skipped"; readonly status: TransactionStatus };
+
+/** The bytes with which the server marks the type of its messages. */
+export const MessageCode = {
+  parseComplete: 0x31,
+  bindComplete: 0x32,
+  notification: 0x41,
+  commandComplete: 0x43,
+  dataRow: 0x44,
+  error: 0x45,
+  copyInResponse: 0x47,
+  copyOutResponse: 0x48,
+  emptyQuery: 0x49,
+  callResult: 0x56,
+  noData: 0x6e,
+  notice: 0x4e,
+  parameterStatus: 0x53,
+  rowDescription: 0x54,
+  copyBothResponse: 0x57,
+  ready: 0x5a,
+  copyDone: 0x63,
+  copyData: 0x64,
+} as const;
+
+const unreadableEncoding: ServerMessage = { type: "unreadable", reason: "encoding" };
+const unreadableSize: ServerMessage = { type: "unreadable", reason: "size" };
+const emptyQuery: ServerMessage = { type: "emptyQuery" };
+
+/**
+ * Decodes a message. Returns null for a message that pg-task does not need.
+ *
+ * @throws RangeError if the body is too short for its type
+ * @throws Error for a type that is not part of an answer
+ */
+export function decodeMessage(code: number, body: Buffer, whole: boolean): ServerMessage | null {
+  switch (code) {
+    case MessageCode.dataRow:
+      return whole ? decodeDataRow(body) : unreadableSize;
+    case MessageCode.copyData:
+      if (!whole) return unreadableSize;
+      return isUtf8(body) ? { type: "copyData", text: body.toString() } : unreadableEncoding;
+    case MessageCode.rowDescription:
+      return { type: "rowDescription", columns: decodeColumns(body) };
+    case MessageCode.commandComplete:
+      return { type: "commandComplete", tag: decodeText(body.subarray(0, body.length - 1)) };
+    case MessageCode.copyOutResponse:
+      return { type: "copyOut", binary: body.readUInt8(0) !== 0 };
+    case MessageCode.emptyQuery:
+      return emptyQuery;
+    case MessageCode.error:
+      return { type: "error", error: decodeError(body) };
+    case MessageCode.ready:
+      return ready[decodeStatus(body)];
+    case MessageCode.parseComplete:
+    case MessageCode.bindComplete:
+    case MessageCode.noData:
+    case MessageCode.copyDone:
+    case MessageCode.notice:
+    case MessageCode.notification:
+    case MessageCode.parameterStatus:
+      return null;
+    default:
+      throw new Error(`unexpected message of type ${code}`);
+  }
+}
+
+const ready = {
+  I: { type: "ready", status: "I" },
+  T: { type: "ready", status: "T" },
+  E: { type: "ready", status: "E" },
+} as const satisfies Record<TransactionStatus, ServerMessage>;
+
+function decodeStatus(body: Buffer): TransactionStatus {
+  const status = String.fromCharCode(body.readUInt8(0));
+  if (status === "I" || status === "T" || status === "E") return status;
+  throw new Error(`unknown transaction status ${JSON.stringify(status)}`);
+}
+
+/** Returns the first column of a row. */
+export function firstColumn(body: Buffer): Buffer | null {
+  return valueAt(2, body);
+}
+
+/** Returns the result of a function call. */
+export function callResult(body: Buffer): Buffer | null {
+  return valueAt(0, body);
+}
+
+function valueAt(offset: number, body: Buffer): Buffer | null {
+  const length = body.readInt32BE(offset);
+  return length === -1 ? null : body.subarray(offset + 4, offset + 4 + length);
+}
+
+/** The epoch of PostgreSQL's binary timestamps, 2000-01-01, in ms of Unix time. */
+const epochMs = 946_684_800_000;
+
+/** The second that was formatted last, and its text up to the decimal point. Most timestamps share the same second. */
+const formatted = { second: NaN, text: "" };
+
+/** Decodes a binary timestamptz. Returns µs since 2000-01-01. */
+export function decodeMicroseconds(bytes: Buffer): number {
+  return bytes.readInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4);
+}
+
+/** Formats a timestamptz, given in µs since 2000-01-01, as ISO 8601 text in UTC with microseconds. */
+export function timestampText(us: number): string {
+  const second = Math.floor(us / 1e6);
+  if (second !== formatted.second) {
+    formatted.second = second;
+    formatted.text = new Date(second * 1000 + epochMs).toISOString().slice(0, 20);
+  }
+  return `${formatted.text}${String(us - second * 1e6).padStart(6, "0")}Z`;
+}
+
+function decodeDataRow(body: Buffer): ServerMessage {
+  const count = body.readUInt16BE(0);
+  const values: (string | null)[] = [];
+  let offset = 2;
+  for (let index = 0; index < count; index++) {
+    const length = body.readInt32BE(offset);
+    offset += 4;
+    if (length === -1) {
+      values.push(null);
+      continue;
+    }
+    const value = body.toString("utf8", offset, offset + length);
+    // The text contains U+FFFD only if its bytes are invalid or if U+FFFD itself was sent.
+    if (value.includes("\u{fffd}") && !isUtf8(body.subarray(offset, offset + length))) {
+      return unreadableEncoding;
+    }
+    values.push(value);
+    offset += length;
+  }
+  return { type: "dataRow", values };
+}
+
+function decodeColumns(body: Buffer): FieldDescription[] {
+  const count = body.readUInt16BE(0);
+  const columns: FieldDescription[] = [];
+  let offset = 2;
+  for (let index = 0; index < count; index++) {
+    const end = body.indexOf(0, offset);
+    columns.push({
+      name: decodeText(body.subarray(offset, end)),
+      typeOid: body.readUInt32BE(end + 7),
+      binary: body.readUInt16BE(end + 17) !== 0,
+    });
+    offset = end + 19;
+  }
+  return columns;
+}
+
+/** Decodes an error. Each field is a type byte followed by NUL-terminated text. The last field can be truncated. */
+function decodeError(body: Buffer): ServerError {
+  const fields = new Map<string, string>();
+  let offset = 0;
+  while (offset < body.length && body[offset] !== 0) {
+    const terminator = body.indexOf(0, offset + 1);
+    const end = terminator === -1 ? body.length : terminator;
+    fields.set(String.fromCharCode(body.readUInt8(offset)), decodeText(body.subarray(offset + 1, end)));
+    offset = end + 1;
+  }
+  const optional = (key: keyof ServerError, field: string): Partial<ServerError> => {
+    const value = fields.get(field);
+    return value === undefined ? {} : { [key]: value };
+  };
+  return {
+    severity: fields.get("V") ?? fields.get("S") ?? "ERROR",
+    code: fields.get("C") ?? "XX000",
+    message: fields.get("M") ?? "missing error text",
+    ...optional("detail", "D"),
+    ...optional("hint", "H"),
+    ...optional("position", "P"),
+    ...optional("internalPosition", "p"),
+    ...optional("internalQuery", "q"),
+    ...optional("where", "W"),
+  };
+}
+
+/** Decodes names and errors, which must always be readable. Bytes that are not UTF-8 become question marks. */
+function decodeText(bytes: Buffer): string {
+  if (isUtf8(bytes)) return bytes.toString();
+  return bytes.toString("latin1").replaceAll(/[^\0-\x7f]/g, "?");
+}

@@ -1,0 +1,99 @@
+/** Returns the length in bytes of a Query message. */
+export function queryLength(text: string): number {
+  return Buffer.byteLength(text) + 6;
+}
+
+/** Writes a Query message into `into`. Returns the offset behind the message. */
+export function writeQuery(text: string, into: Buffer, offset: number): number {
+  return writeText(0x51, text, into, offset);
+}
+
+/** Encodes CopyFail, which ends a COPY FROM STDIN with this error. */
+export function encodeCopyFail(text: string): Buffer {
+  const message = Buffer.allocUnsafe(queryLength(text));
+  writeText(0x66, text, message, 0);
+  return message;
+}
+
+/** Messages of the extended protocol that are sent together, and the number of commands in these messages. */
+export interface Block {
+  readonly bytes: Buffer;
+  readonly commands: number;
+}
+
+/** Encodes Parse for the unnamed statement. */
+function encodeParse(statement: string): Buffer {
+  const message = begin(0x50, 8 + Buffer.byteLength(statement));
+  const end = 6 + message.write(`\0${statement}\0`, 5) - 1;
+  message.writeUInt16BE(0, end);
+  return message;
+}
+
+/** Bind without parameters, for results in binary format. */
+const bind = Buffer.from([0x42, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1]);
+
+/** Execute without a row limit. */
+const execute = Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
+
+/** Encodes FunctionCall, with arguments in text format and the result in binary format. */
+export function encodeCall(oid: number, values: readonly (string | null)[]): Buffer {
+  const bytes = values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value ?? ""), 0);
+  const message = begin(0x46, 14 + bytes);
+  message.writeUInt32BE(oid, 5);
+  message.writeUInt16BE(0, 9);
+  message.writeUInt16BE(values.length, 11);
+  let end = 13;
+  for (const value of values) {
+    const length = value === null ? -1 : message.write(value, end + 4);
+    message.writeInt32BE(length, end);
+    end += 4 + Math.max(0, length);
+  }
+  message.writeUInt16BE(1, end);
+  return message;
+}
+
+/** Bind, Describe and Execute for a statement without parameters, with results in text format. */
+const bindDescribeExecute = Buffer.concat([
+  Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
+  Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]),
+  execute,
+]);
+
+/** Encodes a statement for the extended protocol. Its answer looks like that of a simple query. */
+export function encodeStatement(text: string): Buffer {
+  return Buffer.concat([encodeParse(text), bindDescribeExecute]);
+}
+
+/** Encodes a command for the extended protocol, without parameters and without Describe. */
+export function encodeCommand(command: string): Buffer {
+  return Buffer.concat([encodeParse(command), bind, execute]);
+}
+
+/** Sync: ends the skipping after an error. The server answers with ReadyForQuery. */
+export const sync = Buffer.from([0x53, 0, 0, 0, 4]);
+
+/** Flush: makes the server send the output that it is holding back. */
+export const flush = Buffer.from([0x48, 0, 0, 0, 4]);
+
+function begin(code: number, length: number): Buffer {
+  const message = Buffer.allocUnsafe(length + 1);
+  message[0] = code;
+  writeLength(length, message, 1);
+  return message;
+}
+
+function writeText(code: number, text: string, into: Buffer, offset: number): number {
+  const end = offset + 5 + into.write(text, offset + 5);
+  into[offset] = code;
+  writeLength(end - offset, into, offset + 1);
+  into[end] = 0;
+  return end + 1;
+}
+
+/** Writes a length. This is faster than Buffer's method, which checks its arguments. */
+function writeLength(length: number, into: Buffer, offset: number): void {
+  into[offset] = length >>> 24;
+  into[offset + 1] = length >>> 16;
+  into[offset + 2] = length >>> 8;
+  into[offset + 3] = length;
+}

@@ -1,0 +1,67 @@
+import { readFile, stat } from "node:fs/promises";
+import { isIP } from "node:net";
+import { checkServerIdentity, type ConnectionOptions, type PeerCertificate } from "node:tls";
+import { systemErrorCode } from "../../errors.js";
+import { ConnectionProblem, TlsProblem } from "../errors.js";
+import type { SocketAddress } from "./socketOptions.js";
+import type { TlsSettings } from "./socketOptions.js";
+
+/**
+ * Returns Node's TLS options for a connection. Reads the certificate files.
+ *
+ * @throws ConnectionProblem for a file that cannot be used
+ */
+export async function tlsOptions(settings: TlsSettings, { host, address }: SocketAddress): Promise<ConnectionOptions> {
+  const { mode, roots, crl, certificate, keyPassword, minVersion, maxVersion } = settings;
+  const verifies = mode === "verify-ca" || mode === "verify-full";
+  const name = host === "" ? (address ?? "") : host;
+  return {
+    rejectUnauthorized: verifies,
+    minVersion,
+    ...(maxVersion === null ? {} : { maxVersion }),
+    ...(settings.sni && isIP(name) === 0 ? { servername: name } : {}),
+    checkServerIdentity: (_, presented) => (mode === "verify-full" ? nameMismatch(name, presented) : undefined),
+    ...(verifies ? await rootOptions(roots) : {}),
+    ...(verifies && crl !== null ? { crl: await read("revocation list", crl) } : {}),
+    ...(certificate === null ? {} : { cert: await read("certificate", certificate) }),
+    ...(certificate === null ? {} : { key: await readKey(settings) }),
+    ...(keyPassword === null ? {} : { passphrase: keyPassword }),
+  };
+}
+
+function nameMismatch(name: string, presented: PeerCertificate): Error | undefined {
+  if (checkServerIdentity(name, presented) === undefined) return undefined;
+  const owner = [presented.subject.CN].flat().join(", ");
+  return new TlsProblem(`server certificate for "${owner}" does not match host name "${name}"`);
+}
+
+async function rootOptions(roots: TlsSettings["roots"]): Promise<ConnectionOptions> {
+  if (roots.kind === "file") return { ca: await read("root certificate", roots.path) };
+  const file = roots.kind === "system" ? process.env["SSL_CERT_FILE"] : undefined;
+  return file ? { ca: await read("root certificate", file) } : {};
+}
+
+async function readKey({ key, keyMustBePrivate }: TlsSettings): Promise<Buffer> {
+  if (key === null) throw new ConnectionProblem("certificate present, but not private key file");
+  if (keyMustBePrivate) await expectPrivate(key);
+  return await read("private key", key);
+}
+
+async function expectPrivate(path: string): Promise<void> {
+  if (process.platform === "win32") return;
+  const found = await stat(path).catch(() => null);
+  const forbidden = found?.uid === 0 ? 0o037 : 0o077;
+  if (found === null || (found.mode & forbidden) === 0) return;
+  throw new ConnectionProblem(
+    `private key file "${path}" has group or world access; file must have permissions u=rw (0600) or less if owned by the current user, or permissions u=rw,g=r (0640) or less if owned by root`,
+  );
+}
+
+async function read(kind: string, path: string): Promise<Buffer> {
+  try {
+    return await readFile(path);
+  } catch (error) {
+    const code = systemErrorCode(error) || "unreadable";
+    throw new ConnectionProblem(`could not read ${kind} file "${path}": ${code}`);
+  }
+}

@@ -1,0 +1,36 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+
+/** Maximum number of groups whose heads are read. */
+const maxGroups = 100;
+
+/** The head of a group, which is the group's first due task. */
+export interface StalledTask {
+  readonly id: string;
+  readonly group: string;
+}
+
+/**
+ * Returns up to `limit` heads (the first due task of each group) from up to 100 groups. The head with the earliest
+ * planned time comes first.
+ */
+export async function readFirstDueTasks(
+  client: Client,
+  { qualified }: TaskTable,
+  limit: number,
+): Promise<StalledTask[]> {
+  const first = (where: string): string => `
+    SELECT id, hash, "group", plan FROM ${qualified} WHERE ready AND hash ${where} AND plan <= now()
+    ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1`;
+  const { rows } = await client.query<StalledTask>(
+    `WITH RECURSIVE head AS (
+       (${first(">= -2147483648")})
+       UNION ALL
+       SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("> h.hash")}) AS n
+     )
+     SELECT h.id::text AS id, h."group"::text AS "group" FROM (SELECT * FROM head LIMIT ${maxGroups}) AS h
+     ORDER BY h.plan, h.id LIMIT $1`,
+    [limit],
+  );
+  return rows;
+}

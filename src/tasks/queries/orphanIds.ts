@@ -1,0 +1,33 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+
+/** Limit on the time of scanning the table, in ms. The table is scanned because no index covers running tasks. */
+const timeoutMs = 5_000;
+/** Maximum number of ids that are returned. */
+const maxIds = 5;
+
+/**
+ * Returns the ids of up to five orphans, which are tasks in TAKE or WORK whose owner (the server process to which a
+ * claimed task belongs) is missing or dead. Remote tasks with an owner are left out, because only their remote server
+ * can tell whether they still run.
+ *
+ * @returns null if scanning the table takes more than five seconds.
+ */
+export async function readOrphanIds(client: Client, { qualified }: TaskTable): Promise<readonly string[] | null> {
+  await client.query("BEGIN");
+  try {
+    await client.query(`SET LOCAL statement_timeout = ${timeoutMs}`);
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT t.id::text AS id FROM ${qualified} AS t
+       WHERE t.state::text IN ('TAKE', 'WORK') AND CASE WHEN t.owner IS NULL THEN true ELSE t.remote IS NULL
+         AND split_part(t.owner::text, ' ', 1) <> ALL (ARRAY(SELECT pid::text FROM pg_catalog.pg_stat_activity)) END
+       LIMIT ${maxIds}`,
+    );
+    return rows.map(({ id }) => id);
+  } catch (error) {
+    if (sqlState(error) === "57014") return null;
+    throw error;
+  } finally {
+    await client.query("ROLLBACK");
+  }
+}

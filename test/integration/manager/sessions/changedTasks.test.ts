@@ -1,0 +1,51 @@
+import assert from "node:assert/strict";
+import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { changedTasks } from "../../../../src/manager/sessions/changedTasks.sql.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManager } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const manager = await openManager(database.target);
+const table = taskTable("public", "task");
+
+const { rows: inserted } = await manager.query<{ id: string; hash: number }>(
+  `INSERT INTO public.task (input, "group") SELECT 'SELECT ' || n, 'queued' FROM generate_series(1, 6) AS n
+   RETURNING id::text AS id, hash`,
+);
+const slot = { owner: "owner", pid: 1, startsNow: false };
+const claim = await claimQueued(manager, table, {
+  groups: inserted.slice(0, 1).map(({ hash }) => ({
+    hash,
+    running: 1,
+    max: 0,
+    id: 0n,
+    maxTasks: 6,
+    ownSlots: Array.from({ length: 6 }, () => slot),
+  })),
+  slots: [],
+  dedicated: [],
+  maxCandidates: 0,
+  except: [],
+});
+const claimed = claim?.claimed ?? [];
+const [unchanged = "", unrelated = "", input = "", timeout = "", stopped = "", deleted = ""] = claimed.map(
+  ({ id }) => id,
+);
+
+test("a queued task is recalled if and only if its run would be another", async () => {
+  assert.equal(claimed.length, 6);
+  assert.deepEqual(await changedTasks(manager, table, claimed), []);
+  const update = (set: string, id: string): Promise<unknown> =>
+    manager.query(`UPDATE public.task SET ${set} WHERE id = ${id}`);
+  await update("data = 'another'", unrelated);
+  await update("keep = '1 day'", unrelated);
+  await update("input = 'SELECT 7'", input);
+  await update("timeout = '1 minute'", timeout);
+  await update("state = 'STOP'", stopped);
+  await manager.query(`DELETE FROM public.task WHERE id = ${deleted}`);
+  const changed = await changedTasks(manager, table, claimed);
+  assert.deepEqual(changed.toSorted(), [input, timeout, stopped, deleted].toSorted());
+  assert.ok(!changed.includes(unchanged));
+});

@@ -1,0 +1,175 @@
+import assert from "node:assert/strict";
+import { WakeSignal } from "../../src/shared/wakeSignal.js";
+import { Claimer } from "../../src/manager/claim/claimer.js";
+import { listenToTable } from "../../src/manager/schema/listen.js";
+import { ExecutorThreads } from "../../src/manager/sessions/executorThreads.js";
+import { ActiveGroups } from "../../src/manager/groups/groups.js";
+import { LedgerRotation } from "../../src/manager/upkeep/ledgerRotation.js";
+import { GroupScanner } from "../../src/manager/groups/groupScanner.js";
+import { OrphanRescuer } from "../../src/manager/recovery/orphanRescuer.js";
+import { PendingResults } from "../../src/manager/results/pendingResults.js";
+import { DeferredPauses } from "../../src/manager/groups/deferredPauses.js";
+import { Pruner } from "../../src/manager/upkeep/pruner.js";
+import { PipelineRecalls } from "../../src/manager/sessions/pipelineRecalls.js";
+import { RetryQueue } from "../../src/manager/results/retryQueue.js";
+import { RunTimes } from "../../src/manager/sessions/runTimes.js";
+import { ManagerLoop } from "../../src/manager/loop/managerLoop.js";
+import { ServerConnectionLimit } from "../../src/manager/sessions/serverConnectionLimit.js";
+import { SettingsAge } from "../../src/manager/sessions/settingsAge.js";
+import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
+import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
+import { Statistics } from "../../src/manager/telemetry/statistics.js";
+import { taskTable } from "../../src/manager/schema/taskTable.js";
+import { WorkCycle } from "../../src/manager/loop/workCycle.js";
+import { WakeUps, type WakeUpLimits } from "../../src/manager/loop/wakeUps.js";
+import { PoolScaler } from "../../src/manager/sessions/poolScaler.js";
+import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
+import type { Client } from "../../src/shared/postgres/client.js";
+import { noRemoteRuns } from "./noRemoteRuns.js";
+import { makeEntry, silentLog as log } from "./taskTables.js";
+
+/** Replacements for components of the manager loop; all others are real. */
+export interface ManagerLoopOverrides {
+  readonly wakeSignal?: WakeSignal;
+  readonly workCycle?: typeof WorkCycle;
+  readonly poolScaler?: typeof PoolScaler;
+  readonly wakeUps?: typeof WakeUps;
+  readonly pruner?: typeof Pruner;
+  readonly limits?: WakeUpLimits;
+  /** Default: checks every millisecond, and sleeps deeply after one check. */
+  readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
+}
+
+/** Never prunes: the cycle that prunes soon after each task would find new tasks too. */
+export class NoPruning extends Pruner {
+  override get pauseMs(): number {
+    return Infinity;
+  }
+}
+
+export interface StartedManagerLoop {
+  /** Simulates a notification of the table. */
+  wake(): void;
+  /** Resolves when the loop has ended. */
+  stop(): Promise<void>;
+}
+
+const nothing = (): void => {};
+
+/** Runs a manager loop on the table public.task, without executors. */
+export async function startManagerLoop(
+  manager: Client,
+  target: ConnectionTarget,
+  overrides: ManagerLoopOverrides,
+): Promise<StartedManagerLoop> {
+  const table = taskTable("public", "task");
+  const executors = new ExecutorThreads({
+    parameters: () => assert.fail("no thread is started"),
+    closeMs: () => 1000,
+    events: { message: nothing, connectionRequest: nothing, ended: nothing },
+    log,
+    threadLog: log,
+  });
+  const events = { changed: nothing, result: nothing, remote: nothing, lost: nothing };
+  const others = {
+    opened: nothing,
+    objectMissing() {},
+    openFailed: nothing,
+    cancel: nothing,
+    started: nothing,
+    silent: nothing,
+    recall: nothing,
+    permitWanted: nothing,
+    permitUnused: nothing,
+  };
+  const groups = new ActiveGroups();
+  const runTimes = new RunTimes();
+  const sessions = new SessionPool({
+    executors,
+    groups,
+    runTimes,
+    maxThreads: () => 1,
+    mayUseMore: () => false,
+    events: { ...events, ...others },
+    log,
+  });
+  const settingsAge = new SettingsAge({ sessions, log });
+  const pendingResults = new PendingResults();
+  const pauses = new DeferredPauses(table, log);
+  const ledgers = new LedgerRotation({ table, log });
+  const wakeSignal = overrides.wakeSignal ?? new WakeSignal();
+  const { rows } = await manager.query<{ oid: number }>("SELECT 'public.task'::regclass::oid AS oid");
+  const settings = await readSettings(manager, makeEntry(target), log);
+  const loop = new ManagerLoop(
+    manager,
+    { ...settings, ...(overrides.settings ?? { sleepMs: 1, idle: 1 }) },
+    {
+      wakeSignal,
+      groups,
+      sessions,
+      pendingResults,
+      ledgers,
+      connectionLimit: new ServerConnectionLimit({ executors, sessions, groups, log }),
+      orphans: new OrphanRescuer({
+        table,
+        groups,
+        deferredPauses: pauses,
+        lostRemoteRuns: noRemoteRuns(),
+        log,
+      }),
+      workCycle: new (overrides.workCycle ?? WorkCycle)({
+        table,
+        sessions,
+        groups,
+        pendingResults,
+        remotePids: new RetryQueue(),
+        recalls: new PipelineRecalls(sessions.recalls),
+        deferredPauses: pauses,
+        log,
+        groupScanner: new GroupScanner({ table, groups, log }),
+        claimer: new Claimer({
+          table,
+          sessions,
+          groups,
+          pendingResults,
+          ledgers,
+          runTimes,
+          settingsAge,
+          log,
+        }),
+        starts: new RetryQueue(),
+      }),
+      settingsAge,
+      poolScaler: new (overrides.poolScaler ?? PoolScaler)({
+        sessions,
+        executors,
+        runTimes,
+        send: nothing,
+        maxPauseMs: () => 1,
+        sessionShare: (room) => room,
+        log,
+      }),
+      pruner: new (overrides.pruner ?? Pruner)({ table, log }),
+      statistics: new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) }),
+      wakeUps: new (overrides.wakeUps ?? WakeUps)(manager, rows[0]?.oid ?? 0, overrides.limits),
+      runTimes,
+    },
+  );
+  manager.on("notification", () => loop.receiveNotification());
+  await listenToTable(manager, table);
+  let over = false;
+  const work = loop.run(() => over, {
+    began: nothing,
+    cycled: nothing,
+    handOver: () => Promise.resolve(),
+    released: nothing,
+  });
+  return {
+    wake: () => loop.receiveNotification(),
+    async stop() {
+      over = true;
+      wakeSignal.notify();
+      await work;
+    },
+  };
+}

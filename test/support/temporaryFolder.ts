@@ -1,0 +1,14 @@
+import { chmod, mkdtemp, realpath, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after } from "node:test";
+
+/** Creates an empty folder accessible only to this user; removed after the test file. */
+export async function temporaryFolder(): Promise<string> {
+  const folder = await realpath(await mkdtemp(join(tmpdir(), "pg-task-test-")));
+  after(async () => {
+    await chmod(folder, 0o700);
+    await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+  });
+  return folder;
+}
