@@ -89,7 +89,7 @@ it("replaces a manager thread that hangs, and runs its tasks again", async () =>
   program.child.send({ sabotage: order });
   await program.message(failing);
   const died = await program.line(/^manager died/);
-  assert.match(String(died["reason"]), /no sign of life for 6000 ms/);
+  assert.match(String(died["reason"]), /no heartbeat for 6000 ms/);
   // Servers before 14 notice a lost client only at the end of the statement.
   if ((await serverMajor()) < 14) await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [id, owner]);
