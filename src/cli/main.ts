@@ -67,7 +67,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** Exits quietly when the reader closes the output, as `head` does, because nobody is left to report to. */
+/** Exits quietly when the reader closes the output, as `head` does, because a report would have no reader. */
 function exitOnClosedOutput(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;

@@ -5,8 +5,8 @@ import { PgTaskError } from "../shared/errors.js";
 import { identity, serverEnvironment, type Account } from "./runCommand.js";
 
 /**
- * Shell script that makes the program end when this process dies. A small shell, the guard, runs beside the program and
- * reads a pipe whose other end is held only by this process. If the pipe is closed without a line, this process has
+ * Shell script that makes the program end when this process dies. A small shell, the guard, runs alongside the program
+ * and reads a pipe whose other end is held only by this process. If the pipe is closed without a line, this process has
  * died, and the guard tells the program to shut down. Because of the inner subshell, the guard is not a child of the
  * program. That matters because the program waits for its own children.
  */

@@ -124,7 +124,7 @@ export class Executor {
   }: Extract<ToExecutor, { type: "findRemoteProcess" }>): Promise<void> {
     const { target: managerTarget, isSuperuser } = this.#parameters;
     const warn = (message: string): void => this.#log.warn({}, message);
-    const { findRemoteProcess } = await import("./remote/remoteProcess.js");
+    const { findRemoteProcess } = await import("./remote/remoteRunLiveness.js");
     const context = { managerTarget, isSuperuser, env: process.env, warn };
     const gone = await findRemoteProcess(remote, remoteProcess, context, this.#connectionPermits);
     this.#sendInOrder({ type: "remoteProcessFound", number, gone });

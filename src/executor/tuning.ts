@@ -22,7 +22,7 @@ export const maxPipelineRunsWhenShort = 32;
  */
 export const longRunMs = 50;
 
-/** A long run counts as recent until this many further runs have ended. */
+/** A long run is considered recent until this many further runs have ended. */
 export const rememberedRuns = 256;
 
 /** All runs on the wire together should take the server about this long, in ms. */
@@ -59,9 +59,9 @@ export const resultBatchMs = 2;
 export const maxBufferedBytes = 48 << 20;
 
 /**
- * With an output limit below this (the default limit), in bytes, runs are not pipelined: nothing is sent after an input
- * until its output is known. Otherwise too many runs would come within `maxBufferedBytes` of the limit and would have
- * to be repeated.
+ * If the output limit is lower than this (the default limit), in bytes, runs are not pipelined: nothing is sent after
+ * an input until its output is known. Otherwise too many runs would come within `maxBufferedBytes` of the limit and
+ * would have to be repeated.
  */
 export const minPipelinedOutputLimit = 64 << 20;
 
@@ -79,8 +79,8 @@ export const maxConflicts = 5;
 export const maxAttemptsWithoutRun = 10;
 
 /**
- * How often a cancelled session reset is repeated. The number is high because giving up costs the session, and anyone
- * may send cancels.
+ * How often a cancelled session reset is repeated. The number is high because giving up costs the session, and any
+ * client may send cancels.
  */
 export const maxResets = 100;
 

@@ -22,7 +22,7 @@ import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
 import type { RemotePid, StartedTask } from "./model.js";
 import { RetryQueue } from "./results/retryQueue.js";
 import { RunTimes } from "./sessions/runTimes.js";
-import { ServerConnectionLimit } from "./sessions/serverConnectionLimit.js";
+import { RemoteConnectionCapacity } from "./sessions/remoteConnectionCapacity.js";
 import type { SessionPoolEvents } from "./sessions/session.js";
 import { SessionPool } from "./sessions/sessionPool.js";
 import type { ManagerSettings } from "./settings.js";
@@ -49,7 +49,7 @@ export interface ManagerComponents {
   readonly cancellations: BackendCancellations;
   readonly settingsAge: SettingsAge;
   readonly sessionWatchdog: SessionWatchdog;
-  readonly connectionLimit: ServerConnectionLimit;
+  readonly remoteCapacity: RemoteConnectionCapacity;
   readonly starts: RetryQueue<StartedTask>;
   readonly remotePids: RetryQueue<RemotePid>;
   readonly pendingResults: PendingResults;
@@ -112,7 +112,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     events: sessionEvents(options, components),
   });
   const recalls = new PipelineRecalls(sessions.recalls);
-  const connectionLimit = new ServerConnectionLimit({ ...base, sessions });
+  const remoteCapacity = new RemoteConnectionCapacity({ ...base, sessions });
   const deferredPauses = new DeferredPauses(table, log);
   const ledgers = new LedgerRotation(base);
   const groupScanner = new GroupScanner(base);
@@ -129,7 +129,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     sessions,
     send,
     maxPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
-    sessionShare: (room) => connectionLimit.sessionShare(room),
+    sessionShare: (room) => remoteCapacity.sessionShare(room),
   });
   const statistics = new Statistics({
     send,
@@ -167,7 +167,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     cancellations,
     settingsAge,
     sessionWatchdog,
-    connectionLimit,
+    remoteCapacity,
     starts,
     remotePids,
     largeResultWriter,
@@ -188,17 +188,17 @@ function executorEvents(components: () => ManagerComponents): ExecutorEvents {
       sessions.receive(thread, message);
     },
     connectionRequest: (thread, message) => {
-      const { connectionLimit, wakeSignal } = components();
+      const { remoteCapacity, wakeSignal } = components();
       if (message.type === "connectionPermitUsed")
-        connectionLimit.endReservation(thread, message.number, message.opened);
+        remoteCapacity.endReservation(thread, message.number, message.opened);
       else {
-        connectionLimit.request(thread, message.number);
+        remoteCapacity.request(thread, message.number);
         wakeSignal.notify();
       }
     },
     ended: (thread, reason) => {
-      const { connectionLimit, sessions } = components();
-      connectionLimit.threadEnded(thread);
+      const { remoteCapacity, sessions } = components();
+      remoteCapacity.threadEnded(thread);
       sessions.threadEnded(thread, reason);
     },
   };
@@ -211,8 +211,8 @@ function sessionEvents(
   return {
     changed: sessionChanged,
     result: (result, owner, queued) => {
-      const { connectionLimit, pendingResults, statistics } = components();
-      if (result.outcome === "released" && result.serverFull === true) connectionLimit.deferGroup(queued.task.hash);
+      const { remoteCapacity, pendingResults, statistics } = components();
+      if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
       pendingResults.add(result, owner, queued);
       statistics.runEnded(result);
     },

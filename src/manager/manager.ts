@@ -27,7 +27,7 @@ const afterDeadlineMs = { cancelled: 1_500, sessions: 2_000, results: 3_000 };
 /**
  * The manager of one task table. It connects, creates the table if necessary, locks the table and serves it. The table
  * lock is lost with the connection. The manager then starts no tasks until it has a new connection and the lock again.
- * Meanwhile its sessions finish the tasks that they run.
+ * In the meantime, its sessions finish the tasks that they run.
  *
  *   connecting ──table locked──▶ serving ──drain──▶ draining ──stop──▶ cancelling ─▶ writing results ─▶ ended
  *     ▲                             │

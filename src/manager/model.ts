@@ -88,6 +88,6 @@ export interface QueueableSession extends BackendIdentity {
 
 /** A place in a session's queue that a claim can fill. */
 export interface QueueSlot extends BackendIdentity {
-  /** Whether the session's queue is empty, so that a task in this slot starts at once. */
+  /** Whether the session's queue is empty, so a task in this slot starts at once. */
   readonly startsNow: boolean;
 }

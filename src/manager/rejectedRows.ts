@@ -38,8 +38,8 @@ export const isLockTimeout = (error: unknown): boolean => sqlState(error) === "5
 
 /**
  * Changes rows in one statement. If the server rejects the statement, the rows are split into smaller and smaller
- * parts, so that one row does not block all others. All parts are sent together to save round trips. Each call settles
- * at least one row, however long that takes.
+ * parts, so that one row does not block all others. The parts of one split are sent together to save round trips. Each
+ * call settles at least one row, however long that takes.
  *
  * @param change changes all of the given rows, or rejects and changes none of them; called concurrently
  * @param onRejected called for each row that is rejected even on its own

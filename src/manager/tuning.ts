@@ -162,7 +162,7 @@ export const maxMarkedDue = 1_000;
 
 /**
  * How many claims of one cycle can come back empty before the cycle stops claiming. A claim comes back empty when the
- * first due task known of each of its groups is no longer due. The limit exists because results must not wait until all
+ * first known due task of each of its groups is no longer due. The limit exists because results must not wait until all
  * groups have been tried.
  */
 export const maxEmptyClaims = 10;
@@ -180,7 +180,7 @@ export const trialRoundMs = 50;
 /** How long trial rounds can follow each other while no more tasks are rejected, in ms. */
 export const trialRetryMs = 200;
 
-/** How many claims take only a single task after trials did not show which task is rejected. */
+/** How many claims take only a single task after trials have not shown which task is rejected. */
 export const singleClaimsAfterTrials = 50;
 
 // Retries

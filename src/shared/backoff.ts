@@ -15,7 +15,7 @@ export class Backoff {
   /**
    * @param options.firstMs the first pause
    * @param options.maxMs the longest pause
-   * @param options.factor how many times as long as the previous pause each pause is, at least 1; default 2
+   * @param options.factor factor by which a pause is multiplied to get the next one, at least 1; default 2
    * @param options.jitter fraction of a pause, 0 to 1, that is random; default 0.25
    * @param options.random returns a number from 0 (inclusive) to 1 (exclusive)
    * @param options.calmMs if an attempt succeeds this long after the last failure, the pause after the next failure is

@@ -53,7 +53,7 @@ export const errorDefinitions = {
   CONFIG_MISSING: {
     family: "CONFIG",
     retryable: false,
-    when: "nothing names a server for the command, and no embedded server runs for the working folder",
+    when: "no server is given for the command, and no embedded server is running for the working folder",
     remedy: "give --config, DATABASE_URL or PG* variables, or start a server with pg-task start",
   },
   USAGE: {
@@ -115,7 +115,7 @@ export const errorDefinitions = {
     retryable: true,
     when: "the server refused the connection (password, role, database, pg_hba.conf, too many clients)",
     remedy:
-      "correct what the message names: password (`ALTER ROLE … PASSWORD` sets a role's), role, database or pg_hba.conf",
+      "correct what the message names: the password (`ALTER ROLE … PASSWORD` sets it), role, database or pg_hba.conf",
   },
   CONNECTION_LOST: {
     family: "CONNECTION",
@@ -138,7 +138,7 @@ export const errorDefinitions = {
   LEADERSHIP_HELD: {
     family: "LEADERSHIP",
     retryable: true,
-    when: "another manager, of another cluster or one that is stopping, serves the table",
+    when: "another manager serves the table; it belongs to another cluster, or it is stopping",
     remedy:
       "nothing: pg-task serves the table when that manager ends; if two clusters name the same table by mistake, stop one of them or choose another table",
   },
@@ -152,7 +152,7 @@ export const errorDefinitions = {
     family: "SCHEMA",
     retryable: true,
     when: "the table does not exist or is not adopted, or a role or database is missing and the entry's `create` is false",
-    remedy: 'let pg-task start create it; with "create": false, create it yourself or remove that setting',
+    remedy: 'run pg-task start, which creates it; with "create": false, create it yourself or remove that setting',
   },
   SCHEMA_NOT_ALLOWED: {
     family: "SCHEMA",
@@ -163,26 +163,26 @@ export const errorDefinitions = {
   SCHEMA_NOT_CREATED: {
     family: "SCHEMA",
     retryable: true,
-    when: "a role or database could not be created, for another reason than a missing privilege",
+    when: "a role or database could not be created, for a reason other than a missing privilege",
     remedy: "see the statement and the server's error in the message; pg-task retries",
   },
   SCHEMA_LOCKED: {
     family: "SCHEMA",
     retryable: true,
-    when: "another session holds a lock on the table that the change conflicts with",
+    when: "another session holds a lock that conflicts with a change of the table",
     remedy: "nothing: pg-task retries",
   },
   STATEMENT_FAILED: {
     family: "SCHEMA",
     retryable: true,
-    when: "the server refused one of pg-task's own statements, for instance because the table was dropped",
+    when: "the server refused one of pg-task's own statements, for example because the table was dropped",
     remedy: "see the server's error in the message",
   },
   SCHEMA_INCOMPATIBLE: {
     family: "SCHEMA",
     retryable: false,
     when: "the table cannot be adopted",
-    remedy: "run the statements named in the message",
+    remedy: "run the statements in the message",
   },
   PROTOCOL_ACK_TIMEOUT: {
     family: "PROTOCOL",

@@ -74,7 +74,7 @@ function withStack(error: unknown): string {
   return error.stack ?? error.message;
 }
 
-/** Returns the operating system's error code, such as `ENOENT`, or an empty text if there is none. */
+/** Returns the operating system's error code, such as `ENOENT`, or an empty string if there is none. */
 export function systemErrorCode(error: unknown): string {
   const hasCode = error instanceof Error && "code" in error && typeof error.code === "string";
   return hasCode ? String(error.code) : "";

@@ -234,7 +234,7 @@ class Deferred<T> {
       this.resolve = resolve;
       this.reject = reject;
     });
-    // Nobody has to await this promise, because `stopped` also reports a failure.
+    // This promise need not be awaited, because `stopped` also reports a failure.
     this.promise.catch(() => {});
   }
 }

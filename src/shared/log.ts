@@ -1,8 +1,7 @@
 import { pino, type DestinationStream, type Logger } from "pino";
+import { logRedaction } from "./logRedaction.js";
 
 export type Log = Logger;
-
-const secrets = ["password", "target.password", "*.password", "connectionString", "remote", "*.remote", "token"];
 
 /**
  * Creates a log of JSON lines. `write` receives whole lines: the main thread writes each line to standard output, and
@@ -18,7 +17,7 @@ export function createLog(options: {
     {
       level: options.level,
       base: { name: options.name, pid: process.pid },
-      redact: { paths: secrets, censor: "***" },
+      redact: logRedaction,
       formatters: { level: (label) => ({ level: label }) },
       timestamp: pino.stdTimeFunctions.isoTime,
     },

@@ -1,5 +1,5 @@
 /**
- * Wakes one waiter when `notify()` is called or a timeout has passed. If nobody is waiting, the notification is kept
+ * Wakes one waiter when `notify()` is called or a timeout has passed. If there is no waiter, the notification is kept
  * for the next wait.
  */
 export class WakeSignal {

@@ -38,9 +38,9 @@ interface LeadershipEvents {
  *       ▲             │                         │
  *       └──────connection lost──────────────────┘
  *
- * A standby retries to take the lock when a notification arrives, and also periodically. If the lock is free from the
- * start, the process leads without having been a standby. A leader that is killed notifies nobody. A standby then finds
- * the lock free at its next periodic retry.
+ * A standby tries to take the lock whenever a notification arrives, and also periodically. If the lock is free from the
+ * start, the process leads without having been a standby. A leader that is killed sends no notification. A standby then
+ * finds the lock free at its next periodic attempt.
  */
 export class Leadership extends EventEmitter<LeadershipEvents> {
   /** Target of the next connection. */

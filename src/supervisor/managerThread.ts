@@ -138,8 +138,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
 
   /**
    * Passes the parameters of `entry` to the manager, and makes the manager read the server's settings again. The target
-   * of `entry` must be unchanged. Resolves when the parameters are in effect as far as is possible now, or when the
-   * thread has died.
+   * of `entry` must be unchanged. Resolves when the parameters are in effect, as far as this is possible now, or when
+   * the thread has died.
    */
   async reconfigure(entry: Entry): Promise<void> {
     this.#entry = entry;
@@ -220,7 +220,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     return false;
   }
 
-  /** Creates a role or database that was dropped. Meanwhile the manager itself keeps trying to connect. */
+  /** Creates a role or database that was dropped. In the meantime, the manager itself keeps trying to connect. */
   async #recreateRoleAndDatabase(): Promise<void> {
     if (this.#isRecreating) return;
     this.#isRecreating = true;

@@ -82,7 +82,7 @@ export class RolesAndDatabases {
   /**
    * Creates the entry's role.
    *
-   * @returns false if another process has created the role meanwhile.
+   * @returns false if another process has created the role in the meantime.
    */
   async #createRole(client: Client, { target, ownPassword }: Entry): Promise<boolean> {
     const statement = `CREATE ROLE ${identifier(target.user)} LOGIN`;
@@ -98,7 +98,7 @@ export class RolesAndDatabases {
    * Creates a database for the entry's role. Only a superuser or a member of the owner role can do this, so pg-task's
    * own role becomes a member temporarily.
    *
-   * @returns false if another process has created the database meanwhile.
+   * @returns false if another process has created the database in the meantime.
    */
   async #createDatabase(client: Client, { user, database }: ConnectionTarget): Promise<boolean> {
     const { rows } = await client.query<{ version: number; member: boolean }>(
@@ -133,7 +133,7 @@ async function readExisting(client: Client, { user, database }: ConnectionTarget
  * Executes a statement.
  *
  * @param masked the statement without the password, for error messages
- * @returns false if another process has created the same object meanwhile.
+ * @returns false if another process has created the same object in the meantime.
  */
 async function execute(client: Client, statement: string, masked = statement): Promise<boolean> {
   try {

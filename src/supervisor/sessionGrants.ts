@@ -1,6 +1,6 @@
 /**
- * Divides `total` sessions by max-min fairness. Nobody gets more sessions than demanded. The smallest demands are met
- * first, and the remaining sessions are divided equally.
+ * Divides `total` sessions by max-min fairness. No share is larger than its demand. The smallest demands are met first,
+ * and the remaining sessions are divided equally.
  */
 export function shareOut(total: number, demands: readonly number[]): number[] {
   const shares = demands.map(() => 0);
@@ -15,7 +15,7 @@ export function shareOut(total: number, demands: readonly number[]): number[] {
   return shares;
 }
 
-/** How long a server counts as full after one of the holders of its sessions has reported it as full, in ms. */
+/** How long a server is considered full after a holder of its sessions has reported it as full, in ms. */
 const serverFullMs = 3_000;
 
 interface Demand {
@@ -68,7 +68,7 @@ interface Share {
 export class SessionGrants<Holder> {
   readonly #sendGrant: (holder: Holder, sessions: number, number: number) => void;
   readonly #shares = new Map<Holder, Share>();
-  /** The session capacity of each full server, and the timer after which the server no longer counts as full. */
+  /** The session capacity of each full server, and the timer after which the server is no longer considered full. */
   readonly #fullServers = new Map<string, { readonly sessions: number; readonly timer: NodeJS.Timeout }>();
   #total: number;
 
@@ -209,7 +209,7 @@ export class SessionGrants<Holder> {
     const demands = shares.map(demandOf);
     for (const [server, { sessions }] of this.#fullServers) {
       const indexes = shares.flatMap((share, index) => (share.server === server && share.demand > 0 ? index : []));
-      // A single holder has nobody to share with, and it notices by itself how many sessions it can open.
+      // A single holder does not share the server, and it notices by itself how many sessions it can open.
       if (indexes.length < 2) continue;
       // Each holder gets at least one session, so that all of them keep trying.
       const limits = shareByNeed(

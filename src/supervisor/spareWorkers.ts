@@ -56,7 +56,7 @@ export class SpareWorkers {
   }
 
   /**
-   * Starts an idle thread. If an idle thread dies, it is dropped. The cause of its death then shows when a new thread
+   * Starts an idle thread. An idle thread that ends is dropped. If the cause persists, it is reported when a new thread
    * is started in its place.
    */
   #add(): void {

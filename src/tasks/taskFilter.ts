@@ -6,7 +6,7 @@ import type { TaskState } from "../manager/schema/stateType.js";
 export interface TaskFilter {
   readonly states?: readonly TaskState[];
   readonly group?: string;
-  /** A text that input, data or error contains, regardless of case. */
+  /** A string that input, data or error contains, regardless of case. */
   readonly text?: string;
   /**
    * Bounds of the task's planned time, in PostgreSQL's timestamp syntax. `since` is inclusive, `until` is exclusive.

@@ -5,7 +5,8 @@ import type { Log } from "../shared/log.js";
 import { apiRoutes } from "./api/routes.js";
 import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
 import { eventStream } from "./api/events.js";
-import { sameOriginOnly, securityHeaders, tokenRequired } from "./http/middleware.js";
+import { sameOriginOnly, securityHeaders } from "./http/middleware.js";
+import { tokenRequired } from "./http/token.js";
 import type { Metrics } from "./metrics/metrics.js";
 import { createOpenApi } from "./api/openApi.js";
 import { statusByCode, ApiError, type ApiErrorCode } from "./errors.js";
@@ -37,7 +38,7 @@ export function createApp(context: AppContext): Hono {
   return app;
 }
 
-/** Adds the routes for monitoring, which need no token. Their responses contain no text of any task. */
+/** Adds the routes for monitoring, which need no token. Their responses contain no text from any task. */
 function addProbes(app: Hono, { cluster, tables, metrics, version }: AppContext): void {
   app.get("/health", (context) => context.json(healthOf(cluster, tables.all, version), cluster.ready ? 200 : 503));
   app.get("/ready", (context) => context.text(cluster.ready ? "ready\n" : "not ready\n", cluster.ready ? 200 : 503));

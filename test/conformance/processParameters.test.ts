@@ -3,7 +3,7 @@ import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { failing, type Sabotage } from "../support/saboteur.js";
-import { insertTask, waitForState } from "../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../support/waitFor.js";
 
 const database = await createDatabase();
 const other = await createDatabase();
@@ -133,12 +133,12 @@ test("§2 pg_conf.grace is how long running tasks may take to finish at a stop",
   for (const session of [client, otherClient]) await session.query("SELECT pg_advisory_lock(7)");
   const id = await insertTask(client, input);
   const otherId = await insertTask(otherClient, input);
-  await waitForState(client, id, "WORK");
-  await waitForState(otherClient, otherId, "WORK");
+  await waitForRun(client, id);
+  await waitForRun(otherClient, otherId);
   long.child.kill("SIGTERM");
   assert.equal((await short.end()).code, 0);
   await waitForState(client, id, "PLAN");
-  await waitForState(otherClient, otherId, "WORK");
+  await waitForRun(otherClient, otherId);
   for (const session of [client, otherClient]) await session.query("SELECT pg_advisory_unlock(7)");
   await waitForState(otherClient, otherId, "DONE");
   assert.deepEqual(await long.exit, { code: 0, signal: null });

@@ -14,14 +14,14 @@ import { PipelineRecalls } from "../../src/manager/sessions/pipelineRecalls.js";
 import { RetryQueue } from "../../src/manager/results/retryQueue.js";
 import { RunTimes } from "../../src/manager/sessions/runTimes.js";
 import { ManagerLoop } from "../../src/manager/loop/managerLoop.js";
-import { ServerConnectionLimit } from "../../src/manager/sessions/serverConnectionLimit.js";
+import { RemoteConnectionCapacity } from "../../src/manager/sessions/remoteConnectionCapacity.js";
 import { SettingsAge } from "../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
 import { Statistics } from "../../src/manager/telemetry/statistics.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../src/manager/loop/workCycle.js";
-import { WakeUps, type WakeUpLimits } from "../../src/manager/loop/wakeUps.js";
+import { BusyMode, type BusyModeLimits } from "../../src/manager/loop/busyMode.js";
 import { PoolScaler } from "../../src/manager/sessions/poolScaler.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import type { Client } from "../../src/shared/postgres/client.js";
@@ -33,9 +33,9 @@ export interface ManagerLoopOverrides {
   readonly wakeSignal?: WakeSignal;
   readonly workCycle?: typeof WorkCycle;
   readonly poolScaler?: typeof PoolScaler;
-  readonly wakeUps?: typeof WakeUps;
+  readonly busyMode?: typeof BusyMode;
   readonly pruner?: typeof Pruner;
-  readonly limits?: WakeUpLimits;
+  readonly limits?: BusyModeLimits;
   /** Default: checks every millisecond, and sleeps deeply after one check. */
   readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
 }
@@ -109,7 +109,7 @@ export async function startManagerLoop(
       sessions,
       pendingResults,
       ledgers,
-      connectionLimit: new ServerConnectionLimit({ executors, sessions, groups, log }),
+      remoteCapacity: new RemoteConnectionCapacity({ executors, sessions, groups, log }),
       orphans: new OrphanRescuer({
         table,
         groups,
@@ -151,7 +151,7 @@ export async function startManagerLoop(
       }),
       pruner: new (overrides.pruner ?? Pruner)({ table, log }),
       statistics: new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) }),
-      wakeUps: new (overrides.wakeUps ?? WakeUps)(manager, rows[0]?.oid ?? 0, overrides.limits),
+      busyMode: new (overrides.busyMode ?? BusyMode)(manager, rows[0]?.oid ?? 0, overrides.limits),
       runTimes,
     },
   );

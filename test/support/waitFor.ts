@@ -34,3 +34,21 @@ export async function waitForState(
 ): Promise<{ owner: string | null; pid: number | null; output: string | null; crash: number }> {
   return await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state = $2::text::state", [id, state]);
 }
+
+/**
+ * The row of a task that sleeps or waits for a lock, once its run does so. State `WORK` alone does not show this: a task
+ * is in this state from its claim on, before its input is sent.
+ */
+export async function waitForRun(
+  client: Client,
+  id: string,
+  table = "task",
+): Promise<{ owner: string | null; pid: number | null; output: string | null; crash: number }> {
+  return await waitForRow(
+    client,
+    `SELECT task.* FROM ${table} AS task JOIN pg_stat_activity AS activity ON activity.pid = task.pid
+     WHERE task.id = $1 AND task.state = 'WORK' AND activity.state = 'active'
+       AND activity.wait_event_type IN ('Lock', 'Timeout')`,
+    [id],
+  );
+}

@@ -62,7 +62,7 @@ export const cost: Measure<Cost> = {
           ),
         ],
       ],
-      note: "As the system accounts for it, from the commit of the tasks to the last one seen as done. Waiting (for the disk, for a core) is not in it.",
+      note: "CPU time as the operating system counts it, from the commit of the tasks until the last one is seen as done. Time spent waiting for the disk or for a core is not included.",
     };
   },
 };

@@ -31,7 +31,7 @@ interface Situation {
   readonly name: string;
   readonly title: string;
   /** The small case to compare with. */
-  readonly beside: string;
+  readonly baseline: string;
   /** Statements that insert tasks before pg-task starts. */
   readonly fill: (sizes: Sizes) => readonly string[];
   /** Statement that inserts tasks to run while a snapshot is held, before the measurement. */
@@ -51,19 +51,19 @@ const situations: readonly Situation[] = [
   {
     name: "small",
     title: "a few due in one group",
-    beside: "small",
+    baseline: "small",
     fill: ({ tasks }) => [oneGroup(tasks)],
   },
   {
     name: "due",
     title: "(a) many due in one group",
-    beside: "small",
+    baseline: "small",
     fill: ({ rows }) => [oneGroup(rows)],
   },
   {
     name: "later",
     title: "(c) many planned for next year, inserted first, same group",
-    beside: "small",
+    baseline: "small",
     fill: ({ tasks, rows }) => [
       `INSERT INTO task (input, max, plan) SELECT 'SELECT 1', ${many}, now() + interval '1 year' FROM ${numbers(rows)}`,
       oneGroup(tasks),
@@ -72,7 +72,7 @@ const situations: readonly Situation[] = [
   {
     name: "finished",
     title: "(e) ten times as many finished",
-    beside: "small",
+    baseline: "small",
     fill: ({ tasks, rows }) => [
       `INSERT INTO task (input, max, state, take, start, stop, output) SELECT 'SELECT 1', ${many}, 'DONE', d, d, d, '1' FROM ${numbers(rows * 10)}, (SELECT now() - interval '1 day') AS t(d)`,
       oneGroup(tasks),
@@ -81,7 +81,7 @@ const situations: readonly Situation[] = [
   {
     name: "snapshot",
     title: "(f) a snapshot held open while a tenth as many ran",
-    beside: "small",
+    baseline: "small",
     fill: () => [],
     churn: ({ rows }) => oneGroup(Math.ceil(rows / 10)),
     due: ({ tasks }) => oneGroup(tasks),
@@ -89,25 +89,25 @@ const situations: readonly Situation[] = [
   {
     name: "max",
     title: "(g) many due in one group, each with another `max`",
-    beside: "small",
+    baseline: "small",
     fill: ({ rows }) => [`INSERT INTO task (input, max) SELECT 'SELECT 1', 1000000 + n FROM ${numbers(rows)}`],
   },
   {
     name: "small-groups",
     title: "a few due in 1,000 groups",
-    beside: "small-groups",
+    baseline: "small-groups",
     fill: ({ tasks }) => [groups(tasks, 1000)],
   },
   {
     name: "groups",
     title: "(b) many due, ten in a group",
-    beside: "small-groups",
+    baseline: "small-groups",
     fill: ({ rows }) => [groups(rows, Math.ceil(rows / 10))],
   },
   {
     name: "blocked",
     title: "(d) many behind a group at its limit, a few due in 1,000 groups",
-    beside: "small-groups",
+    baseline: "small-groups",
     fill: ({ tasks, rows }) => [
       `INSERT INTO task (input, "group") VALUES ('SELECT pg_sleep(86400)', 'blocked')`,
       `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'blocked' FROM ${numbers(rows)}`,
@@ -227,22 +227,22 @@ export const flat: Measure<Flat> = {
   run,
   report: ({ windows }) => {
     const of = (name: string) => windows.filter(({ situation }) => situation === name);
-    const ratio = (name: string, beside: string, value: (window: Window) => number): string => {
+    const ratio = (name: string, baseline: string, value: (window: Window) => number): string => {
       const mean = (list: readonly Window[]): number =>
         list.reduce((sum, window) => sum + value(window), 0) / list.length;
-      return (mean(of(name)) / mean(of(beside))).toFixed(2);
+      return (mean(of(name)) / mean(of(baseline))).toFixed(2);
     };
     return {
       title: "With a large table",
-      head: ["", "tasks/s beside the small case", "manager's server time per task beside it"],
+      head: ["", "tasks/s, relative to the small case", "manager's server time per task, relative to it"],
       rows: situations
-        .filter(({ name, beside }) => name !== beside)
-        .map(({ name, title, beside }) => [
+        .filter(({ name, baseline }) => name !== baseline)
+        .map(({ name, title, baseline }) => [
           title,
-          ratio(name, beside, ({ tasks, ms }) => tasks / ms),
-          ratio(name, beside, ({ tasks, coreMs }) => coreMs / tasks),
+          ratio(name, baseline, ({ tasks, ms }) => tasks / ms),
+          ratio(name, baseline, ({ tasks, coreMs }) => coreMs / tasks),
         ]),
-      note: "Many is as many as --rows says below. The manager's server time is what the server process of its connection spent on a core, for claims and completions.",
+      note: "“Many” is the number given by --rows below. The manager's server time is the CPU time that the server process of the manager's connection spent on claims and completions.",
     };
   },
 };

@@ -208,7 +208,7 @@ export const latency: Measure<Latency> = {
         ms(done, 0.99),
         String(start.length + done.length),
       ]),
-      note: "From the moment in which the producer knows of its commit. Start: pg-task's is the clock that the task's own SQL reads on the server, graphile-worker's is the first line of its handler, before any SQL. Seen as done: by a session that asks again and again; half of the tasks each.",
+      note: "All times count from the moment when the producer knows of its commit. For pg-task, the start is the time that the task's own SQL reads from the server's clock. For graphile-worker, it is the first line of the handler, before any SQL. A task is seen as done by a session that queries its row again and again. Half of the tasks measure the start, and the other half measure the end.",
     };
   },
 };

@@ -83,7 +83,7 @@ export const longTasks: Measure<LongTasks> = {
       title: "Long tasks at once",
       head: ["running", "memory, MB"],
       rows,
-      note: `${median(each).toFixed(0)} kB for each more (${each.map((kb) => kb.toFixed(0)).join(", ")}), on pg-task's side; medians of the rounds.`,
+      note: `The figures are medians of the rounds. Each additional task takes ${median(each).toFixed(0)} kB of pg-task's memory (${each.map((kb) => kb.toFixed(0)).join(", ")} kB in the individual rounds).`,
     };
   },
 };

@@ -78,10 +78,10 @@ export const million: Measure<Million> = {
       title: `${tasks.toLocaleString("en")} tasks in one go`,
       head: ["tenth", ...tenths.map((_, i) => String(i + 1))],
       rows: [
-        ["rate beside the median", ...rates.map((rate) => (rate / middle).toFixed(2))],
+        ["rate, relative to the median", ...rates.map((rate) => (rate / middle).toFixed(2))],
         ["memory after it, MB", ...tenths.map((tenth) => (after(tenth) / 1024).toFixed(0))],
       ],
-      note: `All done the table had ${(size.after / size.before).toFixed(2)} times its size with all waiting, autovacuum as it comes. Memory is pg-task's, resident.`,
+      note: `When all tasks were done, the table was ${(size.after / size.before).toFixed(2)} times as large as when all were waiting. Autovacuum was left to run by itself. The memory is pg-task's resident memory.`,
     };
   },
 };

@@ -138,6 +138,6 @@ export const producers: Measure<Producers> = {
       const ratios = pairs.filter(({ situation }) => situation === name).map((pair) => pair.with / pair.without);
       return [title, median(ratios).toFixed(2)];
     }),
-    note: "Each ratio is of two runs of pgbench beside the same manager, with the trigger (or the NOTIFY) and without. The manager shares the cores with the producers in both.",
+    note: "Each ratio compares two runs of pgbench with the manager in the same situation: one with the trigger (or the NOTIFY), one without. In both runs, the manager shares the cores with the producers.",
   }),
 };

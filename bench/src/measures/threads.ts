@@ -45,6 +45,6 @@ export const threads: Measure<Variants> = {
       work.title,
       ...counts.map((count) => (medianOf(raw, work.name, String(count)) / medianOf(raw, work.name, "1")).toFixed(2)),
     ]),
-    note: "Tasks per second, beside one thread.",
+    note: "Tasks per second, relative to one thread.",
   }),
 };

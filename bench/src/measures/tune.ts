@@ -43,7 +43,7 @@ export const tune: Measure<Variants> = {
     );
   },
   report: (raw) => ({
-    title: "Settings beside each other",
+    title: "Comparison of settings",
     head: ["", ...kinds.map(({ title }) => `${title}, tasks/s`)],
     rows: subjects
       .filter(({ name }) => raw.runs.some(({ subject }) => subject === name))

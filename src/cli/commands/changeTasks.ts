@@ -106,8 +106,8 @@ async function retryFiltered(
 }
 
 /**
- * Reads the ids of all tasks that match now. The ids are read in advance because a retried task could fail again
- * meanwhile and would then be retried a second time.
+ * Reads the ids of all tasks that match now. The ids are read in advance because a retried task could fail again in the
+ * meantime and would then be retried a second time.
  */
 async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Promise<string[]> {
   const found: string[] = [];

@@ -76,4 +76,4 @@ function formatInitialFile(): string {
 
 /** Returns the default as an example value. A secret has no default, so a made-up value is returned. */
 const exampleValue = ({ type, default: value }: Parameter): unknown =>
-  type === "secret" ? "a long random text" : value;
+  type === "secret" ? "a long random string" : value;

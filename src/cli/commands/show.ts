@@ -27,7 +27,7 @@ export function registerShow(program: Command, run: RunCommand): void {
     .command("show")
     .description("show all columns of a task, its ancestors and its descendants")
     .argument("<id>", "the task's id", parseId)
-    .option("--full", "do not truncate long texts and chains on a terminal");
+    .option("--full", "do not truncate long values and chains on a terminal");
   addTableOptions(command).action((id: string, options: ShowOptions) => run((terminal) => show(terminal, id, options)));
 }
 
@@ -68,7 +68,7 @@ const formatValue = (value: ColumnValue): string | null => {
 const timeColumns = new Set(["plan", "take", "start", "stop"]);
 const longTextColumns = new Set(["input", "output", "error"]);
 
-/** Formats a task: first the short values, one per line, and then the long texts, each below the name of its column. */
+/** Formats a task: first the short values, one per line, and then the long ones, each below the name of its column. */
 function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
   const lines: string[] = [];
   const widest = Math.max(...[...task.keys()].map((name) => name.length));

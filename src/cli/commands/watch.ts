@@ -28,7 +28,7 @@ const maxGroups = 8;
 const maxRateRows = 20_000;
 /** Maximum number of tasks in a line of JSON. */
 const maxTasks = 50;
-/** Maximum number of characters of each text in a line of JSON. */
+/** Maximum number of characters of each value in a line of JSON. */
 const maxCharacters = 1000;
 
 export function registerWatch(program: Command, run: RunCommand): void {

@@ -60,7 +60,7 @@ export async function checkTransactions(client: Client): Promise<Check> {
   );
   const [row] = rows;
   if (row === undefined) return await checkHiddenTransactions(client);
-  return warn("transactions", `${row.text}: VACUUM cannot remove dead rows meanwhile`, row.remedy);
+  return warn("transactions", `${row.text}: VACUUM cannot remove dead rows in the meantime`, row.remedy);
 }
 
 /**

@@ -4,6 +4,7 @@ import type { ControlConnection, ExplainedConfiguration } from "../../shared/con
 import type { Configuration } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
 
+/** What a new configuration is applied to: the supervisor, which passes it to its managers, and the web server. */
 interface Reloadable {
   reload(configuration: Configuration): void;
 }

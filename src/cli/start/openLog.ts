@@ -36,7 +36,7 @@ function writeStandardOutput(line: string): void {
     } catch (error) {
       if (!(error instanceof Error) || !("code" in error)) throw error;
       // EAGAIN means that a pipe has a slow reader. The write is retried until it succeeds, so that it blocks like a
-      // write to a file. Any other error means that nobody reads the output.
+      // write to a file. Any other error means that the output has no reader.
       if (error.code !== "EAGAIN") return;
     }
   }

@@ -35,7 +35,7 @@ export function truncate(text: string, maxColumns: number): string {
   return maxColumns < 1 ? "" : `${kept}…`;
 }
 
-/** Pads a text with spaces to a width of `columns`. */
+/** Pads a string with spaces to a width of `columns`. */
 export function padToWidth(text: string, columns: number, alignRight: boolean): string {
   const spaces = " ".repeat(Math.max(0, columns - displayWidth(text)));
   return alignRight ? `${spaces}${text}` : `${text}${spaces}`;

@@ -12,7 +12,7 @@ const escapeCharacter = (character: string): string => {
   return `\\u${code.toString(16).padStart(4, "0")}`;
 };
 
-/** Escapes a text so that it fits on one line of a terminal and can neither move the cursor nor change colours. */
+/** Escapes a string so that it fits on one line of a terminal and can neither move the cursor nor change colours. */
 export function printableLine(text: string): string {
   return text.replace(unsafeCharacters, escapeCharacter).replace(loneSurrogates, "\u{fffd}");
 }

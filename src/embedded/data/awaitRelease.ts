@@ -47,9 +47,9 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
 }
 
 /**
- * Whether to wait for the server's end, because the server is shutting down or the pg-task that started it is gone. A
- * server without a status is waited for as well. It is still starting, and the pg-task that started it is not recorded
- * yet.
+ * Whether to wait until the server has ended, because it is shutting down or the pg-task that started it is gone. The
+ * same applies to a server without a status. Such a server is still starting, and the pg-task that started it is not
+ * recorded yet.
  */
 async function isShuttingDown({ status }: LockFile, holder: number | null): Promise<boolean> {
   if (status === "" || status === "stopping") return true;
@@ -86,7 +86,7 @@ async function isServer(pid: number, dataDirectory: string): Promise<boolean> {
     ]);
     return name.trim() === "postgres" && theirs.dev === ours.dev && theirs.ino === ours.ino;
   } catch {
-    // The process is gone meanwhile, or it belongs to another user and cannot use our data.
+    // The process has ended in the meantime, or it belongs to another user and cannot use our data.
     return false;
   }
 }

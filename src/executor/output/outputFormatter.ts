@@ -1,6 +1,7 @@
 import type { OutputFormat } from "../../shared/ipc/run.js";
 import { SpillBuffer } from "../../shared/spillBuffer.js";
 import { largeOutputBytes, outputPieceLength } from "../tuning.js";
+import { maxOutputBytes, outputTooLarge } from "./outputLimit.js";
 import type { FieldDescription, ServerMessage } from "../../shared/postgres/protocol/decode.js";
 
 /**
@@ -10,12 +11,6 @@ import type { FieldDescription, ServerMessage } from "../../shared/postgres/prot
 const unquotedTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
 
 /**
- * Maximum output of a task, in bytes, even if the configured limit is higher. The reason is that one statement has to
- * carry the output as a single value.
- */
-export const maxOutputBytes = 256 << 20;
-
-/**
  * Output that has been handed over to the caller: a buffer if the output is large, otherwise text. The text is null if
  * there was no output at all.
  */
@@ -23,7 +18,10 @@ export type TakenOutput =
   | { readonly text: string | null; readonly spilled: null }
   | { readonly text: null; readonly spilled: SpillBuffer };
 
-/** Formats a task's output from the server's answers, using a limited amount of memory. */
+/**
+ * Formats a task's output from the server's answers, using a limited amount of memory. The task fails if its output
+ * exceeds the limit.
+ */
 export class OutputFormatter {
   readonly #format: OutputFormat;
   readonly #limit: number;
@@ -101,7 +99,7 @@ export class OutputFormatter {
    * line is sent.
    */
   reserve(line: string): void {
-    if (this.#failure === null && this.#bytesWith(line) > this.#limit) this.#fail(this.#tooLarge);
+    if (this.#failure === null && this.#bytesWith(line) > this.#limit) this.#fail(outputTooLarge(this.#limit));
   }
 
   receive(event: ServerMessage): void {
@@ -121,7 +119,7 @@ export class OutputFormatter {
         this.#addLine(event.text.endsWith("\n") ? event.text.slice(0, -1) : event.text);
         break;
       case "unreadable":
-        this.#fail(event.reason === "size" ? this.#tooLarge : "output is not encoded in UTF8");
+        this.#fail(event.reason === "size" ? outputTooLarge(this.#limit) : "output is not encoded in UTF8");
         break;
       case "announced":
         this.#checkNearLimit(this.#bytes + event.bytes);
@@ -181,7 +179,7 @@ export class OutputFormatter {
   #addLine(line: string): void {
     const bytes = this.#bytesWith(line);
     if (bytes > this.#limit) {
-      this.#fail(this.#tooLarge);
+      this.#fail(outputTooLarge(this.#limit));
       return;
     }
     this.#piece += this.#isEmpty ? line : `\n${line}`;
@@ -206,10 +204,6 @@ export class OutputFormatter {
     this.#spillBuffer.append(Buffer.from(this.#piece));
     this.#piece = "";
     return this.#spillBuffer;
-  }
-
-  get #tooLarge(): string {
-    return `output exceeds ${this.#limit} bytes`;
   }
 
   #fail(message: string): void {

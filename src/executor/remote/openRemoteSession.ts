@@ -4,7 +4,7 @@ import type { ProtocolConnection } from "../../shared/postgres/protocol/connecti
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { ForwardingLog } from "../forwardingLog.js";
 import { messageLimit } from "../session/connector.js";
-import { applicationName, type TaskTableName } from "../run/settingsAndProof.sql.js";
+import { applicationName, type TaskTableName } from "../run/runSettings.sql.js";
 import type { ConnectionPermits } from "./connectionPermits.js";
 import { ManagerServer, readServerIdentity } from "./managerServer.js";
 import { RemoteSession, type RemoteSessionCache } from "./remoteSession.js";

@@ -4,7 +4,8 @@ import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
 import { startTimer } from "../../shared/longTimer.js";
 import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
-import { resetSql, SettingsSql, stopSql } from "../run/settingsAndProof.sql.js";
+import { SettingsSql, stopSql } from "../run/runSettings.sql.js";
+import { resetSql } from "../session/resetSession.sql.js";
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
 import { ServerFull } from "./connectionPermits.js";
@@ -19,8 +20,8 @@ type Ending = "timeout" | "abort" | "stop" | "sessionLost";
 const maxFailedCancels = 3;
 
 /**
- * One execution of one task on the server that the task's connection string names. Meanwhile the local session keeps
- * the task.
+ * One execution of one task on the server that the task's connection string names. In the meantime, the local session
+ * keeps the task.
  *
  *     local: clock, settings ─ remote: connect ─ run ─ close ─ local: clock, reset
  *
@@ -40,7 +41,7 @@ export class RemoteExecution {
   #ending: Ending | null = null;
   #execution: Execution | null = null;
   #failedCancels = 0;
-  /** Whether connecting failed, so that nothing ran. */
+  /** Whether connecting failed, so nothing ran. */
   #hasConnectFailed = false;
   /** Whether a cancel may still arrive at the server later. */
   #mayBeCancelledLate = false;
@@ -175,7 +176,7 @@ export class RemoteExecution {
   }
 
   async #watch({ target, connection, managerServer }: RemoteSession, signal: AbortSignal): Promise<void> {
-    const { isHalfOpen } = await import("./remoteProcess.js");
+    const { isHalfOpen } = await import("./remoteRunLiveness.js");
     if (await isHalfOpen(target, connection, { managerServer, signal })) {
       connection.wire.destroy(lost("its connection is half-open"));
     }
@@ -233,7 +234,7 @@ export class RemoteExecution {
         AbortSignal.timeout(Math.min(this.#context.lostRunTimeoutMs, 2 ** 31 - 1)),
       ]);
       await connection.cancel();
-      const { waitUntilGone } = await import("./remoteProcess.js");
+      const { waitUntilGone } = await import("./remoteRunLiveness.js");
       const gone = await waitUntilGone(target, connection.process, {
         managerServer,
         signal,

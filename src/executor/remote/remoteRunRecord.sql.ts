@@ -13,7 +13,7 @@ const lockNotAvailable = "55P03";
  * which server to ask about the run.
  *
  * @param ledger name of the ledger, quoted and schema-qualified
- * @param location empty if no server needs to be asked any more
+ * @param location empty if no server needs to be queried any more
  * @returns the server's error message, or null on success
  */
 export async function recordLocation(

@@ -1,5 +1,5 @@
 import type { OutputFormatter } from "../output/outputFormatter.js";
-import type { FinishContext } from "./settingsAndProof.sql.js";
+import type { FinishContext } from "./proof.sql.js";
 import type { Receive } from "../../shared/postgres/protocol/connection.js";
 import {
   decodeMicroseconds,
@@ -78,7 +78,7 @@ export abstract class Attempt {
   /** Whether the effect was committed without a proof and without waiting for the WAL to be flushed to disk. */
   unflushed = false;
   protected readonly events: AttemptEvents;
-  /** Whether the settings are applied, so that the input runs under the settings of its own task. */
+  /** Whether the settings are applied, so the input runs under the settings of its own task. */
   protected settingsApplied = false;
   protected wasReset = false;
   #hasTransactionEnded = false;
@@ -107,12 +107,12 @@ export abstract class Attempt {
     return this.settingsApplied && this.statusAfterInput !== null;
   }
 
-  /** Whether the transaction has ended, so that the outcome is known. */
+  /** Whether the transaction has ended, so the outcome is known. */
   get hasTransactionEnded(): boolean {
     return this.#hasTransactionEnded;
   }
 
-  /** Whether an object that pg-task creates beside the table, such as a ledger or function, was missing. */
+  /** Whether an object that belongs to the table, such as a ledger or function, was missing. */
   get objectsMissing(): boolean {
     return this.isResetMissing || isObjectMissing(this.finishError);
   }

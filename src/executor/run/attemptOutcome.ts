@@ -36,7 +36,7 @@ export interface Circumstances {
   readonly outputNearLimit: boolean;
   /** Whether a cancel meant for another run may have hit this run. */
   readonly exposed: boolean;
-  /** Whether the manager has taken the run back, so that it is to be released if it has not run. */
+  /** Whether the manager has taken the run back, so it is to be released if it has not run. */
   readonly recalled: boolean;
   /** How many attempts were made in the current form, including this attempt. */
   readonly attempts: number;

@@ -1,6 +1,6 @@
 import { cancelRepeatMs } from "../tuning.js";
 
-/** Why pg-task cancels a run. After `outputNearLimit` the run is repeated. All other reasons end the run. */
+/** Why pg-task cancels a run. `Execution` starts the timer of a timeout. After `outputNearLimit` the run is repeated. All other reasons end the run. */
 export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNearLimit";
 
 /**
@@ -32,7 +32,7 @@ export class RunCancellation {
     return this.#reason;
   }
 
-  /** Notes that the run has started, so that a cancel now hits this run. Sends a cancel that was requested before. */
+  /** Notes that the run has started. From now on, a cancel hits this run. Sends a cancel that was requested before. */
   start(): void {
     if (this.#state !== "waiting") return;
     this.#state = "running";
@@ -60,8 +60,8 @@ export class RunCancellation {
   }
 
   /**
-   * Forgets a cancel for `outputNearLimit`, because the run is retried with its commit held back until the output is
-   * known.
+   * Drops a cancel whose reason is `outputNearLimit`. The run is retried stepwise: its commit is not sent until its
+   * whole output has arrived.
    */
   clearForRetry(): void {
     if (this.#reason !== "outputNearLimit") return;

@@ -12,7 +12,7 @@ import { beginsTransaction, isWrappable, mayNeedTransactionBlock, mayOutliveRese
 import { formatRunError } from "./formatError.js";
 import { PipelinedAttempt } from "./pipelinedAttempt.js";
 import type { PipelinedMessages } from "./pipelinedMessages.js";
-import type { FinishContext } from "./settingsAndProof.sql.js";
+import type { FinishContext } from "./proof.sql.js";
 import { StepwiseAttempt, type StepwiseAttemptContext } from "./stepwiseAttempt.js";
 
 /** The session in which a run is executed, and what the run needs from the session. */
@@ -41,8 +41,8 @@ export interface SendOptions {
   /** Whether another run is to be sent directly after this one. */
   readonly isFollowed: boolean;
   /**
-   * The pipeline permit: the second key of an advisory lock. A run behind another run begins only while somebody holds
-   * that lock.
+   * The pipeline permit: the second key of an advisory lock. A run behind another run begins only while that lock is
+   * held.
    */
   readonly permit: number;
 }

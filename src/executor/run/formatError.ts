@@ -10,7 +10,7 @@ export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
 /**
- * Detail for output that exceeded the limit by less than what the network's buffers hold, so that the run was committed
+ * Detail for output that exceeded the limit by less than what the network's buffers hold, so the run was committed
  * before it could be cancelled.
  */
 const committedDetail = "Its effect had been committed by then.";

@@ -13,8 +13,8 @@ export interface PipelinedAttemptContext {
    */
   readonly lockKey: number;
   /**
-   * The pipeline permit: the second key of an advisory lock. An attempt behind another run begins only while somebody
-   * holds that lock.
+   * The pipeline permit: the second key of an advisory lock. An attempt behind another run begins only while that lock
+   * is held.
    */
   readonly permit: number;
 }

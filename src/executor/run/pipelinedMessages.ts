@@ -1,7 +1,7 @@
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import type { Run } from "../../shared/ipc/run.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { applicationName, effectiveTimeoutMs, statementTimeoutMs } from "./settingsAndProof.sql.js";
+import { applicationName, effectiveTimeoutMs, statementTimeoutMs } from "./runSettings.sql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "../../shared/postgres/protocol/encode.js";
 
 /** The settings of a session that runs nothing, by name. */
@@ -146,8 +146,8 @@ export class PipelinedMessages {
   /**
    * Builds the opening of a run that directly follows another run on the wire. The opening is a function call in the
    * transaction that the other run's COMMIT AND CHAIN began. The call also resets the session after the other run. Its
-   * value is both the stop of the other run and the start of this run. The call fails if nobody holds the pipeline
-   * permit (an advisory lock).
+   * value is both the stop of the other run and the start of this run. The call fails if the pipeline permit (an
+   * advisory lock) is not held.
    *
    * @param lock second key of the advisory lock that the run takes
    * @param permit the pipeline permit, the second key of its advisory lock

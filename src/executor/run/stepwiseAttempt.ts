@@ -3,7 +3,9 @@ import type { Run } from "../../shared/ipc/run.js";
 import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
 import type { OutputFormatter } from "../output/outputFormatter.js";
 import { begin, type PipelinedMessages } from "./pipelinedMessages.js";
-import { finishEncodingSql, finishSql, resetSql, stopSql, type SettingsSql } from "./settingsAndProof.sql.js";
+import { finishEncodingSql, finishSql } from "./proof.sql.js";
+import { stopSql, type SettingsSql } from "./runSettings.sql.js";
+import { resetSql } from "../session/resetSession.sql.js";
 import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ServerError, TransactionStatus } from "../../shared/postgres/protocol/decode.js";
 

@@ -10,9 +10,10 @@ import {
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
 import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
-import { maxOutputBytes } from "../output/outputFormatter.js";
+import { maxOutputBytes } from "../output/outputLimit.js";
 import { PipelinedMessages, initialStateSql, toFunctionOids, toInitialSettings } from "../run/pipelinedMessages.js";
-import { applicationName, clearSessionTimeoutSql, resetSql, SettingsSql } from "../run/settingsAndProof.sql.js";
+import { applicationName, clearSessionTimeoutSql, SettingsSql } from "../run/runSettings.sql.js";
+import { resetSql } from "./resetSession.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
 /** A connection that has been set up to run tasks. */
@@ -155,7 +156,7 @@ export class Connector {
 
   #expectServer({ pid }: ProtocolConnection, who: Answer, startup: Startup): void {
     const [answered, mark] = who.rows[0] ?? [];
-    // Some poolers announce no pid, which shows as 0.
+    // Some poolers announce no pid, which appears here as 0.
     const announced = pid === 0 ? null : pid;
     const answer = { pid: Number(answered), mark };
     expectNoPooler(this.#parameters.target, announced, answer, startup);

@@ -3,7 +3,8 @@ import type { SentRun } from "../../shared/ipc/executorMessages.js";
 import { PipelineDepth } from "./pipelineDepth.js";
 import { lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
-import { resetSql, stopSql } from "../run/settingsAndProof.sql.js";
+import { stopSql } from "../run/runSettings.sql.js";
+import { resetSql } from "./resetSession.sql.js";
 import { queryCanceled } from "../run/attemptOutcome.js";
 import { maxResets } from "../tuning.js";
 
@@ -47,8 +48,8 @@ export class Pipeline {
   #lastDoneAt = 0;
   #isLost = false;
   /**
-   * The pipeline permit: the second key of an advisory lock. The server begins no queued run unless somebody holds that
-   * lock. Null means that no queued runs may be sent.
+   * The pipeline permit: the second key of an advisory lock. The server begins queued runs only while that lock is
+   * held. Null means that no queued runs may be sent.
    */
   permit: number | null = null;
 

@@ -7,17 +7,17 @@ import { Pipeline } from "./pipeline.js";
 import { StartReporter } from "./startReporter.js";
 import type { ForwardingLog } from "../forwardingLog.js";
 import type { ConnectionPermits } from "../remote/connectionPermits.js";
-import { RemoteExecution } from "../remote/remoteExecution.js";
-import { RemoteSessionCache } from "../remote/remoteSession.js";
+import type { RemoteExecution } from "../remote/remoteExecution.js";
+import type { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
-import { SettingsSql } from "../run/settingsAndProof.sql.js";
+import { SettingsSql } from "../run/runSettings.sql.js";
 
 /** Events of a session. The last event is `openFailed`, `lost` or `closed`. */
 export interface ExecutorSessionEvents {
   opened(backend: BackendIdentity): void;
   openFailed(reason: ErrorReport): void;
   result(result: OutgoingResult): void;
-  /** Asks the manager to cancel the run on the session's backend. `cancelAnswered` passes on the answer. */
+  /** Asks the manager to cancel the run on the session's backend. The answer arrives as a call of `cancelAnswered`. */
   requestCancel(id: string): void;
   /** A run that was queued behind others has been running for a while. */
   started(id: string, start: string): void;
@@ -33,6 +33,19 @@ export interface ExecutorSessionEvents {
 
 type AnyExecution = Execution | RemoteExecution;
 
+/** The code that only remote tasks need, and the remote sessions of one local session. */
+interface RemoteSupport {
+  readonly RemoteExecution: typeof RemoteExecution;
+  readonly sessions: RemoteSessionCache;
+}
+
+/** The first task after deep sleep waits until an executor's code is loaded, so this part is loaded only when needed. */
+async function loadRemoteSupport(): Promise<RemoteSupport> {
+  const { RemoteExecution } = await import("../remote/remoteExecution.js");
+  const { RemoteSessionCache } = await import("../remote/remoteSession.js");
+  return { RemoteExecution, sessions: new RemoteSessionCache() };
+}
+
 /**
  * One connection that executes the runs dispatched to it, in order.
  *
@@ -46,14 +59,15 @@ export class ExecutorSession {
   readonly #log: ForwardingLog;
   readonly #connectionPermits: ConnectionPermits;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
-  /** Runs that were dispatched while the session was opening. */
-  #runsBeforeOpen: Run[] = [];
+  /** Runs that were dispatched before the session was open, or before the code that they need was loaded. */
+  #waitingRuns: Run[] = [];
   /** Runs that were dispatched but are not on the wire yet. */
   #queue: AnyExecution[] = [];
   #connection: OpenConnection | null = null;
   #pipeline: Pipeline | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
-  readonly #remoteSessions = new RemoteSessionCache();
+  /** Null until the session gets its first remote task. */
+  #remoteSupport: RemoteSupport | null = null;
   readonly #settings: SettingsSql;
   #permit: number | null = null;
   readonly #startReporter: StartReporter;
@@ -84,7 +98,7 @@ export class ExecutorSession {
   }
 
   get isIdle(): boolean {
-    return this.#queue.length === 0 && this.#runsBeforeOpen.length === 0 && this.#inProgress().length === 0;
+    return this.#queue.length === 0 && this.#waitingRuns.length === 0 && this.#inProgress().length === 0;
   }
 
   /**
@@ -94,8 +108,8 @@ export class ExecutorSession {
    */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;
-    if (this.#connection === null) this.#runsBeforeOpen.push(run);
-    else this.#add(this.#connection, run);
+    this.#waitingRuns.push(run);
+    this.#addWaiting();
     if (this.#isUnusable) this.#releaseQueued();
     return true;
   }
@@ -193,7 +207,7 @@ export class ExecutorSession {
 
   async #disconnect({ wire }: OpenConnection, loss: PgTaskError | null): Promise<void> {
     if (loss === null) {
-      await Promise.all([wire.close(), this.#remoteSessions.end()]);
+      await Promise.all([wire.close(), this.#remoteSupport?.sessions.end()]);
       this.#events.closed();
       return;
     }
@@ -201,7 +215,7 @@ export class ExecutorSession {
     await wire.ended;
     this.#remote?.execution.sessionLost();
     await Promise.all([this.#pipeline?.connectionLost(loss), this.#remote?.over]);
-    await this.#remoteSessions.end();
+    await this.#remoteSupport?.sessions.end();
     this.#releaseQueued();
     this.#events.lost(toReport(loss));
   }
@@ -225,9 +239,30 @@ export class ExecutorSession {
     this.#pipeline.permit = this.#permit;
     if (this.#state === "opening") this.#state = "open";
     this.#events.opened(connection.backend);
-    for (const run of this.#runsBeforeOpen.splice(0)) this.#add(connection, run);
+    this.#addWaiting();
     this.#sendQueued();
     return await end;
+  }
+
+  /** Moves the waiting runs to the queue if the session is open and the code that they need is loaded. */
+  #addWaiting(): void {
+    if (this.#connection === null) return;
+    const needsRemoteSupport = this.#waitingRuns.some(({ remote }) => remote !== null);
+    if (needsRemoteSupport && this.#remoteSupport === null) {
+      void this.#loadRemoteSupport();
+      return;
+    }
+    for (const run of this.#waitingRuns.splice(0)) this.#add(this.#connection, run);
+  }
+
+  async #loadRemoteSupport(): Promise<void> {
+    try {
+      const support = await loadRemoteSupport();
+      this.#remoteSupport ??= support;
+      this.#addWaiting();
+    } catch (error) {
+      this.#resolveEnd(internalError(error));
+    }
   }
 
   #add(connection: OpenConnection, run: Run): void {
@@ -246,13 +281,14 @@ export class ExecutorSession {
       if (first instanceof Execution && pipeline.canSend(first)) {
         this.#queue.shift();
         pipeline.send(first, second instanceof Execution ? second : null);
-      } else if (first instanceof RemoteExecution && pipeline.isIdle) {
+      } else if (first !== undefined && !(first instanceof Execution) && pipeline.isIdle) {
         this.#queue.shift();
         this.#remote = { execution: first, over: this.#runRemote(first) };
         return;
       } else {
         pipeline.closeUnlessFollowedBy(first instanceof Execution ? first : null);
-        if (this.#state === "closing" && first === undefined && pipeline.isIdle) this.#resolveEnd(null);
+        const isDone = first === undefined && this.#waitingRuns.length === 0 && pipeline.isIdle;
+        if (this.#state === "closing" && isDone) this.#resolveEnd(null);
         return;
       }
     }
@@ -289,9 +325,11 @@ export class ExecutorSession {
       });
     }
     const { target: managerTarget, isSuperuser, lostRunTimeoutMs } = this.#parameters;
+    if (this.#remoteSupport === null) throw new PgTaskError("INTERNAL", "the code for remote tasks is not loaded");
+    const { RemoteExecution, sessions } = this.#remoteSupport;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
       session: connection,
-      sessionCache: this.#remoteSessions,
+      sessionCache: sessions,
       connectionPermits: this.#connectionPermits,
       managerTarget,
       isSuperuser,
@@ -331,9 +369,9 @@ export class ExecutorSession {
    * @returns whether any run was released
    */
   #releaseQueued(matches: (run: Pick<Run, "id">) => boolean = () => true): boolean {
-    const released = [...this.#runsBeforeOpen, ...this.#queue].filter(matches);
+    const released = [...this.#waitingRuns, ...this.#queue].filter(matches);
     if (released.length === 0) return false;
-    this.#runsBeforeOpen = this.#runsBeforeOpen.filter((run) => !matches(run));
+    this.#waitingRuns = this.#waitingRuns.filter((run) => !matches(run));
     this.#queue = this.#queue.filter((work) => !matches(work));
     for (const { id } of released) this.#events.result({ outcome: "released", session: this.#id, id });
     this.#sendQueued();

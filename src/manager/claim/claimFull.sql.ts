@@ -4,7 +4,7 @@ import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { alone, assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
-import { hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.js";
+import { hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 export interface ClaimResult {
   readonly claimed: readonly ClaimedTask[];
@@ -64,15 +64,15 @@ interface ClaimRow extends ClaimedRow {
  *
  * A group can have its own slots, in sessions that already have tasks of the group. Then the first due tasks of the
  * group get these slots, in order. Each of these tasks starts when the task before it in its session has ended. By then
- * one task of the group less is running, and the group limit is checked accordingly. At the first exclusive task (one
+ * one task fewer of the group is running, and the group limit is checked accordingly. At the first exclusive task (one
  * that must be alone in its session's queue) the group gets no further tasks.
  *
  * All other groups share `slots`. An exclusive task needs a slot in an empty queue, and nothing is queued behind it.
  * Once a task of a group finds no slot, the later tasks of that group get no slot either. A dedicated session, which
  * stays with one group, gets a task of its group if the task's `count` and `live` allow that.
  *
- * Each group is read from its head (first due task). So tasks that were claimed and finished earlier cost nothing, even
- * while an old snapshot keeps their index entries.
+ * Each group is read from its head (first due task). Tasks that were claimed and finished earlier therefore cost
+ * nothing, even while an old snapshot keeps their index entries.
  */
 export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
   const { dedicated } = request;

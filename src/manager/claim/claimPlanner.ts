@@ -1,4 +1,5 @@
-import { groupPrecedes, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
+import { groupPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
+import { canQueue, type Head } from "../groups/groupLimit.js";
 import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
@@ -252,11 +253,6 @@ export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): Cla
  * running task less.
  */
 const precedesOnceDone = (own: ActiveGroup, other: ActiveGroup): boolean => groupPrecedes(own, other, 1);
-
-/** Returns whether more tasks of the group can queue behind its own tasks. */
-function canQueue({ head, running, paused, claiming }: ActiveGroup): boolean {
-  return head !== null && !paused && !claiming && head.max >= running - 1;
-}
 
 /**
  * Returns how many tasks of each group can be among the best `count` tasks. Only the head (first due task) of each

@@ -4,7 +4,7 @@ import { groupColumns, slotColumns, type ClaimRequest } from "./claimFull.sql.js
 import { alone, assigned, mayChangeMax, traceContext, versionOf, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DueTask } from "../model.js";
-import { claimTime, hasId, isGroupPaused, isLate, isReady, limitsLockWait, maxOthers } from "../sql/fragments.js";
+import { claimTime, hasId, isGroupPaused, isLate, isReady, limitsLockWait, maxOthers } from "../sql/fragments.sql.js";
 
 /** Returns whether every group has its own slots, and no task has to be skipped. */
 export const isQueuedClaim = ({ groups, slots, dedicated, except }: ClaimRequest): boolean =>

@@ -4,7 +4,7 @@ import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask } from "../model.js";
-import { isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.js";
+import { isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Single claim: gives the only due task of the table to the session, without knowing the task's group. It is meant for

@@ -1,6 +1,6 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model.js";
-import { claimTime, maxOthers } from "../sql/fragments.js";
+import { claimTime, maxOthers } from "../sql/fragments.sql.js";
 
 /** A claimed row, with the columns of `claimedColumns`. */
 export interface ClaimedRow {
@@ -74,8 +74,8 @@ export const unflushed = `set_config('synchronous_commit',
   CASE WHEN bool_or(remote IS NOT NULL) THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
 
 /**
- * SQL that is true if a task is exclusive (must be alone in its session's queue), because its run can end, replace or
- * keep its session.
+ * SQL that is true if a task is exclusive (must be alone in its session's queue), because the run can end or replace
+ * the session, or keep it as a dedicated session.
  */
 export const alone = "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";
 

@@ -1,7 +1,8 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
-import { headPrecedes, type ActiveGroup, type ActiveGroups, type Head } from "../groups/groups.js";
+import { headPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
+import type { Head } from "../groups/groupLimit.js";
 import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
@@ -187,7 +188,8 @@ export class Claimer {
       ({ more, moreOf } = result);
       // The other groups need not wait for the next cycle.
       if (this.#suspectGroups.length > suspects && claimed < limits.limit) continue;
-      // Queues that were just filled have hardly any space again yet, so another statement is not worthwhile.
+      // A claim that only topped up queues has just filled them. So few slots can be free again that another claim is
+      // not worthwhile.
       const isFilled = plan.offered.length === 0 && result.claimed.length < maxTasks;
       if (result.claimed.length === 0) {
         // The tasks known to be next have been stopped or deleted, so other tasks may be next now.

@@ -3,9 +3,9 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "./claimedTask.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isLate, isReady } from "../sql/fragments.js";
+import { isLate, isReady } from "../sql/fragments.sql.js";
 
 /**
  * SQLSTATEs of errors in text: bytes that are invalid in their encoding, or characters that do not exist in the
@@ -13,14 +13,14 @@ import { isLate, isReady } from "../sql/fragments.js";
  */
 const unreadable = new Set(["22021", "22P05"]);
 
-/** Returns whether the error means that the server could not send a text. */
+/** Returns whether the error means that the server could not send a value of type text. */
 export const isUnreadable = (error: unknown): error is DatabaseError =>
   error instanceof DatabaseError && unreadable.has(error.code ?? "");
 
 /**
  * Reads the same columns of these tasks as a claim does. Late tasks and tasks with locked rows are left out.
  *
- * @throws the same error as a claim if one of the texts is unreadable
+ * @throws the same error as a claim if one of the values is unreadable
  */
 export async function readTexts(
   client: Client,
@@ -38,7 +38,7 @@ WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UP
 }
 
 /**
- * Ends a due task with unreadable texts as FAIL. If the task repeats, its successor is inserted.
+ * Ends a due task with unreadable values as FAIL. If the task repeats, its successor is inserted.
  *
  * @param unrepeated a note for the column `error` if inserting the successor was rejected before; then no
  *   successor is inserted

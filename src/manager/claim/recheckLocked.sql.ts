@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model.js";
-import { isReady, maxOthers } from "../sql/fragments.js";
+import { isReady, maxOthers } from "../sql/fragments.sql.js";
 
 /** Reads which of these tasks are still locked, and which are due and no longer locked. */
 export async function recheckLocked(

@@ -44,7 +44,7 @@ export class RejectedClaims {
   }
 
   /**
-   * Finds the tasks because of which a claim was rejected.
+   * Finds the tasks that caused a claim to be rejected.
    *
    * @param options.except ids of tasks that the claim skipped
    * @param options.search whether to try more tasks than the claim could take
@@ -101,7 +101,7 @@ export class RejectedClaims {
   }
 
   /**
-   * Finds the first task with unreadable texts in each group and lets it fail. Trial claims do not detect such tasks.
+   * Finds the first task with unreadable values in each group and lets it fail. Trial claims do not detect such tasks.
    *
    * @returns the ids of these tasks
    */

@@ -8,7 +8,7 @@ import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { DueTask } from "../model.js";
-import { isNotIn, isReady, maxOthers } from "../sql/fragments.js";
+import { isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Reads the first due tasks of each of these groups.

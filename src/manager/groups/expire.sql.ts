@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.js";
+import { isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most

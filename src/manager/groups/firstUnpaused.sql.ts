@@ -1,8 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { Head } from "./groups.js";
+import type { Head } from "./groupLimit.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import { type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.js";
+import { type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
 
 /** A position in a group. */
 export interface GroupPosition extends Head {

@@ -9,7 +9,7 @@ import { readMarkable, markDue, markListedDue } from "./markDue.sql.js";
 import { scanGroups } from "./scanGroups.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model.js";
-import type { HeadRow } from "../sql/fragments.js";
+import type { HeadRow } from "../sql/fragments.sql.js";
 import { maxInsertedRows, maxMarkedDue, maxScannedGroups, scanRestFactor } from "../tuning.js";
 
 /** A value that precedes all hashes. */

@@ -1,16 +1,10 @@
 import { IndexedHeap, type HeapItem } from "../../shared/indexedHeap.js";
-
-/** Position of the head, which is the first known due task of a group. */
-export interface Head {
-  /** How many other tasks of its group can be running when the task starts. */
-  readonly max: number;
-  readonly id: bigint;
-}
+import { canStart, type Head } from "./groupLimit.js";
 
 /** A group that has running, queued or due tasks. */
 export interface ActiveGroup extends HeapItem {
   readonly hash: number;
-  /** How many sessions have tasks of the group. Orphans (tasks of dead sessions) count as well. */
+  /** How many sessions have tasks of the group. Orphans (tasks of dead sessions) are counted as well. */
   running: number;
   /** How many tasks of the group are queued behind other tasks. */
   queuedTasks: number;
@@ -251,11 +245,6 @@ export class ActiveGroups {
     const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null;
     if (idle && !group.claiming) this.#groups.delete(group.hash);
   }
-}
-
-/** Returns whether one more session can run the group's head (first due task). */
-function canStart({ head, running, minQueuedMax, paused, claiming }: ActiveGroup): boolean {
-  return head !== null && !paused && !claiming && head.max >= running && minQueuedMax >= running;
 }
 
 /** Returns whether `a` comes before `b` in the order of their group's tasks. */

@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { type HeadRow, isGroupPaused, isLate, maxOthers } from "../sql/fragments.js";
+import { type HeadRow, isGroupPaused, isLate, maxOthers } from "../sql/fragments.sql.js";
 
 /** An inserted row, whether or not its task is due. */
 export interface InsertedTask extends HeadRow {

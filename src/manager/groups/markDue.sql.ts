@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model.js";
-import { isNotIn, maxOthers } from "../sql/fragments.js";
+import { isNotIn, maxOthers } from "../sql/fragments.sql.js";
 import { maxMarkedDue } from "../tuning.js";
 
 type DueRow = Omit<DueTask, "id"> & { readonly id: string | number };

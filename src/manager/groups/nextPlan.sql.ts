@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNotIn } from "../sql/fragments.js";
+import { isNotIn } from "../sql/fragments.sql.js";
 
 /**
  * Reads the time until the next task becomes due, in ms. Infinite planned times are left out, because they never come,

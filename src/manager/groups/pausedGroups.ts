@@ -1,8 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { Head } from "./groups.js";
+import type { Head } from "./groupLimit.js";
 import { firstUnpaused } from "./firstUnpaused.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { HeadRow } from "../sql/fragments.js";
+import type { HeadRow } from "../sql/fragments.sql.js";
 import { maxPausedSearch, pausedRestMs, scanRestFactor } from "../tuning.js";
 
 /** A position before every task of a group. */

@@ -16,7 +16,7 @@ import { readSettings, type ManagerSettings } from "../settings.js";
 import type { StallMonitor } from "../telemetry/stallMonitor.js";
 import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
-import { WakeUps } from "./wakeUps.js";
+import { BusyMode } from "./busyMode.js";
 import type { WorkCycle } from "./workCycle.js";
 
 /**
@@ -55,7 +55,7 @@ export interface ManagerConnectionOptions {
  * The manager's connection and everything that depends on it: the table lock and the manager loop. There is only one
  * connection at a time, and each call of `serve` opens a new connection. The table lock is lost with the connection.
  *
- *   connect ─▶ locate the table ─▶ create or migrate it ─▶ lock it ─▶ run the loop ─▶ disconnect
+ *   connect ─▶ locate the table ─▶ create or migrate it ─▶ lock it ─▶ LISTEN, run the loop ─▶ disconnect
  *                   │                                       ▲  │
  *                   └─another table: wait for the end       └──┘ another manager has the lock
  */
@@ -165,7 +165,7 @@ export class ManagerConnection {
     const loop = new ManagerLoop(client, settings, {
       ...components,
       workCycle: this.#options.workCycle,
-      wakeUps: new WakeUps(client, oid),
+      busyMode: new BusyMode(client, oid),
     });
     client.on("notification", () => loop.receiveNotification());
     await listenToTable(client, table);

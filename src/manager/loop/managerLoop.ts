@@ -3,8 +3,9 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ManagerComponents } from "../components.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
 import type { ManagerSettings } from "../settings.js";
+import { DeepSleep } from "./deepSleep.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
-import type { WakeUps } from "./wakeUps.js";
+import type { BusyMode } from "./busyMode.js";
 import { checkRunsMs, maxSleepMs } from "../tuning.js";
 
 export type ManagerLoopOptions = Pick<
@@ -16,12 +17,12 @@ export type ManagerLoopOptions = Pick<
   | "orphans"
   | "settingsAge"
   | "poolScaler"
-  | "connectionLimit"
+  | "remoteCapacity"
   | "pruner"
   | "ledgers"
   | "statistics"
   | "runTimes"
-> & { readonly workCycle: WorkCycle; readonly wakeUps: WakeUps };
+> & { readonly workCycle: WorkCycle; readonly busyMode: BusyMode };
 
 /** The events that the loop reports to its manager. */
 export interface ManagerLoopEvents {
@@ -42,10 +43,6 @@ export interface ManagerLoopEvents {
  * The manager at work, from the moment it holds the table's lock until its connection ends or its work is finished. It
  * runs one cycle after another, each when there is something to do.
  *
- *   awake ──`idle` empty checks──▶ asleep (no executor threads; until a wake-up or the nearest plan)
- *     ▲                              │
- *     └────────wake-up, or a task────┘
- *
  * A draining manager hands the table over to the next manager as soon as it claims no more tasks. From then on it only
  * writes the results of its sessions, whose tasks count as running for the next manager. Results of closed sessions are
  * written before the handover, because the next manager would take those tasks for orphans.
@@ -60,10 +57,9 @@ export class ManagerLoop {
   #hasReleased = false;
   /** Whether another manager can serve the table. */
   #hasHandedOver = false;
-  /** Whether the table was changed since the last cycle, so that rows of running tasks may have changed. */
+  /** Whether the table was changed since the last cycle, so rows of running tasks may have changed. */
   #changed = true;
-  #isAsleep = false;
-  #emptyChecks = 0;
+  readonly #deepSleep = new DeepSleep();
   #overdueCycles = 0;
   #retriedAt = performance.now();
   #scannedAt = 0;
@@ -78,7 +74,7 @@ export class ManagerLoop {
 
   /** Called when the server has notified a change of the table. */
   receiveNotification(): void {
-    this.#components.wakeUps.receive();
+    this.#components.busyMode.receive();
     this.wake();
   }
 
@@ -91,11 +87,11 @@ export class ManagerLoop {
 
   /** The state of the loop, for diagnostics. */
   get state(): Readonly<Record<string, number | boolean | null>> {
-    const { workCycle, wakeUps } = this.#components;
+    const { workCycle, busyMode } = this.#components;
     const cycleMs = Math.round(performance.now() - this.#cycleEndedAt);
     return {
-      asleep: this.#isAsleep,
-      notified: wakeUps.isNotified,
+      asleep: this.isAsleep,
+      notified: busyMode.isNotified,
       cycleMs,
       waiting: workCycle.isWaiting,
     };
@@ -109,7 +105,7 @@ export class ManagerLoop {
 
   /** Whether the manager is in deep sleep. */
   get isAsleep(): boolean {
-    return this.#isAsleep;
+    return this.#deepSleep.isAsleep;
   }
 
   /** Stops claiming tasks. Rejected rows are tried once more, but the manager does not wait for them. */
@@ -121,7 +117,7 @@ export class ManagerLoop {
 
   /** Runs cycles until `finished` returns true. */
   async run(finished: () => boolean, events: ManagerLoopEvents): Promise<void> {
-    const { connectionLimit, wakeSignal, workCycle } = this.#components;
+    const { remoteCapacity, wakeSignal, workCycle } = this.#components;
     // On a new connection it is not known yet which rows are locked.
     await workCycle.retryLocked(this.#client);
     let hasBegun = false;
@@ -130,7 +126,7 @@ export class ManagerLoop {
       hasBegun = true;
     };
     while (!finished()) {
-      await connectionLimit.answerRequests(this.#client);
+      await remoteCapacity.answerRequests(this.#client);
       if (!this.#isAccepting) {
         await this.#drainOnce(events);
       } else if (await this.#rescueOrphans()) {
@@ -144,7 +140,7 @@ export class ManagerLoop {
 
   async #cycle(begin: () => void, events: ManagerLoopEvents): Promise<void> {
     const { ledgers, poolScaler, pruner, runTimes, statistics } = this.#components;
-    const { wakeSignal, wakeUps, workCycle } = this.#components;
+    const { wakeSignal, busyMode, workCycle } = this.#components;
     const since = performance.now();
     const outcome = await workCycle.run(this.#client, this.#settings, this.#request());
     this.#cycleEndedAt = performance.now();
@@ -155,13 +151,14 @@ export class ManagerLoop {
     if (this.#isAccepting) await poolScaler.grow(this.#client, outcome.more);
     if (outcome.more === 0) poolScaler.shrink();
     if (outcome.claimed > 0) this.#stayAwake();
-    // Rows of finished tasks have to be pruned in time, even if the task ended long after the last task was started.
+    // Finished rows must be pruned on time, even if a task ends long after the last one started.
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
     await ledgers.rotate(this.#client);
     const canPruneMore = await this.#prune();
-    const mustCheck = await this.#updateWakeUps(outcome);
+    const mustCheck = await this.#updateBusyMode(outcome);
     const isBusy = mustCheck || canPruneMore || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
-    if (!isBusy && wakeUps.isNotified && this.#isIdle(outcome)) await this.#countEmptyCheck();
+    const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
+    if (isEmptyCheck && this.#deepSleep.countEmptyCheck(this.#settings.idle)) await poolScaler.closeAll();
     await this.#retryLocked();
   }
 
@@ -183,12 +180,12 @@ export class ManagerLoop {
    * has ended, for example because its row is locked. Such a result is given up when the connection ends.
    */
   async #handOver({ handOver }: ManagerLoopEvents): Promise<void> {
-    const { pendingResults, sessions, wakeUps } = this.#components;
+    const { pendingResults, sessions, busyMode } = this.#components;
     if (this.#hasHandedOver) return;
     for (const owner of pendingResults.unwrittenOwners) {
       if (!sessions.isOpen(owner)) return;
     }
-    await wakeUps.stop();
+    await busyMode.stop();
     await handOver();
     this.#hasHandedOver = true;
   }
@@ -271,15 +268,14 @@ export class ManagerLoop {
 
   #stayAwake(): void {
     this.#components.pruner.touch();
-    this.#isAsleep = false;
-    this.#emptyChecks = 0;
+    this.#deepSleep.stayAwake();
   }
 
   #request(): CycleRequest {
-    const { groups, poolScaler, wakeUps } = this.#components;
+    const { groups, poolScaler, busyMode } = this.#components;
     const now = performance.now();
     const notified = this.#changed;
-    const checkRuns = notified || (!wakeUps.isNotified && now - this.#runsCheckedAt >= checkRunsMs);
+    const checkRuns = notified || (!busyMode.isNotified && now - this.#runsCheckedAt >= checkRunsMs);
     this.#changed = false;
     if (checkRuns) this.#runsCheckedAt = now;
     if (!this.#isAccepting) return { start: 0, lookAhead: 0, checkRuns, notified };
@@ -298,10 +294,10 @@ export class ManagerLoop {
    *
    * @returns whether the next cycle has to check everything, and at once
    */
-  async #updateWakeUps({ claimed, more, again, deferred }: CycleOutcome): Promise<boolean> {
-    const { wakeUps } = this.#components;
+  async #updateBusyMode({ claimed, more, again, deferred }: CycleOutcome): Promise<boolean> {
+    const { busyMode } = this.#components;
     const cycle = { found: claimed > 0 || more > 0 || again, full: this.#isFull(), deferred };
-    if (!(await falseIfTransient(() => wakeUps.afterCycle(cycle)))) return false;
+    if (!(await falseIfTransient(() => busyMode.afterCycle(cycle)))) return false;
     this.#changed = true;
     this.#stayAwake();
     return true;
@@ -315,13 +311,13 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs }: CycleOutcome): number {
-    const { connectionLimit, orphans, poolScaler, pruner, wakeUps, workCycle } = this.#components;
+    const { remoteCapacity, orphans, poolScaler, pruner, busyMode, workCycle } = this.#components;
     // If a task stays overdue, its row is locked, and its planned time may hide the planned time of the next task.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
     const isOverdue = this.#overdueCycles > 1;
     const { sleepMs, resetMs } = this.#settings;
-    const canSleepDeeply = this.#isAsleep && !isOverdue && !workCycle.isWaiting;
+    const canSleepDeeply = this.isAsleep && !isOverdue && !workCycle.isWaiting;
     return Math.ceil(
       Math.min(
         canSleepDeeply ? maxSleepMs : sleepMs,
@@ -329,8 +325,8 @@ export class ManagerLoop {
         orphans.pauseMs,
         Math.max(workCycle.retryMs, sleepMs),
         poolScaler.pauseMs ?? Infinity,
-        connectionLimit.pauseMs,
-        wakeUps.pauseMs,
+        remoteCapacity.pauseMs,
+        busyMode.pauseMs,
         Math.max(pruner.pauseMs, 1),
         resetMs,
       ),
@@ -338,16 +334,9 @@ export class ManagerLoop {
   }
 
   #isIdle({ claimed, more, again, deferred }: CycleOutcome): boolean {
-    const { connectionLimit, groups, workCycle } = this.#components;
-    if (workCycle.isWaiting || connectionLimit.hasWaiting) return false;
+    const { remoteCapacity, groups, workCycle } = this.#components;
+    if (workCycle.isWaiting || remoteCapacity.hasWaiting) return false;
     return !deferred && claimed === 0 && more === 0 && !again && groups.totalRunning === 0;
-  }
-
-  async #countEmptyCheck(): Promise<void> {
-    this.#emptyChecks += 1;
-    if (this.#isAsleep || this.#emptyChecks < this.#settings.idle) return;
-    this.#isAsleep = true;
-    await this.#components.poolScaler.closeAll();
   }
 }
 

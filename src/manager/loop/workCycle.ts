@@ -172,7 +172,7 @@ export class WorkCycle {
   }
 
   /**
-   * Writes results and cancels unwanted runs. A manager that claims no more tasks has nothing else to do, while another
+   * Writes results and cancels unwanted runs. A manager that claims no more tasks has nothing else to do, and another
    * manager may already serve the table.
    *
    * @returns whether there is more to write
@@ -205,9 +205,9 @@ export class WorkCycle {
   }
 
   /**
-   * Takes what is to be written from the pending results. Must stay synchronous: if results left `pendingResults` in an
-   * earlier tick than `isWriting` is set, a drain that ends in between would take them for written, and close their
-   * sessions.
+   * Takes what is to be written from the pending results. Must stay synchronous: `isWriting` must be set in the same
+   * tick in which results leave `pendingResults`. Otherwise, a drain that ends in between would assume that these
+   * results are written, and close their sessions.
    */
   #takeWrites(client: Client): Writes {
     const { pendingResults } = this.#components;

@@ -27,17 +27,17 @@ const maxLoggedIds = 5;
 const outcomes: readonly (readonly [RescuedTask["verdict"], string])[] = [
   ["planned", "they run again"],
   ["done", "their effect was committed: they are DONE, without their output"],
-  ["kept", "they stay as somebody has set them"],
+  ["kept", "they keep the state that another client has set"],
 ];
 
 interface Orphan extends OwnedRow {
   /** Whether the task's own run may have ended its session. */
   isBlamed: boolean;
-  /** Whether the session belonged to this manager. Then nobody receives the session's results any more. */
+  /** Whether the session belonged to this manager. In that case, its results are not received any more. */
   readonly isOwnSession: boolean;
   /**
-   * Whether the group counts the task as running. Once the backend is gone, it does not, even if the row cannot be
-   * rescued yet because it is locked or rejected.
+   * Whether the group counts the task as running. Once the backend is gone, the group no longer counts it, even if the
+   * row cannot be rescued yet because it is locked or rejected.
    */
   isCounted: boolean;
 }
@@ -52,7 +52,7 @@ type Rescue = (orphans: readonly Orphan[], omissions: Omit<Omissions, "deletion"
  *          │           (and, for a remote task, its process)
  *          └──its owner completes or releases it──▶ forgotten
  *
- * Orphans count as running in their groups until their backends are gone.
+ * Orphans are counted as running in their groups until their backends are gone.
  */
 export class OrphanRescuer {
   readonly #table: TaskTable;
@@ -61,7 +61,7 @@ export class OrphanRescuer {
   readonly #lostRemoteRuns: LostRemoteRuns;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
-  /** Owners of sessions whose connection failed, so that their tasks are not to blame for the loss. */
+  /** Owners of sessions whose connection failed. Their tasks are not to blame for the loss. */
   readonly #excusedOwners = new Set<string>();
   /** Owners of the sessions that existed when the manager's connection was last lost. */
   #disconnectedOwners: ReadonlySet<string> = new Set();
@@ -94,7 +94,7 @@ export class OrphanRescuer {
     return this.#orphans.size;
   }
 
-  /** The group hash of each orphan that counts as running. */
+  /** The group hash of each orphan that is counted as running. */
   get hashes(): number[] {
     return [...this.#orphans.values()].flatMap(({ isCounted, hash }) => (isCounted ? hash : []));
   }
@@ -241,8 +241,8 @@ export class OrphanRescuer {
   }
 
   /**
-   * Rescues an orphan after the server has rejected the rescue. Each attempt omits more (first the group's pause, then
-   * the repetition too), but never the outcome itself, until the server accepts the rescue.
+   * Retries a rescue that the server rejected. Each attempt omits more (first the group's pause, then the repetition as
+   * well) until the server accepts one. The outcome itself is never omitted.
    */
   async #rescueRejected(orphan: Orphan, error: DatabaseError, rescue: Rescue): Promise<void> {
     const reason = await tryInOrder(error, [

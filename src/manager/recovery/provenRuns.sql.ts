@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
-import { claimTime, hasId } from "../sql/fragments.js";
+import { claimTime, hasId } from "../sql/fragments.sql.js";
 
 /**
  * Finds the tasks whose current claim has a proof (a ledger row committed together with the run's effect). Reads both

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { claimTime } from "../sql/fragments.js";
+import { claimTime } from "../sql/fragments.sql.js";
 
 /** A remote task whose local session is gone, and the process of the remote server that ran the task. */
 export interface RemoteRun {
@@ -14,7 +14,7 @@ export interface RemoteRun {
 
 /**
  * Reads the remote runs among `ids` that still belong to a dead owner and have started on the remote server. Leaves out
- * runs whose ledger row says that the remote server need not be asked.
+ * runs whose ledger row says that the remote server need not be queried.
  */
 export async function readRemoteRuns(
   client: Client,

@@ -3,9 +3,9 @@ import { isOwnerSql, ownerSql } from "../../shared/postgres/backendIdentity.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
-import { claimTime } from "../sql/fragments.js";
+import { claimTime } from "../sql/fragments.sql.js";
 
 /** A task that a session has claimed. */
 export interface OwnedRow {
@@ -39,7 +39,7 @@ export async function stillClaimed(client: Client, table: TaskTable, ids: readon
 }
 
 /**
- * Finds which of these owners' backends are gone. A backend whose start time is hidden counts as alive.
+ * Finds which of these owners' backends are gone. A backend whose start time is hidden is treated as alive.
  *
  * This must be a separate statement. pg_stat_activity is not part of a statement's snapshot, so a statement that also
  * read rows would mistake a run that has committed in between for a dead one.
@@ -82,9 +82,9 @@ export interface RescuedTask {
 }
 
 /**
- * Rescues those of the tasks `ids` that still belong to a dead owner. A task with a proof (a ledger row committed
- * together with its effect) becomes DONE, with everything else that follows a run. But its row is never deleted,
- * because its output is unknown. A task without a proof returns to PLAN.
+ * Rescues the tasks among `ids` that still belong to a dead owner. A task with a proof (a ledger row committed together
+ * with its effect) becomes DONE, with everything else that follows a run. But its row is never deleted, because its
+ * output is unknown. A task without a proof returns to PLAN.
  *
  * `blame` means that the task's own run ended its session, while pg-task and the server went on. Then the crash is
  * counted. After `crashes` of them the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are

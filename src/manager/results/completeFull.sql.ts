@@ -4,9 +4,9 @@ import type { OwnedResult } from "../model.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.js";
+import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
-import { hasId, isSetByTask } from "../sql/fragments.js";
+import { hasId, isSetByTask } from "../sql/fragments.sql.js";
 
 export interface Completion {
   /** Ids of the results that were not written because their rows are locked. */
@@ -24,10 +24,10 @@ export interface Completion {
  * is neither output nor error. If the task repeats, its successor is inserted. After a task with a negative `max`, its
  * group is paused. A task that has another owner by now is left alone.
  *
- * If somebody has set another state while the task ran, that state stays and the task does not repeat. A task that was
- * set to PLAN runs again; other states keep their meaning. Output and error are added to a row in state STOP or FAIL
- * unless something else was written there. A STOP, FAIL or GONE that others set after the effect was committed came too
- * late: the task becomes DONE, but does not repeat.
+ * If another client has set another state while the task ran, that state stays and the task does not repeat. A task
+ * that was set to PLAN runs again; other states keep their meaning. Output and error are added to a row in state STOP
+ * or FAIL unless something else was written there. A STOP, FAIL or GONE that another client set after the effect was
+ * committed came too late: the task becomes DONE, but does not repeat.
  *
  * @param results if one result has a large output, it must be the only result.
  * @param options.traced whether to return the states that were written.

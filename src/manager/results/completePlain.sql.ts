@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import type { OwnedResult } from "../model.js";
-import { hasId, limitsLockWait } from "../sql/fragments.js";
+import { hasId, limitsLockWait } from "../sql/fragments.sql.js";
 
 /**
  * Whether writing the result changes only the result's own row, as far as is known. A result with neither output nor

@@ -19,9 +19,9 @@ const quietMs = { base: 2_000, perMb: 1_000 };
 const tooManyConnections = "53300";
 
 /**
- * Writes results with large outputs, one at a time, over a separate connection. Meanwhile the manager's cycles and all
- * other tasks go on. The connection is open only while there are such results. If the server has no connection left,
- * the results are written over the manager's own connection.
+ * Writes results with large outputs, one at a time, over a separate connection. In the meantime, the manager's cycles
+ * and all other tasks go on. The connection is open only while there are such results. If the server has no connection
+ * left, the results are written over the manager's own connection.
  */
 export class LargeResultWriter {
   readonly #pendingResults: PendingResults;

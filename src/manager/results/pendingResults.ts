@@ -2,10 +2,10 @@ import type { RunResult } from "../../shared/ipc/run.js";
 import type { ClaimedTask, OwnedResult, OwnedTask } from "../model.js";
 import { maxWrittenResults } from "../tuning.js";
 
-/** The maximum length of all output and error texts in one statement, in characters. A single result may be longer. */
+/** The maximum length of all outputs and errors in one statement, in characters. A single result may be longer. */
 const maxTextLength = 8 * 1024 * 1024;
 
-/** A task that did not run, or whose run had no effect, so that the task returns to PLAN. */
+/** A task that did not run, or whose run had no effect. It returns to PLAN. */
 export interface ReleasedTask extends OwnedTask {
   /** The hash of the task's group and the task's own `max`; undefined if not known. */
   readonly due?: { readonly hash: number; readonly max: number };
@@ -79,8 +79,8 @@ export class PendingResults {
   }
 
   /**
-   * Returns whether no task of this group may start before the next write. That is so if the group has to pause, or if
-   * tasks that come before others of the group are about to be released.
+   * Returns whether no task of this group may start before the next write. This is the case if the group has to pause,
+   * or if tasks that come before others of the group are about to be released.
    */
   blocksGroup(hash: number): boolean {
     if (!this.blocksAnyGroup) return false;
@@ -177,7 +177,7 @@ export class PendingResults {
   }
 
   /**
-   * Returns the next result with a large output. The result counts as unwritten until `settleLarge` is called.
+   * Returns the next result with a large output. The result is treated as unwritten until `settleLarge` is called.
    * @returns null while another such result is in progress, or if there is none.
    */
   takeLarge(): OwnedResult | null {

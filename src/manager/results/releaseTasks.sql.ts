@@ -3,8 +3,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
 
 /**
- * Returns tasks to PLAN that did not run, or whose run had no effect. If a task was set to another state meanwhile, it
- * keeps that state.
+ * Returns tasks that did not run, or whose run had no effect, to PLAN. A task that was set to another state in the
+ * meantime keeps that state.
  *
  * @returns ids of tasks that still have the same owner but whose rows are locked. They have to be tried
  *   again.

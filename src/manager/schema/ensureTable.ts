@@ -21,12 +21,12 @@ const oldestServer = 120_000;
 const lockTimeoutMs = 500;
 /**
  * Lock timeout for waiting until other managers have created their tables in the same schema, in ms. It can be long
- * because nobody queues behind this lock.
+ * because no producers queue behind this lock.
  */
 const othersTimeoutMs = 30_000;
 
 /**
- * Creates or migrates the schema, the state type, the table and the objects beside the table, and sets the column
+ * Creates or migrates the schema, the state type, the table and the objects that belong to it, and sets the column
  * defaults. The call can be repeated. It is safe while producers (clients that insert tasks) are inserting. It waits
  * only briefly for locks, because producers queue behind a waiting lock request.
  *
@@ -100,7 +100,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   // The version is recorded in a function that survives DROP TABLE. Without a table, this record does not count.
   const version = found === null ? 0 : await appliedVersion(client, table);
   if (found !== null && version > latestVersion) throw tooNew(table, version);
-  if (found !== null && version === 0) throw createdMeanwhile(table);
+  if (found !== null && version === 0) throw createdConcurrently(table);
   if (version === latestVersion) return null;
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
@@ -183,7 +183,7 @@ const tooNew = (table: TaskTable, version: number): PgTaskError =>
   );
 
 /** Returns the error for a table that another session created after `isForeign` had checked. */
-const createdMeanwhile = (table: TaskTable): PgTaskError =>
+const createdConcurrently = (table: TaskTable): PgTaskError =>
   new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is being created by another session`);
 
 /**

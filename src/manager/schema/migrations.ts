@@ -4,7 +4,7 @@ import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** The folder of the .sql files. They stay beside their TypeScript source because the compiler does not copy them. */
+/** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
 const folder = new URL("../../../../src/manager/schema/migrations/", import.meta.url);
 
 /** All migrations in the order of their versions. The files are named `NNNN_name.sql`, where NNNN is the version. */

@@ -40,7 +40,7 @@ export async function missingStates(client: Client, table: TaskTable): Promise<s
   if (found === undefined) {
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `expected another name than ${table.qualified}, which the type of its column state has: give another "table"`,
+      `the type of the column state already has the name ${table.qualified}: give another "table"`,
     );
   }
   const missing = states.filter((state) => !found.labels.includes(state));

@@ -26,8 +26,8 @@ export class BackendCancellations {
   }
 
   /**
-   * Cancels one run. If the server refuses, the run also counts as cancelled, because its process has ended or the pid
-   * was reused.
+   * Cancels one run. If the server refuses, the run is considered cancelled as well, because its process has ended or
+   * the pid was reused.
    */
   async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns, toTask, type ClaimedRow } from "../claim/claimedTask.sql.js";
 import type { ClaimedTask } from "../model.js";
-import { hasId, isGroupPaused } from "../sql/fragments.js";
+import { hasId, isGroupPaused } from "../sql/fragments.sql.js";
 
 /**
  * The current row of a task. If the session no longer owns the task, every column except `asked` and `wanted` is null.

@@ -63,7 +63,7 @@ export interface ExecutorThreadsOptions {
 }
 
 /**
- * The executor threads of one manager. They live in a Piscina pool that exists only while there is work.
+ * The executor threads of one manager. They belong to a Piscina pool that exists only while there is work.
  *
  * Each thread gets a single Piscina task, which lasts as long as the thread is used. The thread holds sessions, and
  * runs are sent to these sessions in batches over a separate channel. Therefore the Piscina pool never has more tasks

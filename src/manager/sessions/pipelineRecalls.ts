@@ -25,7 +25,7 @@ export class PipelineRecalls {
   /** Numbers of the sessions that need a permit. */
   readonly #permitRequests = new Set<number>();
   /**
-   * Whether the manager's present connection holds the lock of the table, so that no other connection holds permits.
+   * Whether the manager's present connection holds the lock of the table, so no other connection holds permits.
    */
   #isTableLocked = true;
 
@@ -86,7 +86,7 @@ export class PipelineRecalls {
     try {
       recalls = await this.#stillDelayed(client, requested);
       for (const { session, permit } of recalls) {
-        // The session may have got another permit meanwhile, because another recall of its runs was abandoned.
+        // The session may have got another permit in the meantime, because another recall of its runs was abandoned.
         const current = this.#sessions.takePermit(session);
         permits.push(...[permit, current].filter((each) => each !== null));
       }

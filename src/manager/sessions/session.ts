@@ -44,7 +44,7 @@ export interface PooledSession {
    * not run.
    */
   readonly recalledRuns: Set<string>;
-  /** Whether the session's backend is gone, so that its last commits may be lost. */
+  /** Whether the session's backend is gone, so its last commits may be lost. */
   distrusted: boolean;
   /**
    * Whether a new session would differ from this one, for example in its settings. A stale session gets no more tasks,
@@ -69,7 +69,7 @@ export interface SessionPoolEvents {
    * Reports that a cycle may have something to do: there are results to write, a session is gone, or a session has less
    * work.
    *
-   * @param urgent whether a session may run out of tasks or somebody waits. If false, results can be
+   * @param urgent whether a session may run out of tasks or other work waits for this cycle. If false, results can be
    *   collected for a while.
    */
   changed(urgent: boolean): void;
@@ -89,7 +89,7 @@ export interface SessionPoolEvents {
   permitUnused(permit: number): void;
   opened(): void;
   openFailed(reason: ErrorReport): void;
-  /** One of the objects that pg-task created beside the table is missing. */
+  /** One of the objects that belong to the table is missing. */
   objectMissing(): void;
   /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;

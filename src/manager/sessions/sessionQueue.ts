@@ -29,7 +29,7 @@ export class SessionQueue {
   /** The number of tasks of each group, by the group's hash. */
   readonly #groups = new Map<number, number>();
   #expectedMs = 0;
-  /** When the current task became the current one, on the process's clock, in ms. */
+  /** When the current task came to the front of the queue, on the process's clock, in ms. */
   #currentSince = 0;
 
   get size(): number {
@@ -58,7 +58,7 @@ export class SessionQueue {
     return this.#expectedMs;
   }
 
-  /** How long the current task has been the current one, in ms. */
+  /** How long ago the current task came to the front of the queue, in ms. */
   get currentMs(): number {
     return performance.now() - this.#currentSince;
   }

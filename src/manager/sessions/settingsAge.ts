@@ -69,7 +69,8 @@ export class SettingsAge {
 }
 
 /**
- * Returns a text that changes whenever ALTER ROLE or ALTER DATABASE changes settings of the manager's role or database.
+ * Returns a string that changes whenever ALTER ROLE or ALTER DATABASE changes settings of the manager's role or
+ * database.
  */
 async function settingsVersion(client: Client): Promise<string> {
   const { rows } = await client.query<{ version: string }>({

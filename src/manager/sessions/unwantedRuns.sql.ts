@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
-import { hasId, isSetByTask } from "../sql/fragments.js";
+import { hasId, isSetByTask } from "../sql/fragments.sql.js";
 
 /**
  * Returns the ids of running tasks that were deleted or set to another state. Tasks that set their own state are left

@@ -11,8 +11,8 @@ export const lockTimeoutMs = {
   /** The timeout for some time after a statement has run into its lock timeout. */
   reduced: 100,
   /**
-   * The timeout while the manager finds out which rows are rejected, because some of these rows may have to wait for
-   * locks.
+   * The timeout while the manager finds out which rows are rejected. It is very short, because each of these statements
+   * may have to wait for a lock.
    */
   isolating: 1,
   /** The timeout of statements that cannot skip locked rows, but have a fallback that can. */
@@ -54,7 +54,8 @@ export async function withShortLockTimeout(client: Client, work: () => Promise<u
 }
 
 /**
- * Sends the timeout that now applies, if it has changed. Called in every cycle, so that a reduced timeout ends in time.
+ * Sends the timeout that applies now, if it has changed. Every cycle calls this, so a reduced timeout does not last
+ * longer than it should.
  */
 export async function updateLockTimeout(client: Client): Promise<void> {
   const waits = waitsOf(client);

@@ -102,7 +102,7 @@ export class StallMonitor {
   /** Makes one check. Called every few seconds. */
   async check(client: Client, loop: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
-    // After such a long time, this process was probably suspended, so that no task could start.
+    // After such a long time, this process was probably suspended, so no task could start.
     if (now - this.#checkedAt > 3 * stallCheckMs) this.#suspects.clear();
     this.#checkedAt = now;
     try {

@@ -81,7 +81,7 @@ export class Tracing {
 
   /**
    * Creates the span of a claim, and remembers the claimed tasks.
-   * @param since when the claim statement was sent.
+   * @param since the time at which the claim statement was sent
    */
   claimed(tasks: readonly ClaimedTask[], since: number): void {
     if (tasks.length === 0) return;
@@ -117,9 +117,9 @@ export class Tracing {
   /**
    * Creates the spans of results that were written.
    *
-   * @param written.states the states of the written rows. Rows that are missing here are deleted, locked, or
-   *   have another owner.
-   * @param since when the statement that wrote the results was sent.
+   * @param written.states the states of the written rows. Rows that are missing were deleted, are locked, or have
+   *   another owner.
+   * @param since the time at which the statement that wrote the results was sent
    */
   wrote(
     results: readonly OwnedResult[],

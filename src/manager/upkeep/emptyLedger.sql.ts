@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Run } from "../../shared/ipc/run.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { claimTime } from "../sql/fragments.js";
+import { claimTime } from "../sql/fragments.sql.js";
 
 export type Ledger = Run["ledger"];
 
@@ -11,7 +11,7 @@ export type Ledger = Run["ledger"];
  * that a late run writes afterwards is just as valid.
  *
  * @returns false if the ledger was empty.
- * @throws 55P03 instead of waiting, if a transaction that wrote a proof is still open or somebody reads the
+ * @throws 55P03 instead of waiting, if a transaction that wrote a proof is still open or a client is reading the
  *   ledger.
  */
 export async function emptyLedger(client: Client, table: TaskTable, ledger: Ledger): Promise<boolean> {

@@ -77,7 +77,7 @@ export class LedgerRotation {
 
   /**
    * Empties the idle ledger.
-   * @returns false if that has to be tried again, because a run writes to the ledger or somebody reads it.
+   * @returns false if that has to be tried again, because a run is writing to the ledger or a client is reading it
    */
   async #empty(client: Client): Promise<boolean> {
     const idle = other(this.#inUse);

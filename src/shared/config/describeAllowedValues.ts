@@ -18,19 +18,19 @@ export function allowedValues(parameter: Parameter): string {
     case "char":
       return "one ASCII character, or an empty string for none";
     case "text":
-      return parameter.min === 1 ? "a text that is not empty" : "a text";
+      return parameter.min === 1 ? "a non-empty string" : "a string";
     case "name":
       return "a name of 1 to 63 bytes";
     case "expression":
-      return "an SQL expression as text";
+      return "an SQL expression as a string";
     case "size":
-      return `a whole number of bytes from ${parameter.min ?? 0} to ${parameter.max ?? maxInt}, or a text with kB, MB or GB such as "64MB"`;
+      return `a whole number of bytes from ${parameter.min ?? 0} to ${parameter.max ?? maxInt}, or a string with kB, MB or GB such as "64MB"`;
     case "level":
       return `one of ${logLevels.map((level) => `"${level}"`).join(", ")}`;
     case "listen":
-      return 'a text "HOST:PORT" or ":PORT", port 0 for a free one, or an empty text for off';
+      return 'a string "HOST:PORT" or ":PORT", with port 0 for a free port; an empty string disables it';
     case "secret":
-      return 'a text, or {"env": "NAME"} for the value of an environment variable';
+      return 'a string, or {"env": "NAME"} for the value of an environment variable';
     case "json":
       return "an array of entries";
     default:
@@ -59,15 +59,15 @@ const wholeNumber = `a whole number from 1 to ${maxInt}`;
 
 /** The keys of an entry that are not names of parameters. */
 export const entryKeys: readonly EntryKey[] = [
-  short("data", name, "the database; by default named like the user"),
-  short("user", name, "user who connects and runs the tasks; by default named like the database"),
+  short("data", name, "the database; defaults to `user`"),
+  short("user", name, "user that connects and runs the tasks; defaults to `data`"),
   short("schema", name, "schema of the task table"),
   short("table", name, "name of the task table"),
   short("sleep", `a whole number of ms from 1 to ${maxInt}`, "how often the table is checked"),
   short(
     "reset",
     'an interval above 0 in PostgreSQL syntax, such as "1 hour" or "90 sec"',
-    "how often to look for orphaned tasks, beyond the immediate checks",
+    "how often to look for orphaned tasks, in addition to the immediate checks",
   ),
   short("run", wholeNumber, "maximum tasks of this table running at once"),
   {
@@ -77,12 +77,12 @@ export const entryKeys: readonly EntryKey[] = [
   },
   {
     name: "password",
-    allowed: 'a text, or {"env": "NAME"} for the value of an environment variable',
+    allowed: 'a string, or {"env": "NAME"} for the value of an environment variable',
     meaning: "password of the user, also for a role that is created",
   },
   {
     name: "url",
     allowed: "a URL like postgresql://user:password@host:port/database",
-    meaning: "server of this entry, if not the control connection's",
+    meaning: "server of this entry, if it is not the control connection's server",
   },
 ];

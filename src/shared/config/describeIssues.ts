@@ -48,7 +48,7 @@ function unknownKey(path: Path): string {
   const hint =
     hints.get(key) ??
     (elsewhere
-      ? `expected "${key}" beside "pg_task.json", not in an entry`
+      ? `"${key}" belongs at the top level, next to "pg_task.json", not in an entry`
       : near === undefined
         ? `expected one of ${known.join(", ")}`
         : `expected a known key, perhaps "${near}"`);
@@ -63,9 +63,9 @@ const noSpi = "not supported: tasks run over connections, not by SPI inside the 
 /** Hints for known keys that are not allowed where they were given. */
 const hints: ReadonlyMap<string, string> = new Map([
   ["pg_task.id", "pg_task.id is the running task's id: read only, and in sessions only"],
-  ["pg_task.data", 'expected "data" in an entry, and "pg_task.data" beside "pg_task.json"'],
-  ["pg_task.user", 'expected "user" in an entry, and "pg_task.user" beside "pg_task.json"'],
-  ["pg_task.json", 'expected "pg_task.json" at the top of the file only'],
+  ["pg_task.data", 'expected "data" in an entry; "pg_task.data" belongs at the top level, next to "pg_task.json"'],
+  ["pg_task.user", 'expected "user" in an entry; "pg_task.user" belongs at the top level, next to "pg_task.json"'],
+  ["pg_task.json", '"pg_task.json" belongs only at the top level of the file'],
   ["spi", noSpi],
   ["pg_task.spi", noSpi],
   ["pg_task.oid", "not supported: name the table by pg_task.schema and pg_task.table"],
@@ -83,7 +83,7 @@ function allowedAt(path: Path): string {
   const entryKey = entryKeys.find(({ name: known }) => known === name);
   if (entryKey !== undefined) return entryKey.allowed;
   const parameter = findParameter(name);
-  return parameter === undefined ? "a text" : allowedValues(parameter);
+  return parameter === undefined ? "a string" : allowedValues(parameter);
 }
 
 function valueAt(content: unknown, path: Path): unknown {
@@ -100,10 +100,10 @@ function valueText(value: unknown, path: Path): string {
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object") return "an object";
   if (path.includes("password") || path.includes("pg_http.token"))
-    return value === "" ? "an empty text" : `a ${typeof value} (***)`;
+    return value === "" ? "an empty string" : `a ${typeof value} (***)`;
   if (typeof value !== "string") return JSON.stringify(value);
-  // The text is not a valid URL, so the position of a password in it is unknown and nothing of it is shown.
-  if (path.at(-1) === "url") return value === "" ? "an empty text" : "another text (***)";
+  // The string is not a valid URL, so a password could be anywhere in it. Therefore nothing of it is shown.
+  if (path.at(-1) === "url") return value === "" ? "an empty string" : "another string (***)";
   const masked = maskPasswords(value);
   return JSON.stringify(masked.length > 60 ? `${masked.slice(0, 60)}…` : masked);
 }

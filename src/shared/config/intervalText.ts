@@ -25,11 +25,11 @@ const units: Readonly<Record<string, number>> = Object.fromEntries(
 );
 
 /**
- * Estimates the length of a PostgreSQL interval in seconds. A month counts as 30 days, as in PostgreSQL's comparisons.
- * The result is used only to refuse invalid intervals and intervals that are not positive; the server determines the
- * exact length.
+ * Estimates the length of a PostgreSQL interval in seconds. A month is taken as 30 days, as in PostgreSQL's
+ * comparisons. The result is used only to refuse invalid intervals and intervals that are not positive; the server
+ * determines the exact length.
  *
- * @returns null if the text is not an interval
+ * @returns null if the string is not an interval
  */
 export function roughSeconds(text: string): number | null {
   const trimmed = text.trim();

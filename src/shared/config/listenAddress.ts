@@ -1,4 +1,4 @@
-/** Matches `HOST:PORT`, `[IPv6]:PORT` and `:PORT` with ports from 0 to 65535, and the empty text. */
+/** Matches `HOST:PORT`, `[IPv6]:PORT` and `:PORT` with ports from 0 to 65535, and the empty string. */
 export const listenPattern =
   /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s:/[\]]*):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/;
 
@@ -26,7 +26,7 @@ export function listenAddresses(text: string): ListenAddress[] {
   return address === null ? [] : [address];
 }
 
-/** Parses `HOST:PORT`. Returns null for any other text. */
+/** Parses `HOST:PORT`. Returns null for any other string. */
 export function parseListen(text: string): ListenAddress | null {
   const [, host, port] = listenPattern.exec(text) ?? [];
   if (host === undefined || port === undefined) return null;

@@ -120,7 +120,8 @@ function resolveSecrets(
 }
 
 /**
- * Throws if the page listens beyond loopback without a token, because others could then use it without authentication.
+ * Throws if the page listens on a non-loopback address without a token, because others could then use it without
+ * authentication.
  */
 function requireToken(parameters: FileParameters, file: string | null): void {
   const { "pg_http.listen": listen, "pg_http.token": token } = parameters;

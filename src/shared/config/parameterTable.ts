@@ -75,7 +75,7 @@ export const parameters = [
     type: "bool",
     default: false,
     levels: task,
-    meaning: "repeat relative to the stop, not to the plan",
+    meaning: "repeat relative to the stop instead of the plan",
   },
   {
     name: "pg_task.header",
@@ -103,7 +103,7 @@ export const parameters = [
     type: "bool",
     default: true,
     levels: task,
-    meaning: "effect and DONE in one transaction where the SQL allows it",
+    meaning: "commit effect and DONE in one transaction if the SQL allows it",
   },
   {
     name: "pg_task.count",
@@ -145,7 +145,7 @@ export const parameters = [
     default: "0 sec",
     min: 0,
     levels: task,
-    meaning: "repeat after this interval; 0 is never",
+    meaning: "interval after which the task repeats; 0 means never",
   },
   {
     name: "pg_task.keep",
@@ -153,7 +153,7 @@ export const parameters = [
     default: "0 sec",
     min: 0,
     levels: task,
-    meaning: "how long a finished row is kept; 0 is forever",
+    meaning: "how long a finished row is kept; 0 means forever",
   },
   {
     name: "pg_task.timeout",
@@ -161,7 +161,7 @@ export const parameters = [
     default: "0 sec",
     min: 0,
     levels: task,
-    meaning: "maximum run time; 0 is unlimited",
+    meaning: "maximum run time; 0 means no limit",
   },
   {
     name: "pg_task.delimiter",
@@ -169,7 +169,7 @@ export const parameters = [
     default: "\t",
     defaultText: "tab",
     levels: task,
-    meaning: "separator of columns in output",
+    meaning: "separator between columns in output",
   },
   {
     name: "pg_task.escape",
@@ -193,7 +193,7 @@ export const parameters = [
     type: "text",
     default: "\\N",
     levels: task,
-    meaning: "text for null in output",
+    meaning: "string that stands for null in output",
   },
   {
     name: "pg_task.plan",
@@ -218,7 +218,7 @@ export const parameters = [
     default: 3,
     ...positive,
     levels: table,
-    meaning: "crashes of its thread or backend after which a task is FAIL",
+    meaning: "number of crashes of its thread or backend after which a task becomes FAIL",
   },
   {
     name: "pg_task.run",
@@ -260,7 +260,7 @@ export const parameters = [
     min: 0,
     aboveMin: true,
     levels: entry,
-    meaning: "how often to look for orphaned tasks, beyond the immediate checks",
+    meaning: "how often to look for orphaned tasks, in addition to the immediate checks",
   },
   {
     name: "pg_task.idle",
@@ -312,7 +312,7 @@ export const parameters = [
     type: "bigint",
     default: 0,
     levels: ["session"],
-    meaning: "the running task's id, read only",
+    meaning: "id of the running task, read only",
   },
   {
     name: "pg_conf.max",
@@ -388,7 +388,7 @@ export const parameters = [
     type: "int",
     // One core is left for the manager's thread, which is as busy as an executor thread.
     default: Math.max(1, availableParallelism() - 1),
-    defaultText: "one less than there are cores, at least 1",
+    defaultText: "the number of cores minus one, at least 1",
     min: 1,
     max: 1024,
     levels: file,
@@ -400,14 +400,14 @@ export const parameters = [
     default: "pg_task",
     min: 1,
     levels: file,
-    meaning: "name of the cluster: processes with the same name on the same control database are leader and standbys",
+    meaning: "name of the cluster: processes with the same name and control database form one cluster",
   },
   {
     name: "pg_conf.log",
     type: "level",
     default: "info",
     levels: file,
-    meaning: "minimum level of logged lines",
+    meaning: "lowest level that is logged",
   },
   {
     name: "pg_http.listen",
@@ -421,7 +421,7 @@ export const parameters = [
     name: "pg_http.token",
     type: "secret",
     default: "",
-    defaultText: "a random one at each start, on loopback only",
+    defaultText: "on loopback only: a random token at each start",
     levels: file,
     meaning: "token that the page and its API require",
   },

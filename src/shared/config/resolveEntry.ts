@@ -137,7 +137,7 @@ function contradictions(raw: RawEntry, url: PartialTarget): string[] {
   return [
     ...contradiction("data", raw.data, url.database),
     ...contradiction("user", raw.user, url.user),
-    ...(twoPasswords ? [".password: expected no password beside the one in the entry's url"] : []),
+    ...(twoPasswords ? [".password: expected no password in addition to the one in the entry's url"] : []),
   ];
 }
 

@@ -4,7 +4,7 @@ import { findParameter } from "./parameters.js";
 import { maxInt } from "./parameterTable.js";
 import { parseSize } from "./sizeText.js";
 
-/** Reads the settings that are set for the session's role, database or server. An empty setting counts as not set. */
+/** Reads the settings of the session's role, database or server. An empty setting is treated as not set. */
 export async function readServerSettings(
   client: Pick<Client, "query">,
   names: readonly string[],

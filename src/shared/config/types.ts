@@ -17,7 +17,7 @@ export interface Entry {
    * the entry. False if the password comes from PGPASSWORD, the control connection or the password file.
    */
   readonly ownPassword: boolean;
-  /** Whether the entry has its own URL, so that it can be on a different server than the control connection. */
+  /** Whether the entry has its own URL, so it can be on a different server than the control connection. */
   readonly elsewhere: boolean;
   /** Schema of the table in the configuration. The server's settings can name another schema and table. */
   readonly schema: string;

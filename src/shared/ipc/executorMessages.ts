@@ -86,8 +86,7 @@ export type ToExecutor =
   | { readonly type: "cancelAnswered"; readonly session: number; readonly id: string }
   /**
    * Sets the pipeline permit, the second key of an advisory lock under which this session sends queued runs from now
-   * on. The server does not begin such runs unless somebody holds that lock. Null means that no queued runs may be
-   * sent.
+   * on. The server begins such runs only while that lock is held. Null means that no queued runs may be sent.
    */
   | { readonly type: "pipelinePermit"; readonly session: number; readonly permit: number | null }
   /**

@@ -16,7 +16,7 @@ export function startHeartbeat(buffer: SharedArrayBuffer): void {
 
 /**
  * Calls `onStall` once when there has been no heartbeat for `limitMs`. The limit is counted in checks, not in elapsed
- * time: while the whole process is suspended, the checks are suspended too, so a suspension does not count as a stall.
+ * time: while the whole process is suspended, the checks are suspended too, so a suspension is not taken for a stall.
  *
  * @returns a function that stops the checks
  */

@@ -56,7 +56,7 @@ interface SessionCondition {
   readonly session: number;
   /** Whether the run left something in the session that no reset removes. Such a session gets no further runs. */
   readonly unusable?: boolean | undefined;
-  /** Whether an object that pg-task creates beside the table, such as a ledger or function, was missing. */
+  /** Whether an object that belongs to the table, such as a ledger or function, was missing. */
   readonly objectsMissing?: boolean | undefined;
 }
 

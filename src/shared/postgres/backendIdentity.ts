@@ -6,9 +6,9 @@ export interface BackendIdentity {
 }
 
 /**
- * Returns the SQL expression for the text that identifies a backend: `PID BACKEND_START`, with the start time in UTC
- * with microseconds. The text is null if the role is not allowed to read `backend_start`. The manager and the sessions
- * compare these texts, so both must use this expression.
+ * Returns the SQL expression for the string that identifies a backend: `PID BACKEND_START`, with the start time in UTC
+ * with microseconds. The string is null if the role is not allowed to read `backend_start`. The manager and the
+ * sessions compare these strings, so both must use this expression.
  *
  * @param alias alias of pg_catalog.pg_stat_activity in the query
  */

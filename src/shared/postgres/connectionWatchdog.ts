@@ -6,10 +6,13 @@ import { ownerSql } from "./backendIdentity.js";
 
 /** While nothing depends on the connection, the time between probes is multiplied by this factor. */
 const restFactor = 30;
-/** How many times, and at which interval in ms, the probe's answer is checked for before the server is asked. */
+/**
+ * How many times, and at which interval in ms, the watchdog looks for the answer to a probe before it queries the
+ * server over a second connection.
+ */
 const answerChecks = { count: 2, everyMs: 50 };
 /**
- * The number of samples of the backend's activity. A connection counts as half-open (its other end is gone without
+ * The number of samples of the backend's activity. A connection is considered half-open (its other end is gone without
  * notice) if its backend is idle in all of them. Together with the answer checks, the samples take long enough for a
  * lost packet to be retransmitted.
  */
@@ -17,7 +20,7 @@ const samples = 5;
 const sampleMs = 70;
 /** Pause between two inquiries about a busy backend, in ms. The pause doubles from `first` up to `longest`. */
 const inquiryPauseMs = { first: 1_000, longest: 8_000 };
-/** Time limit for opening the second connection, on which the server is asked, in ms. */
+/** Time limit for opening the second connection, on which the server is queried, in ms. */
 const inquiryConnectMs = 5_000;
 
 /**
@@ -39,7 +42,7 @@ export class ConnectionWatchdog {
   #probes = 0;
   /** Whether anything has arrived since the last probe. */
   #heard = true;
-  /** How many times the answer to the last probe has been checked for. */
+  /** How many times the watchdog has looked for the answer to the last probe. */
   #checks = 0;
   /** Whether the next probe is delayed because nothing depends on the connection at present. */
   #resting = false;
@@ -51,7 +54,7 @@ export class ConnectionWatchdog {
   /**
    * @param options.name application name of the second connection
    * @param options.quietMs silence after which the connection is probed
-   * @param options.isAtRest whether nothing depends on the connection at present, so that its loss can be noticed late
+   * @param options.isAtRest whether nothing depends on the connection at present. Its loss may then be noticed late.
    */
   constructor(
     client: Client,

@@ -13,12 +13,12 @@ export interface TaskSituation {
   /** Time until the task's planned time, in ms. Negative if the planned time has passed, null if it is infinite. */
   readonly waitMs: number | null;
   readonly ready: boolean | null;
-  /** Whether the time `plan + active` has passed, so that the task expires instead of running. */
+  /** Whether the time `plan + active` has passed, so the task expires instead of running. */
   readonly tooLate: boolean;
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
-  /** Whether the task has a connection string in `remote`, so that it runs on another server. */
+  /** Whether the task has a connection string in `remote`, so it runs on another server. */
   readonly remote: boolean;
   /** First line of the task's error. */
   readonly problem: string | null;

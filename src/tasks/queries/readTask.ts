@@ -3,19 +3,19 @@ import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 
-/** The value of a column. Ids are represented as texts, and so are numbers that JavaScript cannot represent exactly. */
+/** The value of a column. Ids, and numbers that JavaScript cannot represent exactly, are strings. */
 export type ColumnValue = string | number | boolean | null | object;
 
 /** All columns of a task, including the user's own, in the table's order. */
 export type TaskColumns = ReadonlyMap<string, ColumnValue>;
 
-/** Columns that may contain long texts. */
+/** Columns that may contain long text. */
 export const longTextColumns = ["input", "output", "error", "data"] as const;
 
 /**
  * Reads all columns of a task. The password in `remote` is masked.
  *
- * @param maxTextLength number of characters to which long texts are truncated
+ * @param maxTextLength number of characters to which these columns are truncated: `input`, `output`, `error` and `data`
  * @returns null if there is no such task.
  */
 export async function readTask(
@@ -52,8 +52,8 @@ async function cutColumns(client: Client, { qualified }: TaskTable, maxTextLengt
 }
 
 /**
- * Returns the sizes of a task's long texts in bytes, or null if there is no such task. The size of a null value is
- * null.
+ * Returns the sizes of the columns that may contain long text, in bytes, or null if there is no such task. The size of
+ * a null value is null.
  */
 export async function readTextSizes(
   client: Client,

@@ -10,7 +10,7 @@ const slowMs = 300;
 
 /**
  * Adapts the size of a window, which is the number of rows that one statement of a table scan reads. The purpose is
- * that no statement takes long, however large the texts in the rows are.
+ * that no statement takes long, however large the values in the rows are.
  */
 export class ScanWindow {
   #rows = firstRows;

@@ -16,7 +16,7 @@ export async function readTableStatus(
   return adopted ? "yes" : "not adopted";
 }
 
-/** Returns a text that changes whenever rows of the table or of its partitions are written. */
+/** Returns a string that changes whenever rows of the table or of its partitions are written. */
 export async function readChangeCounter(client: Client, { qualified }: TaskTable): Promise<string> {
   const { rows } = await client.query<{ changes: string | null }>(
     `SELECT sum(pg_stat_get_tuples_inserted(part) + pg_stat_get_tuples_updated(part)

@@ -3,9 +3,9 @@ import type { Client } from "../../shared/postgres/client.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-/** A task as shown in a list. Times are ISO 8601 texts or `infinity`. Long texts are truncated. */
+/** A task as shown in a list. Times are ISO 8601 strings or `infinity`. Long values are truncated. */
 export interface TaskSummary {
-  /** The id as a text, because it may be too large for a number to represent it exactly. */
+  /** The id as a string, because it may be too large for a number to represent it exactly. */
   readonly id: string;
   readonly parent: string | null;
   readonly state: string;
@@ -39,7 +39,7 @@ const maxReadOutputBytes = 1_000_000;
 
 const finite = (time: string): string => `isfinite(${time}::timestamptz)`;
 
-/** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored text. */
+/** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored value. */
 const columns = (characters: number): string => `
   t.id::text AS id, t.parent::text AS parent, t.state::text AS state, t."group"::text AS "group",
   ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,

@@ -103,7 +103,7 @@ export function apiRoutes(context: {
     defineRoute({
       method: "get",
       path: "/tables/{table}/tasks/{id}",
-      summary: "one task with its full texts, columns and chain",
+      summary: "one task with all columns in full, and its chain",
       parameters: taskPathSchema,
       query: noParameters,
       response: taskDetailSchema,

@@ -13,9 +13,9 @@ import { readSummaries } from "../../tasks/queries/taskSummary.js";
 import { ApiError } from "../errors.js";
 import type { ChangedTask, FullTask, TaskDetail, TaskQuery } from "./schemas.js";
 
-/** Maximum length of each text of a task in a list, in characters. */
+/** Maximum length of each value of a task in a list, in characters. */
 const excerptLength = 300;
-/** Maximum length of each text of a single task that is shown alone, in characters. */
+/** Maximum length of each value of a task that is shown alone, in characters. */
 const maxTextLength = 256 * 1024;
 /** How long one request for a filtered list can scan rows, in ms. */
 const listTimeMs = 500;
@@ -48,7 +48,7 @@ function toFilter({ state, group, text, from, to }: Omit<TaskQuery, "before" | "
 }
 
 /**
- * Reads a task with its full texts, the reasons why it is not running, and its chain (ancestors and descendants).
+ * Reads a task with all columns in full, the reasons why it is not running, and its chain (ancestors and descendants).
  *
  * @throws ApiError NOT_FOUND
  */

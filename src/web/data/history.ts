@@ -19,7 +19,7 @@ interface Span {
 
 /**
  * The activity of a table's manager during the last hour, in intervals of five seconds. An interval without activity
- * has no entry, so that an idle table uses no memory.
+ * has no entry, so an idle table uses no memory.
  */
 export class History {
   readonly #spans = new Map<number, Span>();

@@ -1,7 +1,6 @@
 import type { MiddlewareHandler } from "hono";
 import { isLoopback } from "../../shared/config/listenAddress.js";
 import { ApiError } from "../errors.js";
-import { bearerToken, isSameToken } from "./token.js";
 
 /**
  * Sets the security headers of every response.
@@ -57,16 +56,4 @@ function parseHost(url: string): { readonly nameAndPort: string; readonly name: 
   if (!URL.canParse(url)) return null;
   const { host, hostname } = new URL(url);
   return host === "" ? null : { nameAndPort: host, name: hostname.replace(/^\[(.*)\]$/, "$1") };
-}
-
-/** Rejects requests that do not carry the right bearer token. */
-export function tokenRequired(token: () => string): MiddlewareHandler {
-  return async (context, next) => {
-    const given = bearerToken(context.req.header("authorization"));
-    if (given === null || !isSameToken(given, token())) {
-      context.header("WWW-Authenticate", 'Bearer realm="pg-task"');
-      throw new ApiError("UNAUTHORIZED", given === null ? "a token is required" : "the token is wrong");
-    }
-    await next();
-  };
 }

@@ -1,4 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import type { MiddlewareHandler } from "hono";
+import { ApiError } from "../errors.js";
 
 /** Returns a new token of 192 random bits. */
 export function randomToken(): string {
@@ -6,13 +8,25 @@ export function randomToken(): string {
 }
 
 /** Compares two tokens in constant time, whatever their lengths. */
-export function isSameToken(given: string, expected: string): boolean {
+function isSameToken(given: string, expected: string): boolean {
   return timingSafeEqual(digest(given), digest(expected));
 }
 
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
 
 /** Returns the token in an `Authorization: Bearer …` header, or null if there is none. */
-export function bearerToken(header: string | undefined): string | null {
+function bearerToken(header: string | undefined): string | null {
   return /^Bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? null;
+}
+
+/** Rejects requests that do not carry the right bearer token. */
+export function tokenRequired(token: () => string): MiddlewareHandler {
+  return async (context, next) => {
+    const given = bearerToken(context.req.header("authorization"));
+    if (given === null || !isSameToken(given, token())) {
+      context.header("WWW-Authenticate", 'Bearer realm="pg-task"');
+      throw new ApiError("UNAUTHORIZED", given === null ? "a token is required" : "the token is wrong");
+    }
+    await next();
+  };
 }

@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay, type IntervalHistogram } from "node:perf_hooks";
 
-/** Time after which the measurement stops if nobody has asked for the delays, in ms. */
+/** Time after which the measurement stops if the delays have not been read, in ms. */
 const unusedMs = 120_000;
 const resolutionMs = 20;
 

@@ -201,7 +201,7 @@ export class Metrics {
 
 const oldestSeconds = ({ oldestDueMs }: TableSummary): number => (oldestDueMs ?? 0) / 1000;
 
-/** Reads the connection counts of each database once, on the connections of one of its tables. */
+/** Reads the connection counts of each database once, through the connections of one of its tables. */
 async function readConnectionsByRole(
   tables: readonly WebTable[],
 ): Promise<{ labels: Record<"server" | "database" | "role", string>; number: number }[]> {

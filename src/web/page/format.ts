@@ -12,8 +12,7 @@ export function countText({ value, exact }: Count): string {
 }
 
 /**
- * Formats a count. PostgreSQL's planner never estimates less than one row, so that an estimate of one row is shown as
- * "few".
+ * Formats a count. PostgreSQL's planner never estimates less than one row, so an estimate of one row is shown as "few".
  */
 export function countOrFewText(value: Count): string {
   return !value.exact && value.value <= 1 ? "few" : countText(value);

@@ -79,7 +79,7 @@ export function runningNow({ manager, summary, error }: TableInfo): number | nul
   return manager.state === "working" && error === null ? manager.running : null;
 }
 
-/** Returns the CSS class of the dot that is shown beside a table. */
+/** Returns the CSS class of the dot that is shown next to a table. */
 export function managerState({ manager, error }: TableInfo): string {
   if (error !== null || manager?.state === "waiting") return "bad";
   return manager?.state === "working" ? "good" : "idle";

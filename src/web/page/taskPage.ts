@@ -9,7 +9,7 @@ import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
 
-/** Shows a task with its times, texts, settings and chain (ancestors and descendants). */
+/** Shows a task with its times, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
   const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
   const { value, problem, refresh } = resource;
@@ -69,7 +69,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
   </main>`;
 }
 
-/** Replaces the server's ISO times in a text with local times. */
+/** Replaces the server's ISO times in a string with local times. */
 const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, timeText);
 
 /** Shows the chain from the oldest ancestor to the last descendant. Each descendant is indented by its depth. */
@@ -105,7 +105,7 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
   </li>`;
 }
 
-/** Formats the time from `from` to `to`. Returns an empty text if one of the two is missing. */
+/** Formats the time from `from` to `to`. Returns an empty string if one of the two is missing. */
 const elapsedText = (from: string | null, to: string | null): string => {
   const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
   return Number.isNaN(ms) || ms < 0 ? "" : durationText(ms);

@@ -7,7 +7,7 @@ import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import type { Sabotage } from "../../support/saboteur.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
@@ -33,7 +33,7 @@ async function startBlockedTask(): Promise<BlockedTask> {
   const gate = await connectTo(server.url);
   await gate.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(gate, "SELECT 'ran' FROM pg_advisory_xact_lock_shared(1)");
-  const { owner, pid } = await waitForState(gate, id, "WORK");
+  const { owner, pid } = await waitForRun(gate, id);
   return { id, owner, pid, gate };
 }
 
@@ -134,7 +134,7 @@ for (const role of ["pg_work", "pg_conf"]) {
     await waitForState(blocked.gate, id, "DONE");
     t.diagnostic(`pg_terminate_backend of ${role}: ${Math.round(performance.now() - since)} ms`);
     if (role === "pg_work") {
-      const { owner } = await waitForState(blocked.gate, blocked.id, "WORK");
+      const { owner } = await waitForRun(blocked.gate, blocked.id);
       assert.equal(owner, blocked.owner, "a live run of a lost manager is not rescued");
     }
     await blocked.gate.query("SELECT pg_advisory_unlock_all()");

@@ -4,7 +4,7 @@ import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRun } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
@@ -16,7 +16,7 @@ it("stops soon after the grace period although tasks run and no backend answers"
   const client = await connectTo(server.url);
   for (const group of ["one", "two"]) {
     const id = await insertTask(client, "SELECT pg_sleep(600)", group);
-    await waitForState(client, id, "WORK");
+    await waitForRun(client, id);
   }
   const { rows } = await client.query<{ pid: number }>(
     "SELECT pid FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work|task)'",

@@ -4,7 +4,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { Pm2 } from "../../support/pm2.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -77,7 +77,7 @@ it("finishes a long task during a reload while the new leader runs others", limi
   await gate.query("SELECT pg_advisory_lock(1)");
   const effect = "INSERT INTO effect VALUES (-1)";
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
-  const started = await waitForState(client, id, "WORK");
+  const started = await waitForRun(client, id);
   const reload = pm2.command("reload", "pg-task");
   while ((await pidThatLogged("ready")) === leader) await pause(50);
   const next = await insertTask(client, "SELECT 'next'");
@@ -86,7 +86,7 @@ it("finishes a long task during a reload while the new leader runs others", limi
   }
   // The group limit allows no other task while it runs.
   await waitForState(client, next, "PLAN");
-  const meanwhile = await waitForState(client, id, "WORK");
+  const meanwhile = await waitForRun(client, id);
   assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);
   await gate.end();
   const row = await waitForState(client, id, "DONE");

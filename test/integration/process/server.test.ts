@@ -6,7 +6,7 @@ import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 
@@ -56,7 +56,7 @@ for (const how of ["fast", "immediate"] as const) {
     const before = await connectTo(server.url);
     await before.query("SELECT pg_advisory_lock(1)");
     const id = await insertTask(before, "SELECT pg_advisory_lock_shared(1)");
-    const { owner } = await waitForState(before, id, "WORK");
+    const { owner } = await waitForRun(before, id);
     const heard = program.lines.length;
 
     await (how === "fast" ? server.stop() : server.crash());

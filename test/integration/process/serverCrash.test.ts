@@ -4,7 +4,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
@@ -16,7 +16,7 @@ test("a task runs again when a server crash loses its commit", async () => {
   await user.query("CREATE TABLE effect (what text)");
   await user.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(user, "SELECT FROM pg_advisory_xact_lock_shared(1); INSERT INTO effect VALUES ('made')");
-  const { pid } = await waitForState(user, id, "WORK");
+  const { pid } = await waitForRun(user, id);
   const { rows: writers } = await user.query<{ pid: number; take: string }>(
     "SELECT a.pid, t.take::text FROM pg_stat_activity AS a, task AS t WHERE backend_type = 'walwriter'",
   );

@@ -3,7 +3,7 @@ import { beforeEach, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { createDatabase, serverMajor } from "../../support/database.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -43,7 +43,7 @@ it("takes over from a killed leader and runs its tasks again", async () => {
   const { leader, standby } = await startPair();
   await client.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
-  const first = await waitForState(client, id, "WORK");
+  const first = await waitForRun(client, id);
   await leader.end("SIGKILL");
   await standby.line("ready");
   // Servers before 14 notice a lost client only at the end of the statement.
@@ -70,7 +70,7 @@ it("takes over from a stopping leader while its tasks finish, and respects group
     "SELECT pg_advisory_lock_shared(1); INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)",
     "one",
   );
-  const { owner } = await waitForState(client, running, "WORK");
+  const { owner } = await waitForRun(client, running);
   leader.child.kill("SIGTERM");
   await leader.line(/^stopping/);
   // The new leader runs other groups at once.
@@ -80,7 +80,7 @@ it("takes over from a stopping leader while its tasks finish, and respects group
   const next = await insertTask(client, "SELECT 1", "one");
   await waitForState(client, await insertTask(client, "SELECT 1", "three"), "DONE");
   assert.equal((await waitForState(client, next, "PLAN")).owner, null);
-  assert.equal((await waitForState(client, running, "WORK")).owner, owner);
+  assert.equal((await waitForRun(client, running)).owner, owner);
   await client.query("SELECT pg_advisory_unlock(1)");
   assert.equal((await leader.exit).code, 0);
   assert.equal((await waitForState(client, running, "DONE")).crash, 0);
@@ -99,8 +99,8 @@ it("stops a draining leader's task, and writes results after the manager's conne
     await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "continued"),
     await insertTask(client, "SELECT pg_sleep(600)", "stopped"),
   ];
-  await waitForState(client, continued, "WORK");
-  await waitForState(client, stopped, "WORK");
+  await waitForRun(client, continued);
+  await waitForRun(client, stopped);
   const { rows } = await client.query<{ pid: number }>(
     `SELECT pid FROM pg_stat_activity
      WHERE datname = current_database() AND application_name ~ '^pg_work'`,
@@ -127,7 +127,7 @@ it("keeps a draining leader's session until its result is written", async () => 
      RETURNING id`,
   );
   const id = rows[0]?.id ?? "";
-  const { pid } = await waitForState(client, id, "WORK");
+  const { pid } = await waitForRun(client, id);
   const holder = await database.connect();
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
@@ -159,7 +159,7 @@ async function startStalingTask(table: string) {
      RETURNING id`,
   );
   const id = rows[0]?.id ?? "";
-  const { pid } = await waitForState(client, id, "WORK");
+  const { pid } = await waitForRun(client, id);
   const holder = await database.connect();
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
@@ -214,7 +214,7 @@ it("releases tasks that a draining leader does not finish within its grace perio
   await standby.line("standby");
   await client.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
-  const { owner } = await waitForState(client, id, "WORK");
+  const { owner } = await waitForRun(client, id);
   leader.child.kill("SIGTERM");
   await standby.line("serving table");
   await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [id, owner]);

@@ -5,7 +5,7 @@ import { it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
@@ -16,7 +16,7 @@ const client = await database.connect();
 async function startTask(key: number): Promise<{ id: string; next: string }> {
   await client.query("SELECT pg_advisory_lock($1)", [key]);
   const id = await insertTask(client, `SELECT pg_advisory_lock(${key})`, `group${key}`);
-  await waitForState(client, id, "WORK");
+  await waitForRun(client, id);
   return { id, next: await insertTask(client, "SELECT 1", `group${key}`) };
 }
 

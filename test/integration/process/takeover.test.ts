@@ -4,7 +4,7 @@ import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { createDatabase, serverMajor } from "../../support/database.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { failing, type Sabotage } from "../../support/saboteur.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -39,7 +39,7 @@ for (const [what, signal, running] of [
       const ids = await Promise.all(
         Array.from({ length: 4 }, (_, n) => insertTask(client, "SELECT pg_sleep(600)", `long${n}`)),
       );
-      for (const id of ids) await waitForState(client, id, "WORK");
+      for (const id of ids) await waitForRun(client, id);
     }
     leader.child.kill(signal);
     await reportTimeToNextTask(context, what);
@@ -84,7 +84,7 @@ it("replaces a manager thread that hangs, and runs its tasks again", async () =>
   await program.line("ready");
   await client.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
-  const { owner, pid } = await waitForState(client, id, "WORK");
+  const { owner, pid } = await waitForRun(client, id);
   const order: Sabotage = { thread: "manager", how: "block" };
   program.child.send({ sabotage: order });
   await program.message(failing);

@@ -6,7 +6,7 @@ import type { Client } from "../../../src/shared/postgres/client.js";
 import { createDatabase, onServer, type TestDatabase } from "../../support/database.js";
 import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
 import { failing, type Sabotage } from "../../support/saboteur.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
@@ -61,7 +61,7 @@ it("restarts a manager whose thread died, after increasing pauses", async () => 
   const program = await startSabotaged({});
   const unlock = await lock(client);
   const id = await insertTask(client, waits);
-  const { owner } = await waitForState(client, id, "WORK");
+  const { owner } = await waitForRun(client, id);
   for (let death = 1; death <= 3; death += 1) {
     await sabotage(program, { thread: "manager", how: death === 2 ? "exit" : "throw" });
     await program.line(/^manager died/, death);
@@ -85,11 +85,11 @@ it("leaves other managers and their tasks alone when a manager thread dies", asy
   const program = await startSabotaged({ "pg_task.json": [entry(database), entry(other)] });
   const unlock = await lock(otherClient);
   const id = await insertTask(otherClient, waits);
-  const { owner } = await waitForState(otherClient, id, "WORK");
+  const { owner } = await waitForRun(otherClient, id);
   await sabotage(program, { thread: 1, how: "throw" });
   await program.line("serving table", 3);
   assert.equal(program.linesMatching(/^manager died/).length, 1);
-  assert.equal((await waitForState(otherClient, id, "WORK")).owner, owner);
+  assert.equal((await waitForRun(otherClient, id)).owner, owner);
   await unlock();
   await waitForState(otherClient, id, "DONE");
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");

@@ -128,7 +128,12 @@ it("finishes running tasks before a manager moves to another table", async () =>
   await waitForManagers("public task");
   await client.query("SELECT pg_advisory_lock(4711)");
   await client.query("INSERT INTO public.task (input) VALUES ('SELECT pg_advisory_lock(4711)')");
-  await eventually(client, "SELECT FROM task WHERE state = 'WORK'", (rows) => rows.length === 1);
+  // A task is in state WORK from its claim on. A manager that ends releases tasks that do not run yet.
+  await eventually(
+    client,
+    "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted",
+    (rows) => rows.length === 1,
+  );
   await client.query(`ALTER ROLE ${role} SET pg_task."table" = 'other'`);
   program.child.kill("SIGHUP");
   const moves = await program.line("table location changed, replacing the manager");

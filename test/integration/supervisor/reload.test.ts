@@ -7,7 +7,7 @@ import { replaceConfig } from "../../support/configFile.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
@@ -57,8 +57,8 @@ it("starts new entries, stops removed ones after their tasks, and leaves the oth
   await client.query("SELECT pg_advisory_lock(1)");
   const running = await insertInto("task", "SELECT pg_advisory_lock_shared(1)");
   const leaving = await insertInto("leaving", "SELECT pg_advisory_lock_shared(1)");
-  await stateIn("task", running, "WORK");
-  await stateIn("leaving", leaving, "WORK");
+  await waitForRun(client, running, "task");
+  await waitForRun(client, leaving, "leaving");
   await replaceConfig(program, { url, "pg_task.json": [own, { ...own, table: "coming" }] });
   assert.deepEqual(changesIn(await program.line(reloaded)), {
     added: [keyOf("coming")],
@@ -97,7 +97,7 @@ it("cancels a removed entry's task when the grace period ends", async () => {
     "pg_task.json": [own, { ...own, table: "short" }],
   });
   const id = await insertInto("short", "SELECT pg_sleep(3600)");
-  await stateIn("short", id, "WORK");
+  await waitForRun(client, id, "short");
   await replaceConfig(program, { url, "pg_conf.grace": 0, "pg_task.json": [own] });
   await program.line("cancelling running tasks");
   await stateIn("short", id, "PLAN");
@@ -107,7 +107,7 @@ it("cancels a removed entry's task when the grace period ends", async () => {
 it("applies a changed grace period", async () => {
   const program = await start({ "pg_conf.grace": 3_600_000 });
   const id = await insertInto("task", "SELECT pg_sleep(3600)");
-  await stateIn("task", id, "WORK");
+  await waitForRun(client, id, "task");
   await replaceConfig(program, { url, "pg_conf.grace": 1 });
   await program.line(reloaded);
   assert.equal((await program.end()).code, 0);
@@ -148,7 +148,7 @@ it("replaces a manager whose user or password changed, after its tasks", async (
   const before = await managerOf("task");
   await client.query("SELECT pg_advisory_lock(2)");
   const running = await insertInto("task", "SELECT pg_advisory_lock_shared(2)");
-  await stateIn("task", running, "WORK");
+  await waitForRun(client, running, "task");
   await replaceConfig(program, {
     url,
     "pg_conf.restart": 1,

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRun } from "../../support/waitFor.js";
 import { token, Web } from "../../support/web.js";
 
 const database = await createDatabase();
@@ -47,7 +47,7 @@ it("changes every metric, and resets those of the current state", async () => {
   );
   await client.query("SELECT pg_advisory_lock(1)");
   const blocked = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "blocked");
-  const { pid } = await waitForState(client, blocked, "WORK");
+  const { pid } = await waitForRun(client, blocked);
   await insertTask(client, "SELECT 3", "blocked");
   await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await program.line(/^orphaned tasks rescued/);
@@ -55,7 +55,7 @@ it("changes every metric, and resets those of the current state", async () => {
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE datname = current_database() AND application_name LIKE 'pg_work public task %'`,
   );
-  await waitForState(client, blocked, "WORK");
+  await waitForRun(client, blocked);
   await client.query("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE");
   const unchanged = (): string[] => [...largest].flatMap(([name, value]) => (value > 0 ? [] : [name]));
   do await scrape();

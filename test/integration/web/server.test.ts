@@ -5,7 +5,7 @@ import { healthSchema } from "../../../src/web/api/schemas.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { createDatabase } from "../../support/database.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { occupyPort, token, Web } from "../../support/web.js";
 
 const database = await createDatabase();
@@ -119,7 +119,7 @@ it("counts rescued tasks, rescues and reconnections", async () => {
   await program.line("ready");
   await client.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, "SELECT pg_advisory_lock_shared(1)");
-  const { pid } = await waitForState(client, id, "WORK");
+  const { pid } = await waitForRun(client, id);
   await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await program.line(/^orphaned tasks rescued/);
   await client.query("SELECT pg_advisory_unlock(1)");

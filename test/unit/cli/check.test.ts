@@ -154,7 +154,7 @@ void test("reports conflicting names as start does", async () => {
     );
   }
   const { text } = await run([{ data: name, user: "postgres", schema: "n7", table: "state" }]);
-  assert.match(text, /type +state +not allowed: expected another name than "n7"\."state"/);
+  assert.match(text, /type +state +not allowed: the type of the column state already has the name "n7"\."state"/);
 });
 
 void test("reports an invalid pg_task.plan, whether the table exists or not", async () => {

@@ -18,8 +18,9 @@ import { missingTriggers, dropExtensionTriggers } from "./triggers.js";
 
 /**
  * Brings a table that pg-task did not create to the state in which the first migration leaves a new table. Columns,
- * triggers and the objects beside the table are created in one short transaction. From then on new rows need no further
- * treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call continues it.
+ * triggers and the objects that belong to the table are created in one short transaction. From then on new rows need no
+ * further treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call
+ * continues it.
  *
  * @param options.lockTimeoutMs lock timeout of that transaction. Producers (clients that insert tasks) queue behind the
  * transaction while it waits for a lock.

@@ -9,7 +9,7 @@ const batchRows = 5000;
 const minBigint = "-9223372036854775808";
 
 /**
- * Queues existing rows in state PLAN by setting their column `ready`. For rows that are inserted meanwhile, the
+ * Queues existing rows in state PLAN by setting their column `ready`. For rows that are inserted in the meantime, the
  * column's default and the triggers set `ready`.
  *
  * @returns the number of rows queued.
@@ -40,9 +40,9 @@ export async function queueWaitingRows(client: Client, { qualified }: TaskTable)
 
 /**
  * Settles tasks that the pg_task extension left in state TAKE or WORK. If a task's backend (server process) is alive,
- * the backend becomes the task's owner, so that the task counts as running until the backend is gone. Otherwise the
- * task returns to PLAN. Remote tasks always return to PLAN, because their backends on other servers cannot be checked
- * from here.
+ * the backend becomes the task's owner, so the task is considered running until the backend is gone. Otherwise the task
+ * returns to PLAN. Remote tasks always return to PLAN, because their backends on other servers cannot be checked from
+ * here.
  *
  * @returns the number of tasks that still run, and the number of tasks that wait again.
  */

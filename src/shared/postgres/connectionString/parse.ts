@@ -3,7 +3,7 @@ import { isKeyword, keywords, type KeywordName } from "./keywords.js";
 import { parseKeyValues, type Pair } from "./parseKeyValues.js";
 import { isUri, parseUri } from "./parseUri.js";
 
-/** The values that a connection string gives, by keyword. An empty value counts as not given and is left out. */
+/** The values that a connection string gives, by keyword. An empty value is treated as not given and is left out. */
 export type GivenOptions = ReadonlyMap<KeywordName, string>;
 
 /**

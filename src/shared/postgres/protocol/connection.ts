@@ -11,7 +11,8 @@ import {
   type TransactionStatus,
   type ServerMessage,
 } from "./decode.js";
-import { encodeCopyFail, encodeStatement, queryLength, sync, writeQuery, type Block } from "./encode.js";
+import { encodeStatement, queryLength, sync, writeQuery, type Block } from "./encode.js";
+import { copyRefusal } from "./refuseCopy.js";
 
 /** Receives the messages of an answer, in order, as the messages arrive. */
 export type Receive = (event: ServerMessage) => void;
@@ -249,8 +250,9 @@ export class ProtocolConnection {
 
   #message(code: number, body: Buffer, whole: boolean): void {
     if (this.#reason !== null) return;
-    if (code === MessageCode.copyInResponse || code === MessageCode.copyBothResponse) {
-      this.#stream.write(encodeCopyFail("COPY FROM STDIN is not supported"));
+    const copyAnswer = copyRefusal(code);
+    if (copyAnswer !== null) {
+      this.#stream.write(copyAnswer);
       return;
     }
     const pending = this.#pending[0];

@@ -32,7 +32,7 @@ const readers: ReadonlyMap<KeywordName, Reader> = new Map<KeywordName, Reader>([
 const supported = [...readers.keys()];
 const supportedInUrl = supported.filter((name) => name !== "hostaddr" && name !== "passfile");
 
-/** The PG* environment variables that are read. An empty variable counts as not set. */
+/** The PG* environment variables that are read. An empty variable is treated as not set. */
 export const connectionVariables = supported.flatMap((name) => keywords[name].variable ?? []);
 
 /**

@@ -50,7 +50,7 @@ export async function resolveTarget(given: PartialTarget, context: ConnectionCon
 function refuseHostAndAddress(env: NodeJS.ProcessEnv): void {
   if (!env["PGHOST"] || !env["PGHOSTADDR"]) return;
   throw new ConnectionStringError(
-    "PGHOSTADDR: expected it not to be set beside PGHOST with sslmode verify-full, which checks the name in PGHOST",
+    "PGHOSTADDR: must not be set together with PGHOST if sslmode is verify-full, which checks the name in PGHOST",
   );
 }
 

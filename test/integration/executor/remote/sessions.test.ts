@@ -267,3 +267,23 @@ test("a run that fails to connect and loses its local session is released", asyn
   await Promise.all(ends);
   await driver.executor.stop();
 });
+
+test("a session that is closed right after its first remote task was dispatched runs the task first", async () => {
+  const driver = await openDriver();
+  const run = driver.makeRun(1, "SELECT 1", { remote: remoteString });
+  driver.executor.dispatch([run]);
+  driver.executor.close([1]);
+  await driver.message("closed");
+  const result = await driver.result(run.id);
+  assert.equal(result.outcome === "ended" ? result.output : null, "1");
+});
+
+test("a session's first remote task that is cancelled right after its dispatch is released", async () => {
+  const driver = await openDriver();
+  const run = driver.makeRun(1, "SELECT pg_sleep(600)", { remote: remoteString });
+  driver.executor.dispatch([run]);
+  driver.executor.cancel(1, run.id);
+  assert.equal((await driver.result(run.id)).outcome, "released");
+  assert.equal((await driver.run(1, "SELECT 2", { remote: remoteString })).output, "2");
+  await driver.executor.stop();
+});

@@ -8,12 +8,12 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
-// Notes which statement it is that updates tasks.
+// Records which statements update tasks, and how many rows each of them updates.
 await client.query(`
-  CREATE TABLE seen (statement text);
+  CREATE TABLE seen (statement text, rows bigint);
   CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN INSERT INTO public.seen VALUES (current_query()); RETURN NULL; END $$;
-  CREATE TRIGGER see AFTER UPDATE ON task FOR EACH STATEMENT EXECUTE FUNCTION see()`);
+    $$ BEGIN INSERT INTO public.seen SELECT current_query(), count(*) FROM updated; RETURN NULL; END $$;
+  CREATE TRIGGER see AFTER UPDATE ON task REFERENCING NEW TABLE AS updated FOR EACH STATEMENT EXECUTE FUNCTION see()`);
 await pgTask.start({ url: database.url });
 
 /** Those that update tasks, by what only each of them has. */
@@ -25,20 +25,22 @@ const marks = {
   complete: "%pause_left%",
 };
 
-async function used(): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT name FROM unnest($1::text[], $2::text[]) AS m(name, mark) WHERE EXISTS (SELECT FROM seen WHERE statement LIKE mark)`,
+/** The statements that were used since the last call, each with the number of rows that it updated. */
+async function used(): Promise<Map<string, number>> {
+  const { rows } = await client.query<{ name: string; count: number }>(
+    `SELECT name, sum(rows)::integer AS count FROM unnest($1::text[], $2::text[]) AS m(name, mark)
+     JOIN seen ON statement LIKE mark GROUP BY name ORDER BY name`,
     [Object.keys(marks), Object.values(marks)],
   );
   await client.query("TRUNCATE seen");
-  return rows.map(({ name }) => name).toSorted();
+  return new Map(rows.map(({ name, count }) => [name, count]));
 }
 
 test("a single task is claimed and completed by the statements that do little", async () => {
   await tasks.run("SELECT 1");
   await used();
   await tasks.run("SELECT 2");
-  assert.deepEqual(await used(), ["claim single", "complete plain"]);
+  assert.deepEqual([...(await used()).keys()], ["claim single", "complete plain"]);
 });
 
 test("tasks behind each other are claimed and completed by the statements that do little", async () => {
@@ -46,9 +48,11 @@ test("tasks behind each other are claimed and completed by the statements that d
     `INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 2000) RETURNING id`,
   );
   await tasks.ended(...rows.map(({ id }) => id));
-  const names = await used();
-  assert.ok(names.includes("claim queued") && names.includes("complete plain"), names.join());
-  assert.ok(!names.includes("complete"), names.join());
+  const counts = await used();
+  const rowsOf = (name: string): number => counts.get(name) ?? 0;
+  // On an overloaded machine, tasks behind a run that seems to be slow are taken back. The full statements handle them.
+  assert.ok(rowsOf("claim queued") > rowsOf("claim"), JSON.stringify([...counts]));
+  assert.ok(rowsOf("complete plain") > rowsOf("complete"), JSON.stringify([...counts]));
 });
 
 test("a task that repeats is planned again by the statement that does everything", async () => {
@@ -56,7 +60,7 @@ test("a task that repeats is planned again by the statement that does everything
   await tasks.ended(id);
   const { rows } = await client.query("SELECT FROM task WHERE plan > now()");
   assert.equal(rows.length, 1);
-  assert.ok((await used()).includes("complete"));
+  assert.ok((await used()).has("complete"));
 });
 
 test("no task sees a time before its plan, whatever runs before it in its session", async () => {

@@ -3,7 +3,7 @@ import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../../../src/embedded/port.js";
 import { WorkCycle, type CycleOutcome } from "../../../../src/manager/loop/workCycle.js";
-import { WakeUps, type WakeUpLimits } from "../../../../src/manager/loop/wakeUps.js";
+import { BusyMode, type BusyModeLimits } from "../../../../src/manager/loop/busyMode.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import { sqlState, type Client } from "../../../../src/shared/postgres/client.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
@@ -23,9 +23,9 @@ const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 2000);
 /** How often a manager that never polls falls asleep while a writer keeps writing. */
 const sleepsWanted = Number(process.env["WAKE_UP_SLEEPS"] ?? 2000);
 /** Enters busy mode after the first notification, and leaves it soon. */
-const restless: WakeUpLimits = { wakeUps: 1, minQuietMs: 1, maxQuietMs: 1 };
+const restless: BusyModeLimits = { notifications: 1, minQuietMs: 1, maxQuietMs: 1 };
 /** Never enters busy mode. */
-const told: WakeUpLimits = { wakeUps: Infinity, minQuietMs: 1, maxQuietMs: 1 };
+const told: BusyModeLimits = { notifications: Infinity, minQuietMs: 1, maxQuietMs: 1 };
 /** Number of managers, each with its own database; most of the time they wait. */
 const managers = 4;
 
@@ -103,7 +103,11 @@ class Race {
    * @param writers how many clients write in each round
    * @param more whether to start the round with this number
    */
-  async run(limits: WakeUpLimits, writers: (round: number) => number, more: (round: number) => boolean): Promise<void> {
+  async run(
+    limits: BusyModeLimits,
+    writers: (round: number) => number,
+    more: (round: number) => boolean,
+  ): Promise<void> {
     const name = this.#database;
     await admin.query(`CREATE DATABASE ${name}`);
     const { port } = server;
@@ -170,10 +174,10 @@ class Race {
       },
       // Nothing else may find a task whose wake-up was lost.
       pruner: NoPruning,
-      wakeUps: class extends WakeUps {
+      busyMode: class extends BusyMode {
         #busy = false;
 
-        override async afterCycle(turn: Parameters<WakeUps["afterCycle"]>[0]): Promise<boolean> {
+        override async afterCycle(turn: Parameters<BusyMode["afterCycle"]>[0]): Promise<boolean> {
           const { rows } = await manager.query<{ busy: boolean }>(isBusy);
           const busy = rows[0]?.busy === true;
           if (this.#busy && !busy) leftBusy();

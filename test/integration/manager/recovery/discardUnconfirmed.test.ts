@@ -5,7 +5,7 @@ import { discardUnconfirmed } from "../../../../src/manager/recovery/discardUnco
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
-import { claimTime } from "../../../../src/manager/sql/fragments.js";
+import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 
 const database = await createDatabase();
 const user = await database.connect();

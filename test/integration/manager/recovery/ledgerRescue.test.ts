@@ -13,7 +13,7 @@ import { test } from "../../../support/limitedTest.js";
 import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
-import { claimTime } from "../../../../src/manager/sql/fragments.js";
+import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 
 const database = await createDatabase();
 const user = await database.connect();

@@ -4,7 +4,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { startProcess } from "../../../support/process.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
-import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -54,7 +54,7 @@ test("a task that ran in a session that was cut off ends without blame", async (
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
-  const first = await waitForState(client, id, "WORK");
+  const first = await waitForRun(client, id);
   await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'", [first.pid]);
   const before = performance.now();
   assert.equal(proxy.freeze("pg_task"), 1);
@@ -92,7 +92,7 @@ test("a remote task whose connection is cut runs again once its server has ended
     remote,
   ]);
   const id = rows[0]?.id ?? "";
-  await waitForState(client, id, "WORK");
+  await waitForRun(client, id);
   await waitForRow(
     client,
     "SELECT FROM pg_stat_activity WHERE application_name = 'elsewhere' AND wait_event = 'advisory'",
@@ -119,7 +119,7 @@ test("a remote task that is silent for long is left alone while it runs", async 
     remote,
   ]);
   const id = rows[0]?.id ?? "";
-  await waitForState(client, id, "WORK");
+  await waitForRun(client, id);
   // Its own connection, and two that queried its server.
   await proxy.connected("quiet", 3);
   await gate.query("SELECT pg_advisory_unlock(4)");
@@ -136,7 +136,7 @@ test("work goes on after all connections were cut at once", async (t) => {
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(2)");
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(2); ${effect}`, "all");
-  await waitForState(client, id, "WORK");
+  await waitForRun(client, id);
   const before = performance.now();
   assert.ok(proxy.freeze("pg_") >= 3);
   await gate.query("SELECT pg_advisory_unlock(2)");

@@ -8,7 +8,7 @@ import { noBrowserReason } from "../../../support/browser.js";
 import { createDatabase } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
 import { startProcess } from "../../../support/process.js";
-import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
@@ -79,10 +79,10 @@ describe("the page", { skip: noBrowserReason }, () => {
   it("stops a running task, retries it, and runs a planned task now", async () => {
     const { web, table, end } = await start();
     const id = await insertTask(client, "SELECT pg_sleep(3600)");
-    await waitForState(client, id, "WORK");
+    await waitForRun(client, id);
     const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Stop" }).click();
-    assert.equal((await waitForState(client, id, "WORK")).crash, 0, "it asks before it stops");
+    assert.equal((await waitForRun(client, id)).crash, 0, "it asks before it stops");
     await page.getByRole("button", { name: "Stop it?" }).click();
     await waitForState(client, id, "STOP");
     await page.locator("main .state.s-STOP").first().waitFor();
@@ -396,6 +396,6 @@ async function insertSampleTasks(): Promise<string> {
   );
   const running = await insertTask(client, "SELECT pg_sleep(3600)", "reports");
   await insertTask(client, "VACUUM ANALYZE orders", "reports");
-  await waitForState(client, running, "WORK");
+  await waitForRun(client, running);
   return id;
 }

@@ -3,7 +3,7 @@ import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { Execution } from "../../../../src/executor/run/execution.js";
 import { PipelinedMessages } from "../../../../src/executor/run/pipelinedMessages.js";
-import { SettingsSql } from "../../../../src/executor/run/settingsAndProof.sql.js";
+import { SettingsSql } from "../../../../src/executor/run/runSettings.sql.js";
 import { ProtocolConnection, type Receive } from "../../../../src/shared/postgres/protocol/connection.js";
 import type { Run } from "../../../../src/shared/ipc/run.js";
 

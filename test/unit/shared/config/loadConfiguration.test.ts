@@ -183,8 +183,8 @@ void test("each mistake is reported with its path, what is allowed and what was 
     /^pg_task\.delete: expected true or false, got "yes"$/,
     /^pg_conf\.log: expected one of "trace", .*, got "loud"$/,
     /^pg_task\.id: unknown key, pg_task\.id is the running task's id/,
-    /^pg_http\.listen: expected a text "HOST:PORT" or ":PORT", .*, got "80"$/,
-    /^pg_http\.token: expected a text, or \{"env": "NAME"\} .*, got an object$/,
+    /^pg_http\.listen: expected a string "HOST:PORT" or ":PORT", .*, got "80"$/,
+    /^pg_http\.token: expected a string, or \{"env": "NAME"\} .*, got an object$/,
     /^pg_nothing\.at_all: unknown key, expected one of url, pg_task\.json, /,
     /^pg_task\.json\[0\]\.slepe: unknown key, expected a known key, perhaps "sleep"$/,
     /^pg_task\.json\[1\]\.data: expected a name of 1 to 63 bytes, got ""$/,
@@ -194,7 +194,7 @@ void test("each mistake is reported with its path, what is allowed and what was 
     /^pg_task\.json\[1\]\.run: expected a whole number from 1 to 2147483647, got 1\.5$/,
     /^pg_task\.json\[2\]\.user: expected a name of 1 to 63 bytes, got "x{60}…"$/,
     /^pg_task\.json\[2\]\["pg_task\.user"\]: unknown key, expected "user" in an entry/,
-    /^pg_task\.json\[2\]\["pg_conf\.max"\]: unknown key, expected /,
+    /^pg_task\.json\[2\]\["pg_conf\.max"\]: unknown key, "pg_conf\.max" belongs at the top level, /,
     /^pg_task\.json\[2\]\["pg_task\.max"\]: expected a whole number from -2147483648 to 2147483647, got 2147483648$/,
     /^pg_task\.json\[3\]: expected an entry, an object such as \{"data": "name"\}, got 7$/,
   ];
@@ -228,7 +228,7 @@ void test("a misplaced key, or one without its prefix, is reported with a sugges
     [[{ data: "a", timeout: 5 }], '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"'],
     [
       [{ "pg_conf.max": 1 }],
-      '[0]["pg_conf.max"]: unknown key, expected "pg_conf.max" beside "pg_task.json", not in an entry',
+      '[0]["pg_conf.max"]: unknown key, "pg_conf.max" belongs at the top level, next to "pg_task.json", not in an entry',
     ],
   ];
   for (const [content, hint] of hints) {
@@ -261,7 +261,7 @@ void test("a file that is not UTF-8 is rejected with the line", async () => {
 void test("name lengths count bytes, and text may not contain a zero byte", async () => {
   assert.match((await refusal([{ data: "é".repeat(32) }]))[1] ?? "", /63 bytes/);
   assert.equal((await entry({ data: "é".repeat(31) })).target.user, "é".repeat(31));
-  assert.match((await refusal({ "pg_task.null": "\0" }))[1] ?? "", /expected a text/);
+  assert.match((await refusal({ "pg_task.null": "\0" }))[1] ?? "", /expected a string/);
 });
 
 void test("duplicate keys, aliases and entries are rejected", async () => {
@@ -285,7 +285,7 @@ void test("duplicate keys, aliases and entries are rejected", async () => {
     'pg_task.json[3]: expected one of "sleep" and "pg_task.sleep" in one entry, got both',
     'pg_task.json[4].data: expected the same as in the entry\'s url, "d", got "c"',
     'pg_task.json[4].user: expected the same as in the entry\'s url, "q", got "u"',
-    "pg_task.json[4].password: expected no password beside the one in the entry's url",
+    "pg_task.json[4].password: expected no password in addition to the one in the entry's url",
   ]);
 });
 

@@ -152,7 +152,10 @@ void test("PGHOSTADDR applies unless a URL names the host", async () => {
   const env = { PGHOST: "name", PGHOSTADDR: "10.0.0.1" };
   assert.equal((await resolve(null, env)).host, "10.0.0.1");
   assert.equal((await resolve("postgres://other", env)).host, "other");
-  await assert.rejects(resolve(null, { ...env, PGSSLMODE: "verify-full" }), /PGHOSTADDR: expected/);
+  await assert.rejects(
+    resolve(null, { ...env, PGSSLMODE: "verify-full" }),
+    /PGHOSTADDR: must not be set together with PGHOST/,
+  );
   await assert.rejects(resolve(null, { PGHOSTADDR: "name" }), /PGHOSTADDR: expected an IP address/);
 });
 

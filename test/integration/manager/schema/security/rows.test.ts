@@ -5,7 +5,7 @@ import { connectClient, disconnect, sqlState, type Client } from "../../../../..
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { startProcess } from "../../../../support/process.js";
 import { only } from "../../../../support/tasks.js";
-import { insertTask, waitForRow, waitForState } from "../../../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../../../support/waitFor.js";
 import { projectPath } from "../../../../support/project.js";
 
 const database = await createDatabase("empty");
@@ -72,11 +72,11 @@ it("runs the tasks of two producers, each of whom sees only their own", limit, a
 
 it("lets nobody change another's tasks or the columns reserved for pg-task", limit, async () => {
   const id = await insertTask(asBob, "SELECT pg_sleep(600)");
-  await waitForState(admin, id, "WORK");
+  await waitForRun(admin, id);
   for (const sql of ["UPDATE task SET state = 'STOP'", "DELETE FROM task WHERE plan < now()"]) {
     await asAlice.query(sql);
   }
-  await waitForState(admin, id, "WORK");
+  await waitForRun(admin, id);
   assert.deepEqual(await authorsSeen(asAlice), []);
   for (const column of ["owner", "pid", "take", "ready", "crash", "state", "parent", "author", "remote", "output"]) {
     await mayNot(asAlice, `INSERT INTO task (input, ${column}) VALUES ('SELECT 1', NULL)`);

@@ -17,11 +17,11 @@ const pauseMs = 500;
 /** Time limit for one query, including the time to connect, in ms. */
 const answerMs = 10_000;
 
-/** Time, in ms, for which a backend must wait for its client until the connection counts as half-open. */
+/** Time, in ms, for which a backend must wait for its client before the connection is considered half-open. */
 const idleMs = 400;
 
 /**
- * Period of silence, in ms, after which a run's server is asked about the run. It is `minSilenceMs` at first, and
+ * Period of silence, in ms, after which a run's server is queried about the run. It is `minSilenceMs` at first, and
  * doubles up to `maxSilenceMs`.
  */
 const minSilenceMs = 1_000;
@@ -30,7 +30,7 @@ const maxSilenceMs = 30_000;
 /** Size of the largest message of the answer, in bytes. */
 const messageLimit = 1 << 16;
 
-/** Errors that are thrown if a server cannot be asked or does not answer. */
+/** Errors that are thrown if a server is unreachable, refuses the connection or does not answer. */
 const expectedErrors = [ConnectionProblem, ConnectionStringError, ServerFull, LoginRefused, PgTaskError];
 
 function throwIfUnexpected(error: unknown, signal: AbortSignal): void {
@@ -68,7 +68,7 @@ export async function waitUntilGone(
 /**
  * Asks the server once whether a remote run's backend is gone. Connects with the task's connection string.
  *
- * @returns null if the server cannot be asked
+ * @returns null if the server did not answer the query
  */
 export async function findRemoteProcess(
   remote: string,
@@ -96,9 +96,9 @@ async function isGone(target: RemoteTarget, process: RemoteProcess, options: Pro
 
 /**
  * Watches a run's connection, because a half-open connection (one whose other end is gone) never reports that it is
- * closed. After a period of silence, the server is asked what the backend is doing. As long as the backend is working,
- * the server is asked less and less often. Behind a pooler the connection is not watched, because another backend may
- * run the task.
+ * closed. After a period of silence, the server is queried about what the backend is doing. As long as the backend is
+ * working, the queries become less and less frequent. Behind a pooler the connection is not watched, because another
+ * backend may run the task.
  *
  * @returns true if the connection is half-open, or false if `signal` was aborted or the connection is not watched
  */
@@ -123,7 +123,7 @@ export async function isHalfOpen(
  * Asks the server of a silent run whether the run's backend is gone or is waiting for its client. Uses another
  * connection. If the backend is waiting, its answer has been lost, and the backend is terminated.
  *
- * @returns whether the backend is gone or was waiting, or null if the server cannot be asked
+ * @returns whether the backend is gone or was waiting, or null if the server did not answer the query
  */
 async function isStuck(
   target: RemoteTarget,

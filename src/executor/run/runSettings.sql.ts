@@ -85,48 +85,6 @@ export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
   return keepTimeout ? `SELECT ${nowSql}` : `SELECT ${nowSql} WHERE ${setConfig("statement_timeout", "0")}`;
 }
 
-/**
- * Returns SQL that writes the proof into the ledger if the transaction has written anything. The one value that it
- * yields is null if the transaction has written nothing, otherwise whether the task's row is still in state WORK. The
- * SQL first undoes what the task may have set, because the task's role may have no right to the ledger, and the task's
- * timeouts may have expired.
- */
-export function finishSql(run: Pick<Run, "id" | "claimedAt" | "ledger">, context: FinishContext): string {
-  const { finishFunction, owner } = context;
-  const call = `${finishFunction}(${run.id}::pg_catalog.int8, ${run.claimedAt}::pg_catalog.int8, ${literal(owner)}::pg_catalog.text, ${run.ledger}::pg_catalog.int4)`;
-  return (
-    "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; " +
-    "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; " +
-    `SELECT ${call}`
-  );
-}
-
-export interface FinishContext {
-  /** Name of the function that writes the proof, quoted and schema-qualified. */
-  readonly finishFunction: string;
-  /** The session that runs the task, as stored in the column `owner`. */
-  readonly owner: string;
-}
-
-/**
- * Returns SQL that makes the text of `finishSql` arrive intact, whatever client_encoding the task has set.
- *
- * @returns null if the text is ASCII and needs no such SQL
- */
-export function finishEncodingSql({ finishFunction }: FinishContext): string | null {
-  return /^[\x20-\x7e]*$/.test(finishFunction) ? null : "SET LOCAL client_encoding = 'UTF8'";
-}
-
-/**
- * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only what would limit
- * the next run or make it unreadable is reset.
- */
-export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
-  if (!run.save) return ["DISCARD ALL"];
-  const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
-  return ["RESET client_encoding", ...timeout];
-}
-
 /** Returns an SQL condition that sets a setting and is always true. */
 function setConfig(name: string, value: string): string {
   // A value with a backslash becomes an E'…' literal, which has the same meaning with either value of

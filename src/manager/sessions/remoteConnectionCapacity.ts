@@ -22,7 +22,7 @@ const unusedMs = 50;
  * Free sessions are closed for the benefit of waiting groups. Otherwise two sessions, each with a remote task, would
  * wait forever for each other's connection.
  */
-export class ServerConnectionLimit {
+export class RemoteConnectionCapacity {
   readonly #executors: ExecutorThreads;
   readonly #sessions: SessionPool;
   readonly #groups: ActiveGroups;

@@ -22,8 +22,8 @@ export const isNotIn = (id: string, parameter: string): string =>
   `(${id} IN (SELECT unnest(${parameter}::bigint[]))) IS NOT TRUE`;
 
 /**
- * SQL of how many other tasks of its group can be running when a task starts. A negative `max` counts as 0, as it does
- * in the index.
+ * SQL of how many other tasks of its group can be running when a task starts. A negative `max` is treated as 0, as in
+ * the index.
  */
 export const maxOthers = "greatest(max, 0)";
 

@@ -14,9 +14,9 @@ import {
  * The limits at which the manager enters and leaves busy mode. In busy mode, the manager polls and writers do not
  * notify.
  */
-export interface WakeUpLimits {
+export interface BusyModeLimits {
   /** After this many notifications within 100 ms, polling is cheaper for everybody. */
-  readonly wakeUps: number;
+  readonly notifications: number;
   /**
    * The manager leaves busy mode when it has found no work for this long, in ms. The time grows from the minimum to the
    * maximum if the manager becomes busy again soon.
@@ -25,15 +25,16 @@ export interface WakeUpLimits {
   readonly maxQuietMs: number;
 }
 
-const defaultLimits: WakeUpLimits = {
-  wakeUps: maxNotifications,
+const defaultLimits: BusyModeLimits = {
+  notifications: maxNotifications,
   minQuietMs: busyQuietMs.min,
   maxQuietMs: busyQuietMs.max,
 };
 
 /**
- * Decides whether writers notify changes or the manager polls. NOTIFY makes the transactions that use it commit one
- * after another. Therefore writers do not notify while the manager holds the lock of busy mode.
+ * Decides whether writers send notifications, or the manager is in busy mode and polls the table. NOTIFY makes the
+ * transactions that use it commit one after another. Therefore writers do not notify while the manager holds the lock
+ * of busy mode.
  *
  *   settling ──no silent writers──▶ last check ──▶ notified ──many notifications──▶ busy
  *     ▲  └───────────────────────────many notifications──────────────────────────▶ │
@@ -44,7 +45,7 @@ const defaultLimits: WakeUpLimits = {
  * have ended. Then it checks the table once more. A new manager begins in the state `settling`, because it has no list
  * of the silent writers that the previous manager left.
  */
-export class WakeUps {
+export class BusyMode {
   readonly #client: Client;
   readonly #tableOid: number;
   #state: "settling" | "last check" | "notified" | "busy" = "settling";
@@ -54,7 +55,7 @@ export class WakeUps {
   readonly #receivedAt: number[] = [];
   #pollMs = 0;
   #foundWorkAt = 0;
-  readonly #limits: WakeUpLimits;
+  readonly #limits: BusyModeLimits;
   #quietMs: number;
   #busyEndedAt = -Infinity;
 
@@ -68,7 +69,7 @@ export class WakeUps {
   /** Records that a change was notified. */
   receive(): void {
     this.#receivedAt.push(performance.now());
-    if (this.#receivedAt.length > this.#limits.wakeUps) this.#receivedAt.shift();
+    if (this.#receivedAt.length > this.#limits.notifications) this.#receivedAt.shift();
   }
 
   /** Whether every change from now on is notified. */
@@ -105,7 +106,7 @@ export class WakeUps {
 
   #isFlooded(): boolean {
     const [first = -Infinity] = this.#receivedAt;
-    return this.#receivedAt.length === this.#limits.wakeUps && performance.now() - first < floodMs;
+    return this.#receivedAt.length === this.#limits.notifications && performance.now() - first < floodMs;
   }
 
   async #beginBusy(): Promise<boolean> {
@@ -142,7 +143,7 @@ export class WakeUps {
 
   /**
    * Ends settling once no silent writer is left. A writer that was prepared in the meantime has another transaction id,
-   * so every prepared transaction counts as a silent writer.
+   * so every prepared transaction is treated as a silent writer.
    *
    * @returns whether the table has to be checked once more, at once
    */

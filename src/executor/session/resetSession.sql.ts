@@ -1,0 +1,11 @@
+import type { Run } from "../../shared/ipc/run.js";
+
+/**
+ * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only what would limit
+ * the next run or make it unreadable is reset.
+ */
+export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
+  if (!run.save) return ["DISCARD ALL"];
+  const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
+  return ["RESET client_encoding", ...timeout];
+}
