@@ -48,7 +48,7 @@ const references = (pattern: RegExp): Reference[] =>
     .filter(({ from, to }) => from !== to);
 
 const imports = references(/(?:\bfrom|\bimport|\bimport\()\s*"(\.[^"]+)"/g);
-const threads = references(/\bnew URL\("(\.[^"]+\.js)", import\.meta\.url\)/g);
+const threads = references(/\bnew URL\("(\.[^"]+\.c?js)", import\.meta\.url\)/g);
 
 function isAbove(from: string, to: string): boolean {
   return solid.some(([a, b]) => a === from && (b === to || isAbove(b, to)));

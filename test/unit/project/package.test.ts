@@ -18,7 +18,8 @@ const [manifest]: [{ files: { path: string }[] }] = JSON.parse(stdout);
 const shipped = manifest.files.map(({ path }) => path);
 
 /** The source file of a compiled file. */
-const sourceOf = (path: string): string => path.replace(/^dist\//, "").replace(/(?:\.js|\.js\.map|\.d\.ts)$/, ".ts");
+const sourceOf = (path: string): string =>
+  path.replace(/^dist\//, "").replace(/(?:\.c?js|\.c?js\.map|\.d\.ts)$/, ".ts");
 
 /** Files of the package besides compiled code. */
 const others = [

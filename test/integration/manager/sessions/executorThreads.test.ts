@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { it, type TestContext } from "node:test";
 import { preload, sabotage, workers } from "../../../support/workers.js";
 import { createLog } from "../../../../src/shared/log.js";
@@ -197,4 +198,10 @@ it("ends threads that are still starting", async (test) => {
   await pool.executors.end();
   for (const thread of threads) await pool.end(thread);
   assert.equal(workers.size, 0);
+});
+
+it("loads no ES module in an executor thread, because ending a thread meanwhile can abort the process", async () => {
+  const source = await readFile(new URL("../../../../src/executor/host.cjs", import.meta.url), "utf8");
+  assert.match(source, /^module\.exports = /m);
+  assert.doesNotMatch(source, /\bimport\(|^import /m);
 });
