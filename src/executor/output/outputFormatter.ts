@@ -1,7 +1,7 @@
 import type { OutputFormat } from "../../shared/ipc/run.js";
 import { SpillBuffer } from "../../shared/spillBuffer.js";
 import { largeOutputBytes, outputPieceLength } from "../tuning.js";
-import { maxOutputBytes, outputTooLarge } from "./outputLimit.js";
+import type { OutputLimit } from "./outputLimit.js";
 import type { FieldDescription, ServerMessage } from "../../shared/postgres/protocol/decode.js";
 
 /**
@@ -24,7 +24,7 @@ export type TakenOutput =
  */
 export class OutputFormatter {
   readonly #format: OutputFormat;
-  readonly #limit: number;
+  readonly #limit: OutputLimit;
   readonly #onFailure: () => void;
   /**
    * Completed pieces of the output as UTF-8, stored outside of the thread's heap. Null until the first piece is
@@ -40,17 +40,11 @@ export class OutputFormatter {
   #quoted: readonly boolean[] = [];
   #isHeaderPending = false;
   #isCopying = false;
-  /** When the output exceeds this many bytes, `onNearLimit` is called once. */
-  #warnAtBytes = Infinity;
-  #onNearLimit: () => void = () => {};
 
-  /**
-   * @param limit maximum output in bytes of UTF-8, capped at `maxOutputBytes`
-   * @param onFailure called once, when the output cannot be taken; from then on nothing is added to the output
-   */
-  constructor(format: OutputFormat, limit: number, onFailure: () => void) {
+  /** @param onFailure called once, when the output cannot be taken; from then on nothing is added to the output */
+  constructor(format: OutputFormat, limit: OutputLimit, onFailure: () => void) {
     this.#format = format;
-    this.#limit = Math.min(limit, maxOutputBytes);
+    this.#limit = limit;
     this.#onFailure = onFailure;
   }
 
@@ -84,22 +78,11 @@ export class OutputFormatter {
   }
 
   /**
-   * Calls `onNearLimit` once, when the received and announced output comes within `beforeLimit` bytes of the limit. If
-   * the limit is lower than `beforeLimit`, the callback is called at the first output.
-   *
-   * @param beforeLimit distance to the limit, in bytes
-   */
-  warnBeforeLimit(beforeLimit: number, onNearLimit: () => void): void {
-    this.#warnAtBytes = Math.max(0, this.#limit - beforeLimit);
-    this.#onNearLimit = onNearLimit;
-  }
-
-  /**
    * Marks the output as failed if adding this line would exceed the limit. Called before the statement that yields the
    * line is sent.
    */
   reserve(line: string): void {
-    if (this.#failure === null && this.#bytesWith(line) > this.#limit) this.#fail(outputTooLarge(this.#limit));
+    if (this.#failure === null && this.#limit.isExceededBy(this.#bytesWith(line))) this.#fail(this.#limit.error);
   }
 
   receive(event: ServerMessage): void {
@@ -119,10 +102,10 @@ export class OutputFormatter {
         this.#addLine(event.text.endsWith("\n") ? event.text.slice(0, -1) : event.text);
         break;
       case "unreadable":
-        this.#fail(event.reason === "size" ? outputTooLarge(this.#limit) : "output is not encoded in UTF8");
+        this.#fail(event.reason === "size" ? this.#limit.error : "output is not encoded in UTF8");
         break;
       case "announced":
-        this.#checkNearLimit(this.#bytes + event.bytes);
+        this.#limit.checkNear(this.#bytes + event.bytes);
         break;
       case "commandComplete":
         this.#endStatement(event.tag);
@@ -178,25 +161,19 @@ export class OutputFormatter {
 
   #addLine(line: string): void {
     const bytes = this.#bytesWith(line);
-    if (bytes > this.#limit) {
-      this.#fail(outputTooLarge(this.#limit));
+    if (this.#limit.isExceededBy(bytes)) {
+      this.#fail(this.#limit.error);
       return;
     }
     this.#piece += this.#isEmpty ? line : `\n${line}`;
     this.#isEmpty = false;
     this.#bytes = bytes;
     if (this.#piece.length >= outputPieceLength) this.#spillPiece();
-    this.#checkNearLimit(bytes);
+    this.#limit.checkNear(bytes);
   }
 
   #bytesWith(line: string): number {
     return this.#bytes + Buffer.byteLength(line) + (this.#isEmpty ? 0 : 1);
-  }
-
-  #checkNearLimit(bytes: number): void {
-    if (bytes <= this.#warnAtBytes) return;
-    this.#warnAtBytes = Infinity;
-    this.#onNearLimit();
   }
 
   #spillPiece(): SpillBuffer {

@@ -1,10 +1,12 @@
+import { startTimer } from "../../shared/longTimer.js";
 import { cancelRepeatMs } from "../tuning.js";
 
-/** Why pg-task cancels a run. `Execution` starts the timer of a timeout. After `outputNearLimit` the run is repeated. All other reasons end the run. */
+/** Why pg-task cancels a run. After `outputNearLimit` the run is repeated. All other reasons end the run. */
 export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNearLimit";
 
 /**
- * Cancels one run through the manager, and makes sure that the cancel hits this run.
+ * Cancels one run through the manager when its timeout expires or on request, and makes sure that the cancel hits this
+ * run.
  *
  *     waiting ──start──▶ running ──end──▶ ended
  *        ▲                  │
@@ -16,14 +18,21 @@ export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNear
  */
 export class RunCancellation {
   readonly #requestCancel: () => void;
+  readonly #timeoutMs: number;
+  /** Null until the run starts for the first time. The timeout covers all attempts of the run together. */
+  #stopTimeout: (() => void) | null = null;
   #state: "waiting" | "running" | "ended" = "waiting";
   #reason: CancelReason | null = null;
   #isPending = false;
   #repeatTimer: NodeJS.Timeout | undefined;
   #onSettled: (() => void)[] = [];
 
-  /** @param requestCancel asks the manager for a cancel. The manager answers each request with `cancelAnswered`. */
-  constructor(requestCancel: () => void) {
+  /**
+   * @param timeoutMs how long the run can take, in ms; 0 means any time
+   * @param requestCancel asks the manager for a cancel. The manager answers each request with `cancelAnswered`.
+   */
+  constructor(timeoutMs: number, requestCancel: () => void) {
+    this.#timeoutMs = timeoutMs;
     this.#requestCancel = requestCancel;
   }
 
@@ -37,6 +46,7 @@ export class RunCancellation {
     if (this.#state !== "waiting") return;
     this.#state = "running";
     if (this.#reason !== null) this.#send();
+    if (this.#timeoutMs > 0) this.#stopTimeout ??= startTimer(this.#timeoutMs, () => this.request("timeout"));
   }
 
   /** Notes that there is nothing to cancel until the run is retried. */
@@ -83,6 +93,7 @@ export class RunCancellation {
   /** Notes that the run is over. */
   end(): void {
     this.#state = "ended";
+    this.#stopTimeout?.();
     clearTimeout(this.#repeatTimer);
   }
 

@@ -1,9 +1,9 @@
 import type { PgTaskError } from "../../shared/errors.js";
 import type { Run, RunResult } from "../../shared/ipc/run.js";
-import { startTimer } from "../../shared/longTimer.js";
 import { randomLockKey } from "../../shared/postgres/advisoryLocks.js";
 import type { SpillBuffer } from "../../shared/spillBuffer.js";
 import { OutputFormatter } from "../output/outputFormatter.js";
+import { OutputLimit } from "../output/outputLimit.js";
 import { maxBufferedBytes, minPipelinedOutputLimit, minPipelinedTimeoutMs } from "../tuning.js";
 import type { Attempt, AttemptForm } from "./attempt.js";
 import { decideOutcome, type AttemptOutcome, type Circumstances, type RetryForm } from "./attemptOutcome.js";
@@ -75,8 +75,6 @@ export class Execution {
   #isExposed = false;
   #isRecalled = false;
   #lockKey = 0;
-  #isTimerStarted = false;
-  #stopTimer: () => void = () => {};
 
   constructor(run: Run, context: ExecutionContext) {
     this.#run = run;
@@ -89,7 +87,7 @@ export class Execution {
     const hasTimeout = timeoutMs > 0 || (sessionTimeoutMs > 0 && sessionTimeoutMs < minPipelinedTimeoutMs);
     this.#mayOutliveReset = !save && mayOutliveReset(input);
     this.#canPipeline = isOutputSafe && !hasTimeout && !save && isInputSafe && !this.#mayOutliveReset;
-    this.#cancellation = new RunCancellation(() => {
+    this.#cancellation = new RunCancellation(timeoutMs, () => {
       this.#events.cancelRequested();
       context.requestCancel();
     });
@@ -184,12 +182,11 @@ export class Execution {
     this.#attempts += 1;
     this.#lockKey = randomLockKey();
     this.discardOutput();
-    const { outputLimit, wire } = this.#context;
+    const { wire } = this.#context;
     const messages = this.#pipelinedMessages;
-    const output = new OutputFormatter(this.#run.format, outputLimit, () => this.#cutOff("output"));
-    if (messages !== null) {
-      output.warnBeforeLimit(maxBufferedBytes, () => this.#cutOff("outputNearLimit"));
-    }
+    const limit = new OutputLimit(this.#context.outputLimit);
+    const output = new OutputFormatter(this.#run.format, limit, () => this.#cutOff("output"));
+    if (messages !== null) limit.warnBefore(maxBufferedBytes, () => this.#cutOff("outputNearLimit"));
     const options = {
       output,
       form: this.#form(),
@@ -244,7 +241,6 @@ export class Execution {
 
   /** Marks the run as over, so that no more cancels are requested. */
   end(): void {
-    this.#stopTimer();
     this.#cancellation.end();
   }
 
@@ -302,9 +298,6 @@ export class Execution {
   #started(): void {
     this.#cancellation.start();
     this.#events.started();
-    if (this.#run.timeoutMs === 0 || this.#isTimerStarted) return;
-    this.#isTimerStarted = true;
-    this.#stopTimer = startTimer(this.#run.timeoutMs, () => this.#cancellation.request("timeout"));
   }
 
   /**

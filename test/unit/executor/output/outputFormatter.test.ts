@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { OutputFormatter } from "../../../../src/executor/output/outputFormatter.js";
+import { OutputLimit } from "../../../../src/executor/output/outputLimit.js";
 import type { ServerMessage } from "../../../../src/shared/postgres/protocol/decode.js";
 import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 
@@ -18,7 +19,7 @@ const plain: OutputFormat = {
 };
 
 function make(format: Partial<OutputFormat>, events: readonly ServerMessage[], limit = 1 << 20): OutputFormatter {
-  const output = new OutputFormatter({ ...plain, ...format }, limit, () => {});
+  const output = new OutputFormatter({ ...plain, ...format }, new OutputLimit(limit), () => {});
   for (const event of events) output.receive(event);
   return output;
 }
@@ -108,10 +109,22 @@ test("output within the limit keeps as many whole lines as fit", () => {
 
 test("exceeding the limit is reported once, and nothing is added afterwards", () => {
   let failures = 0;
-  const output = new OutputFormatter(plain, 3, () => failures++);
+  const output = new OutputFormatter(plain, new OutputLimit(3), () => failures++);
   for (const event of rowsSet(["a"], [["abc"], ["too long"], [""]])) output.receive(event);
   output.receive({ type: "commandComplete", tag: "" });
   assert.deepEqual([failures, output.text], [1, "abc"]);
+});
+
+test("output near the limit is reported once, also when it is only announced", () => {
+  let warnings = 0;
+  const limit = new OutputLimit(10);
+  limit.warnBefore(4, () => warnings++);
+  const output = new OutputFormatter(plain, limit, () => {});
+  output.receive({ type: "announced", bytes: 6 });
+  assert.equal(warnings, 0);
+  output.receive({ type: "announced", bytes: 7 });
+  for (const event of rowsSet(["a"], [["1234567"]])) output.receive(event);
+  assert.deepEqual([warnings, output.failure], [1, null]);
 });
 
 test("a header is kept only together with its first row", () => {

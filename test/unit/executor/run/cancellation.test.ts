@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RunCancellation } from "../../../../src/executor/run/cancellation.js";
 
-function make() {
+function make(timeoutMs = 0) {
   const cancels: number[] = [];
-  const cancellation = new RunCancellation(() => cancels.push(cancels.length));
+  const cancellation = new RunCancellation(timeoutMs, () => cancels.push(cancels.length));
   return { cancels, cancellation };
 }
 
@@ -49,6 +49,31 @@ test("a run that continues is cancelled again after each answer, until it ends",
   cancellation.end();
   context.mock.timers.tick(60_000);
   assert.equal(cancels.length, 2);
+});
+
+test("the timeout counts from the first start, across retries", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const { cancels, cancellation } = make(1_000);
+  context.mock.timers.tick(5_000);
+  cancellation.start();
+  context.mock.timers.tick(600);
+  cancellation.suspend();
+  cancellation.start();
+  context.mock.timers.tick(399);
+  assert.equal(cancellation.reason, null);
+  context.mock.timers.tick(1);
+  assert.equal(cancellation.reason, "timeout");
+  assert.equal(cancels.length, 1);
+});
+
+test("the timeout ends with the run", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const { cancels, cancellation } = make(1_000);
+  cancellation.start();
+  cancellation.end();
+  context.mock.timers.tick(60_000);
+  assert.equal(cancellation.reason, null);
+  assert.equal(cancels.length, 0);
 });
 
 test("it settles only when the pending cancel has been answered", async () => {
