@@ -1,9 +1,9 @@
 const { join } = require("node:path");
 
 /**
- * pg-task under PM2: `pm2 start node_modules/pg-task/ecosystem.config.cjs` in the folder of
- * pg_task.json. The first process that is ready leads, the other one stands by and takes over while
- * `pm2 reload pg-task` starts the first one anew.
+ * pg-task under PM2. Run `pm2 start node_modules/pg-task/ecosystem.config.cjs` in the folder of
+ * pg_task.json. Of the two processes, one leads and the other stands by. The standby takes over while
+ * `pm2 reload pg-task` restarts the leader.
  */
 module.exports = {
   apps: [
@@ -12,19 +12,19 @@ module.exports = {
       script: join(__dirname, "dist/src/cli/bin.js"),
       args: "start",
       cwd: process.cwd(),
-      // Node's cluster would share out connections that nobody makes.
+      // Cluster mode would only distribute incoming connections, which pg-task does not need.
       exec_mode: "fork",
       instances: 2,
-      // A process is started when it leads or stands by; the next one is reloaded only then.
+      // PM2 waits until a process leads or stands by before it reloads the next one.
       wait_ready: true,
       listen_timeout: 60_000,
-      // Above pg_conf.grace (30 seconds unless set) and the ten seconds that a stop may take beyond.
+      // More than pg_conf.grace (30 seconds by default) plus the ten seconds that a stop can take longer.
       kill_timeout: 45_000,
-      // What pg-task has started is ended by it, in order; PM2 would signal all of it at once.
+      // pg-task ends its child processes itself, in the right order. PM2 would signal all of them at once.
       treekill: false,
-      // A configuration that is wrong does not get right by trying again.
+      // Exit code 2 means that the configuration is invalid. A restart would not help.
       stop_exit_codes: [2],
-      // PM2's own instruments are none of pg-task's business.
+      // Turns off PM2's instrumentation of the process, which pg-task does not need.
       pmx: false,
     },
   ],

@@ -10,9 +10,9 @@ import { otherPackage, serverPackage } from "./support/serverPackage.js";
 import { createTemplate } from "./support/template.js";
 
 /**
- * Runs the test files whose path contains one of the arguments, by default all, on a new PostgreSQL server; with
- * TEST_DATABASE_URL on that server. With TEST_POSTGRES the server comes from the npm package in that folder, and only
- * test files that need a server run.
+ * Runs the test files whose path contains one of the arguments, or all test files if there are no arguments. They use a
+ * new PostgreSQL server, or the server at TEST_DATABASE_URL if this variable is set. If TEST_POSTGRES is set, the new
+ * server comes from the npm package in that folder, and only test files that need a server are run.
  */
 const folder = fileURLToPath(new URL(".", import.meta.url));
 const wanted = process.argv.slice(2);
@@ -26,7 +26,7 @@ if (files.length === 0) throw new Error(`no test file's path contains ${wanted.j
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));
-// A server before 16 needs search permission on the whole path of its data.
+// PostgreSQL before 16 needs search permission on all parent folders of its data.
 await chmod(scratch, 0o711);
 const log = createLog({
   level: "error",
@@ -39,7 +39,7 @@ const server =
         { installed: await serverPackage() },
         {
           dataDirectory: join(scratch, "data"),
-          // Durability costs time, and nothing here outlives the run.
+          // Durability costs time, and none of the data is needed after the tests.
           settings: { fsync: "off", max_connections: 200 },
           log,
         },

@@ -28,7 +28,7 @@ export function message<Message>(
   });
 }
 
-/** Terminates the child and waits for its end; kills it if it does not end. */
+/** Terminates the child and waits until it has ended. Kills it if it has not ended after `patienceMs`. */
 export async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, "exit");
@@ -39,9 +39,9 @@ export async function end(child: ChildProcess): Promise<void> {
 }
 
 /**
- * Ends the child when this process ends, for any reason: nothing else would.
+ * Kills the child when this process ends, for whatever reason. Otherwise the child would continue to run.
  *
- * @param folder removed at the same time
+ * @param folder a folder that is removed at the same time
  */
 export function endWithUs(child: ChildProcess, folder?: string): void {
   const kill = (): void => {

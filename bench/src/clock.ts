@@ -8,7 +8,7 @@ export function now(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** How far the server's clock is ahead of `now()`, in ms; measured by the fastest of several round trips. */
+/** Returns how far the server's clock is ahead of `now()`, in ms. Measured in the fastest of several round trips. */
 export async function serverAhead(client: Client): Promise<number> {
   let quickest = Infinity;
   let ahead = 0;

@@ -8,10 +8,13 @@ export type Spent = Readonly<Record<string, number>>;
 
 type Readings = ReadonlyMap<string, { readonly part: string; readonly coreMs: number }>;
 
-/** Node's internal threads: garbage collection, compilation, libuv's pool. */
+/** Names of Node's internal threads: garbage collection, compilation, libuv's pool. */
 const nodesOwn = new Set(["V8Worker", "DelayedTaskSche", "SignalInspector", "libuv-worker"]);
 
-/** Measures CPU time of each thread and backend from /proc, at the start and the end only. */
+/**
+ * Measures the CPU time of each thread and of each server process. Reads it from /proc, and only when the measured part
+ * begins and when it ends.
+ */
 export class CoreMeter implements Meter {
   #pid = 0;
   #client: Client | null = null;

@@ -4,7 +4,7 @@ import { Client, type QueryResultRow } from "pg";
 export interface Database {
   readonly name: string;
   readonly url: string;
-  /** The harness's connection to it. */
+  /** The benchmark's own connection to the database. */
   readonly client: Client;
   /** Ends the connection and drops the database. */
   drop(): Promise<void>;
@@ -23,7 +23,7 @@ export class Databases {
     this.#made += 1;
     const name = `bench_${this.#made}`;
     await this.#onServer(`CREATE DATABASE ${name}`);
-    // Dirty pages of the previous run must not be written during this one.
+    // The dirty pages of the previous run are written now, so that they are not written during this run.
     await this.#onServer("CHECKPOINT");
     const url = new URL(this.#serverUrl);
     url.pathname = `/${name}`;
@@ -51,13 +51,17 @@ export class Databases {
 
 export async function connect(url: string): Promise<Client> {
   const client = new Client({ connectionString: url, application_name: "bench" });
-  // When the connection is lost, its queries fail too.
+  // The event needs no handling: when the connection is lost, its queries fail as well.
   client.on("error", () => {});
   await client.connect();
   return client;
 }
 
-/** The first row of a statement that returns one. */
+/**
+ * Returns the first row of a statement's result.
+ *
+ * @throws Error if the statement returns no row
+ */
 export async function one<Row extends QueryResultRow>(
   client: Client,
   statement: string,

@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 
-/** Absolute paths; the compiled file is in `bench/dist`. */
+/** Returns the absolute path for a path that is relative to this file. The compiled file is in `bench/dist`. */
 const within = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
 export const folders = {

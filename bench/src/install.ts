@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { folders } from "./folders.js";
 
 const run = promisify(execFile);
-/** The minimum version for the peers. */
+/** The minimum version of Node (major, minor) that the peers need. The peers are graphile-worker and pg-boss. */
 const minNode = [22, 18] as const;
 const ownNode = `${folders.bench}node_modules/node-24/bin/node`;
 
@@ -27,9 +27,10 @@ export async function installPeers(say: (line: string) => void): Promise<void> {
 }
 
 /**
- * Path of the Node that runs everything that is measured, so that all use the same version.
+ * Returns the path of the Node that runs all measured programs, so that all of them use the same version.
  *
- * @throws Error if this Node is too old for the peers and the installed one does not run here
+ * @throws Error if the current Node is too old for the peers, and the Node installed with them does not run on this
+ *   machine
  */
 export async function commonNode(withPeers: boolean): Promise<string> {
   const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);

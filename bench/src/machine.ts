@@ -13,7 +13,7 @@ export interface Recorded {
   readonly at: string;
   readonly commit: string;
   readonly machine: { cpu: string; cores: number; memoryGb: number; system: string };
-  /** The load average of the minute before. */
+  /** The load average of the last minute before the measurement. */
   readonly load: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly server: Readonly<Record<string, unknown>>;
@@ -43,7 +43,7 @@ export async function record(options: Options, node: string): Promise<Recorded> 
   };
 }
 
-/** The commit, with a plus if the working tree differs from it. */
+/** Returns the commit, followed by a plus if `src` or `package-lock.json` in the working tree differs from it. */
 async function commit(): Promise<string> {
   try {
     const changed = await git("status", "--porcelain", "--", "src", "package-lock.json");

@@ -1,27 +1,27 @@
 import { parseArgs } from "node:util";
 
-/** What to measure, and the sizes. */
+/** What to measure, and how much. */
 export interface Options {
-  /** Names of measures; all if empty. */
+  /** Names of the measures to run. If empty, all measures run except optional ones. */
   readonly measures: readonly string[];
-  /** Prefixes of the subjects' names; all subjects if empty. */
+  /** Prefixes of the names of the subjects to measure. If empty, all subjects are measured. */
   readonly only: readonly string[];
-  /** Kinds of work; all if empty. */
+  /** Names of the kinds of work to measure. If empty, all kinds are measured. */
   readonly work: readonly string[];
-  /** Small sizes, to check that everything works; the figures are meaningless. */
+  /** Whether to use small sizes, to check that everything works. The figures are then meaningless. */
   readonly quick: boolean;
-  /** Tasks of one throughput run. */
+  /** Number of tasks in one run. */
   readonly tasks: number;
   readonly rounds: number;
-  /** Rows of a large table. */
+  /** Number of rows in a large table. */
   readonly rows: number;
   /** How long idle processes are measured, in s. */
   readonly idle: number;
-  /** Number of tasks of the latency measure. */
+  /** For each subject of the latency measure, how many tasks measure the start, and how many measure the end. */
   readonly samples: number;
-  /** Duration of one round of the producers, in s. */
+  /** Duration of one run of the producers, and of one observation of a large table, in s. */
   readonly seconds: number;
-  /** Only writes the page from the stored results. */
+  /** Whether only to write the page from the stored results. */
   readonly page: boolean;
 }
 

@@ -13,15 +13,15 @@ export interface PgTaskProcess {
 
 export type Configuration = Readonly<Record<string, unknown>>;
 
-/** Folder for the CPU profile of each thread, written at its end. */
+/** Folder into which each thread writes its CPU profile when it ends. */
 const profileInto = process.env["BENCH_PROFILE"];
 
-/** How many of its last output characters are shown if it ends unexpectedly. */
+/** How many of the last characters of pg-task's output are shown if pg-task ends unexpectedly. */
 const shownOutput = 2000;
 
-/** Resolves when it logs `ready`. */
+/** Starts pg-task. Resolves when pg-task reports to this process that it is ready. */
 export async function startPgTask(options: {
-  /** The Node that runs it. */
+  /** Path of the Node that runs pg-task. */
   readonly node: string;
   readonly url: string;
   readonly configuration: Configuration;

@@ -1,6 +1,6 @@
 import { readdir, readFile } from "node:fs/promises";
 
-/** Resident memory of a process, in kB. Linux only. */
+/** Returns the resident memory of a process, in kB. Linux only. */
 export async function residentKb(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, "utf8");
   const found = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];
@@ -8,19 +8,19 @@ export async function residentKb(pid: number): Promise<number> {
   return Number(found);
 }
 
-/** CPU time of a process with one thread, in ms. Linux only. */
+/** Returns the CPU time of a thread, or of a process that has only one thread, in ms. Linux only. */
 export async function coreMsOfThread(pid: number): Promise<number> {
   const spent = (await readFile(`/proc/${pid}/schedstat`, "utf8")).split(" ")[0];
   return Number(spent) / 1e6;
 }
 
 export interface ThreadUsage {
-  /** The system's name of the thread: Node 24 and later set it, up to 15 bytes. */
+  /** The name by which the operating system knows the thread, up to 15 bytes. Node sets it since version 24. */
   readonly name: string;
   readonly coreMs: number;
 }
 
-/** CPU time of each thread of a process, by thread id; the main thread's id is the process's. */
+/** Returns the CPU time of each thread of a process, by thread id. The main thread's id is the pid. */
 export async function coreMsOfThreads(pid: number): Promise<Map<number, ThreadUsage>> {
   const threads = (await readdir(`/proc/${pid}/task`)).map(Number);
   const used = await Promise.all(
@@ -32,10 +32,10 @@ export async function coreMsOfThreads(pid: number): Promise<Map<number, ThreadUs
   return new Map(threads.flatMap((thread, i) => (used[i] === undefined ? [] : [[thread, used[i]]])));
 }
 
-/** CPU time of all threads of a process, in ms, in ticks of 10 ms. Linux only. */
+/** Returns the CPU time of all threads of a process together, in ms, with a resolution of 10 ms. Linux only. */
 export async function coreMs(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, "utf8");
-  // The fields before `)` may contain spaces; user and system time are the 14th and 15th field.
+  // The second field is in parentheses and may contain spaces. User and system time are the 14th and 15th fields.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }

@@ -10,9 +10,9 @@ export interface Result {
 }
 
 /**
- * Stores quick and partial results separately: the page does not show them.
+ * Stores a result. Quick and partial results are stored in another folder, because the page does not show them.
  *
- * @returns the file
+ * @returns the path of the file
  */
 export async function keep(result: Result, { whole }: { whole: boolean }): Promise<string> {
   const folder = whole ? folders.results : folders.quickResults;
@@ -22,7 +22,7 @@ export async function keep(result: Result, { whole }: { whole: boolean }): Promi
   return file;
 }
 
-/** The results that the page shows, by measure. */
+/** Returns the results that the page shows, by the name of the measure. */
 export async function kept(): Promise<Map<string, Result>> {
   const files = (await readdir(folders.results).catch(() => [])).filter((file) => file.endsWith(".json")).toSorted();
   const results = await Promise.all(

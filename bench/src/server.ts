@@ -4,19 +4,19 @@ import { join } from "node:path";
 import { startEmbedded } from "../../dist/src/embedded/embeddedServer.js";
 import { createLog } from "../../dist/src/shared/log.js";
 
-/** A PostgreSQL with a new data folder, which is removed with it. */
+/** A PostgreSQL server with a new data folder. `stop` also removes that folder. */
 export interface Server {
   /** URL for the superuser and database `postgres`. */
   readonly url: string;
   stop(): Promise<void>;
 }
 
-/** Default settings, durability included, except for 200 connections. */
+/** Settings of the server. All others have their default values, including those for durability. */
 export const serverSettings = { max_connections: 300 } as const;
 
 export async function startServer(): Promise<Server> {
   const scratch = await mkdtemp(join(tmpdir(), "pg-task-bench-"));
-  // As root, the server runs as another user and needs search permission on the path.
+  // If this process runs as root, the server runs as another user, who needs search permission on the path.
   await chmod(scratch, 0o711);
   const server = await startEmbedded({
     dataDirectory: join(scratch, "data"),

@@ -1,9 +1,14 @@
-/** @throws RangeError without values */
+/** @throws RangeError if there are no values */
 export function median(values: readonly number[]): number {
   return percentile(values, 0.5);
 }
 
-/** With linear interpolation; `part` is from 0 to 1. @throws RangeError without values */
+/**
+ * Returns a percentile, with linear interpolation.
+ *
+ * @param part the percentile as a fraction, from 0 to 1
+ * @throws RangeError if there are no values
+ */
 export function percentile(values: readonly number[], part: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   const place = (sorted.length - 1) * part;

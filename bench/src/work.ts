@@ -2,11 +2,14 @@
 export interface Work {
   readonly name: string;
   readonly title: string;
-  /** SQL expression for the task's SQL; the task's number is `n`. */
+  /** SQL expression that yields a task's input. `n` is the task's number. */
   readonly input: string;
-  /** 1: all tasks may run at once, unless `serial`. More: the tasks of a group run one after another. */
+  /**
+   * Number of groups. With one group, all tasks may run at once, unless `serial` is true. With more groups, the tasks
+   * of each group run one after another.
+   */
   readonly groups: number;
-  /** One group whose tasks run strictly one after another. */
+  /** Whether all tasks are in one group and run one after another. */
   readonly serial: boolean;
   /** Whether each task writes its number into the table `sink`. */
   readonly writes: boolean;
@@ -48,7 +51,11 @@ export const works: readonly Work[] = [
   },
 ];
 
-/** SQL expression for the group's name, with the task's number `n`; null if all tasks may run at once. */
+/**
+ * Returns an SQL expression that yields the name of a task's group. `n` is the task's number.
+ *
+ * @returns null if all tasks may run at once
+ */
 export function groupExpression(work: Work): string | null {
   if (work.serial) return "'serial'";
   return work.groups === 1 ? null : `'group ' || n % ${work.groups}`;

@@ -36,7 +36,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .addOption(configOption())
     .option("--embedded", "start an embedded PostgreSQL and use it")
     .option("--data <dir>", "data directory of the embedded PostgreSQL (default: .pg-task/data)")
-    .option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", parsePort)
+    .option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", parsePortOption)
     .action(async (options: StartOptions) => {
       const { start } = await import("./commands/start.js");
       code = await start(options);
@@ -75,7 +75,7 @@ function exitOnClosedOutput(): void {
   });
 }
 
-function parsePort(text: string): number {
+function parsePortOption(text: string): number {
   const value = Number(text);
   if (Number.isInteger(value) && value >= 1 && value <= 65_535) return value;
   throw new InvalidArgumentError("expected a port from 1 to 65535");

@@ -8,8 +8,9 @@ import { awaitRelease } from "./data/awaitRelease.js";
 import { runInitdbInto } from "./data/initdb.js";
 import { installedPackage, type InstalledPackage } from "./binaries/installedPackage.js";
 import { freePort, loopback, portTaken, requireFree } from "./port.js";
-import { startPostmaster, type Obstacle, type Postmaster, type PostmasterOptions } from "./postmaster.js";
+import { startPostmaster, type Postmaster, type PostmasterOptions, type StartFailure } from "./postmaster.js";
 import { requireFreeSettings, type ServerSettings } from "./serverSettings.js";
+import { serverUrl } from "./serverUrl.js";
 
 /** A PostgreSQL server that ends together with this process, even if this process is killed. */
 export interface EmbeddedServer {
@@ -61,7 +62,7 @@ const silenceLimitMs = 60_000;
  * How long to retry a start that something prevents, in ms. Remains of a killed server disappear by themselves, and a
  * program that uses a port only briefly frees the port again.
  */
-const obstacleLimitMs = 30_000;
+const startRetryLimitMs = 30_000;
 const retryMs = 50;
 
 /** Does the same as `startEmbedded`, in the given environment. */
@@ -96,7 +97,7 @@ export async function startEmbeddedWith(
     `any local user may connect to the embedded server on ${loopback}:${port} as superuser without a password (trust), and run programs as ${account?.name ?? "the user who started it"}`,
   );
   return {
-    url: `postgresql://postgres@${loopback}:${port}/postgres`,
+    url: serverUrl(port),
     port,
     dataDirectory: data.path,
     ...postmaster,
@@ -120,13 +121,13 @@ async function attempt(
     const postmaster = await startPostmaster({ ...options, port, stalePid });
     if (typeof postmaster !== "string") return { port, postmaster };
     if (postmaster === "port taken" && givenPort !== undefined) throw portTaken(port);
-    if (performance.now() - start > obstacleLimitMs) throw stuck(options.dataDirectory, postmaster);
+    if (performance.now() - start > startRetryLimitMs) throw startFailedError(options.dataDirectory, postmaster);
     await sleep(retryMs);
   }
 }
 
-function stuck(dataDirectory: string, obstacle: Obstacle): PgTaskError {
-  if (obstacle === "port taken") {
+function startFailedError(dataDirectory: string, failure: StartFailure): PgTaskError {
+  if (failure === "port taken") {
     return new PgTaskError("EMBEDDED_PORT_TAKEN", "every free port was taken before it could be used: try again");
   }
   return new PgTaskError(

@@ -25,7 +25,8 @@ exec "$@" 3<&-`;
  */
 const outputAfterEndMs = 500;
 
-export interface Ending {
+/** How a program ended. `signal` is the signal that ended it, or null. */
+export interface ProcessExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
@@ -34,7 +35,7 @@ export interface Ending {
 export interface GuardedProcess {
   readonly pid: number;
   /** Resolves when the program has ended and its output has been read. */
-  readonly ended: Promise<Ending>;
+  readonly ended: Promise<ProcessExit>;
   signal(name: NodeJS.Signals): void;
 }
 
@@ -91,7 +92,7 @@ async function started(child: ChildProcess, program: string): Promise<number> {
   });
 }
 
-async function end(child: ChildProcess): Promise<Ending> {
+async function end(child: ChildProcess): Promise<ProcessExit> {
   return await new Promise((resolve) => {
     child.once("exit", (code, signal) => {
       // The program's process id may be reused, so the guard must no longer send a signal to it.
@@ -108,6 +109,6 @@ async function end(child: ChildProcess): Promise<Ending> {
   });
 }
 
-export function describeEnding({ code, signal }: Ending): string {
+export function describeExit({ code, signal }: ProcessExit): string {
   return signal === null ? `exit code ${code}` : `signal ${signal}`;
 }

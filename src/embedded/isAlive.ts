@@ -10,7 +10,7 @@ export async function isAlive(pid: number): Promise<boolean> {
   }
   if (process.platform !== "linux") return true;
   try {
-    // In this file, the process name precedes the state and may contain blanks and parentheses.
+    // In this file, the process name precedes the state and may contain spaces and parentheses.
     const state = (await readFile(`/proc/${pid}/stat`, "utf8")).replace(/^.*\) /s, "")[0];
     return state !== "Z" && state !== "X";
   } catch {

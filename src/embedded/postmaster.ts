@@ -4,7 +4,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Binaries } from "./binaries/usableBinaries.js";
 import { run, type Account } from "./runCommand.js";
 import { pathFor } from "./data/dataDirectory.js";
-import { describeEnding, startGuarded, type GuardedProcess } from "./guardedProcess.js";
+import { describeExit, startGuarded, type GuardedProcess } from "./guardedProcess.js";
 import { readLockFile } from "./data/lockFile.js";
 import { createServerLog, type ServerLog } from "./serverLog.js";
 import { settingArguments, type ServerSettings } from "./serverSettings.js";
@@ -18,7 +18,7 @@ export interface Postmaster {
 }
 
 /** The reason why a server did not start, if another attempt may succeed. */
-export type Obstacle = "data held" | "port taken" | "memory held";
+export type StartFailure = "data held" | "port taken" | "memory held";
 
 export interface PostmasterOptions {
   readonly binaries: Binaries;
@@ -39,7 +39,8 @@ export interface PostmasterOptions {
   readonly log: Log;
 }
 
-const obstacles: readonly (readonly [RegExp, Obstacle])[] = [
+/** Patterns of log lines, and the reason that each of them shows. */
+const startFailures: readonly (readonly [RegExp, StartFailure])[] = [
   [/lock file "postmaster\.pid" (already exists|is empty)|bogus data in lock file/, "data held"],
   [/could not bind .*Address already in use/, "port taken"],
   [/pre-existing shared memory block/, "memory held"],
@@ -47,7 +48,8 @@ const obstacles: readonly (readonly [RegExp, Obstacle])[] = [
 
 const pollMs = 20;
 /**
- * Limit on a fast shutdown, in ms. After that, the server is shut down immediately, and the next start has to recover.
+ * Time limit for a fast shutdown, in ms. After that, the server is shut down in immediate mode, and its next start has
+ * to perform crash recovery.
  */
 const fastShutdownLimitMs = 60_000;
 
@@ -57,7 +59,7 @@ const fastShutdownLimitMs = 60_000;
  * @returns the server, or the reason why it did not start if another attempt may succeed.
  * @throws PgTaskError EMBEDDED_FAILED with the server's last log lines.
  */
-export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | Obstacle> {
+export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | StartFailure> {
   const serverLog = createServerLog(options.log);
   const { account, dataDirectory, stalePid } = options;
   const server = await startGuarded(
@@ -71,9 +73,7 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
       onLine: serverLog.take,
     },
   );
-  const ended = server.ended.then(
-    (ending) => `${describeEnding(ending)}; its last log lines: ${serverLog.lastLines()}`,
-  );
+  const ended = server.ended.then((exit) => `${describeExit(exit)}; its last log lines: ${serverLog.lastLines()}`);
   const outcome = await Promise.race([ended, isReady(server, serverLog, options)]);
   if (outcome === "ready") return { pid: server.pid, ended, stop: stopper(server, serverLog, options) };
   if (outcome === "silent") {
@@ -81,8 +81,8 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
     await server.ended;
     throw failure(`it was not ready, and logged nothing for ${options.silenceLimitMs} ms`, serverLog);
   }
-  const obstacle = obstacles.find(([pattern]) => serverLog.matches(pattern));
-  if (obstacle !== undefined) return obstacle[1];
+  const known = startFailures.find(([pattern]) => serverLog.matches(pattern));
+  if (known !== undefined) return known[1];
   throw new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${outcome}`);
 }
 

@@ -10,11 +10,12 @@ import { ExecutorSession, type ExecutorSessionEvents } from "./session/session.j
 import { resultBatchMs } from "./tuning.js";
 
 /**
- * Holds sessions and executes the runs that the manager dispatches to these sessions. Every method can be called at any
- * time. A run for a session that does not accept it is released. All other calls for unknown sessions have no effect.
+ * Holds sessions and executes the runs that the manager dispatches to them. Every method can be called at any time. A
+ * run for a session that is unknown or takes no more runs is released. A recall from an unknown session is answered
+ * with null. Other calls for unknown sessions have no effect.
  */
 export class Executor {
-  /** The sessions and the connector share this object. `reconfigure` changes the object in place. */
+  /** Shared with the sessions and the connector. `reconfigure` changes it in place. */
   readonly #parameters: { -readonly [K in keyof ExecutorParameters]: ExecutorParameters[K] };
   readonly #connector: Connector;
   readonly #send: (message: FromExecutor) => void;
@@ -41,7 +42,10 @@ export class Executor {
     this.#connectionPermits = new ConnectionPermits((message) => this.#sendInOrder(message));
   }
 
-  /** Changes the parameters of every run that starts from now on. The target, schema and names stay the same. */
+  /**
+   * Sets the parameters of later runs. The connection target, the schema and the names of database objects stay the
+   * same.
+   */
   reconfigure({ outputLimit, isSuperuser, lostRunTimeoutMs }: ExecutorParameters): void {
     this.#parameters.outputLimit = outputLimit;
     this.#parameters.isSuperuser = isSuperuser;
@@ -49,7 +53,8 @@ export class Executor {
   }
 
   /**
-   * Opens sessions, whose tasks will most likely belong to this group. Each session answers `opened` or `openFailed`.
+   * Opens sessions. Their first tasks will most likely belong to `group`. Each session answers `opened` or
+   * `openFailed`.
    */
   open(sessions: readonly number[], group: string): void {
     for (const session of sessions) this.#open(session, group);
@@ -69,22 +74,22 @@ export class Executor {
     this.#sessions.get(session)?.cancel(id);
   }
 
-  /** Passes on the manager's answer to `requestCancel`. */
+  /** Passes the manager's answer to `requestCancel` to the session that sent the request. */
   cancelAnswered(session: number, id: string): void {
     this.#sessions.get(session)?.cancelAnswered(id);
   }
 
   /**
-   * Sets the pipeline permit, the advisory lock under which a session sends queued runs. Null means that no queued runs
-   * may be sent.
+   * Sets a session's pipeline permit: the key of the advisory lock that lets the session send queued runs. Null means
+   * that the session may send none.
    */
   setPipelinePermit(session: number, permit: number | null): void {
     this.#sessions.get(session)?.setPermit(permit);
   }
 
   /**
-   * Takes runs back from sessions. Runs that have not been sent to the server are released. Each session answers
-   * `recalled` with the runs that it has sent.
+   * Recalls runs from sessions. Runs that have not been sent to the server are released. Each session answers
+   * `recalled` with the runs that it has sent and that have not finished.
    */
   recall(recalls: readonly RecalledRuns[]): void {
     for (const runs of recalls) {
@@ -93,7 +98,7 @@ export class Executor {
     }
   }
 
-  /** Allows the next large output to be sent, because the manager has written the last one. */
+  /** Called when the manager has written the last large output. The next one may then be sent. */
   largeOutputWritten(): void {
     this.#resultSender.largeOutputWritten();
   }
@@ -103,20 +108,23 @@ export class Executor {
     for (const session of sessions) this.#sessions.get(session)?.close();
   }
 
-  /** Ends sessions at once. Each session answers `lost` or `closed`, or `openFailed` if it was still opening. */
+  /** Ends sessions immediately. Each session answers `lost` or `closed`, or `openFailed` if it was still opening. */
   drop(sessions: readonly number[]): void {
     for (const session of sessions) void this.#sessions.get(session)?.stop();
   }
 
   /**
-   * Asks the given sessions how long nothing has arrived from the server. Only a session that is waiting for an answer
-   * reports, with `silence`.
+   * Makes each of these sessions that is waiting for an answer from the server report, as `silence`, how long nothing
+   * has arrived.
    */
   reportSilence(sessions: readonly number[]): void {
     for (const session of sessions) void this.#sessions.get(session)?.reportSilence();
   }
 
-  /** Asks the server of a remote run whether the run's backend is gone, and answers `remoteProcessFound`. */
+  /**
+   * Asks the server of a remote run whether the run's backend is gone. Sends the answer to the manager as
+   * `remoteProcessFound`.
+   */
   async findRemoteProcess({
     number,
     remote,
@@ -130,7 +138,7 @@ export class Executor {
     this.#sendInOrder({ type: "remoteProcessFound", number, gone });
   }
 
-  /** Passes on the manager's answer to `requestConnectionPermit`. */
+  /** Passes the manager's answer to the pending `requestConnectionPermit` with this number. */
   answerConnectionRequest({ number, granted }: Extract<ToExecutor, { type: "connectionPermit" }>): void {
     this.#connectionPermits.answer(number, granted);
   }
@@ -140,7 +148,10 @@ export class Executor {
     for (const session of this.#sessions.values()) session.abort();
   }
 
-  /** Ends all sessions at once. Resolves when their connections are closed and all their messages have been sent. */
+  /**
+   * Ends all sessions immediately. Resolves when the connections are closed and all messages to the manager have been
+   * sent.
+   */
   async stop(): Promise<void> {
     this.#stopped ??= this.#stopSessions();
     await this.#stopped;

@@ -12,8 +12,8 @@ import { Executor } from "./executor.js";
 import { ForwardingLog } from "./forwardingLog.js";
 
 /**
- * Runs one executor for the manager at the other end of the port. This is the only task that the thread pool gives to
- * this thread.
+ * Runs one executor for the manager at the other end of the port. Piscina calls this function once in each executor
+ * thread.
  *
  * @returns a promise that resolves when the executor is stopped
  */
@@ -23,8 +23,8 @@ export default function hostExecutor({ port, buffer }: ExecutorThreadData): Prom
   return new Promise((resolve) => {
     let executor: Executor | null = null;
 
-    // The parameters are null if the manager took them back because this thread did not answer in time. In that case
-    // the manager ends the thread.
+    // The parameters are null if the manager withdrew them because this thread did not answer in time. In that case the
+    // manager ends the thread.
     const start = (parameters: ExecutorParameters | null): Executor | null => {
       if (parameters === null) return null;
       return new Executor(parameters, { send, log: new ForwardingLog(send) });

@@ -6,23 +6,17 @@
 
 /**
  * Bounds of the pipeline depth, that is, how many runs of one session may be on the wire at once. The higher maximum
- * applies only while none of the last `rememberedRuns` runs was long.
+ * applies only while none of the last `rememberedRuns` runs was slow.
  *
  * With 4 runs on the wire instead of 16, each task costs a fifth to a third more, because the processes on both sides
- * wake up for less work. With 32 instead of 16, another tenth is gained. Runs behind a long run have to wait for it, so
- * 32 are sent only while all runs are short.
+ * get less work done each time they wake up. With 32 instead of 16, each task costs another tenth less. Runs behind a
+ * slow run have to wait for it, so 32 are sent only while no run is slow.
  */
 export const minPipelineRuns = 4;
 export const maxPipelineRuns = 16;
-export const maxPipelineRunsWhenShort = 32;
+export const maxPipelineRunsWithoutSlow = 32;
 
-/**
- * A run that takes longer than this, in ms, delays the runs behind it noticeably. The manager takes back queued tasks
- * after the same time.
- */
-export const longRunMs = 50;
-
-/** A long run is considered recent until this many further runs have ended. */
+/** A slow run is considered recent until this many further runs have ended. */
 export const rememberedRuns = 256;
 
 /** All runs on the wire together should take the server about this long, in ms. */
@@ -39,8 +33,8 @@ export const durationGrowth = 1.25;
 export const durationShrink = 0.64;
 
 /**
- * A queued run is reported as started after it has run for this long, in ms. Shorter runs end so soon that the message
- * can be saved.
+ * A queued run is reported as started after it has run for this long, in ms. Shorter runs end so soon that this message
+ * is not needed.
  */
 export const startedReportMs = 50;
 
@@ -52,21 +46,22 @@ export const startedReportMs = 50;
 export const resultBatchMs = 2;
 
 /**
- * More bytes of an answer than operating systems buffer between server and client. The server may already have
- * committed when the executor reads the buffered part, so a pipelined run is cancelled when its output comes this close
- * to the output limit.
+ * A pipelined run is cancelled when its output comes this close to the output limit, in bytes. The server is ahead of
+ * the executor by the part of the answer that the operating systems buffer between them, so it may commit before the
+ * executor has read that part. This margin is more than what they buffer.
  */
 export const maxBufferedBytes = 48 << 20;
 
 /**
  * If the output limit is lower than this (the default limit), in bytes, runs are not pipelined: nothing is sent after
- * an input until its output is known. Otherwise too many runs would come within `maxBufferedBytes` of the limit and
+ * an input until its output is known. If they were, too many runs would come within `maxBufferedBytes` of the limit and
  * would have to be repeated.
  */
 export const minPipelinedOutputLimit = 64 << 20;
 
 /**
- * A session's statement_timeout below this, in ms, might also hit pg-task's own statements around a pipelined input.
+ * Runs are pipelined only if the session has no statement_timeout, or one of at least this, in ms. A shorter timeout
+ * might also hit pg-task's own statements around the input.
  */
 export const minPipelinedTimeoutMs = 1_000;
 

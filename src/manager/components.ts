@@ -1,5 +1,7 @@
 import type { Entry } from "../shared/config/types.js";
+import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
+import { undefinedFunction, undefinedTable } from "../shared/postgres/sqlStates.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters } from "../shared/ipc/executorMessages.js";
 import type { FromManager } from "../shared/ipc/managerMessages.js";
@@ -82,9 +84,6 @@ export interface ManagerComponentsOptions {
   readonly threadLog: Log;
 }
 
-const undefinedFunction = "42883";
-const undefinedTable = "42P01";
-
 export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
   const components = (): ManagerComponents => created;
@@ -137,8 +136,9 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   });
   const largeResultWriter = new LargeResultWriter({
     pendingResults,
-    connect: (signal) => connectManager(entry(), signal, "pg_work output"),
-    watch: (client, quietMs) => new ConnectionWatchdog(client, entry().target, { name: "pg_work watch", quietMs }),
+    connect: (signal) => connectManager(entry(), signal, applicationNames.managerOutput),
+    watch: (client, quietMs) =>
+      new ConnectionWatchdog(client, entry().target, { name: applicationNames.managerWatch, quietMs }),
     onWritten: () => {
       largeResultWriter.acknowledge();
       wakeSignal.notify();

@@ -1,13 +1,14 @@
 import type { Entry } from "../shared/config/types.js";
+import { managerName } from "../shared/postgres/applicationNames.js";
 import { connectClient, type Client } from "../shared/postgres/client.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
-import type { StartupSettings } from "../shared/postgres/startupOptions.js";
+import { connectionCheckSettings, type StartupSettings } from "../shared/postgres/startupOptions.js";
 import { lockTimeoutMs } from "./sql/lockTimeout.js";
 
 /**
  * Settings of the manager's connections, in addition to the settings of every connection. Sequential scans and hash
- * joins are disabled because the statements read few rows, while the table's statistics may still describe it as empty.
- * The time zone is not set, because times without a zone are meant in the database's own time zone.
+ * joins are disabled because the statements read few rows, while the planner's statistics may still describe the table
+ * as empty. The time zone is not set, because times without a zone are meant in the database's own time zone.
  */
 const managerSettings: StartupSettings = {
   "pgtask.manager": "on",
@@ -22,10 +23,6 @@ const managerSettings: StartupSettings = {
   enable_nestloop: "on",
   jit: "off",
   plan_cache_mode: "force_generic_plan",
-  tcp_keepalives_idle: 5,
-  tcp_keepalives_interval: 2,
-  tcp_keepalives_count: 3,
-  tcp_user_timeout: "10s",
 };
 
 /**
@@ -36,27 +33,23 @@ const managerSettings: StartupSettings = {
 export async function connectManager(entry: Entry, signal?: AbortSignal, name?: string): Promise<Client> {
   const sleepMs = entry.fixed.sleep ?? entry.parameters["pg_task.sleep"];
   const client = await connectClient(entry.target, {
-    applicationName: name ?? applicationName(entry, sleepMs),
+    applicationName: name ?? managerName(entry, sleepMs),
     settings: managerSettings,
     pipeline: true,
     ...(signal === undefined ? {} : { signal }),
   });
-  // This setting is not sent at startup: servers before version 14 do not have it and would refuse the connection.
+  // These settings are not sent at startup, because a server that lacks one of them would refuse the connection.
   await client.query(
     `SELECT set_config(v.name, v.value, false)
-     FROM (VALUES ('client_connection_check_interval', '200'))
-       AS v(name, value) JOIN pg_settings AS s ON s.name = v.name`,
+     FROM json_each_text($1) AS v(name, value) JOIN pg_settings AS s ON s.name = v.name`,
+    [JSON.stringify(connectionCheckSettings)],
   );
   return client;
 }
 
 /** Updates the application name, which contains the value of `sleep`. */
 export async function setApplicationName(client: Client, entry: Entry, sleepMs: number): Promise<void> {
-  await client.query("SELECT set_config('application_name', $1, false)", [applicationName(entry, sleepMs)]);
-}
-
-function applicationName(entry: Entry, sleepMs: number): string {
-  return `pg_work ${entry.schema} ${entry.table} ${sleepMs}`;
+  await client.query("SELECT set_config('application_name', $1, false)", [managerName(entry, sleepMs)]);
 }
 
 /** Whether the connection's role is a superuser. */
@@ -67,7 +60,9 @@ export async function isSuperuser(client: Client): Promise<boolean> {
   return rows[0]?.superuser === true;
 }
 
-/** Tries to take the table lock, without waiting. The lock is released when the connection ends, if not before. */
+/**
+ * Tries to take the table lock, without waiting. The server releases the lock at the latest when the connection ends.
+ */
 export async function tryLock(client: Client, tableOid: number): Promise<boolean> {
   const { rows } = await client.query<{ locked: boolean }>(
     "SELECT pg_try_advisory_lock($1, $2) AS locked",

@@ -6,6 +6,7 @@ import { toReport } from "../shared/errors.js";
 import type { FromManager, ManagerParameters } from "../shared/ipc/managerMessages.js";
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
+import { stopMarginsMs } from "../shared/tuning.js";
 import { createComponents, type ManagerComponents } from "./components.js";
 import { ManagerConnection } from "./loop/managerConnection.js";
 import { SettingsReloader } from "./loop/settingsReloader.js";
@@ -18,20 +19,13 @@ import { StallMonitor } from "./telemetry/stallMonitor.js";
 import { collectMs, maxCollectedResults } from "./tuning.js";
 
 /**
- * How long the steps of a stop can take after its deadline, in ms. `cancelled`: until cancelled runs have ended.
- * `sessions`: until sessions close even if results are not written. `results`: until unwritten results are given up.
- * The supervisor waits longer than all of these.
- */
-const afterDeadlineMs = { cancelled: 1_500, sessions: 2_000, results: 3_000 };
-
-/**
  * The manager of one task table. It connects, creates the table if necessary, locks the table and serves it. The table
  * lock is lost with the connection. The manager then starts no tasks until it has a new connection and the lock again.
  * In the meantime, its sessions finish the tasks that they run.
  *
  *   connecting ──table locked──▶ serving ──drain──▶ draining ──stop──▶ cancelling ─▶ writing results ─▶ ended
  *     ▲                             │
- *     └────error, after a pause─────┘
+ *     └────error, after a delay─────┘
  */
 export class Manager implements LifecycleHooks {
   /** The latest entry (the task table's configuration). Its target never changes. */
@@ -48,12 +42,15 @@ export class Manager implements LifecycleHooks {
   readonly #backoff: Backoff;
   readonly #changes = new Condition();
   readonly #finalWriteDeadline = new FinalWriteDeadline();
-  /** Aborted when nothing runs any more. Results may still have to be written then. */
+  /**
+   * Aborted when all executor threads have ended, so that no task is running any more. Results may still have to be
+   * written at that time.
+   */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
   /**
-   * Aborted when the next attempt to serve should start without a pause. This can happen while the previous attempt is
-   * still under way.
+   * Aborted to start the next attempt to serve without a delay. This can happen while the previous attempt is still
+   * under way.
    */
   #retry = new AbortController();
   #isDraining = false;
@@ -92,7 +89,7 @@ export class Manager implements LifecycleHooks {
       ...shared,
       isSuperuser: () => this.#connection.isSuperuser,
       sessionChanged: (urgent) => this.#onSessionChange(urgent),
-      // When not serving, nothing is to be done: each new connection creates missing objects anyway.
+      // A manager that is not serving need not do anything, because each new connection creates missing objects anyway.
       objectMissing: () => {
         if (this.#connection.isServing) this.#settingsReloader.restore();
       },
@@ -135,7 +132,7 @@ export class Manager implements LifecycleHooks {
     else this.#send({ type: "reconfigured" });
   }
 
-  /** Ends the pause before the next attempt, because the server accepts connections again. */
+  /** Starts the next attempt to connect without further delay, because the server accepts connections again. */
   retry(): void {
     this.#retry.abort();
   }
@@ -164,10 +161,10 @@ export class Manager implements LifecycleHooks {
     if (!haveRunsEnded()) {
       this.#log.warn({ tasks: sessions.busy }, "cancelling running tasks");
       sessions.abort();
-      await this.#changes.until(haveRunsEnded, until(afterDeadlineMs.cancelled));
+      await this.#changes.until(haveRunsEnded, until(stopMarginsMs.cancelledRuns));
     }
     // If a session closed before the result of its task was written, another manager would take the task for an orphan.
-    await this.#changes.until(() => this.#workCycle.allWritten, until(afterDeadlineMs.sessions));
+    await this.#changes.until(() => this.#workCycle.allWritten, until(stopMarginsMs.sessions));
     await executors.end();
     this.#ending.abort();
     wakeSignal.notify();
@@ -232,7 +229,7 @@ export class Manager implements LifecycleHooks {
     return false;
   }
 
-  /** Serves the table. After an error it tries again, after pauses of growing length. */
+  /** Serves the table. After errors, it tries again at growing intervals. */
   async #serveUntilEnd(): Promise<void> {
     let loggedReason: string | null = null;
     while (!this.#ending.signal.aborted) {
@@ -262,7 +259,7 @@ export class Manager implements LifecycleHooks {
     if (!this.#ending.signal.aborted) return false;
     const { size, rejectedCount } = this.#components.pendingResults;
     const writable = size - rejectedCount;
-    const isOverdue = performance.now() >= this.#deadline + afterDeadlineMs.results;
+    const isOverdue = performance.now() >= this.#deadline + stopMarginsMs.results;
     if (writable > 0 && !isOverdue && !this.#finalWriteDeadline.isOver(writable)) return false;
     if (size > 0) {
       const message = "results not written, the next start settles these tasks";

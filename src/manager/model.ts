@@ -17,11 +17,11 @@ export interface OwnedTask {
 
 /** A task that has started, although its row does not show this yet. */
 export interface StartedTask extends OwnedTask {
-  /** When the task started. Null means that it starts now, as far as is known. */
+  /** Start time of the task. If it is null and the row has no start time yet, the time of the update is written. */
   readonly start: string | null;
 }
 
-/** A remote task, the session that has the task, and the pid of the process that runs it on the remote server. */
+/** A remote task, the session that has the task, and the pid of the backend that runs it on the remote server. */
 export interface RemotePid extends OwnedTask {
   readonly pid: number;
 }

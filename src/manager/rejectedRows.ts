@@ -4,6 +4,7 @@ import { sqlState, type Client } from "../shared/postgres/client.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { isTransient } from "../shared/postgres/transientErrors.js";
+import { lockNotAvailable } from "../shared/postgres/sqlStates.js";
 import { recordLockTimeout, withShortLockTimeout } from "./sql/lockTimeout.js";
 import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "./tuning.js";
 
@@ -14,7 +15,7 @@ import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "./tuning.j
 const rowErrorClasses = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
 /** SQLSTATE classes that describe the state of the server itself, wherever the error occurs. */
 export const serverErrorClasses = /^(?:08|40|53|57|58)/;
-/** How many allowed rows are remembered. Some of these rows may have been deleted since. */
+/** Maximum number of rows that are remembered after `allow`. Some of these rows may have been deleted since. */
 const maxAllowed = 10_000;
 /** How long transient errors of a row are not logged, in ms. */
 const transientQuietMs = 10_000;
@@ -34,7 +35,7 @@ export function isRowError(error: unknown): error is DatabaseError {
 }
 
 /** Returns whether a statement failed because of its lock timeout. */
-export const isLockTimeout = (error: unknown): boolean => sqlState(error) === "55P03";
+export const isLockTimeout = (error: unknown): boolean => sqlState(error) === lockNotAvailable;
 
 /**
  * Changes rows in one statement. If the server rejects the statement, the rows are split into smaller and smaller
@@ -132,23 +133,30 @@ export async function tryInOrder(
 
 interface RejectedRow {
   readonly backoff: Backoff;
-  /** When the pause before the next retry is over, on the process's clock. */
-  pausedUntil: number;
+  /** When the row can be retried, on the process's clock. */
+  retryAt: number;
   /** When the row was first rejected, on the process's clock. */
   readonly rejectedSince: number;
   isLogged: boolean;
 }
 
 /**
- * Rows that the server refuses to change. Each row is logged once, and retried after pauses of growing length. After a
- * transient error, a row is retried sooner, and is logged only if the error persists for ten seconds.
+ * Rows that the server refuses to change. Each row is logged once, and retried at growing intervals. After a transient
+ * error, a row is retried sooner, and is logged only if the error persists for ten seconds.
+ *
+ *     add ──▶ delayed ──delay is over──▶ retryable ──add──▶ delayed
+ *                │                        │    │
+ *                └──────────allow─────────┘    └──delete──▶ forgotten
+ *                             ▼
+ *                          allowed ──add──▶ delayed, with the longer delay
  */
 export class RejectedRows {
   readonly #log: Log;
   /** Rows in the order of their last retry, so that each row gets its turn when there is no time for all of them. */
   readonly #rows = new Map<string, RejectedRow>();
   /**
-   * Rows that `allow` has removed from the rejected ones. If such a row is rejected again, its pauses continue to grow.
+   * Rows that `allow` has removed from the rejected ones. If such a row is rejected again, its retry delay continues to
+   * grow.
    */
   readonly #allowed = new Map<string, RejectedRow>();
 
@@ -156,27 +164,27 @@ export class RejectedRows {
     this.#log = log;
   }
 
-  /** All rejected rows, both during and after their retry pause. */
+  /** All rejected rows, both during and after their retry delay. */
   get ids(): string[] {
     return [...this.#rows.keys()];
   }
 
-  /** Rows whose retry pause is not over yet. */
-  get pausedIds(): string[] {
+  /** Rows whose retry delay is not over yet. */
+  get delayedIds(): string[] {
     const now = performance.now();
-    return [...this.#rows].flatMap(([id, row]) => (row.pausedUntil > now ? id : []));
+    return [...this.#rows].flatMap(([id, row]) => (row.retryAt > now ? id : []));
   }
 
-  /** Rows whose retry pause is over. */
+  /** Rows whose retry delay is over. */
   get retryableIds(): string[] {
     const now = performance.now();
-    return [...this.#rows].flatMap(([id, row]) => (row.pausedUntil > now ? [] : id));
+    return [...this.#rows].flatMap(([id, row]) => (row.retryAt > now ? [] : id));
   }
 
   /** Time until the next row can be retried, in ms. Infinity if no row is rejected. */
   get nextRetryMs(): number {
     let until = Infinity;
-    for (const row of this.#rows.values()) until = Math.min(until, row.pausedUntil);
+    for (const row of this.#rows.values()) until = Math.min(until, row.retryAt);
     return Math.max(0, until - performance.now());
   }
 
@@ -184,7 +192,7 @@ export class RejectedRows {
    * Records that a row was rejected.
    *
    * @param message the message to log
-   * @returns when the row's retry pause ends, on the process's clock
+   * @returns when the row's retry delay ends, on the process's clock
    */
   add(id: string, error: unknown, message: string): number {
     let row = this.#rows.get(id) ?? this.#allowed.get(id);
@@ -193,7 +201,7 @@ export class RejectedRows {
         firstMs: rejectedRowRetryMs.first,
         maxMs: rejectedRowRetryMs.max,
       });
-      row = { backoff, pausedUntil: 0, rejectedSince: performance.now(), isLogged: false };
+      row = { backoff, retryAt: 0, rejectedSince: performance.now(), isLogged: false };
     }
     const transient = isTransient(error);
     const shouldLog = !transient || performance.now() - row.rejectedSince >= transientQuietMs;
@@ -202,15 +210,15 @@ export class RejectedRows {
     this.#moveToEnd(id, row);
     this.#allowed.delete(id);
     const ms = row.backoff.next();
-    row.pausedUntil = performance.now() + (transient ? Math.min(ms, maxTransientRetryMs) : ms);
-    return row.pausedUntil;
+    row.retryAt = performance.now() + (transient ? Math.min(ms, maxTransientRetryMs) : ms);
+    return row.retryAt;
   }
 
-  /** Restarts the retry pause of a row that could not be tried because it is locked. */
+  /** Restarts the retry delay of a row that could not be tried because it is locked. */
   postpone(id: string): void {
     const row = this.#rows.get(id);
     if (row === undefined) return;
-    row.pausedUntil = performance.now() + rejectedRowRetryMs.first;
+    row.retryAt = performance.now() + rejectedRowRetryMs.first;
     this.#moveToEnd(id, row);
   }
 
@@ -220,7 +228,7 @@ export class RejectedRows {
     this.#allowed.delete(id);
   }
 
-  /** Treats a row as no longer rejected after a trial succeeded, but remembers the length of its pauses. */
+  /** Treats a row as no longer rejected after a trial succeeded, but remembers the length of its retry delay. */
   allow(id: string): void {
     const row = this.#rows.get(id);
     if (row === undefined) return;
@@ -229,7 +237,7 @@ export class RejectedRows {
     this.#allowed.set(id, row);
   }
 
-  /** Forgets all rows whose retry pause is over, because a statement that included these rows succeeded. */
+  /** Forgets all rows whose retry delay is over, because a statement that included these rows succeeded. */
   deleteRetryable(): void {
     for (const id of this.retryableIds) this.delete(id);
   }

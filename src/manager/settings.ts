@@ -21,13 +21,13 @@ export interface ManagerSettings {
   readonly run: number;
   /** Maximum size of a task's output, in bytes. */
   readonly outputLimit: number;
-  /** Crash limit: how many times a task can take its session down before the task fails. */
+  /** Crash limit: how many times a task's run may end its session before the task becomes `FAIL`. */
   readonly crash: number;
   /** How long an executor thread can take to acknowledge a payload, in ms. */
   readonly closeMs: number;
   /** Maximum number of rows that one statement expires, rescues or prunes. */
   readonly batch: number;
-  /** Maximum pause before another session is opened after opening one has failed, in ms. */
+  /** Maximum delay before sessions are opened again after one has failed to open, in ms. */
   readonly restartMs: number;
 }
 

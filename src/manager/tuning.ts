@@ -1,8 +1,9 @@
 import { availableParallelism } from "node:os";
 
 /**
- * The numbers that decide how a manager schedules tasks. Each has its unit and the reason for its value. Lock timeouts
- * are in sql/lockTimeout.ts. A limit that matters in only one place is defined there.
+ * The numbers that decide how a manager schedules tasks. Each has its unit, and the measurement or the reason that led
+ * to its value. Where only a reason is given, other values were not measured. Lock timeouts are in sql/lockTimeout.ts.
+ * Numbers that do not steer scheduling, such as the size of a cache, are defined where they are used.
  */
 
 // Sessions and threads
@@ -17,8 +18,8 @@ export const preferredSessionsPerThread = 16;
 export const computeSessions = Math.max(4, 2 * availableParallelism());
 
 /**
- * How many sessions short runs can use, for each ms of their median run time. Longer runs wait for the disk, which
- * serves many of them at once.
+ * How many sessions short runs can use, for each ms of their median run time. Runs that take longer usually wait for
+ * the disk, which serves many of them at once.
  */
 export const sessionsPerRunMs = 8;
 export const maxShortRunSessions = Math.max(32, computeSessions);
@@ -32,6 +33,12 @@ export const maxSessionIdleMs = 60_000;
  */
 export const maxLookAhead = 64;
 
+/** The scaler assumes short runs until it has seen this many runs per session. */
+export const samplesPerSession = 4;
+
+/** Minimum time between two reports to the supervisor that the server has no free connection, in ms. */
+export const serverFullReportMs = 500;
+
 // Queues of busy sessions (decision 10)
 
 /**
@@ -39,6 +46,15 @@ export const maxLookAhead = 64;
  * group.
  */
 export const shortRunMs = 5;
+
+/** If the median run time is at most this, in ms, the number of sessions is computed for short runs. */
+export const shortMedianMs = 2 * shortRunMs;
+
+/**
+ * For each measured run of a group, the group can get this many slots behind its own tasks. While few runs have been
+ * measured, the expected run time is uncertain.
+ */
+export const slotsPerMeasuredRun = 2;
 
 /** The minimum time that a run occupies its session, in ms, however short its SQL is. */
 export const minRunMs = 0.2;
@@ -63,12 +79,6 @@ export const lowWaterMark = { min: 8, max: 60, cycles: 1.5 };
 export const ownGroupQueue = { min: 25, max: 120, cycles: 3 };
 export const anyGroupQueue = { min: 15, max: 100, cycles: 2.5 };
 
-/**
- * A run is slow once it has taken this long, in ms. Then the tasks queued behind the run are recalled, and another
- * session can be opened.
- */
-export const slowRunMs = 50;
-
 /** How long a task stays queued, in ms, before it can be recalled for an unused session. */
 export const minQueuedMs = 25;
 
@@ -87,9 +97,7 @@ export const maxSleepMs = 5 * 60_000;
 /** How often running tasks are compared with their rows while changes are not notified, in ms. */
 export const checkRunsMs = 200;
 
-/**
- * When more than `fewTasks` tasks are claimed, the minimum time between comparisons of tasks with their rows, in ms.
- */
+/** Minimum time between comparisons of tasks with their rows, in ms, while more than `fewTasks` tasks are claimed. */
 export const compareRowsMs = 25;
 export const fewTasks = 64;
 
@@ -102,24 +110,21 @@ export const longQueuedMs = 100;
 /** Maximum number of results that one statement writes. */
 export const maxWrittenResults = 1_000;
 
-/**
- * After the fast statement for simple results has failed, all results are written with the full statement for this
- * long, in ms.
- */
+/** After the plain completion has failed, the full completion writes all results for this long, in ms. */
 export const fullCompletionMs = 1_000;
 
 // Busy mode (decision 15)
 
 /**
- * When this many notifications arrive within `floodMs`, polling is cheaper for everybody. Without notifications, 32
- * writers commit almost six times as fast.
+ * When this many notifications arrive within `floodMs`, the manager enters busy mode, because polling is then cheaper
+ * for the manager and for the writers. Without notifications, 32 writers commit almost six times as fast.
  */
 export const maxNotifications = 20;
 export const floodMs = 100;
 
 /**
- * Busy mode ends when the manager has found no work for `busyQuietMs.min`, in ms. This time grows, up to
- * `busyQuietMs.max`, when busy mode begins again within `soonAgainMs` of its last end.
+ * Busy mode ends when the manager has found no work for `busyQuietMs.min`, in ms. If busy mode begins again within
+ * `soonAgainMs` of its last end, this time grows, up to `busyQuietMs.max`.
  */
 export const busyQuietMs = { min: 50, max: 2_000 };
 export const soonAgainMs = 1_000;
@@ -129,6 +134,9 @@ export const busyPollMs = { min: 2, max: 50 };
 
 /** Polling interval in busy mode while every session is busy, in ms. A new task could not start sooner anyway. */
 export const saturatedPollMs = 200;
+
+/** Each poll that finds nothing makes the polling interval this many times as long. */
+export const pollGrowth = 1.5;
 
 /** Maximum polling interval after busy mode, in ms, while writers that did not notify may still commit. */
 export const maxSettlePollMs = 200;
@@ -144,10 +152,16 @@ export const maxScannedGroups = { saturated: 50, normal: 1_000 };
 export const maxInsertedRows = 500;
 
 /**
- * After a scan, or a search of paused groups, this many times its duration is left to other work. So scans and searches
- * take at most a tenth of the time.
+ * After a scan, or a search of paused groups, this many times its duration is left to other work. Scans and searches
+ * therefore take at most a tenth of the time.
  */
 export const scanRestFactor = 10;
+
+/** Minimum time between two scans while startable tasks are known, in ms. */
+export const minScanIntervalMs = 2;
+
+/** How often the time of the next planned task is read while every session is busy, in ms. */
+export const planReadIntervalMs = 10;
 
 /** How many paused groups one search visits, and how many tasks it reads in all of these groups together. */
 export const maxPausedSearch = { groups: 50, tasks: 5_000 };
@@ -177,17 +191,17 @@ export const rejectedSearchMs = 200;
 export const trialRoundSize = { initial: 64, min: 8, max: 1_000 };
 export const trialRoundMs = 50;
 
-/** How long trial rounds can follow each other while no more tasks are rejected, in ms. */
+/** How long trial rounds can follow each other, in ms. They end earlier if a task is rejected or its row is locked. */
 export const trialRetryMs = 200;
 
-/** How many claims take only a single task after trials have not shown which task is rejected. */
+/** If trials do not show which task is rejected, this many claims take only a single task. */
 export const singleClaimsAfterTrials = 50;
 
 // Retries
 
 /**
- * `rejectedRowRetryMs` limits the pauses before a rejected row is tried again, in ms. `maxTransientRetryMs` is the
- * longest pause after a transient error (decision 19).
+ * Delay before a rejected row is tried again, in ms. It grows from `first` to `max`, but is at most
+ * `maxTransientRetryMs` after a transient error (decision 19).
  */
 export const rejectedRowRetryMs = { first: 1_000, max: 60_000 };
 export const maxTransientRetryMs = 5_000;
@@ -196,15 +210,18 @@ export const maxTransientRetryMs = 5_000;
 export const isolationMs = 50;
 
 /**
- * Pauses between checks whether the backend of an orphan is gone, in ms. The backend usually ends soon after its
- * connection.
+ * Intervals between checks whether the backend of an orphan is gone, in ms. They grow from `first` to `max`. The
+ * backend usually ends soon after its connection.
  */
 export const orphanCheckMs = { first: 10, max: 200 };
 
-/** Pauses between queries to the server of a lost remote run, in ms. */
+/** Intervals between queries to the server of a lost remote run, in ms. They grow from `first` to `max`. */
 export const remoteQueryMs = { first: 200, max: 5_000 };
 
-/** Pauses before the manager checks again whether its server has free connections for waiting groups, in ms. */
+/**
+ * Intervals between checks whether the server has free connections for waiting groups, in ms. They grow from `first` to
+ * `max`.
+ */
 export const connectionRetryMs = { first: 20, max: 1_000 };
 
 /**
@@ -213,25 +230,43 @@ export const connectionRetryMs = { first: 20, max: 1_000 };
  */
 export const remoteReserveMs = 5_000;
 
+/** If a single connection has been available for this long, in ms, no remote task seems to need it. */
+export const connectionUnusedMs = 50;
+
+/** How often the manager tries to take the table lock while another manager holds it, in ms. */
+export const lockRetryMs = 100;
+
+// Ledgers (decision 3)
+
+/** The two ledgers are switched after this many runs, or after this time in ms. */
+export const maxLedgerUse = { runs: 20_000, ms: 5 * 60_000 };
+
+/** How long after a switch the idle ledger is first emptied, in ms. Most runs that use it have ended by then. */
+export const ledgerSettleMs = 2_000;
+
+/** Time before the next attempt to empty a ledger, in ms. */
+export const ledgerRetryMs = 1_000;
+
+// Pruning
+
+/**
+ * Time between two rounds of pruning, in ms: `min` after a round that found nothing more to delete, and at most `max`,
+ * because users may have changed `keep`.
+ */
+export const pruneIntervalMs = { min: 1_000, max: 5 * 60_000 };
+
 // Watching the server (decision 18)
+
+/** How long the server can be silent, in ms, before the manager checks whether its own connection is half-open. */
+export const managerQuietMs = 150;
 
 /** How often the backends of sessions are checked, in ms: while some sessions are busy, and while none is. */
 export const backendCheckMs = { busy: 150, idle: 300 };
-
-/**
- * How long the answer of an idle backend can take to arrive, in ms. This is long enough for a lost packet to be sent
- * again.
- */
-export const maxSilenceMs = 400;
 
 /**
  * How often settings are compared while tasks are claimed only for busy sessions, in ms. Each comparison costs a query.
  */
 export const settingsCheckMs = 250;
 
-/**
- * How often the manager looks for stalls, and how long a task must have been able to start before it is reported as
- * stalled, both in ms.
- */
+/** How often the manager looks for stalls, in ms. */
 export const stallCheckMs = 2_500;
-export const stalledMs = 10_000;

@@ -1,4 +1,4 @@
-/** Exponential backoff with jitter, which keeps clients that failed together from retrying together. */
+/** Exponential backoff. Its jitter keeps clients that failed at the same time from retrying at the same time. */
 export class Backoff {
   readonly #firstMs: number;
   #maxMs: number;
@@ -8,18 +8,18 @@ export class Backoff {
   readonly #calmMs: number;
   readonly #now: () => number;
   #pauseMs: number;
-  /** Whether the next pause is 0 ms. */
+  /** Whether the next delay is 0 ms. */
   #atOnce: boolean;
   #failedAt = -Infinity;
 
   /**
-   * @param options.firstMs the first pause
-   * @param options.maxMs the longest pause
-   * @param options.factor factor by which a pause is multiplied to get the next one, at least 1; default 2
-   * @param options.jitter fraction of a pause, 0 to 1, that is random; default 0.25
+   * @param options.firstMs the first delay, in ms
+   * @param options.maxMs the longest delay, in ms
+   * @param options.factor factor by which the delay grows after each failure, at least 1; default 2
+   * @param options.jitter largest fraction, 0 to 1, by which a delay is shortened at random; default 0.25
    * @param options.random returns a number from 0 (inclusive) to 1 (exclusive)
-   * @param options.calmMs if an attempt succeeds this long after the last failure, the pause after the next failure is
-   * 0; default never
+   * @param options.calmMs if set, the next delay is 0 at first, and again after an attempt that succeeds at least this
+   * long after the last failure
    * @param options.now returns the time in ms
    */
   constructor(options: {
@@ -45,7 +45,7 @@ export class Backoff {
   /**
    * Records that an attempt failed.
    *
-   * @returns the pause before the next attempt, in whole ms
+   * @returns the delay before the next attempt, in whole ms
    */
   next(): number {
     this.#failedAt = this.#now();
@@ -58,13 +58,13 @@ export class Backoff {
     return Math.round(pauseMs * (1 - this.#jitter * this.#random()));
   }
 
-  /** Changes the longest pause, in ms. */
+  /** Changes the longest delay, in ms. */
   limit(maxMs: number): void {
     this.#maxMs = maxMs;
     this.#pauseMs = Math.min(this.#pauseMs, maxMs);
   }
 
-  /** Records that an attempt succeeded, so that pauses start again with the first pause. */
+  /** Records that an attempt succeeded. The delays then start again with the first one. */
   reset(): void {
     this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
     this.#atOnce = this.#now() - this.#failedAt >= this.#calmMs;
@@ -74,7 +74,7 @@ export class Backoff {
 /**
  * Waits `ms` (0 to 2147483647), or until `signal` is aborted. Never rejects.
  *
- * @returns whether the whole time has passed
+ * @returns false if `signal` was aborted first
  */
 export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
   return new Promise((resolve) => {

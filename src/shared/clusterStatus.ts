@@ -2,7 +2,7 @@ import type { Stall, Durations, TaskCounts } from "./statistics.js";
 
 /**
  * Role of this process in its cluster. The role is `seeking` while the process has no control connection, and
- * `stopping` once a stop was requested.
+ * `stopping` after a stop was requested.
  */
 export type ClusterRole = "seeking" | "leader" | "standby" | "stopping";
 
@@ -13,13 +13,13 @@ export interface ManagerView {
   readonly since: Date;
   /** Why the manager is `waiting`; null in any other state. */
   readonly reason: string | null;
-  /** Due tasks that nothing prevents from starting but that do not start; null if there are none. */
+  /** The stall (due tasks do not start although nothing prevents it); null if there is none. */
   readonly stalled: Stall | null;
   /** Number of running tasks. */
   readonly running: number;
   /** Number of open sessions. */
   readonly sessions: number;
-  /** Counters since this process became leader. */
+  /** Counters since this process became the leader. */
   readonly counts: TaskCounts;
   readonly claims: Durations;
   readonly runs: Durations;

@@ -13,7 +13,7 @@ export const exitCodes: Readonly<Record<ErrorFamily, number>> = {
 
 interface ErrorDefinition {
   readonly family: ErrorFamily;
-  /** Whether a retry can succeed although the user changes nothing. */
+  /** Whether a retry can succeed without any action by the user. */
   readonly retryable: boolean;
   /** When the error occurs, for docs/errors.md. */
   readonly when: string;
@@ -128,12 +128,6 @@ export const errorDefinitions = {
     retryable: true,
     when: "a connection goes through a pooler",
     remedy: "give pg-task the server's own address; producers may use the pooler",
-  },
-  LEADERSHIP_LOST: {
-    family: "LEADERSHIP",
-    retryable: true,
-    when: "the connection that holds an advisory lock ended",
-    remedy: "nothing: pg-task takes the lock again or stands by",
   },
   LEADERSHIP_HELD: {
     family: "LEADERSHIP",

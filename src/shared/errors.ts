@@ -60,8 +60,8 @@ const lossErrorCodes = new Set(["ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNABORTE
 const lossMessages = /^Connection terminated|is not queryable$/;
 
 /**
- * Whether the error of the operating system or the driver means a lost connection. False for errors that come from
- * pg-task or the server.
+ * Whether an error of the operating system or the driver means that the connection is lost. False for errors of pg-task
+ * and of the server.
  */
 export function isConnectionLoss(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;

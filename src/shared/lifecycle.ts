@@ -36,7 +36,7 @@ export interface LifecycleHooks {
    *
    * @param signal aborted when the grace period is over; `stop` is then called at once, even if `drain` has not
    * returned
-   * @param graceMs rest of the grace period, for child components; Infinity while no stop was requested
+   * @param graceMs what is left of the grace period, for child components; Infinity while no stop has been requested
    */
   drain(signal: AbortSignal, graceMs: number): Promise<void>;
   /** Ends work that is still running and frees all resources. Also called after an incomplete start. */
@@ -101,9 +101,9 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
   }
 
   /**
-   * Drains the component. Resolves when running work has ended or was interrupted by a stop; the component then waits
-   * for a stop. During a start, the drain begins after the start. Before any start, `drain` acts as a stop. Never
-   * rejects, because an error of the drain hook stops the component.
+   * Drains the component. Resolves when running work has ended or was interrupted by a stop. A drained component then
+   * waits for a stop. If the component is starting, the drain begins after the start. If it was never started, `drain`
+   * acts as `stop`. Never rejects: if the drain hook fails, the component stops.
    */
   drain(): Promise<void> {
     if (this.#state === "idle") this.#neverStart();
@@ -157,7 +157,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     try {
       await this.#hooks.start(signal);
     } catch (error) {
-      // An aborted start can throw, which does not count as a failure.
+      // A start that was aborted can throw. This is not a failure.
       if (signal.aborted) this.#log?.debug({ err: error }, `${this.#name}: start was aborted`);
       else void this.fail(asError(error));
     }
@@ -171,7 +171,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     this.#drained.resolve();
   }
 
-  /** Calls a hook. Never rejects, because an error of the hook stops the component, however late the error occurs. */
+  /** Calls a hook. Never rejects. If the hook fails, even late, the component stops because of this failure. */
   async #attempt(hook: () => Promise<void>): Promise<void> {
     try {
       await hook();
@@ -234,7 +234,7 @@ class Deferred<T> {
       this.resolve = resolve;
       this.reject = reject;
     });
-    // This promise need not be awaited, because `stopped` also reports a failure.
+    // A failure is also reported by `stopped`, so a caller need not handle the rejection of this promise.
     this.promise.catch(() => {});
   }
 }

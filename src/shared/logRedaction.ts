@@ -1,8 +1,11 @@
+/** The text that is shown in place of a secret. */
+export const mask = "***";
+
 /**
- * Fields of log lines that may contain a password or a token. pino writes asterisks in their place. A password within a
- * message is masked where the message is made, by `maskPasswords`.
+ * Fields of log lines that may contain a password or a token. pino replaces their values with asterisks. A password
+ * within a message is masked by the code that makes the message, with `maskPasswords`.
  */
 export const logRedaction = {
   paths: ["password", "target.password", "*.password", "connectionString", "remote", "*.remote", "token"],
-  censor: "***",
+  censor: mask,
 };

@@ -1,5 +1,5 @@
 /** The longest timeout that setTimeout supports, in ms. With a longer timeout, setTimeout fires at once. */
-const maxTimeoutMs = 2 ** 31 - 1;
+export const maxTimerMs = 2 ** 31 - 1;
 
 /**
  * Starts a timer of any length.
@@ -10,7 +10,7 @@ export function startTimer(delayMs: number, fire: () => void): () => void {
   let remainingMs = delayMs;
   let timer: NodeJS.Timeout;
   const next = () => {
-    const step = Math.min(remainingMs, maxTimeoutMs);
+    const step = Math.min(remainingMs, maxTimerMs);
     remainingMs -= step;
     timer = setTimeout(remainingMs > 0 ? next : fire, step);
   };

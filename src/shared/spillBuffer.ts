@@ -1,8 +1,9 @@
 import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { errorMessage } from "./errors.js";
 
-/** Memory that all spill buffers of a thread can use together, in bytes. Anything beyond this limit goes to files. */
+/** Memory that all spill buffers of a thread can use together, in bytes. Data beyond this limit goes to files. */
 export const maxMemoryBytes = 32 << 20;
 
 /** Memory that this thread's spill buffers use now, and the most they have used so far, in bytes. */
@@ -116,10 +117,11 @@ function openUnlinkedFile(): number | null {
   }
 }
 
-/** Warns once per thread. No task fails if a file cannot be used, but memory exceeds its limit. */
+/**
+ * Warns once per thread. If no file can be used, no task fails, but the buffers use more memory than the limit allows.
+ */
 function warnOnce(error: unknown): void {
   if (memory.hasWarned) return;
   memory.hasWarned = true;
-  const reason = error instanceof Error ? error.message : String(error);
-  process.emitWarning(`large outputs stay in memory, temporary file failed: ${reason}`);
+  process.emitWarning(`large outputs stay in memory, temporary file failed: ${errorMessage(error)}`);
 }

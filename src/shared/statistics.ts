@@ -24,7 +24,7 @@ export interface TaskCounts {
   readonly gone: number;
   /** Number of rescued orphans (claimed tasks that were completed or released because their session had died). */
   readonly rescued: number;
-  /** How many times at least one orphan was rescued. */
+  /** Number of rescues, each of one or more orphans. */
   readonly rescues: number;
   /** How many times the manager's connection was reopened. */
   readonly reconnects: number;
@@ -104,7 +104,10 @@ export function quantile({ counts }: Durations, fraction: number): number | null
 
 /** Due tasks that nothing prevents from starting but that are not claimed. */
 export interface Stall {
-  /** When the first of these tasks was found waiting, by the manager's clock, in ISO 8601. */
+  /**
+   * Time at which the first of these tasks was found waiting, read from the clock of the manager's machine, in ISO
+   * 8601.
+   */
   readonly since: string;
   /** Ids of some of these tasks: the first task of each group. */
   readonly tasks: readonly string[];

@@ -21,10 +21,10 @@ export function loadedTracer(): Tracer | null {
 }
 
 /**
- * Returns the API version of a loaded SDK that this thread's copy of the OpenTelemetry API cannot use. A copy of the
- * API works only with copies of the same or a later minor version.
+ * Checks whether this thread's copy of the OpenTelemetry API can use the loaded SDK. A copy of the API works only with
+ * an SDK whose copy has the same or a later minor version.
  *
- * @returns null if no such SDK is loaded
+ * @returns the version of the SDK's copy if it cannot be used; null if it can, or if no SDK is loaded
  */
 export function incompatibleApiVersion(): string | null {
   const shared: unknown = Reflect.get(globalThis, Symbol.for("opentelemetry.js.api.1"));

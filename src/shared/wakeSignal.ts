@@ -1,6 +1,6 @@
 /**
- * Wakes one waiter when `notify()` is called or a timeout has passed. If there is no waiter, the notification is kept
- * for the next wait.
+ * Lets one caller at a time wait for a notification or a timeout. A notification that arrives while no caller waits
+ * ends the next wait at once.
  */
 export class WakeSignal {
   #isNotified = false;

@@ -7,12 +7,16 @@ import {
   readServerSettings,
   type OnInvalidSetting,
 } from "../shared/config/serverSettings.js";
+import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
 
-/** Supervisor parameters that are set for the role, database or server of the control connection. */
+/**
+ * Supervisor parameters that are set in the server for the control connection's role or database, or for the whole
+ * server.
+ */
 export type ControlSettings = Partial<Pick<FileParameters, (typeof names)[number]>>;
 
 /**
@@ -27,7 +31,7 @@ export async function fetchControlSettings(
   file: FileParameters,
   { log, signal }: { readonly log: Log; readonly signal: AbortSignal },
 ): Promise<ControlSettings> {
-  const client = await connectClient(control, { applicationName: "pg_conf", signal });
+  const client = await connectClient(control, { applicationName: applicationNames.supervisor, signal });
   // On a half-open connection (one whose other end disappeared without notice) the query would never end.
   const abort = (): void => void client.connection.stream.destroy();
   const timer = control.connectTimeoutMs > 0 ? setTimeout(abort, control.connectTimeoutMs) : undefined;

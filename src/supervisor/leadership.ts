@@ -1,6 +1,7 @@
 import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
+import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
@@ -8,14 +9,14 @@ import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/postgres/quoting.js";
 
-/** Interval at which a standby retries to take the lock if no notification arrives, in ms. */
+/** Interval at which a standby tries to take the lock if no notification arrives, in ms. */
 const lockRetryMs = 200;
 /** How long to wait for an answer from the server, in ms. */
 const answerTimeoutMs = 10_000;
-/** How long releasing the lock at a stop can take, in ms. */
+/** Time limit for releasing the lock at a stop, in ms. */
 const handOverTimeoutMs = 1_000;
 /**
- * Longest pause between connection attempts, in ms. It is short because managers wait for the connection as well, and
+ * Longest delay between connection attempts, in ms. It is short because managers wait for the connection as well, and
  * because an attempt is cheap.
  */
 const maxRetryMs = 1_000;
@@ -38,9 +39,8 @@ interface LeadershipEvents {
  *       ▲             │                         │
  *       └──────connection lost──────────────────┘
  *
- * A standby tries to take the lock whenever a notification arrives, and also periodically. If the lock is free from the
- * start, the process leads without having been a standby. A leader that is killed sends no notification. A standby then
- * finds the lock free at its next periodic attempt.
+ * A standby tries to take the lock whenever a notification arrives, and also periodically: a leader that is killed
+ * sends no notification. If the lock is free at the first attempt, the process leads without having been a standby.
  */
 export class Leadership extends EventEmitter<LeadershipEvents> {
   /** Target of the next connection. */
@@ -61,7 +61,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     /** Name of the cluster. */
     readonly name: string;
     readonly log: Log;
-    /** Returns true if it does not matter whether the loss of the leader's connection is noticed soon. */
+    /** Returns true while there is no work, so that the loss of the leader's connection need not be noticed soon. */
     readonly isIdle: () => boolean;
   }) {
     super();
@@ -113,13 +113,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
 
   async #connectAndCompete(onConnected: () => void): Promise<void> {
     const client = await connectClient(this.target, {
-      applicationName: "pg_conf",
-      settings: {
-        search_path: "pg_catalog",
-        tcp_keepalives_idle: 5,
-        tcp_keepalives_interval: 2,
-        tcp_keepalives_count: 3,
-      },
+      applicationName: applicationNames.supervisor,
+      settings: { search_path: "pg_catalog" },
       signal: this.#ending.signal,
     });
     this.#client = client;
@@ -128,7 +123,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       client.on(event, () => this.#retryNow.abort());
     }
     const watchdog = new ConnectionWatchdog(client, this.target, {
-      name: "pg_conf watch",
+      name: applicationNames.supervisorWatch,
       quietMs,
       isAtRest: () => this.#isLeader && this.#isIdle(),
     });
@@ -158,9 +153,9 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
    */
   async #acquireLock(client: Client): Promise<boolean> {
     // Listen for notifications before the first attempt to take the lock, so that no release of the lock is missed.
-    const channel = await withTimeout(this.#channel(client), answerTimeoutMs);
-    await withTimeout(client.query(`LISTEN ${identifier(channel)}`), answerTimeoutMs);
-    for (let attempts = 0; !(await withTimeout(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
+    const channel = await awaitAnswer(this.#channel(client), answerTimeoutMs);
+    await awaitAnswer(client.query(`LISTEN ${identifier(channel)}`), answerTimeoutMs);
+    for (let attempts = 0; !(await awaitAnswer(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
       if (attempts === 0) this.emit("standby");
       await this.#wait(lockRetryMs);
       if (this.#ending.signal.aborted) return false;
@@ -200,7 +195,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       [lockClasses.supervisor, this.#name],
     );
     // If the statement fails, the end of the connection releases the lock.
-    await withTimeout(statement, handOverTimeoutMs).catch(() => {});
+    await awaitAnswer(statement, handOverTimeoutMs).catch(() => {});
   }
 }
 
@@ -209,7 +204,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
  *
  * @throws PgTaskError CONNECTION_LOST if the server does not answer within `ms` milliseconds.
  */
-async function withTimeout<T>(query: Promise<T>, ms: number): Promise<T> {
+async function awaitAnswer<T>(query: Promise<T>, ms: number): Promise<T> {
   const done = new AbortController();
   const timeout = sleep(ms, done.signal).then((elapsed) => {
     if (!elapsed) return query;

@@ -11,7 +11,15 @@ type RegistryOptions = Omit<ManagerThreadOptions, "spareWorkers" | "takesOver"> 
   readonly board: ClusterStatusBoard;
 };
 
-/** Runs the leader's managers, one for each entry, and shares the sessions among them. */
+/**
+ * Runs the leader's managers, one for each entry, and shares the sessions among them. The manager of one entry:
+ *
+ *   waiting ──predecessor ended, its turn──▶ running ──entry removed or replaced, stop──▶ stopping ──▶ ended
+ *      │                                                                                     ▲
+ *      └──────────────────────────entry removed or replaced, stop────────────────────────────┘
+ *
+ * The predecessor is an earlier manager of the same entry that is still stopping.
+ */
 export class ManagerRegistry {
   readonly #options: RegistryOptions;
   readonly #spareWorkers = new SpareWorkers();
@@ -44,7 +52,7 @@ export class ManagerRegistry {
     return this.#grants.wanted === 0;
   }
 
-  /** Starts spare threads, so that `start` is fast. As many threads are started as managers can start at once. */
+  /** Starts spare threads, one for each manager that can start at the same time, so that `start` is fast. */
   preloadWorkers(): void {
     const { entries, parameters } = this.#configuration;
     this.#spareWorkers.fillUp(Math.min(entries.length, parameters["pg_conf.fetch"]));

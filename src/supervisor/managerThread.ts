@@ -10,6 +10,7 @@ import { watchHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
 import type { Stall, ManagerStatistics } from "../shared/statistics.js";
+import { stopMarginsMs } from "../shared/tuning.js";
 import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 import type { SpareWorkers } from "./spareWorkers.js";
 
@@ -18,9 +19,6 @@ import type { SpareWorkers } from "./spareWorkers.js";
  * failed authentication.
  */
 const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
-
-/** How much longer than its grace period a stopping manager can take, in ms. */
-const stopMarginMs = 4_000;
 
 interface ManagerThreadEvents {
   /** The manager serves its table. */
@@ -65,7 +63,7 @@ interface Child {
  *
  *   ensuring role and database ──▶ thread running ──stop──▶ ended
  *     ▲                              │
- *     └── died: after a pause ───────┤
+ *     └── died: after a delay ───────┤
  *     └── table moved: at once ──────┘
  */
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
@@ -78,7 +76,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
   readonly #ending = new AbortController();
-  /** The pauses after the thread has died, and the pauses while the role or database cannot be created. */
+  /** Delays before a thread that died is restarted, and delays between attempts to create the role or database. */
   readonly #restartBackoff: Backoff;
   readonly #createBackoff: Backoff;
   #entry: Entry;
@@ -91,7 +89,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   #isMoving = false;
   #child: Child | null = null;
   #running: Promise<void> = Promise.resolve();
-  /** Aborted to skip the next pause. This also works while an attempt is still under way. */
+  /** Aborted to skip the current delay, or the next one if an attempt is still under way. */
   #retryNow = new AbortController();
   #isRecreating = false;
   /** Whether the manager is waiting for a connection to its server. */
@@ -164,7 +162,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#post({ type: "stop", graceMs });
     const done = new AbortController();
     const ended = this.#running.finally(() => done.abort());
-    if (await sleep(graceMs + stopMarginMs, done.signal)) await this.#terminate();
+    if (await sleep(graceMs + stopMarginsMs.managerThread, done.signal)) await this.#terminate();
     await ended;
   }
 
@@ -187,7 +185,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         this.emit("died");
         continue;
       }
-      // The pauses become short again only after a long run, because a manager that dies again soon has not recovered.
+      // The delays become short again only if the thread has lived for long, because a manager that dies again soon has
+      // not recovered.
       if (performance.now() - start > maxRestartMs(this.#entry)) this.#restartBackoff.reset();
       const pauseMs = this.#restartBackoff.next();
       this.#log.error({ entry: this.#entry.key, reason: reason.message, pauseMs }, "manager died, restarting");

@@ -1,17 +1,19 @@
-import { promisify } from "node:util";
-import { createHash, createHmac, pbkdf2, randomBytes } from "node:crypto";
 import type { Entry } from "../shared/config/types.js";
 import { type ConnectionTarget, describeTarget } from "../shared/postgres/target/target.js";
+import { scramVerifier } from "../shared/postgres/auth/scram.js";
+import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { connectClient, sqlState, type Client } from "../shared/postgres/client.js";
+import { mask } from "../shared/logRedaction.js";
 import { errorMessage, PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { identifier, literal } from "../shared/postgres/quoting.js";
+import { insufficientPrivilege } from "../shared/postgres/sqlStates.js";
 
 /** SQLSTATEs that the server reports if another process created the same object at the same time. */
 const alreadyExists = new Set(["42710", "42P04", "23505"]);
 const membershipOptionsSince = 160_000;
 
-/** Tells whether an entry's role and database exist. */
+/** Which of an entry's role and database exist. */
 interface Existing {
   readonly role: boolean;
   readonly database: boolean;
@@ -32,7 +34,7 @@ export class RolesAndDatabases {
   }
 
   /**
-   * Creates the entry's role and database if they are missing. An entry on another server is not checked.
+   * Creates the entry's role and database if they are missing. Does nothing for an entry on another server.
    *
    * @throws PgTaskError SCHEMA_MISSING if the role or the database is missing and the entry says `"create": false`.
    * @throws PgTaskError SCHEMA_NOT_ALLOWED or SCHEMA_NOT_CREATED with the failed statement.
@@ -44,11 +46,10 @@ export class RolesAndDatabases {
     // The control connection itself uses this role and this database, so both exist.
     if (user === this.target.user && database === this.target.database) return;
     const client = await connectClient(this.target, {
-      applicationName: "pg_conf",
+      applicationName: applicationNames.supervisor,
       settings: {
         search_path: "pg_catalog",
         lock_timeout: "10s",
-        tcp_keepalives_idle: 5,
       },
     });
     try {
@@ -90,13 +91,13 @@ export class RolesAndDatabases {
       return await execute(client, statement);
     }
     const verifier = await scramVerifier(target.password);
-    const masked = `${statement} PASSWORD '***'`;
+    const masked = `${statement} PASSWORD '${mask}'`;
     return await execute(client, `${statement} PASSWORD ${literal(verifier)}`, masked);
   }
 
   /**
-   * Creates a database for the entry's role. Only a superuser or a member of the owner role can do this, so pg-task's
-   * own role becomes a member temporarily.
+   * Creates the entry's database, owned by the entry's role. Only a superuser or a member of the owner role can do
+   * this, so pg-task's own role becomes a member temporarily.
    *
    * @returns false if another process has created the database in the meantime.
    */
@@ -130,10 +131,10 @@ async function readExisting(client: Client, { user, database }: ConnectionTarget
 }
 
 /**
- * Executes a statement.
+ * Executes a CREATE, GRANT or REVOKE statement.
  *
  * @param masked the statement without the password, for error messages
- * @returns false if another process has created the same object in the meantime.
+ * @returns false if the object exists already, because another process has created it in the meantime.
  */
 async function execute(client: Client, statement: string, masked = statement): Promise<boolean> {
   try {
@@ -144,7 +145,7 @@ async function execute(client: Client, statement: string, masked = statement): P
     if (state === null) throw error;
     if (alreadyExists.has(state)) return false;
     throw new PgTaskError(
-      state === "42501" ? "SCHEMA_NOT_ALLOWED" : "SCHEMA_NOT_CREATED",
+      state === insufficientPrivilege ? "SCHEMA_NOT_ALLOWED" : "SCHEMA_NOT_CREATED",
       `${masked} failed: ${errorMessage(error)} (SQLSTATE ${state})`,
       { cause: error, sqlState: state },
     );
@@ -161,18 +162,4 @@ function missingError({ user, database }: ConnectionTarget, found: Existing): Pg
     "SCHEMA_MISSING",
     `${names.join(" and ")} ${verb} missing, and the entry says "create": false`,
   );
-}
-
-const iterations = 4096;
-
-/**
- * Returns the SCRAM-SHA-256 verifier that PostgreSQL stores for a password, computed like libpq's
- * PQencryptPasswordConn. Sending the verifier instead of the password keeps the password out of the server's log.
- */
-async function scramVerifier(password: string, salt = randomBytes(16)): Promise<string> {
-  const salted = await promisify(pbkdf2)(password.normalize("NFKC"), salt, iterations, 32, "sha256");
-  const hmac = (text: string): Buffer => createHmac("sha256", salted).update(text).digest();
-  const stored = createHash("sha256").update(hmac("Client Key")).digest("base64");
-  const server = hmac("Server Key").toString("base64");
-  return `SCRAM-SHA-256$${iterations}:${salt.toString("base64")}$${stored}:${server}`;
 }

@@ -26,7 +26,7 @@ interface Demand {
 
 const noDemand: Demand = { demand: 0, need: 0 };
 
-/** Divides the sessions among the holders' needs first, and the rest of the sessions among the remaining demands. */
+/** Meets the holders' needs first, then divides the remaining sessions among the remaining demands. */
 function shareByNeed(total: number, demands: readonly Demand[]): number[] {
   const needed = shareOut(
     total,
@@ -60,10 +60,14 @@ interface Share {
 }
 
 /**
- * Shares sessions among several holders, such as managers. Grants never raise the sum of the sessions that all holders
- * can have above the total. After the total has been lowered, no holder gets more sessions until the sum is below the
- * new total. Sessions that are merely kept open are granted last. The capacity of a full server is shared only among
- * the holders on this server.
+ * Shares sessions among several holders, such as managers. No grant raises the number of sessions that all holders
+ * together can have above the total. After the total has been lowered, no holder gets more sessions until that number
+ * is below the new total. Sessions that are merely kept open are granted last. The capacity of a full server is shared
+ * only among the holders on this server. The state of one holder:
+ *
+ *   settled ──grant sent──▶ unanswered ──last grant acknowledged──▶ settled
+ *
+ * While a grant is unanswered, the holder is assumed to have the larger number of sessions, old or new.
  */
 export class SessionGrants<Holder> {
   readonly #sendGrant: (holder: Holder, sessions: number, number: number) => void;
@@ -136,7 +140,7 @@ export class SessionGrants<Holder> {
   /**
    * Reports that the holder could not open all granted sessions, because its server has capacity for only `capacity`
    * more sessions. For a while, the holders on this server share this capacity and the sessions that they have open
-   * there, so that the first holders do not keep all of them.
+   * there. Otherwise the holders that came first would keep all of these sessions.
    */
   reportFull(holder: Holder, capacity: number): void {
     this.#update(holder, ({ server }) => {
@@ -209,7 +213,7 @@ export class SessionGrants<Holder> {
     const demands = shares.map(demandOf);
     for (const [server, { sessions }] of this.#fullServers) {
       const indexes = shares.flatMap((share, index) => (share.server === server && share.demand > 0 ? index : []));
-      // A single holder does not share the server, and it notices by itself how many sessions it can open.
+      // A single holder shares the server with no other, and finds out itself how many sessions it can open.
       if (indexes.length < 2) continue;
       // Each holder gets at least one session, so that all of them keep trying.
       const limits = shareByNeed(

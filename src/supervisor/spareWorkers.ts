@@ -24,7 +24,7 @@ function startWorker(): ManagerWorker {
 }
 
 /**
- * Keeps idle threads ready for managers. Most of a manager's start is loading code, and this can be done while waiting
+ * Keeps idle threads ready for managers. Starting a manager mostly means loading code, which can be done while waiting
  * for leadership or for the server. Idle threads have no connection.
  */
 export class SpareWorkers {
@@ -56,8 +56,8 @@ export class SpareWorkers {
   }
 
   /**
-   * Starts an idle thread. An idle thread that ends is dropped. If the cause persists, it is reported when a new thread
-   * is started in its place.
+   * Starts an idle thread. An idle thread that ends is dropped. If the cause persists, the thread that a manager gets
+   * instead reports it.
    */
   #add(): void {
     const spare = startWorker();

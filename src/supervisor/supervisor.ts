@@ -6,14 +6,12 @@ import { describeTarget } from "../shared/postgres/target/target.js";
 import { toReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
+import { stopMarginsMs } from "../shared/tuning.js";
 import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
-
-/** How much longer than the grace period of its managers the supervisor waits at a stop, in ms. */
-const stopMarginMs = 10_000;
 
 interface SupervisorEvents {
   /** The supervisor leads and its managers have started, or the supervisor stands by. */
@@ -22,6 +20,15 @@ interface SupervisorEvents {
 
 /**
  * Leads the cluster or stands by. As leader, runs a manager for each entry. There is one supervisor in each process.
+ *
+ *     ┌────────────────────lock acquired─────────────────────┐
+ *     │                                                      ▼
+ *   seeking ──another leads──▶ standby ──lock acquired──▶ leader
+ *     ▲                           │                         │
+ *     └────────────────────connection lost──────────────────┘
+ *
+ * The managers start when the process becomes the leader. If it loses its connection, they continue. They stop when the
+ * process stands by, because another process leads then. A stop is possible in every state.
  */
 export class Supervisor extends EventEmitter<SupervisorEvents> implements LifecycleHooks {
   /** The configuration as it is in the file. */
@@ -100,8 +107,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   }
 
   /**
-   * Reads the settings of the control database. If reading fails, the previous settings stay in effect. Reads run one
-   * after another, so that the last one counts.
+   * Reads the settings of the control database. If reading fails, the previous settings stay in effect. Reads are done
+   * one after another, so that the last one counts.
    */
   #readSettings(): Promise<void> {
     this.#settingsRead = this.#settingsRead.then(() => this.#readSettingsOnce());
@@ -148,7 +155,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
    */
   end(graceMs = this.#configuration.parameters["pg_conf.grace"]): Promise<Error | null> {
     void this.#registry.stop(graceMs);
-    return this.#lifecycle.stop(graceMs + stopMarginMs);
+    return this.#lifecycle.stop(graceMs + stopMarginsMs.supervisor);
   }
 
   async start(): Promise<void> {

@@ -1,8 +1,8 @@
 import type { StartupSettings } from "../shared/postgres/startupOptions.js";
 
 /**
- * Settings for connections that read a few rows of a large table by index. With the server's default, a random page
- * read costs four times as much as a sequential one, as on a spinning disk. The planner would then scan the whole
+ * Settings for connections that read a few rows of a large table by index. By default, the planner assumes that a
+ * random page read costs four times as much as a sequential one, as on a spinning disk. It would then scan the whole
  * table.
  */
 export const indexScanSettings: StartupSettings = {

@@ -2,14 +2,14 @@
 export const isDueSql = "t.ready";
 
 /**
- * SQL of the order of the index of due tasks. With this order and a LIMIT, the planner reads no more rows from the
- * index than the LIMIT needs, however many rows it expects.
+ * The sort order of the index of due tasks, as SQL. With this order and a LIMIT, the planner reads no more rows from
+ * the index than the LIMIT needs, however many rows it expects.
  */
 export const dueOrderSql = "t.hash, greatest(t.max, 0) DESC, t.id";
 
 /**
- * SQL condition that a row waits and is not marked due. IS FALSE lets the planner know that few rows match, because
- * `ready` is null in most rows.
+ * SQL condition that a row waits and is not marked due. IS FALSE makes the planner expect few rows, because `ready` is
+ * null in most rows.
  */
 export const isPlannedSql = "NOT t.ready AND t.ready IS FALSE";
 

@@ -1,6 +1,6 @@
 import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
-import type { TaskState } from "../manager/schema/stateType.js";
+import type { TaskState } from "../shared/taskState.js";
 
 /** Conditions on tasks. A condition that is omitted matches all tasks. */
 export interface TaskFilter {
@@ -33,8 +33,8 @@ export function filterSql(filter: TaskFilter, values: unknown[]): string {
 }
 
 /**
- * Returns the ids of up to `limit` matching tasks, in ascending order. All of them are above `after`, unless `after` is
- * null.
+ * Returns the ids of up to `limit` matching tasks, in ascending order. If `after` is not null, only ids above `after`
+ * are returned.
  */
 export async function readMatchingIds(
   client: Client,

@@ -6,6 +6,7 @@ import { sleep } from "../shared/backoff.js";
 import { isLoopback, listenAddresses, type ListenAddress } from "../shared/config/listenAddress.js";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
+import { errorMessage } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { createApp } from "./app.js";
@@ -13,7 +14,7 @@ import { Metrics } from "./metrics/metrics.js";
 import { WebTables } from "./data/webTables.js";
 import { randomToken } from "./http/token.js";
 
-/** How long to wait before trying again to listen on an unavailable address, in ms. */
+/** Time between two attempts to listen on an unavailable address, in ms. */
 const retryMs = 2_000;
 
 /**
@@ -131,10 +132,7 @@ export class WebServer implements LifecycleHooks {
           failure = error;
         }
       }
-      if (!isLogged) {
-        const reason = failure instanceof Error ? failure.message : String(failure);
-        this.#log.warn({ reason }, "HTTP address in use, retrying");
-      }
+      if (!isLogged) this.#log.warn({ reason: errorMessage(failure) }, "HTTP address in use, retrying");
       isLogged = true;
       await sleep(retryMs, signal);
     }

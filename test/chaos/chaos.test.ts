@@ -13,10 +13,10 @@ const seconds = Number(process.env["CHAOS_SECONDS"] ?? 15);
 const seed = Number(process.env["CHAOS_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 
 const producers = 3;
-/** Maximum pause between two faults, and between two inserts of a producer, in ms. */
+/** Longest time between two faults, and between two inserts of a producer, in ms. */
 const maxFaultPauseMs = 1500;
 const maxInsertPauseMs = 30;
-/** A task that has not ended this long after the last fault is stuck, in ms. */
+/** How long after the last fault a task must have ended, in ms. After that, it counts as stuck. */
 const stuckMs = 120_000;
 
 test(`every task ends and has its effect once under random faults (seed ${seed}, ${seconds} s)`, async (t) => {

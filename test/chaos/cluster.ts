@@ -9,12 +9,12 @@ import { Network } from "./network.js";
 
 const log = createLog({ level: "silent", name: "chaos", write: () => {} });
 
-/** How many pg-task processes there are: a leader and its standbys. */
+/** Number of pg-task processes: one leader, and the standbys. */
 const processCount = 2;
 
 const settings = {
   "pg_task.sleep": 100,
-  // All deaths here are injected: no task may fail for them.
+  // All deaths of sessions are injected, so no task may fail because of them.
   "pg_task.crash": 1_000_000,
   "pg_conf.grace": 2000,
   "pg_conf.restart": 1,
@@ -31,7 +31,7 @@ export class Cluster {
 
   static async start(): Promise<Cluster> {
     const folder = await mkdtemp(join(tmpdir(), "pg-task-chaos-"));
-    // A server before 16 needs search permission on the whole path of its data.
+    // PostgreSQL before 16 needs search permission on all parent folders of its data.
     await chmod(folder, 0o711);
     const server = await startServer(folder);
     const cluster = new Cluster(folder, server, await Network.to(server.port));
@@ -68,7 +68,7 @@ export class Cluster {
     await this.#startProcess(nth);
   }
 
-  /** Ends everything. */
+  /** Ends the processes, the network and the server. */
   async stop(): Promise<void> {
     await Promise.all(this.#processes.map((each) => each.end("SIGKILL")));
     this.network.close();
@@ -76,7 +76,7 @@ export class Cluster {
     await rm(this.#folder, { recursive: true, force: true, maxRetries: 10 });
   }
 
-  /** The end of each process's log, for diagnosing a failure. */
+  /** The last log lines of each process, for diagnosing a failure. */
   logs(): string {
     return this.#processes
       .map((each) => each.output.stdout.split("\n").slice(-40).join("\n") + each.output.stderr)

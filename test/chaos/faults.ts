@@ -2,7 +2,7 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import type { Cluster } from "./cluster.js";
 import type { Random } from "./random.js";
 
-/** A fault. `inject` resolves when what it broke is running again. */
+/** A fault that can be injected. `inject` resolves when whatever it broke is working again. */
 export interface Fault {
   readonly name: string;
   readonly weight: number;
@@ -64,7 +64,7 @@ const faults: readonly Fault[] = [
   },
 ];
 
-/** A random fault, chosen by weight. */
+/** Returns a random fault, chosen by weight. */
 export function pickFault(random: Random): Fault {
   let rest = random.below(faults.reduce((sum, { weight }) => sum + weight, 0));
   for (const fault of faults) {

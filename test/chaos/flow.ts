@@ -1,19 +1,22 @@
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "./random.js";
 
-/** A kind of task and what must hold at its end, under any faults. */
+/** A kind of task, and what must be true when a task of this kind has ended, whatever faults occurred. */
 interface Kind {
   readonly name: string;
   readonly input: string;
   readonly weight: number;
-  /** SQL condition for a correct row, on `state`, `effects`, `error`, `replanned` and `ended`. */
+  /**
+   * SQL condition that is true if the row is correct. It can use `state`, `effects`, `error`, `replanned` and `ended`.
+   */
   readonly expected: string;
   /** SQL expressions for additional columns, by name. */
   readonly extraColumns?: Readonly<Record<string, string>>;
 }
 
 /**
- * A state set while a task runs cancels the run without effect. A task set to PLAN right after its commit runs again.
+ * Setting the state of a running task cancels its run, which then has no effect. A task that is set to PLAN right after
+ * the run's commit runs again.
  */
 const exactlyOnce = `state = 'DONE' AND (effects = 1 OR replanned AND effects > 1)
   OR state IN ('STOP', 'FAIL', 'GONE') AND effects = 0`;
@@ -48,7 +51,7 @@ const kinds: readonly Kind[] = [
       repeat: "interval '1 second'",
       ticket: "md5(random()::text || clock_timestamp()::text)",
     },
-    // If it is ended between its commit and the writing of its result, it is DONE without a successor.
+    // A task whose state is set between its commit and the writing of its result becomes DONE without a successor.
     expected: `(${exactlyOnce}) AND (state <> 'DONE' OR error LIKE '%ticket%' OR ended)`,
   },
   {
@@ -93,7 +96,7 @@ const kinds: readonly Kind[] = [
 const groups = Array.from({ length: 12 }, (_, each) => ({ name: `group ${each}`, max: each % 4 }));
 
 export async function prepare(client: Client): Promise<void> {
-  // The part of the run from the start of its transaction to its effect.
+  // Each row records one effect: `start` is the start of the run's transaction, `stop` the time of the effect.
   await client.query(
     `CREATE TABLE IF NOT EXISTS effect (task bigint NOT NULL,
        start timestamptz NOT NULL DEFAULT now(), stop timestamptz NOT NULL DEFAULT clock_timestamp())`,
@@ -112,14 +115,14 @@ export async function prepare(client: Client): Promise<void> {
 }
 
 /**
- * Makes the trigger accept everything. The pauses between retries of a rejected row grow to a minute: a row that chance
- * rejects some seven times in a row could not be told from a stuck one.
+ * Makes the trigger accept everything. The delays between retries of a rejected row grow up to a minute, so a row that
+ * the trigger happens to reject about seven times in succession could not be told from a stuck one.
  */
 export async function stopRefusing(client: Client): Promise<void> {
   await client.query("CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'");
 }
 
-/** More unfinished tasks would only make a run longer. */
+/** Number of unfinished tasks above which no more are inserted: they would only make the test longer. */
 const maxUnfinished = 300;
 
 /** Inserts some tasks, and sometimes changes one that has not ended. */
@@ -142,14 +145,15 @@ export async function produce(client: Client, random: Random): Promise<void> {
   if (random.below(4) > 0) return;
   const change = random.pick(changes);
   await client.query(
-    // The outer condition is checked again for a row that has ended meanwhile.
+    // The server checks the outer condition again if the row has changed in the meantime, for example because the task
+    // has ended.
     `UPDATE task SET ${change} WHERE state IN ('PLAN', 'TAKE', 'WORK') AND id = ANY (ARRAY(
        SELECT id FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id DESC OFFSET $1 LIMIT 1))`,
     [random.below(20)],
   );
 }
 
-/** Changes of tasks that have not ended. */
+/** SQL for changes to a task that has not ended. */
 const changes = [
   "state = 'STOP', ended = true",
   "state = 'FAIL', ended = true",
@@ -173,7 +177,7 @@ export interface VerifyResult {
   readonly wrong: readonly string[];
 }
 
-/** Checks the end of each task, its effects, and the group limits by `start` and `stop`. */
+/** Checks each task's final state and effects, and, using `start` and `stop`, the group limits. */
 export async function verify(client: Client): Promise<VerifyResult> {
   await client.query("CREATE INDEX ON effect (task)");
   const cases = kinds.map(({ expected: right }, index) => `WHEN data = $${index + 1} THEN ${right}`);
@@ -196,7 +200,7 @@ export async function verify(client: Client): Promise<VerifyResult> {
   };
 }
 
-/** Times in µs. */
+/** A run of a group. Times are in µs. */
 interface GroupRun {
   readonly id: string;
   readonly group: string;
@@ -205,7 +209,11 @@ interface GroupRun {
   readonly stop: number;
 }
 
-/** Runs that started beside more of their group than `max` allows; `runs` are ordered by group and start. */
+/**
+ * Returns the runs that started while more other runs of their group were active than `max` allows.
+ *
+ * @param runs ordered by group and start
+ */
 function overGroupLimit(runs: readonly GroupRun[]): string[] {
   let beside: GroupRun[] = [];
   return runs.flatMap((run) => {

@@ -12,7 +12,7 @@ export class Network {
   readonly #server: Server;
   readonly #links = new Set<Link>();
 
-  /** @param port of the real server, on loopback */
+  /** @param port the port of the server on the loopback address */
   static async to(port: number): Promise<Network> {
     const network = new Network(port);
     network.#server.listen(0, "127.0.0.1");
@@ -27,7 +27,7 @@ export class Network {
       this.#links.add(link);
       join(link, near, far);
       join(link, far, near);
-      // A silent link stays: its other end does not know yet.
+      // A silent link is kept, because its other end has not been closed yet.
       near.once("close", () => {
         if (!link.silent) this.#links.delete(link);
       });
@@ -53,7 +53,7 @@ export class Network {
     link.far.pause();
   }
 
-  /** Resets the silent connections, as a real network does in the end: both ends are told. */
+  /** Resets the silent connections at both ends, as a real network does after a while. */
   breakSilent(): void {
     for (const link of this.#links) {
       if (!link.silent) continue;
@@ -71,7 +71,7 @@ export class Network {
 function join(link: Link, from: Socket, to: Socket): void {
   from.on("data", (chunk) => void to.write(chunk));
   from.on("error", () => {});
-  // When one end closes while the link is silent, the other is not told.
+  // If one end closes while the link is silent, the other end stays open.
   from.on("close", () => {
     if (!link.silent) to.destroy();
   });

@@ -1,4 +1,4 @@
-/** A seeded 32-bit pseudo-random generator, so that a run can be repeated. */
+/** A seeded 32-bit pseudo-random generator, so that a test run can be repeated. */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** From 0 to 1, exclusive. */
+  /** Returns a number from 0 (inclusive) to 1 (exclusive). */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let mixed = this.#state;
@@ -15,17 +15,17 @@ export class Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   }
 
-  /** An integer from 0 to `limit`, exclusive. */
+  /** Returns an integer from 0 (inclusive) to `limit` (exclusive). */
   below(limit: number): number {
     return Math.floor(this.next() * limit);
   }
 
-  /** An integer from `min` to `max`, inclusive. */
+  /** Returns an integer from `min` to `max`, both inclusive. */
   between(min: number, max: number): number {
     return min + this.below(max - min + 1);
   }
 
-  /** A random element of a list that is not empty. */
+  /** Returns a random element of a list, which must not be empty. */
   pick<T>(list: readonly T[]): T {
     const picked = list[this.below(list.length)];
     if (picked === undefined) throw new Error("nothing to pick from");

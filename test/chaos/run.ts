@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 
-/** `npm run chaos -- [--seconds N] [--seed N]`: half an hour by default. */
+/** Implements `npm run chaos -- [--seconds N] [--seed N]`. The default is half an hour. */
 const { values } = parseArgs({
   options: { seconds: { type: "string", default: "1800" }, seed: { type: "string" } },
 });

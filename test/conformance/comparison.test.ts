@@ -15,7 +15,7 @@ const links = [...text.matchAll(/\]\((\.\.\/test\/[^) ]+)(?: "([^"]*)")?\)/g)].m
   title,
 }));
 
-/** Patterns of a test file's test names; `(.+)` stands for an interpolated value. */
+/** Returns patterns that match the names of the tests in a file. `(.+)` stands for an interpolated value. */
 function testNamePatterns(source: string): RegExp[] {
   return [...source.matchAll(/\b(?:test|it)\(\s*(?:"((?:[^"\\]|\\.)*)"|`([^`]*)`)/g)].map(([, plain, template]) => {
     const parts = plain === undefined ? (template ?? "").split(/\$\{[^}]*\}/) : [plain];
@@ -24,7 +24,7 @@ function testNamePatterns(source: string): RegExp[] {
   });
 }
 
-/** Whether the file has a test of this name; interpolated values must occur in the file or be parameters. */
+/** Whether the file has a test with this name. Interpolated values must occur in the file or be names of parameters. */
 function hasTest(source: string, title: string): boolean {
   return testNamePatterns(source).some((name) => {
     const [found, ...parts] = name.exec(title) ?? [];

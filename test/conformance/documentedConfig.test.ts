@@ -17,7 +17,7 @@ const files = [
     .map((file) => `docs/${file}`),
 ];
 
-/** The fenced code blocks of a language, with their files. */
+/** Returns the fenced code blocks in a language, with the files that contain them. */
 function blocks(language: string): { file: string; text: string }[] {
   const fence = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms");
   return files.flatMap((file) =>
@@ -28,7 +28,7 @@ function blocks(language: string): { file: string; text: string }[] {
   );
 }
 
-/** A documented configuration, but with the tests' server. */
+/** Parses a documented configuration, and replaces its server with the tests' server. */
 function here(text: string): object {
   const parsed: object = JSON.parse(text);
   return Array.isArray(parsed) ? parsed : { ...parsed, url: database.url };
@@ -76,7 +76,7 @@ for (const { file, command } of commands) {
       readFileSync(new URL("package.json", root), "utf8"),
     );
     if (program === "npx" && what === "pm2") {
-      // Run by a test of its own.
+      // Another test runs these commands.
       assert.ok(["start", "reload", "sendSignal", "stop"].includes(rest[0] ?? ""), command);
     } else if (program === "npx") {
       assert.equal(what, "pg-task");

@@ -25,7 +25,7 @@ await client.query(`
   CREATE FUNCTION remind(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** The ```sql blocks of a file, with this test's database and role. */
+/** Returns the ```sql blocks of a file, with the names of this test's database and role filled in. */
 function examples(file: string): string[] {
   const text = readFileSync(new URL(file, root), "utf8");
   return [...text.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
@@ -36,7 +36,7 @@ function examples(file: string): string[] {
 const files = [
   "README.md",
   ...readdirSync(new URL("docs/", root))
-    // These two have tests of their own: tables of the extension, and several roles.
+    // These two files have tests of their own, because their SQL needs tables of the extension or several roles.
     .filter((file) => file.endsWith(".md") && !["adoption.md", "security.md"].includes(file))
     .map((file) => `docs/${file}`),
 ];

@@ -13,7 +13,7 @@ await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 const { rows: version } = await client.query<{ number: number }>(
   "SELECT current_setting('server_version_num')::integer AS number",
 );
-/** Infinite intervals came with PostgreSQL 17. */
+/** PostgreSQL supports infinite intervals from version 17 on. */
 const hasInfinity = only(version).number >= 170_000;
 
 /** Asserts that other tasks still run, without warnings or errors in the log. */

@@ -63,7 +63,7 @@ const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, n
 
 const refuse = (): never => assert.fail("a setting was refused");
 
-/** The value in effect for a new session of the role, as text. */
+/** Returns the value that is in effect in a new session of the role, as text. */
 async function effective(name: ParameterName, file: string | number | boolean): Promise<string> {
   const entry = makeEntry(role, { parameters: { [name]: file } });
   const short = name.replace(/^pg_\w+\./, "");
@@ -94,7 +94,9 @@ async function effective(name: ParameterName, file: string | number | boolean): 
 
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");
 
-/** Older servers accept only custom settings that the session has set. */
+/**
+ * Sets a parameter by ALTER SYSTEM. Older servers accept only a custom setting that the session itself has set before.
+ */
 async function alterSystem(name: string, value: string): Promise<void> {
   await admin.query(`SET ${quoted(name)} = ${literal(value)}`);
   await admin.query(`ALTER SYSTEM SET ${quoted(name)} = ${literal(value)}`);
@@ -104,7 +106,7 @@ const withServer = parameters.filter(({ levels }) => (levels as readonly Level[]
 for (const { name, type } of withServer) {
   await alterSystem(name, String(valuesOf[type]?.[1]));
 }
-// Before the reload the file's values are in effect.
+// Until the server reloads its configuration, the values of pg-task's file are in effect.
 const ofFile = new Map<string, string>();
 for (const { name, type } of withServer) {
   ofFile.set(name, await effective(name, valuesOf[type]?.[0] ?? ""));
@@ -127,7 +129,7 @@ for (const { name, type } of withServer) {
       await admin.query(`ALTER ${whose} SET ${quoted(name)} = ${literal(value)}`);
       assert.equal(await effective(name, file), value, whose);
     }
-    // An empty value counts as not set.
+    // An empty value is treated as not set.
     await admin.query(`ALTER ROLE worker IN DATABASE postgres SET ${quoted(name)} = ''`);
     assert.equal(await effective(name, file), String(file));
     for (const whose of ["ROLE worker IN DATABASE postgres", "ROLE worker", "DATABASE postgres"]) {

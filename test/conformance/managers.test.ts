@@ -63,7 +63,7 @@ test("§2 pg_task.schema and pg_task.table name the task table unless the entry 
 test("§2 an entry's pg_task.reset is how often orphans are looked for", async () => {
   const entries = [{ data: name(database), user, "pg_task.reset": "1 sec" }];
   await whileServing({ "pg_task.json": entries, "pg_task.sleep": 100 }, async () => {
-    // Its owner is not a backend, and no manager knows the task.
+    // The task is an orphan that no manager has seen before: no backend has the identity in its `owner`.
     await client.query(
       "INSERT INTO task (input, state, owner) VALUES ('SELECT 1', 'WORK', '1 2001-01-01T00:00:00.000000')",
     );

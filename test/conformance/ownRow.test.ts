@@ -66,7 +66,7 @@ test("§6 a drift that the task sets on its own row takes effect", async () => {
 test("§6 a delete that the task sets on its own row takes effect", async () => {
   const silent = (value: boolean): string => `DO $$ BEGIN UPDATE task SET delete = ${value} ${own}; END $$`;
   const kept = await tasks.run(silent(true), { delete: false });
-  // The tag of DO is output.
+  // The command tag of DO counts as output, so the row is not deleted.
   assert.equal(kept.output, "DO");
   await client.query(`CREATE FUNCTION set_own_delete(value boolean) RETURNS SETOF integer LANGUAGE plpgsql AS
     $$ BEGIN UPDATE task SET delete = value ${own}; RETURN; END $$`);

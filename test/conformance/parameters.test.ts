@@ -13,7 +13,7 @@ const client = await database.connect();
 const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** Runs tasks whose column defaults come from the session's settings. */
+/** Runs tasks that are inserted with these settings of the session, from which their column defaults come. */
 async function runWith(settings: string, count: number, task: NewTask): Promise<readonly TaskRow[]> {
   await client.query(`BEGIN; ${settings}`);
   const ids = await tasks.insert(...Array.from({ length: count }, () => task));
@@ -36,7 +36,7 @@ async function successorDrifts(settings: string, task: NewTask): Promise<boolean
 
 const columns = "SELECT 1 AS a, 'x\"y' AS b, NULL AS c";
 
-/** For each parameter, a check that a session's value changes a task's run. */
+/** For each parameter, a check that the value set in the inserting session affects the task. */
 const bySession = {
   "pg_task.delete": async () => {
     assert.equal(
@@ -81,13 +81,13 @@ const bySession = {
     const task = { input: "SELECT 1", group: "live" };
     const rows = await runWith("SET LOCAL pg_task.live = '1 hour'", 4, task);
     assert.equal(new Set(rows.map(({ pid }) => pid)).size, 1);
-    // The session ends once no task of its group is due; until then it takes the tasks of its group.
+    // A session with `live` takes only tasks of its group, and ends once no task of that group is due.
     await eventually(client, `SELECT FROM pg_stat_activity WHERE pid = ${rows[0]?.pid}`, ({ length }) => length === 0);
     const [again] = await runWith("SET LOCAL pg_task.live = '1 hour'", 1, task);
     assert.notEqual(again?.pid, rows[0]?.pid);
   },
   "pg_task.max": async () => {
-    // The gate opens only when as many tasks wait at it as may run at once.
+    // The advisory lock is released only when as many tasks wait for it as may run at the same time.
     const task = { input: "SELECT pg_advisory_lock_shared(1000)", group: "max" };
     for (const [max, atOnce] of [[2, 3] as const, [0, 1] as const]) {
       await client.query("SELECT pg_advisory_lock(1000)");

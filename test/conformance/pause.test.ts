@@ -18,7 +18,7 @@ async function together(...list: readonly NewTask[]): Promise<string[]> {
   return ids;
 }
 
-/** Microseconds between two times of rows. */
+/** Returns the time between two timestamps of rows, in microseconds. */
 function between(from: string | null, to: string | null): number {
   return microseconds(to) - microseconds(from);
 }
@@ -67,7 +67,8 @@ test("§4 max < 0 is ordered as 0: after larger values, and by id among those wi
   );
   const rows = inOrderOfStart(await tasks.ended(...ids));
   const order = rows.map((row) => ids.indexOf(row.id));
-  // The larger max goes first, then by id; the pause of the first moves the plan of the other pausing task.
+  // The task with the larger max starts first; among equal ones, the smaller id. The pause after the first pausing task
+  // (max < 0) postpones the other one.
   assert.deepEqual(order.slice(0, 2), [4, 0]);
   assert.ok(order.indexOf(1) < order.indexOf(3));
 });
@@ -94,7 +95,7 @@ test("§4 after a run with max < 0 and drift, the group's other tasks with max <
   assert.ok((second?.start ?? "") >= (second?.plan ?? "?"));
   const third = await tasks.row(ids[2] ?? "");
   assert.equal(third.state, "PLAN");
-  // It was not due when the second ran: the pause after the first had moved its plan.
+  // The third task was not due when the second one ran, because the pause after the first one had postponed it.
   assert.equal(between(first?.stop ?? null, third.plan), 60_000_000);
 });
 

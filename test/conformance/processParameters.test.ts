@@ -31,9 +31,9 @@ async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
   );
 }
 
-// The limits are long enough for a thread to start on a busy machine: only injected faults may fail.
+// The limits are long enough for a thread to start on a busy machine, so that only injected faults exceed them.
 
-/** Makes the manager hang; returns how long its acknowledgement was waited for, in ms. */
+/** Makes the manager hang. Returns how long the supervisor waited for its acknowledgement, in ms. */
 async function measureManagerTimeout(program: TestProcess): Promise<number> {
   await sabotage(program, { thread: "manager", how: "block" });
   program.child.kill("SIGHUP");
@@ -41,7 +41,7 @@ async function measureManagerTimeout(program: TestProcess): Promise<number> {
   return Number(/(?:within|for) (\d+) ms/.exec(String(reason))?.[1]);
 }
 
-/** As `measureManagerTimeout`, for an executor thread. */
+/** Does the same as `measureManagerTimeout` for an executor thread. */
 async function measureExecutorTimeout(program: TestProcess): Promise<number> {
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await sabotage(program, { thread: "executor", how: "block" });
@@ -103,7 +103,7 @@ for (const [level, file, database_] of [
         await program.line("serving table", death + 1);
       }
       const pauses = program.linesMatching(/^manager died/).map((line) => Number(line["pauseMs"]));
-      // Without the parameter the sixth pause would be at least 2.4 seconds.
+      // Without the parameter, the sixth delay would be at least 2.4 seconds.
       assert.ok(
         pauses.every((ms) => ms <= 1000),
         String(pauses),
@@ -122,7 +122,8 @@ test("§2 pg_task.idle is the number of empty checks after which the executors s
     "SELECT extract(epoch FROM clock_timestamp() - stop)::float8 * 1000 AS ms FROM task WHERE id = $1",
     [id],
   );
-  // With the default it would be 1.2 seconds. There is no upper limit on a busy machine.
+  // With the defaults, deep sleep would begin after 1.2 seconds. There is no upper limit, because the machine may be
+  // busy.
   assert.ok((rows[0]?.ms ?? 0) > 3500, String(rows[0]?.ms));
   assert.equal((await program.end()).code, 0);
 });

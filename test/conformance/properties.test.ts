@@ -8,7 +8,8 @@ import { Tasks } from "../support/tasks.js";
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
-// A run that is rolled back leaves no row, but this makes a simultaneous run of the same task fail.
+// A run that is rolled back leaves no row in this table. The function `alone` therefore makes a run fail if another run
+// of the same task is active.
 await client.query(`
   CREATE TABLE run (task bigint, pid integer, start timestamptz, stop timestamptz);
   CREATE FUNCTION alone(task bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
@@ -29,7 +30,7 @@ const groups = 4;
 const gate = 815;
 const count = 80;
 
-/** A seeded generator of pseudo-random integers below `below`. */
+/** Returns a seeded generator of pseudo-random integers. Each call returns one from 0 to `below` (exclusive). */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -38,7 +39,7 @@ function numbers(seed: number): (below: number) => number {
   };
 }
 
-/** Inserts tasks with random group, max and duration, all due at once; each records its runs. */
+/** Inserts tasks with random group, max and duration. All become due at the same time, and each records its runs. */
 async function insertRandom(seed: number): Promise<string[]> {
   const random = numbers(seed);
   await client.query("BEGIN");
@@ -58,8 +59,8 @@ async function insertRandom(seed: number): Promise<string[]> {
 }
 
 /**
- * Start and stop of each task: from its row, or as recorded by the run itself, which is right even if a manager learned
- * of the run only afterwards.
+ * Waits until the tasks have ended. Returns the start and stop of each: from its row, or as recorded by the run itself.
+ * What the run recorded is correct even if the manager found the run only after its start.
  */
 async function ended(ids: readonly string[], source: "row" | "run" = "row"): Promise<Ended[]> {
   await tasks.ended(...ids);
@@ -80,7 +81,7 @@ async function ended(ids: readonly string[], source: "row" | "run" = "row"): Pro
   return rows;
 }
 
-/** Asserts that at each task's start no more others of its group ran than its max allows. */
+/** Asserts that, when each task started, no more other tasks of its group were running than its max allows. */
 function assertWithinLimits(rows: readonly Ended[]): void {
   for (const task of rows) {
     const beside = rows.filter(
@@ -89,7 +90,7 @@ function assertWithinLimits(rows: readonly Ended[]): void {
         other.group === task.group &&
         other.start <= task.start &&
         other.stop > task.start &&
-        // Of two with the same start, the smaller id counts as first.
+        // Of two tasks with the same start, the one with the smaller id counts as the first.
         (other.start < task.start || other.id < task.id),
     );
     assert.ok(
@@ -109,7 +110,7 @@ function assertInOrder(rows: readonly Ended[]): void {
   }
 }
 
-/** Resolves when at least `min` of these are done. */
+/** Resolves when at least `min` of these tasks are DONE. */
 async function done(ids: readonly string[], min: number): Promise<void> {
   await until(
     client,
@@ -155,7 +156,7 @@ test("§4 and §8 groups keep their limits and no task runs twice at once when t
   }
 });
 
-/** Terminates the connections that hold the leader's and the manager's locks, but no session. */
+/** Terminates the connections that hold the locks of the leader and of the manager, but no sessions. */
 async function depose(): Promise<void> {
   await client.query(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -164,14 +165,14 @@ async function depose(): Promise<void> {
   );
 }
 
-/** Resolves when every task that may start has started: runs one that comes last. */
+/** Resolves when every task that can start has started. To find out, runs a task that comes after all others. */
 async function allStarted(): Promise<void> {
   const { id, state } = await tasks.run("SELECT 1", { group: "last", max: 0 });
   assert.equal(state, "DONE", id);
 }
 
 test("§4 and §8 groups keep their limits and no task runs twice at once when processes hand over", async () => {
-  // Enough sessions for all that the groups allow, and for the task that comes last.
+  // There are enough sessions for all tasks that the groups allow to run, and for the task of `allStarted`.
   const roomy = { config: { ...config, "pg_conf.max": 30 } };
   for (const seed of [6, 7]) {
     const leader = await startProcess(roomy);
@@ -180,13 +181,14 @@ test("§4 and §8 groups keep their limits and no task runs twice at once when p
     await Promise.all(others.map((each) => each.line("standby")));
     const ids = await insertRandom(seed);
     await done(ids, count / 3);
-    // An orderly handover: one process finishes its tasks while the next begins.
+    // An orderly handover: one process finishes its tasks while the next one already leads.
     const stopped = leader.end();
     await Promise.race(others.map((each) => each.line("ready")));
     assert.equal((await stopped).code, 0);
     const [next, last] = others[0].linesMatching("ready").length > 0 ? others : others.toReversed();
     assert.ok(next !== undefined && last !== undefined);
-    // A forced handover: the old process is suspended and unaware, and its sessions go on.
+    // A forced handover: the old leader is suspended and does not notice that it lost its locks, while its sessions
+    // continue.
     await client.query(`SELECT pg_advisory_lock(${gate})`);
     ids.push(...(await insertRandom(seed + 10)));
     await allStarted();
@@ -197,7 +199,7 @@ test("§4 and §8 groups keep their limits and no task runs twice at once when p
     await client.query(`SELECT pg_advisory_unlock(${gate})`);
     next.child.kill("SIGCONT");
     await next.line("standby", 2);
-    // Either of the two may lead after that.
+    // Either of the two processes may lead after that.
     await depose();
     assertWithinLimits(await ended(ids, "run"));
     await assertNoneTwice();

@@ -30,7 +30,7 @@ async function together(...several: readonly NewTask[]): Promise<string[]> {
 
 const times = (count: number, task: NewTask): NewTask[] => Array.from({ length: count }, () => task);
 
-/** Number of runs in each backend, in the order of their first start. */
+/** Returns the number of runs in each backend, ordered by the first start in the backend. */
 function runsByPid(rows: readonly TaskRow[]): number[] {
   const counts = new Map<number | null, number>();
   const started = rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
@@ -138,7 +138,7 @@ test("§6 with save, a remote session's next task finds temporary tables, settin
   const ids = await together({ input: make, ...saved }, { input, ...saved }, { input, ...saved });
   const [, second, third] = await tasks.ended(...ids);
   assert.equal(second?.output, "a\nb\nc\n12345kB", second?.error ?? "");
-  // The third runs in another session.
+  // The third task runs in another session, which lacks what the first one left.
   assert.equal(third?.state, "FAIL");
 });
 

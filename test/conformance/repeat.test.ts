@@ -11,10 +11,10 @@ const client = await database.connect();
 const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** A repeat that does not come while the tests run. */
+/** A `repeat` so long that no successor becomes due during the tests. */
 const aLongTime = "10 years";
 
-/** The task's successor, all columns as text. */
+/** Waits for a task's successor, and returns all its columns as text. */
 async function successor(parent: string): Promise<Record<string, string | null>> {
   const rows = await until<{ row: Record<string, string | null> }>(
     client,
@@ -39,7 +39,7 @@ async function children(parent: string): Promise<number> {
   return rowCount ?? 0;
 }
 
-/** Runs another repeating task: once it has its successor, everything before it is done too. */
+/** Runs another repeating task. When this one has a successor, pg-task has finished with all earlier tasks, too. */
 async function repeatAnother(): Promise<void> {
   const other = await tasks.run("SELECT 'another'", { repeat: aLongTime, group: "other" });
   await successor(other.id);

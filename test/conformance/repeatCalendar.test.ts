@@ -10,12 +10,12 @@ const database = await createDatabase();
 const { database: name } = database.target;
 const first = await database.connect();
 await first.query(`ALTER DATABASE ${name} SET timezone = 'Europe/Berlin'`);
-// The setting applies to new sessions.
+// The setting applies only to new sessions, so the tests use a second connection.
 const client = await database.connect();
 const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** The successor's plan, and the expected one: the first `step` after the task's stop. */
+/** Returns the successor's plan and the expected plan, which is the first `step` after the task's stop. */
 async function successorPlan(row: { id: string }, step: string): Promise<[string, string]> {
   const rows = await until<{ found: string; expected: string }>(
     client,

@@ -17,14 +17,14 @@ interface Case {
   readonly sentence: string;
   readonly input: string;
   readonly output: string | null;
-  /** Part of the first line of the error; undefined if it must run without error. */
+  /** Part of the first line of the error. Undefined if the task must run without error. */
   readonly error?: string;
   readonly more?: Omit<NewTask, "input">;
 }
 
 const csv = { delimiter: ",", quote: '"', escape: '"', delete: false };
 
-/** One case for each statement about inputs and outputs. */
+/** One case for each documented statement about inputs and outputs. */
 const cases: readonly Case[] = [
   { sentence: "SELECT", input: "SELECT 1", output: "1" },
   { sentence: "DML", input: "INSERT INTO effect VALUES ('a')", output: "INSERT 0 1" },

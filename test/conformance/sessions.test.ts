@@ -24,7 +24,7 @@ async function together(count: number, task: NewTask): Promise<string[]> {
   return ids;
 }
 
-/** Number of runs in each backend, in the order of their first start. */
+/** Returns the number of runs in each backend, ordered by the first start in the backend. */
 function runsByPid(rows: readonly TaskRow[]): number[] {
   const counts = new Map<number | null, number>();
   const started = rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
@@ -138,7 +138,7 @@ test("§6 with save, the session's next task finds temporary tables, settings an
   await client.query("COMMIT");
   const [, second, third] = await tasks.ended(...ids);
   assert.equal(second?.output, "a\nb\nc\n12345kB");
-  // The third runs in another session.
+  // The third task runs in another session, which lacks what the first one left.
   assert.equal(third?.state, "FAIL");
 });
 

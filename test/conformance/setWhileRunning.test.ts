@@ -52,7 +52,7 @@ for (const [way, make] of Object.entries(ways)) {
       const row = await released(id);
       assert.equal(row.state, state);
       assert.ok((row.pid ?? 0) > 0);
-      // The next one of its group starts after the run has ended.
+      // The next task of the group starts only after the run has ended.
       assert.equal((await tasks.run("SELECT 1", { group: what })).state, "DONE");
       assert.deepEqual([(await tasks.row(id)).state, await effects(what)], [state, 0]);
       const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
@@ -156,7 +156,7 @@ for (const state of ["FAIL", "GONE", "DONE"]) {
   });
 }
 
-/** An input that commits a change of its own state, then waits for a lock and goes on. */
+/** Returns an input that sets the state of its own row and commits this, then waits for a lock, and then continues. */
 const setsItself = (state: string): string =>
   `UPDATE task SET state = '${state}' ${own}; COMMIT; SELECT pg_advisory_lock(78); INSERT INTO effect VALUES ('committed ${state}')`;
 
@@ -171,7 +171,7 @@ test("§6 a state that a task sets itself and commits does not end its run", asy
     "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 78 AND NOT granted",
     (rows) => rows.length === ids.length,
   );
-  // When this one has been cancelled, the states of the others have been checked too.
+  // When pg-task has cancelled this task, it has checked the states of the other tasks, too.
   const other = await underway("SELECT 1");
   await set(other, "state = 'STOP'");
   await released(other);

@@ -15,7 +15,7 @@ interface Task {
   readonly repeats: boolean;
   readonly vanishes: boolean;
   stopped: boolean;
-  /** Other states that it was set to. */
+  /** States other than STOP that the task was set to. */
   readonly set: Set<string>;
   deleted: boolean;
   replans: number;
@@ -27,7 +27,7 @@ interface Model {
 
 interface Real {
   readonly run: number;
-  /** The commands so far, for the failure message. */
+  /** The commands executed so far, for the failure message. */
   readonly done: string[];
 }
 
@@ -50,7 +50,7 @@ const insert = fc
     async run({ tasks }, { run, done }) {
       const { ms, max, group, planMs, repeats, drift, vanishes } = task;
       const effect = `INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint, ${run})`;
-      // Without output, and with delete, its row is removed after the run.
+      // A task with `delete` and without output has its row removed after the run.
       const input = vanishes
         ? `WITH e AS (${effect} RETURNING pg_sleep(${ms / 1000})) SELECT FROM e WHERE false`
         : `${effect}; SELECT pg_sleep(${ms / 1000})`;
@@ -115,7 +115,7 @@ const commands = fc.commands(
     insert,
     insert,
     insert,
-    // Not for ended tasks: it would only change the state of the row.
+    // Ended tasks are left out, because the command would only change the state in their rows.
     act(
       "stop",
       "UPDATE task SET state = 'STOP' WHERE id = $1 AND state IN ('PLAN', 'TAKE', 'WORK')",
@@ -145,7 +145,7 @@ interface Row {
   readonly error: string | null;
 }
 
-/** All rows of the run and the number of their effects, once all have ended. */
+/** Waits until all tasks of this round have ended. Returns their rows and the number of their effects. */
 async function waitForAllEnded(run: number): Promise<{ rows: Row[]; effects: Map<string, number> }> {
   await waitForRow(
     client,

@@ -24,7 +24,7 @@ await pgTask.start({
   ],
 });
 
-/** The defaults of a table's new row. */
+/** Inserts a row into a table, and returns the defaults that it got. */
 async function inserted(table: string): Promise<unknown> {
   const { rows } = await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT 1') RETURNING timeout::text, max`);
   return rows[0];

@@ -11,12 +11,15 @@ const tasks = await Tasks.create(client);
 const [first, second] = [await database.connect(), await database.connect()];
 await pgTask.start({ url: database.url, "pg_task.sleep": 20, "pg_task.idle": 1 });
 
-/** Less than the five minutes after which a manager in deep sleep checks the table in any case. */
+/**
+ * Time limit of each test, in ms. It is shorter than the five minutes after which a manager in deep sleep checks the
+ * table in any case.
+ */
 const timeout = 270_000;
 
 /**
- * Resolves when the manager is in deep sleep, without sessions, and has been idle for longer than its last pruning is
- * delayed: that cycle would find a task too.
+ * Resolves when the manager is in deep sleep, without sessions, and has been idle for so long that its last pruning is
+ * over. (The cycle that prunes would find a new task, too.)
  */
 async function deepAsleep(): Promise<void> {
   await eventually<{ quiet: boolean }>(
@@ -32,7 +35,10 @@ async function deepAsleep(): Promise<void> {
 const later = { input: "SELECT 1", plan: "infinity" };
 const insert = `INSERT INTO task (input) VALUES ('SELECT 1') RETURNING id`;
 
-/** Changes that a user may make in deep sleep; each resolves to the ids of the tasks that must run then. */
+/**
+ * Changes that a user may make while the manager is in deep sleep. Each resolves with the ids of the tasks that must
+ * then run.
+ */
 const changes: readonly (readonly [what: string, change: () => Promise<string[]>])[] = [
   ["an insert", () => tasks.insert({ input: "SELECT 1" })],
   [

@@ -8,7 +8,7 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
-// One check a minute: whatever starts sooner was started by a notification.
+// The manager checks the table once a minute, so a task that starts sooner was started by a notification.
 await pgTask.start({ url: database.url, "pg_task.sleep": 60_000 });
 
 async function together(...list: readonly NewTask[]): Promise<string[]> {
@@ -73,7 +73,7 @@ test("§4 the larger max minus running in its group goes first", async () => {
     );
     const [first] = await tasks.ended(waiting[3] ?? "");
     assert.equal(first?.state, "DONE");
-    // It may be queued in a session.
+    // The task may be queued in a session, but must not have started.
     assert.equal((await tasks.row(waiting[1] ?? "")).start, null);
     await client.query("SELECT pg_cancel_backend($1)", [pid]);
     const rows = await tasks.ended(...waiting.slice(1, 3));
@@ -128,12 +128,12 @@ const changes: Record<string, { before: NewTask; set: string }> = {
 
 for (const [column, { before, set }] of Object.entries(changes)) {
   test(`§4 changing ${column} of a task in PLAN takes effect at the next check`, async () => {
-    // A group of its own: in a group with short runs it might be queued in a session.
+    // Each case has a group of its own. In a group with short runs, the task might be queued in a session.
     await whileRunning(`changing ${column}`, async () => {
       const [id = ""] = await tasks.insert(before);
       assert.equal((await tasks.row(id)).state, "PLAN");
       await client.query(`UPDATE task SET ${set} WHERE id = $1`, [id]);
-      // Any change wakes the manager; this insert causes the next check at the latest.
+      // Every change wakes the manager. This insert causes another check, at the latest.
       await tasks.run("SELECT 1", { group: "check" });
       assert.equal(only(await tasks.ended(id)).state, "DONE");
     });
@@ -177,7 +177,7 @@ test("§4 the log counts the tasks that are GONE", async () => {
   const from = pgTask.lines.length;
   const plan = "2001-01-01";
   await together({ input: "SELECT 1", plan }, { input: "SELECT 2", plan });
-  // The previous test's line may only appear now.
+  // The line of the previous test may be logged only now, so the number of tasks is compared, too.
   await pgTask.logged(({ msg, tasks: count }) => msg === "late tasks expired" && count === 2, from);
 });
 

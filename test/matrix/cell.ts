@@ -3,12 +3,12 @@ import { delimiter, dirname } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
-/** One server on one Node. */
+/** A cell of the matrix: one version of PostgreSQL with one version of Node.js. */
 export interface Cell {
   readonly name: string;
-  /** Folder of the server's package; null for pg-task's own. */
+  /** Folder of the npm package with the server. Null means pg-task's own server. */
   readonly postgres: string | null;
-  /** Path of the Node executable. */
+  /** Path of the Node.js executable. */
   readonly node: string;
 }
 
@@ -20,7 +20,9 @@ export interface CellResult {
 
 const suite = fileURLToPath(new URL("../run.js", import.meta.url));
 
-/** Runs the suite and forwards its output. A failed run without a failed test counts as one failure. */
+/**
+ * Runs the test suite and forwards its output. If the suite fails although no test failed, this counts as one failure.
+ */
 export async function runCell(cell: Cell, patterns: readonly string[]): Promise<CellResult> {
   const { TEST_DATABASE_URL: _, TEST_POSTGRES: __, ...env } = process.env;
   const start = performance.now();
@@ -28,7 +30,7 @@ export async function runCell(cell: Cell, patterns: readonly string[]): Promise<
     stdio: ["ignore", "pipe", "inherit"],
     env: {
       ...env,
-      // Also for tests that start `node`.
+      // PATH must also lead to this Node.js, because some tests start `node`.
       PATH: `${dirname(cell.node)}${delimiter}${env["PATH"] ?? ""}`,
       ...(cell.postgres === null ? {} : { TEST_POSTGRES: cell.postgres }),
     },

@@ -4,11 +4,12 @@ import { runCell, type Cell, type CellResult } from "./cell.js";
 import { selectVersions, installVersions, lockedVersions, bundledServer, type Version } from "./versions.js";
 
 /**
- * Runs the suite on each PostgreSQL with this Node, and on each Node with pg-task's own PostgreSQL:
+ * Runs the test suite with each version of PostgreSQL on this Node.js, and with pg-task's own PostgreSQL on each
+ * version of Node.js:
  *
  *     npm run test:matrix [-- [--postgres 12,14] [--node 24] [pattern…]]
  *
- * With --postgres or --node, only on those. Prints a table; the exit code is 1 if anything failed.
+ * With --postgres or --node, runs it only with those versions. Prints a table. The exit code is 1 if anything failed.
  */
 const { values, positionals: patterns } = parseArgs({
   options: { postgres: { type: "string" }, node: { type: "string" } },
@@ -45,7 +46,7 @@ for (const cell of cells) {
 process.stdout.write(`${table(results)}\n`);
 process.exitCode = results.some(([, { failed }]) => failed > 0) ? 1 : 0;
 
-/** The package's version is like 12.22.0-beta.15; the server's is 12.22. */
+/** Names a cell. The package has a version such as 12.22.0-beta.15; the server's version is then 12.22. */
 function nameOf(server: Version, node: string): string {
   return `PostgreSQL ${server.version.split(".").slice(0, 2).join(".")}, Node ${node}`;
 }

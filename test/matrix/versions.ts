@@ -4,17 +4,17 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { installedPackage } from "../../src/embedded/binaries/installedPackage.js";
 
-/** The folder that lists and holds the packages of the matrix. */
+/** The folder whose package-lock.json lists the packages of the matrix, and into which they are installed. */
 const matrixFolder = fileURLToPath(new URL("../../../test/matrix/", import.meta.url));
 
-/** An npm package with a PostgreSQL server or a Node of some major version. */
+/** An npm package that contains a major version of PostgreSQL or of Node.js. */
 export interface Version {
   readonly major: string;
   readonly version: string;
   readonly folder: string;
 }
 
-/** The locked packages with names like `postgres-12`, oldest first. */
+/** Returns the packages of the lock file whose names begin with `postgres-` or `node-`, oldest major version first. */
 export async function lockedVersions(kind: "postgres" | "node"): Promise<Version[]> {
   const lock: { packages: Readonly<Record<string, { version?: string }>> } = await readJson(
     join(matrixFolder, "package-lock.json"),
@@ -27,13 +27,13 @@ export async function lockedVersions(kind: "postgres" | "node"): Promise<Version
     .toSorted((a, b) => Number(a.major) - Number(b.major));
 }
 
-/** pg-task's own server, which has no folder here. */
+/** Returns the version of pg-task's own server, which has no folder in the matrix. */
 export async function bundledServer(): Promise<Version> {
   const { version } = await installedPackage();
   return { major: version.split(".")[0] ?? "", version, folder: "" };
 }
 
-/** Installs all packages of the matrix if one of these is missing. */
+/** Installs all packages of the matrix if one of the wanted packages is missing. */
 export async function installVersions(wanted: readonly Version[]): Promise<void> {
   const installed = await Promise.all(wanted.map(isInstalled));
   if (installed.every(Boolean)) return;

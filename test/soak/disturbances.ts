@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "../chaos/random.js";
 
-/** Ids of rows that the soak itself has locked: they need not be claimed. */
+/** Ids of rows that the soak test itself has locked. These tasks need not be claimed. */
 export type Locked = Set<string>;
 
 /** A change to rows that pg-task may be working on. */
@@ -12,20 +12,25 @@ interface Disturbance {
   apply(client: Client, random: Random, locked: Locked): Promise<unknown>;
 }
 
-/** SQL array of some tasks' ids in these states: the oldest, the newest, or random ones. */
+/** Returns SQL for an array of the ids of some tasks in these states: the oldest, the newest, or random ones. */
 function selectSome(random: Random, states: readonly string[], max = 60): string {
   const order = random.pick(["id", "id DESC", "random()"]);
   const list = states.map((state) => `'${state}'`).join(", ");
   return `ARRAY(SELECT id FROM task WHERE state IN (${list}) ORDER BY ${order} LIMIT ${random.between(1, max)})`;
 }
 
-/** As `selectSome`, but sometimes all of them, to reduce their number. */
+/**
+ * Does the same as `selectSome`, but sometimes selects all tasks in these states, so that their number becomes small.
+ */
 const selectSomeOrAll = (random: Random, states: readonly string[]): string =>
   random.below(8) === 0
     ? `ARRAY(SELECT id FROM task WHERE state = ANY ('{${states.join(",")}}'))`
     : selectSome(random, states);
 
-/** The outer condition is checked again for rows that have changed meanwhile. */
+/**
+ * Returns a disturbance that changes some tasks. The server checks the outer condition again for rows that have changed
+ * in the meantime.
+ */
 const change =
   (set: (random: Random) => string, ...states: string[]) =>
   async (client: Client, random: Random): Promise<unknown> =>
@@ -118,7 +123,7 @@ async function lock(client: Client, random: Random, locked: Locked): Promise<voi
   }
 }
 
-/** A random disturbance, chosen by weight. */
+/** Returns a random disturbance, chosen by weight. */
 export function pickDisturbance(random: Random): Disturbance {
   let rest = random.below(disturbances.reduce((sum, { weight }) => sum + weight, 0));
   for (const disturbance of disturbances) {

@@ -1,7 +1,7 @@
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "../chaos/random.js";
 
-/** More unfinished tasks would only make a run longer. */
+/** Number of unfinished tasks above which no more are inserted: they would only make the test longer. */
 const maxUnfinished = 1_500;
 
 /** Inputs that run for a short time. */
@@ -12,11 +12,11 @@ interface NewTask {
   readonly input: string;
   readonly group: string;
   readonly max: number;
-  /** From now, in ms. */
+  /** Time until the planned time, in ms. */
   readonly inMs: number;
 }
 
-/** Kinds of batches that are known to be hard. */
+/** Kinds of batches that are known to be difficult. */
 const patterns: readonly ((random: Random) => NewTask[])[] = [
   // Many groups, with some long tasks.
   (random) => {

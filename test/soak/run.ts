@@ -4,8 +4,8 @@ import { parseArgs } from "node:util";
 import { selectVersions, installVersions, lockedVersions, bundledServer } from "../matrix/versions.js";
 
 /**
- * `npm run soak -- [--seconds N] [--seed N] [--postgres 12,18]`: an hour by default, on each of these servers in turn,
- * by default pg-task's own.
+ * Implements `npm run soak -- [--seconds N] [--seed N] [--postgres 12,18]`. Runs the soak test on each of these
+ * versions of PostgreSQL in turn, by default only on pg-task's own, for an hour by default.
  */
 const { values } = parseArgs({
   options: {

@@ -22,9 +22,9 @@ const seed = Number(process.env["SOAK_SEED"] ?? Math.floor(Math.random() * 2 ** 
 const disturberCount = 4;
 const maxProducePauseMs = 400;
 const maxDisturbancePauseMs = 120;
-/** How long disturbances go on before everything has to end, in ms. */
+/** How long disturbances continue before all tasks have to end, in ms. */
 const roundMs = 12_000;
-/** A task that has not ended this long after the last disturbance is stuck, in ms. */
+/** How long after the last disturbance a task must have ended, in ms. After that, it counts as stuck. */
 const stuckMs = 60_000;
 
 test(`every due task that may start is claimed under random changes (seed ${seed}, ${seconds} s)`, async (t) => {
@@ -82,7 +82,7 @@ interface Round {
   readonly signal: AbortSignal;
 }
 
-/** Produces and disturbs tasks until `end`, then inserts many new ones. */
+/** Produces and disturbs tasks until the time `end`, then inserts many new ones. */
 async function round({ url, process, random, locked, limits, watch, end, signal }: Round): Promise<void> {
   const goesOn = (): boolean => performance.now() < end && !signal.aborted;
   const seeded = (): Random => new Random(random.below(2 ** 31));
@@ -119,7 +119,8 @@ async function round({ url, process, random, locked, limits, watch, end, signal 
     await client.query("ALTER DATABASE postgres RESET pg_task.run");
     process.child.kill("SIGHUP");
     watch.reset();
-    // Stops long tasks, or all that are not running: new tasks come after those that the manager knows as next.
+    // Stops long tasks, and sometimes also all tasks that are not running. The manager's heads are then outdated when
+    // the new tasks arrive.
     const given = random.pick(["input LIKE '%sleep%'", "state <> 'WORK' OR input LIKE '%sleep%'"]);
     await client.query(`UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK') AND (${given})`);
     const fresh = Array.from({ length: 300 }, (_, nth) => ({
@@ -132,7 +133,7 @@ async function round({ url, process, random, locked, limits, watch, end, signal 
   });
 }
 
-/** Resolves when everything has ended. */
+/** Resolves when all tasks have ended. */
 async function waitForAllEnded(
   client: Client,
   signal: AbortSignal,
@@ -149,14 +150,14 @@ async function waitForAllEnded(
   }
 }
 
-/** Prunes ended rows soon, to keep the table small. */
+/** Makes pg-task prune finished rows soon, so that the table stays small. */
 async function prepareTable(client: Client): Promise<void> {
   await client.query("ALTER DATABASE postgres SET pg_task.keep = '20 sec'");
 }
 
 async function startServer(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "pg-task-soak-"));
-  // A server before 16 needs search permission on the whole path of its data.
+  // PostgreSQL before 16 needs search permission on all parent folders of its data.
   await chmod(folder, 0o711);
   const server = await startEmbeddedWith(
     { installed: await serverPackage() },

@@ -2,18 +2,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Locked } from "./disturbances.js";
 
-/** A due task that may start must be claimed within this time, in ms. */
+/** How long a due task that may start can stay unclaimed, in ms. */
 const stallMs = 5_000;
 const sampleMs = 250;
-/** Fewer samples mean that the machine itself stood still. */
+/** Minimum number of samples in that time. If there were fewer, the machine itself was stalled. */
 const minSamples = 10;
 
-/** The first due task of a group whose row the soak has not locked. */
+/** The first due task of a group, among those whose rows the soak test has not locked. */
 interface Head {
   readonly id: string;
   readonly group: string;
   readonly max: number;
-  /** Number of sessions that own tasks of its group, according to the rows. */
+  /** Number of sessions that own tasks of the group, according to the rows. */
   readonly running: number;
 }
 
@@ -25,11 +25,11 @@ interface Sample {
   readonly active: readonly { readonly pid: number; readonly name: string }[];
   /** Number of sessions that have been idle for a second. */
   readonly idle: number;
-  /** When the last task was claimed. */
+  /** Time of the last claim. */
   readonly taken: string | null;
 }
 
-/** Limits on what runs at once. */
+/** Limits on how many tasks run at the same time. */
 export interface Limits {
   readonly sessions: number;
   /** `pg_task.run`, which changes during the test. */
@@ -42,15 +42,15 @@ export interface Stall extends Head {
 }
 
 /**
- * Watches, by the rows and the server's sessions alone, for a due task that nothing keeps from starting and that is not
- * claimed for too long.
+ * Watches for a due task that nothing keeps from starting but that is not claimed for too long. Relies only on the rows
+ * and on what the server reports about sessions.
  */
 export class StallDetector {
   readonly #seen = new Map<string, { id: string; since: number; times: number }>();
   readonly #limits: Limits;
   readonly #locked: Locked;
   #taken: string | null = null;
-  /** The maximum wait so far, in ms. */
+  /** The longest wait so far, in ms. */
   maxWaitMs = 0;
 
   constructor(limits: Limits, locked: Locked) {
@@ -58,12 +58,12 @@ export class StallDetector {
     this.#locked = locked;
   }
 
-  /** Restarts all waiting times, after a change of the limits. */
+  /** Starts to measure all waits anew. Called after a change of the limits. */
   reset(): void {
     this.#seen.clear();
   }
 
-  /** Resolves with a stalled task, or null when aborted. */
+  /** Resolves with a stalled task, or with null when `signal` is aborted. */
   async until(client: Client, signal: AbortSignal): Promise<Stall | null> {
     while (!signal.aborted) {
       const stall = this.#judge(await takeSample(client, this.#locked));
@@ -76,7 +76,7 @@ export class StallDetector {
   #judge({ heads, owners, active, idle, taken }: Sample): Stall | null {
     const now = performance.now();
     const busy = new Set([...owners, ...active.map(({ pid }) => pid)]).size;
-    // While other tasks are being claimed, those may come first.
+    // As long as other tasks are being claimed, they may come before this one.
     const noneClaimed = taken === this.#taken;
     this.#taken = taken;
     const free = busy < Math.min(this.#limits.sessions, this.#limits.run) && (idle > 0 || noneClaimed);
@@ -102,7 +102,7 @@ export class StallDetector {
   }
 }
 
-/** Reads the rows first: the sessions seen active afterwards can only be more. */
+/** Reads the rows before the sessions. In the meantime, sessions can only become active, so no session is missed. */
 async function takeSample(client: Client, locked: Locked): Promise<Sample> {
   const { rows: heads } = await client.query<Head>(
     `WITH owned AS MATERIALIZED (
@@ -132,7 +132,7 @@ async function takeSample(client: Client, locked: Locked): Promise<Sample> {
   return { heads, owners: owners.map(({ pid }) => pid), active, idle, taken };
 }
 
-/** The state of the table and the server, for diagnosing a failure. */
+/** Describes the state of the table and of the server, for diagnosing a failure. */
 export async function describe(client: Client): Promise<string> {
   const { rows: states } = await client.query(
     `SELECT state::text, ready, owner IS NOT NULL AS owned, count(*)::integer FROM task GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,

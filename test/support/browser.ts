@@ -7,15 +7,18 @@ import { chromium, type Browser } from "playwright-core";
 const executablePaths = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const run = promisify(execFile);
 
-/** Path of an installed Chromium; null without one. */
+/** Returns the path of an installed Chromium, or null if there is none. */
 const findChromium = (): string | null => executablePaths.find((path) => existsSync(path)) ?? null;
 
-/** Installs Debian's package; null if that is not possible: not root, no apt, no package. */
+/**
+ * Installs Debian's package of Chromium, and returns its path. Returns null if this is not possible, because the user
+ * is not root, or apt or the package is missing.
+ */
 async function installChromium(): Promise<string | null> {
   if (process.getuid?.() !== 0 || !existsSync("/usr/bin/apt-get")) return null;
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
   try {
-    // Other test files install at the same time.
+    // Other test files may install the package at the same time.
     const wait = ["-o", "DPkg::Lock::Timeout=300"];
     await run("apt-get", [...wait, "update", "-qq"], { env });
     await run("apt-get", [...wait, "install", "-y", "--no-install-recommends", "chromium"], {
@@ -27,17 +30,17 @@ async function installChromium(): Promise<string | null> {
   return findChromium();
 }
 
-/** Reason to skip tests in a browser; false if there is a browser. */
+/** Reason to skip tests that need a browser. False if there is a browser. */
 export const noBrowserReason: string | false =
   (findChromium() ?? (await installChromium())) === null
     ? "no Chromium is installed, and apt cannot install it here: browser tests are skipped"
     : false;
 
 let launched: Promise<Browser> | null = null;
-// Registered at the top level: within a test it would run after that test.
+// Registered at the top level, because a hook that is registered within a test runs after that test.
 after(async () => await (await launched)?.close());
 
-/** The browser of this test file, closed after it. */
+/** Returns the browser of this test file. It is closed when all tests of the file have ended. */
 export async function browser(): Promise<Browser> {
   launched ??= launch();
   return await launched;
@@ -48,7 +51,7 @@ async function launch(): Promise<Browser> {
   if (executablePath === null) throw new Error(String(noBrowserReason));
   return await chromium.launch({
     executablePath,
-    // Required as root; it only opens our own page.
+    // Chromium needs this option if it runs as root. It opens only pg-task's own page.
     args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
   });
 }

@@ -11,7 +11,7 @@ export interface Certificate {
   readonly key: string;
 }
 
-/** A certificate authority in a folder, using the system's openssl. */
+/** A certificate authority that keeps its files in a folder and uses the system's openssl. */
 export class Authority implements Certificate {
   readonly certificate: string;
   readonly key: string;
@@ -28,7 +28,7 @@ export class Authority implements Certificate {
     return new Authority(folder, made);
   }
 
-  /** @param alternatives subjectAltName, for a server */
+  /** @param alternatives the subjectAltName of a server's certificate */
   async issue(name: string, alternatives?: string): Promise<Certificate> {
     const { certificate, key, request } = files(this.#folder, name);
     const subject = ["-subj", `/CN=${name}`];

@@ -2,7 +2,7 @@ import type { Client } from "../../src/shared/postgres/client.js";
 
 const channel = "test_changes";
 
-/** Interval for polling what announces no changes, in ms. */
+/** Interval at which `eventually` polls, in ms. */
 const pollMs = 50;
 
 /** Makes a table notify after every statement that changes it. */
@@ -15,8 +15,8 @@ export async function announceChanges(client: Client, table = "public.task"): Pr
 }
 
 /**
- * Resolves to the rows of a query once they satisfy the condition: checked now and after each change that
- * `announceChanges` notifies of. Limited only by the test's own timeout.
+ * Resolves with the rows of a query when they satisfy the condition. The query is executed now, and after each change
+ * that `announceChanges` announces. Only the test's own time limit ends the wait.
  */
 export async function until<Row extends object>(
   client: Client,
@@ -43,7 +43,9 @@ export async function until<Row extends object>(
   }
 }
 
-/** As `until`, but polls what announces no changes, such as pg_stat_activity and pg_locks. */
+/**
+ * Does the same as `until`, but polls. For relations that announce no changes, such as pg_stat_activity and pg_locks.
+ */
 export async function eventually<Row extends object>(
   client: Client,
   query: string,

@@ -4,15 +4,15 @@ import type { Run } from "../../src/shared/ipc/run.js";
 import type { TestDatabase } from "./database.js";
 import { ExecutorDriver, type EndedResult } from "./executorDriver.js";
 
-/** What a claimed run left in its result and in the database. */
+/** The result of a run, and what the run left in the database. */
 export interface Outcome extends EndedResult {
-  /** Number of ledger rows of this run. */
+  /** Number of rows in the ledgers that belong to this run. */
   readonly proofs: number;
-  /** Content of the table `effect`. */
+  /** Content of the table `effect` after the run. */
   readonly effects: string[];
 }
 
-/** Runs of tasks whose rows are owned by the session, as after a claim. */
+/** Makes runs of tasks whose rows belong to the session that runs them, as after a claim. */
 export class ClaimedRuns {
   readonly driver: ExecutorDriver;
   readonly admin: Client;
@@ -60,7 +60,7 @@ export class ClaimedRuns {
     });
   }
 
-  /** Claims a task and runs it to its end. */
+  /** Claims a task and runs it until it has ended. */
   async run(input: string, options: Partial<Run> = {}): Promise<Outcome> {
     const run = await this.claim(input, options);
     return await this.dispatch(run);
@@ -94,7 +94,7 @@ export class ClaimedRuns {
     return rows.map(({ what }) => what);
   }
 
-  /** A column of a task's row, as text; also null if the row does not exist. */
+  /** Returns a column of a task's row as text. Returns null also if the row does not exist. */
   async row({ id }: Run, column: string): Promise<string | null> {
     const { rows } = await this.admin.query<{ value: string }>(
       `SELECT "${column}"::text AS value FROM task WHERE id = $1`,

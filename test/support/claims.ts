@@ -1,7 +1,10 @@
 import type { ClaimRequest } from "../../src/manager/claim/claimFull.sql.js";
 import type { DedicatedSession } from "../../src/manager/model.js";
 
-/** Slots in the empty queues of sessions `owner 0`, `owner 1` and so on. */
+/**
+ * Returns one queue slot for each of `count` sessions with empty queues. Their owners are `owner 0`, `owner 1` and so
+ * on.
+ */
 export function emptySlots(count: number): ClaimRequest["slots"] {
   return Array.from({ length: count }, (_, index) => ({
     owner: `owner ${index}`,
@@ -10,7 +13,7 @@ export function emptySlots(count: number): ClaimRequest["slots"] {
   }));
 }
 
-/** A claim that reads groups from their beginning, for sessions with empty queues. */
+/** Returns a claim request that reads groups from their first task, for sessions with empty queues. */
 export function claimOf(
   running: ReadonlyMap<number, number>,
   options: {

@@ -11,10 +11,10 @@ export interface CliResult {
 }
 
 export interface CliOptions {
-  /** Its environment, in addition to PATH and HOME. */
+  /** Environment of the program, in addition to PATH and HOME. */
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  /** Its standard input; empty by default. */
+  /** Standard input of the program. Empty by default. */
   readonly input?: string | Buffer;
 }
 
@@ -25,7 +25,7 @@ const environment = (more: CliOptions["env"]): NodeJS.ProcessEnv => ({
   ...more,
 });
 
-/** Runs the built program to its end, with its output piped. */
+/** Runs the built program until it ends, with pipes for its output. */
 export async function cli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
   const child = spawn(process.execPath, [bin, ...args], {
     cwd: options.cwd ?? tmpdir(),
@@ -41,7 +41,7 @@ export async function cli(args: readonly string[], options: CliOptions = {}): Pr
   return { code: child.exitCode, ...output };
 }
 
-/** A program on a pseudo-terminal created by `script`. */
+/** A program that runs on a pseudo-terminal, which the command `script` creates. */
 export class OnTerminal {
   readonly #child: ChildProcess;
   readonly #exit: Promise<number | null>;
@@ -77,7 +77,7 @@ export class OnTerminal {
     return this.#shown;
   }
 
-  /** Resolves when this was shown at or after position `from`. */
+  /** Resolves when `what` has appeared in the output, at or after position `from`. */
   async until(what: RegExp | string, from = 0): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const look = (): void => {
@@ -93,18 +93,18 @@ export class OnTerminal {
     });
   }
 
-  /** Sends these keys. */
+  /** Types these keys on the terminal. */
   type(keys: string): void {
     this.#child.stdin?.write(keys);
   }
 
-  /** Waits for its end and returns its exit code. */
+  /** Waits until the program has ended, and returns its exit code. */
   async end(): Promise<number | null> {
     return await this.#exit;
   }
 }
 
-/** Runs the program to its end on a terminal; carriage returns are removed from the line ends. */
+/** Runs pg-task on a terminal until it ends. Removes carriage returns at the ends of lines from the output. */
 export async function cliOnTerminal(
   args: readonly string[],
   options: CliOptions & { columns?: number; rows?: number } = {},
@@ -114,7 +114,7 @@ export async function cliOnTerminal(
   return { code, shown: program.shown.replaceAll("\r\n", "\n") };
 }
 
-/** Runs a shell command to its end on a terminal. */
+/** Runs a shell command on a terminal until it ends. */
 export async function onShellTerminal(
   command: string,
   options: CliOptions,

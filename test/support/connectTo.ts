@@ -1,13 +1,13 @@
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 
-/** Opens a connection by URL; the caller ends it. */
+/** Opens a connection to a URL. The caller must end it. */
 export async function connectTo(url: string): Promise<Client> {
   const { control } = await loadConfiguration({ cwd: "/", env: {}, control: url });
   return await connectClient(control, { applicationName: "test" });
 }
 
-/** Runs something on a temporary connection by URL. */
+/** Calls `work` with a temporary connection to a URL. */
 export async function withConnectionTo<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectTo(url);
   try {

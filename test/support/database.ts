@@ -3,15 +3,18 @@ import { after } from "node:test";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 
-/** A database for one test file, dropped after it. */
+/** A database for one test file. It is dropped after the file's tests. */
 export interface TestDatabase {
   readonly target: ConnectionTarget;
   readonly url: string;
-  /** Opens a connection that is ended after the test file. */
+  /** Opens a connection. It is ended after the file's tests. */
   connect(): Promise<Client>;
 }
 
-/** The server that test/run.ts started (or was given) for this run of the suite. */
+/**
+ * Returns the target of a database on the server that test/run.ts has started, or was given, for this run of the test
+ * suite.
+ */
 export function serverTarget(database = "postgres"): ConnectionTarget {
   const url = process.env["TEST_DATABASE_URL"];
   if (url === undefined) throw new Error("TEST_DATABASE_URL is not set: start tests with npm test");
@@ -27,8 +30,8 @@ export function serverTarget(database = "postgres"): ConnectionTarget {
 }
 
 /**
- * Creates a database for this test file: with the task table ("task"), or empty, or empty with the encoding LATIN1 or
- * SQL_ASCII. To be called at the top level of a test file.
+ * Creates a database for this test file: with a task table (`task`), empty (`empty`), or empty and with the encoding
+ * LATIN1 or SQL_ASCII. Must be called at the top level of a test file.
  */
 export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_ASCII" = "task"): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString("hex")}`;
@@ -56,14 +59,14 @@ export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_AS
   };
 }
 
-/** The template and options for a database of that encoding. */
+/** Returns the template and the options of CREATE DATABASE for a database with this encoding. */
 async function encoded(encoding: string): Promise<string> {
-  // Only libc locales support all encodings; servers before 15 have no other provider.
+  // Only libc locales support all encodings. Before PostgreSQL 15, databases have no other locale provider.
   const provider = (await serverMajor()) < 15 ? "" : "LOCALE_PROVIDER libc";
   return `template0 ENCODING '${encoding}' LC_COLLATE 'C' LC_CTYPE 'C' ${provider}`;
 }
 
-/** The server's major version, such as 18. */
+/** Returns the server's major version, such as 18. */
 export async function serverMajor(): Promise<number> {
   return await onServer(async (client) => {
     const { rows } = await client.query<{ number: string }>("SELECT current_setting('server_version_num') AS number");
@@ -71,14 +74,14 @@ export async function serverMajor(): Promise<number> {
   });
 }
 
-/** Does what DROP DATABASE … WITH (FORCE) does from PostgreSQL 13 on. */
+/** Does the same as DROP DATABASE … WITH (FORCE), which exists from PostgreSQL 13 on. */
 export async function dropDatabase(client: Client, name: string): Promise<void> {
   await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
   await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [name]);
   await client.query(`DROP DATABASE ${name}`);
 }
 
-/** Runs something on a temporary connection to the database `postgres`. */
+/** Calls `work` with a temporary connection to the database `postgres`. */
 export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(serverTarget(), { applicationName: "test" });
   try {

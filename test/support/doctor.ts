@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { cli } from "./cli.js";
 
-/** One line of `pg-task doctor`; `remedy` is `\\N` if there is none. */
+/** One line of the output of `pg-task doctor`. `remedy` is `\\N` if there is none. */
 export interface DoctorLine {
   readonly level: string;
   readonly name: string;
@@ -9,7 +9,7 @@ export interface DoctorLine {
   readonly remedy: string;
 }
 
-/** Runs `pg-task doctor`; returns its exit code and its lines. */
+/** Runs `pg-task doctor`. Returns its exit code and the lines of its output. */
 export async function doctor(
   env: Readonly<Record<string, string>>,
   cwd?: string,

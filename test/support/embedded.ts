@@ -16,7 +16,7 @@ import type { LogLine } from "./process.js";
 
 export const isRoot = process.getuid?.() === 0;
 
-/** Settings for speed; durability does not matter here. */
+/** Settings that make a server fast. The tests need no durability. */
 export const quick = { fsync: "off", shared_buffers: "8MB" };
 
 const deadlineMs = 30_000;
@@ -31,7 +31,7 @@ export function recordingLog(): { readonly log: Log; readonly lines: LogLine[] }
   return { log, lines };
 }
 
-/** Starts a server from this process; it is stopped after the test file. */
+/** Starts a server in this process. It is stopped after the file's tests. */
 export async function start(
   options: Partial<EmbeddedOptions> & { readonly dataDirectory: string },
   surroundings: Partial<EmbeddedEnvironment> = {},
@@ -49,11 +49,11 @@ export type HolderEvent =
   | { readonly event: "failed"; readonly code: string; readonly message: string }
   | { readonly event: "interrupted" };
 
-/** Another process that starts a server and holds it. */
+/** Another process, which starts a server and keeps it running. */
 export interface Holder {
   readonly process: ChildProcess;
   readonly pid: number;
-  /** The next event that it reports. */
+  /** Waits for the next event that the process reports. */
   next(): Promise<HolderEvent>;
   /** Waits for the next event, which must be `started`. */
   started(): Promise<Extract<HolderEvent, { event: "started" }>>;
@@ -64,7 +64,7 @@ export function spawnHolder(dataDirectory: string, options: { readonly port?: nu
   const script = fileURLToPath(new URL("embeddedHolder.js", import.meta.url));
   const child = spawn(process.execPath, [script, JSON.stringify({ dataDirectory, ...options })], {
     stdio: ["ignore", "pipe", "inherit"],
-    // A process group of its own, as for a command run from a terminal.
+    // The process gets a process group of its own, like a command that is started from a terminal.
     detached: true,
   });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -93,12 +93,12 @@ export function spawnHolder(dataDirectory: string, options: { readonly port?: nu
   };
 }
 
-/** Resolves when a process that is not a child of this one is gone. */
+/** Resolves when a process is gone. The process need not be a child of this one. */
 export async function untilGone(pid: number): Promise<void> {
   await until(`process ${pid} is gone`, async () => !(await isAlive(pid)));
 }
 
-/** Polls until a condition holds. */
+/** Polls until a condition is true. */
 export async function until(what: string, condition: () => Promise<boolean>): Promise<void> {
   const end = performance.now() + deadlineMs;
   while (!(await condition())) {

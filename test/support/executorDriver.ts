@@ -8,7 +8,7 @@ import type { ExecutorParameters, FromExecutor } from "../../src/shared/ipc/exec
 import type { OutputFormat, Run, RunResult } from "../../src/shared/ipc/run.js";
 import type { BackendIdentity } from "../../src/shared/postgres/backendIdentity.js";
 
-/** The defaults of the task table's columns. */
+/** The output format that results from the default values of the task table's columns. */
 export const defaultFormat: OutputFormat = {
   header: true,
   string: true,
@@ -23,11 +23,11 @@ export type EndedResult = Extract<RunResult, { outcome: "ended" }>;
 /** Stands in for the manager of an executor. */
 export class ExecutorDriver {
   readonly executor: Executor;
-  /** All messages of the executor, in order. */
+  /** All messages that the executor has sent, in order. */
   readonly messages: FromExecutor[] = [];
-  /** Lines of its log. */
+  /** Log lines of the executor. */
   readonly lines: string[] = [];
-  /** Answers a cancel request; tests may replace it. */
+  /** Called for each cancel request of the executor. Tests may replace it. */
   onCancel: (session: number, id: string) => void = (session, id) => void this.cancel(session, id);
   /** Whether to grant connections to remote tasks. */
   hasConnectionCapacity = true;
@@ -89,7 +89,7 @@ export class ExecutorDriver {
     this.executor.setPipelinePermit(session, permit);
   }
 
-  /** Revokes the permit: the server starts no more of the session's queued runs. */
+  /** Revokes the permit, so that the server starts no more of the session's queued runs. */
   async revokePermit(session: number): Promise<void> {
     const permit = this.#permits.get(session);
     await this.#admin.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.permit, permit]);
@@ -103,17 +103,17 @@ export class ExecutorDriver {
     return { ...run, ...proof, format: defaultFormat, remote: null, ...options };
   }
 
-  /** Runs an input to its end. */
+  /** Runs an input, and returns its result. */
   async run(session: number, input: string, options: Partial<Run> = {}): Promise<EndedResult> {
     const run = this.makeRun(session, input, options);
     this.executor.dispatch([run]);
     const result = await this.result(run.id);
     if (result.outcome !== "ended") throw new Error(`run ${run.id} was released`);
-    if (result.unusable === true) await this.#reopen(session);
+    if (result.stale === true) await this.#reopen(session);
     return result;
   }
 
-  /** Closes and reopens a session, as the manager does after a run that left it unusable. */
+  /** Closes and reopens a session, as the manager does after a run that left it stale. */
   async #reopen(session: number): Promise<void> {
     const from = this.messages.length;
     this.executor.close([session]);
@@ -123,7 +123,7 @@ export class ExecutorDriver {
     await this.open(session);
   }
 
-  /** The result of a run, once it is there. */
+  /** Waits for the result of a run. */
   async result(id: string): Promise<RunResult> {
     return await this.#watch(() => this.results().find((result) => result.id === id));
   }
@@ -132,7 +132,7 @@ export class ExecutorDriver {
     return this.messages.flatMap((message) => (message.type === "results" ? message.results : []));
   }
 
-  /** Acknowledges large outputs and keeps them as text. */
+  /** Acknowledges large outputs, and converts them to text. */
   #readLargeOutputs(message: FromExecutor): FromExecutor {
     if (message.type !== "results") return message;
     const results = message.results.map((result): RunResult => {
@@ -144,7 +144,7 @@ export class ExecutorDriver {
     return { ...message, results };
   }
 
-  /** The first message of this type that fits, once it has arrived. */
+  /** Waits for a message of this type for which `fits` returns true, and returns the first one. */
   async message<T extends FromExecutor["type"]>(
     type: T,
     fits: (message: Extract<FromExecutor, { type: T }>) => boolean = () => true,

@@ -5,7 +5,7 @@ import type { SlotReference } from "../../src/shared/ipc/handshake/slots.js";
 /** A test's request to the child. */
 export type ChildRequest =
   | { readonly type: "take"; readonly reference: SlotReference }
-  /** Freezes the event loop until the gate is opened. */
+  /** Makes the child block its event loop until the gate is opened. */
   | { readonly type: "block" }
   | { readonly type: "leave" };
 
@@ -13,7 +13,7 @@ export type Answer = { readonly type: "blocking" } | { readonly type: "payload";
 
 export interface ChildData {
   readonly buffer: SharedArrayBuffer;
-  /** One Int32, 0 while the gate is closed. */
+  /** Contains one Int32, which is 0 while the gate is closed. */
   readonly gate: SharedArrayBuffer;
 }
 

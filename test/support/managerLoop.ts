@@ -28,7 +28,7 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import { noRemoteRuns } from "./noRemoteRuns.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
 
-/** Replacements for components of the manager loop; all others are real. */
+/** Replacements for components of the manager loop. All other components are real. */
 export interface ManagerLoopOverrides {
   readonly wakeSignal?: WakeSignal;
   readonly workCycle?: typeof WorkCycle;
@@ -36,11 +36,11 @@ export interface ManagerLoopOverrides {
   readonly busyMode?: typeof BusyMode;
   readonly pruner?: typeof Pruner;
   readonly limits?: BusyModeLimits;
-  /** Default: checks every millisecond, and sleeps deeply after one check. */
+  /** By default, the manager checks the table every millisecond, and enters deep sleep after one check. */
   readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
 }
 
-/** Never prunes: the cycle that prunes soon after each task would find new tasks too. */
+/** Never prunes. Otherwise, the cycle that prunes soon after each task would also find new tasks. */
 export class NoPruning extends Pruner {
   override get pauseMs(): number {
     return Infinity;
@@ -48,9 +48,9 @@ export class NoPruning extends Pruner {
 }
 
 export interface StartedManagerLoop {
-  /** Simulates a notification of the table. */
+  /** Simulates a notification about the table. */
   wake(): void;
-  /** Resolves when the loop has ended. */
+  /** Stops the loop. Resolves when it has ended. */
   stop(): Promise<void>;
 }
 

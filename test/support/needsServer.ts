@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { resolve, dirname } from "node:path";
 
 /**
- * Whether a compiled test file depends on the server of this run: whether it, or what it imports from `support`, reads
- * one of the server's environment variables.
+ * Whether a compiled test file depends on the server on which the tests run, that is, whether the file or a file that
+ * it imports from `support` reads one of the environment variables that select the server.
  */
 export function needsServer(file: string, seen = new Set<string>()): boolean {
   if (seen.has(file)) return false;

@@ -1,7 +1,7 @@
 import { LostRemoteRuns } from "../../src/manager/recovery/lostRemoteRuns.js";
 import { createLog } from "../../src/shared/log.js";
 
-/** Lost remote runs for tests without remote tasks. */
+/** Creates a `LostRemoteRuns` for tests without remote tasks. */
 export function noRemoteRuns(): LostRemoteRuns {
   return new LostRemoteRuns({
     isProcessGone: () => Promise.reject(new Error("unexpected remote task")),

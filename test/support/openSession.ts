@@ -8,10 +8,10 @@ import type { ClaimedTask } from "../../src/manager/model.js";
 
 const nothing = (): void => {};
 
-/** The pid of the session's backend. */
+/** Pid of the session's backend. */
 export const pid = 4711;
 
-/** A claimed task of a group that runs one task at a time. */
+/** Creates a claimed task of a group that runs one task at a time. */
 function task(id: string): ClaimedTask {
   return {
     id,
@@ -36,7 +36,9 @@ function task(id: string): ClaimedTask {
   };
 }
 
-/** A pool with open session 1, and the messages sent to its thread. */
+/**
+ * Creates a session pool in which session 1 is open, and collects the messages that are sent to the session's thread.
+ */
 export function openSession() {
   const thread: ExecutorThread = Object.create(null);
   const sent: ToExecutor[] = [];
@@ -79,9 +81,9 @@ export function openSession() {
     groups,
     revoked,
     permits: () => of("pipelinePermit").map(({ permit }) => permit),
-    /** The ids that each recall takes back. */
+    /** Returns, for each recall, the ids of the tasks to take back. */
     recalled: () => of("recall").flatMap(({ runs }) => runs.map(({ ids }) => ids)),
-    /** Assigns tasks with these ids to it. */
+    /** Assigns tasks with these ids to the session. */
     assign: (...ids: string[]): void => {
       const runs = ids.map((id) => ({
         session: 1,

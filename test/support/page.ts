@@ -5,7 +5,7 @@ import type { Web } from "./web.js";
 /** Time limit for waiting on the page, in ms. */
 const timeoutMs = 60_000;
 
-/** Opens a page in a new browser context with the token. `errors` collects uncaught and logged errors. */
+/** Opens a page with the token, in a new browser context. `errors` collects the page's uncaught and logged errors. */
 export async function openPage(
   web: Web,
   path: string,
@@ -17,7 +17,7 @@ export async function openPage(
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(error.message));
   page.on("console", (message) => {
-    // The console also reports rejected requests.
+    // The console also reports rejected requests, which are not errors of the page.
     if (message.type() === "error" && !/status of 4\d\d/.test(message.text())) {
       errors.push(message.text());
     }

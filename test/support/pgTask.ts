@@ -10,15 +10,15 @@ import type { LogLine } from "./process.js";
 import { bin } from "./project.js";
 
 /**
- * Runs pg-task as a process in a folder of its own. Create it before its database, so that it ends before the database
- * is dropped:
+ * A pg-task process that runs in a folder of its own. Create the object before the database, so that the process ends
+ * before the database is dropped:
  *
  *     const pgTask = new PgTask();
  *     const database = await createDatabase();
  *     await pgTask.start({ url: database.url });
  */
 export class PgTask {
-  /** Its log lines so far, in order. */
+  /** The log lines of the process so far, in order. */
   readonly lines: LogLine[] = [];
   readonly #watchers = new Set<() => void>();
   #child: ChildProcessByStdio<null, Readable, Readable> | null = null;
@@ -36,7 +36,7 @@ export class PgTask {
     return pid;
   }
 
-  /** Starts it with this configuration file; resolves when it is ready. */
+  /** Starts the process with this configuration. Resolves when it is ready. */
   async start(configuration: Readonly<Record<string, unknown>>): Promise<void> {
     const folder = await mkdtemp(join(tmpdir(), "pg-task-process-"));
     const file = join(folder, "pg_task.json");
@@ -55,7 +55,8 @@ export class PgTask {
         resolve({ code, signal });
       });
     });
-    // Not at the end of the test that started it: the process may outlive that test, and needs its folder.
+    // The folder is not removed at the end of the test that started the process, because the process may outlive that
+    // test.
     void this.#exit.then(() => rm(folder, { recursive: true, force: true }));
     child.stderr.on("data", (data) => (this.#stderr += String(data)));
     createInterface({ input: child.stdout }).on("line", (line) => {
@@ -66,7 +67,7 @@ export class PgTask {
     await this.logged((line) => line.msg === "ready", this.lines.length);
   }
 
-  /** The first matching line at or after index `from`, once it is logged. */
+  /** Waits for a matching log line at or after index `from`, and returns the first one. */
   async logged(fits: (line: LogLine) => boolean, from = 0): Promise<LogLine> {
     return await new Promise((resolve, reject) => {
       const watcher = (): void => {
@@ -81,7 +82,7 @@ export class PgTask {
     });
   }
 
-  /** Stops it with SIGTERM and asserts that it ends cleanly. */
+  /** Stops the process with SIGTERM, and asserts that it ends cleanly. */
   async stop(): Promise<void> {
     if (this.#exit === null) return;
     this.#child?.kill("SIGTERM");
@@ -96,7 +97,7 @@ export class PgTask {
   }
 }
 
-/** The environment without the connection variables of the user who runs the tests. */
+/** Returns the environment without the connection variables of the user who runs the tests. */
 function cleanEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(
     Object.entries(process.env).filter(

@@ -11,7 +11,7 @@ import { serverTarget } from "./database.js";
 
 const run = promisify(execFile);
 const debianPath = "/usr/sbin/pgbouncer";
-/** It refuses to run as root. */
+/** User id for PgBouncer, which refuses to run as root. */
 const nobody = 65534;
 const isRoot = process.getuid?.() === 0;
 
@@ -21,7 +21,10 @@ export interface PgBouncer {
   readonly port: number;
 }
 
-/** Path of PgBouncer. Installs Debian's package as root if it is missing; null if that fails. */
+/**
+ * Returns the path of PgBouncer. If PgBouncer is missing and the user is root, installs Debian's package. Returns null
+ * if this fails.
+ */
 export async function findPgBouncer(): Promise<string | null> {
   const installed = await firstExisting([debianPath, "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]);
   if (installed !== null || !isRoot) return installed;
@@ -43,16 +46,16 @@ async function firstExisting(files: readonly string[]): Promise<string | null> {
       await access(file);
       return file;
     } catch {
-      // The next one.
+      // The file does not exist, so try the next one.
     }
   }
   return null;
 }
 
 /**
- * Starts a PgBouncer for the tests' server; ended after the test file.
+ * Starts a PgBouncer for the tests' server. It is stopped after the file's tests.
  *
- * @param ignoresUnknownParameters whether it ignores unknown startup parameters instead of rejecting them
+ * @param ignoresUnknownParameters whether PgBouncer ignores unknown startup parameters instead of rejecting them
  */
 export async function startPgBouncer(
   program: string,

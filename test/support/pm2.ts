@@ -19,15 +19,15 @@ export interface Pm2Process {
   readonly pm2_env: { readonly status: string; readonly restart_time: number };
 }
 
-/** A PM2 for one test file, with its own folders, that runs pg-task with the shipped ecosystem file. */
+/** A PM2 for one test file. It has folders of its own, and runs pg-task with the ecosystem file of the package. */
 export class Pm2 {
   #home = "";
   #cwd = "";
 
-  /** Creates it; it is killed with all its processes after the test file. */
+  /** Creates a PM2. It is killed with all its processes after the file's tests. */
   static async create(config: object): Promise<Pm2> {
     const pm2 = new Pm2();
-    // Runs before the folders are removed.
+    // This hook runs before the folders are removed.
     after(() => pm2.command("kill"));
     pm2.#home = await temporaryFolder();
     pm2.#cwd = await temporaryFolder();
@@ -64,7 +64,7 @@ export class Pm2 {
     return list;
   }
 
-  /** The log lines of all its processes, in order for each process. */
+  /** Returns the log lines of all its processes. Those of each process are in order. */
   async lines(): Promise<LogLine[]> {
     const logs = [0, 1].map((index) => join(this.#home, "logs", `pg-task-out-${index}.log`));
     const texts = await Promise.all(logs.map((file) => readFile(file, "utf8")));

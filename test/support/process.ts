@@ -7,7 +7,7 @@ import { after } from "node:test";
 import { bin } from "./project.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 
-/** A line of the log. */
+/** A line of pg-task's log. */
 export interface LogLine {
   readonly level: string;
   readonly name: string;
@@ -17,18 +17,18 @@ export interface LogLine {
 }
 
 export interface ProcessOptions {
-  /** `start` unless given. */
+  /** Arguments of the program. `start` by default. */
   readonly args?: readonly string[];
-  /** Its environment, in addition to PATH and HOME. */
+  /** Environment of the process, in addition to PATH and HOME. */
   readonly env?: Readonly<Record<string, string>>;
-  /** A new temporary folder unless given. */
+  /** Working folder of the process. A new temporary folder by default. */
   readonly cwd?: string;
-  /** Content of `pg_task.json` in its folder. */
+  /** Content of `pg_task.json` in the working folder. */
   readonly config?: unknown;
-  /** Whether it has an IPC channel to its parent, as under a process manager. */
+  /** Whether the process has an IPC channel to its parent, as it has under a process manager. */
   readonly forked?: boolean;
   readonly user?: number;
-  /** The program and its arguments instead of pg-task's own. */
+  /** A program and its arguments to run instead of pg-task. */
   readonly command?: readonly [string, ...string[]];
 }
 
@@ -37,16 +37,16 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** pg-task as a process started by a test; killed after the test file. */
+/** A pg-task process that a test has started. It is killed after the file's tests. */
 export class TestProcess {
   readonly child: ChildProcess;
   readonly cwd: string;
   readonly lines: LogLine[] = [];
-  /** Everything it wrote. */
+  /** Everything that the process has written. */
   readonly output = { stdout: "", stderr: "" };
-  /** What it sent to its parent. */
+  /** The messages that the process has sent to its parent. */
   readonly messages: unknown[] = [];
-  /** Resolves when it has ended and its output is read. */
+  /** Resolves when the process has ended and its output has been read. */
   readonly exit: Promise<Exit>;
   readonly #events = new EventEmitter().setMaxListeners(0);
   #hasEnded = false;
@@ -76,12 +76,12 @@ export class TestProcess {
     return pid;
   }
 
-  /** Log lines whose msg equals or matches this. */
+  /** Returns the log lines whose `msg` is equal to this text or matches this pattern. */
   linesMatching(msg: string | RegExp): LogLine[] {
     return this.lines.filter((line) => (typeof msg === "string" ? line.msg === msg : msg.test(line.msg)));
   }
 
-  /** The `count`th log line whose msg equals or matches this, once it is logged. */
+  /** Waits for the `count`th log line whose `msg` is equal to this text or matches this pattern, and returns it. */
   async line(msg: string | RegExp, count = 1): Promise<LogLine> {
     await this.until(() => this.linesMatching(msg).length >= count, `${count} lines ${String(msg)}`);
     const line = this.linesMatching(msg)[count - 1];
@@ -93,7 +93,10 @@ export class TestProcess {
     await this.until(() => this.messages.includes(message), `the message ${String(message)}`);
   }
 
-  /** Resolves when `condition` holds; checked after each log line, message and at the end. */
+  /**
+   * Resolves when `condition` returns true. It is called after each log line, after each message, and when the process
+   * ends.
+   */
   async until(condition: () => boolean, what: string): Promise<void> {
     while (!condition()) {
       if (this.#hasEnded) {
@@ -103,20 +106,20 @@ export class TestProcess {
     }
   }
 
-  /** Sends a signal and waits for its end. */
+  /** Sends a signal to the process, and waits until it has ended. */
   async end(signal: NodeJS.Signals = "SIGTERM"): Promise<Exit> {
     this.child.kill(signal);
     return await this.exit;
   }
 
   #readLine(text: string): void {
-    // npm prints lines of its own.
+    // Lines that are not JSON come from npm.
     if (text.startsWith("{")) this.lines.push(JSON.parse(text));
     this.#events.emit("news");
   }
 }
 
-/** Starts the program; it is killed after the test file if it still runs then. */
+/** Starts pg-task. If the process still runs after the file's tests, it is killed. */
 export async function startProcess(options: ProcessOptions = {}): Promise<TestProcess> {
   const cwd = options.cwd ?? (await temporaryFolder());
   if (options.config !== undefined) {

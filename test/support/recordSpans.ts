@@ -16,8 +16,8 @@ import {
 } from "@opentelemetry/api";
 
 /**
- * Preloaded with `--import`: a small tracing SDK that buffers spans until it is flushed, then appends each as a line of
- * JSON to the file that SPANS_FILE names.
+ * A small tracing SDK, preloaded with `--import`. It buffers spans until it is flushed, and then appends each of them
+ * as a line of JSON to the file that SPANS_FILE names.
  */
 export interface RecordedSpan {
   readonly name: string;

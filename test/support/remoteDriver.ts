@@ -11,34 +11,34 @@ import { password, startRemoteServer } from "./remoteServer.js";
 
 const localDatabase = await createDatabase();
 
-/** A connection to the local server, where the sessions are. */
+/** A connection to the local server, on which the executor's sessions are. */
 export const admin = await localDatabase.connect();
 
-/** The second server. */
+/** The second server, on which remote tasks run. */
 export const server = await startRemoteServer();
 
-// The objects that sessions need beside the table, for tests that open sessions there.
+// Creates the objects other than the table that sessions need, for tests that open sessions on the second server.
 await recreateObjects(server.admin, taskTable("public", "task"), ["task_ledger_1", "task_ledger_2", "task_reset"]);
 for (const client of [admin, server.admin]) await client.query("GRANT INSERT ON task_ledger_1 TO PUBLIC");
 
-/** Connection string to it: unencrypted, as its superuser; options can be appended. */
+/** Connection string for the second server, without TLS and for its superuser. Options can be appended. */
 export const remoteString = `host=127.0.0.1 port=${server.port} dbname=postgres user=postgres sslmode=disable`;
 
 export const passwordOption = `password=${quoteValue(password)}`;
 
-/** An executor with session 1 open. */
+/** Creates an executor with session 1 open. */
 export async function openDriver(parameters: Partial<ExecutorParameters> = {}): Promise<ExecutorDriver> {
   const driver = new ExecutorDriver(localDatabase.target, admin, parameters);
   await driver.open(1);
   return driver;
 }
 
-/** The error text of a task that failed with these lines. */
+/** Returns the text in the column `error` of a task that failed with these lines. */
 export function errorText(input: string, ...lines: readonly string[]): string {
   return [`ERROR:  ${lines.join("\n")}`, `STATEMENT:  ${input}`].join("\n");
 }
 
-/** A TCP server that calls `meet` for each connection and does nothing else. */
+/** Starts a TCP server that calls `meet` for each connection and does nothing else. */
 export async function startRawServer(meet: (socket: Socket) => void): Promise<number> {
   const sockets = new Set<Socket>();
   const stranger: Server = createServer((socket) => {

@@ -6,7 +6,7 @@ import { Authority, type Certificate } from "./certificates.js";
 import { start } from "./embedded.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 
-/** Roles and their authentication methods. */
+/** The roles, with their authentication methods. */
 const roles = {
   scram: "scram-sha-256",
   hashed: "md5",
@@ -17,12 +17,12 @@ const roles = {
 /** A second server, with TLS, for remote tasks. */
 export interface RemoteTestServer {
   readonly port: number;
-  /** A connection as its superuser. */
+  /** A connection as the server's superuser. */
   readonly admin: Client;
   readonly authority: Authority;
   /** The client certificate of the role "certified". */
   readonly client: Certificate;
-  /** The folder that contains all of it. */
+  /** The folder that contains the server's data and the certificates. */
   readonly folder: string;
 }
 
@@ -40,7 +40,7 @@ ${Object.entries(roles)
   .join("\n")}
 `;
 
-/** Starts the server, with roles scram, hashed, cleartext, trusted, certified, encrypted, plain. */
+/** Starts the server, with the roles scram, hashed, cleartext, trusted, certified, encrypted and plain. */
 export async function startRemoteServer(): Promise<RemoteTestServer> {
   const folder = await temporaryFolder();
   const authority = await Authority.create(folder, "authority");
@@ -72,7 +72,7 @@ export async function startRemoteServer(): Promise<RemoteTestServer> {
   return { port, admin, authority, client, folder };
 }
 
-/** Copies a file into the data folder, owned by the server's user. */
+/** Copies a file into the data folder. The copy belongs to the server's user. */
 async function installFile(file: string, dataDirectory: string, name: string): Promise<void> {
   const { uid, gid } = await stat(dataDirectory);
   const copy = join(dataDirectory, name);

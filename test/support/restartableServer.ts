@@ -17,10 +17,10 @@ export class RestartableServer {
     this.port = port;
   }
 
-  /** A server that is not started yet; stopped after the test file. */
+  /** Returns a server that is not started yet. It is stopped after the file's tests. */
   static async create(port: number): Promise<RestartableServer> {
     const folder = await temporaryFolder();
-    // A server before 16 needs search permission on the whole path of its data.
+    // PostgreSQL before 16 needs search permission on all parent folders of its data.
     await chmod(folder, 0o711);
     const server = new RestartableServer(folder, port);
     after(() => server.stop());
@@ -48,19 +48,19 @@ export class RestartableServer {
     );
   }
 
-  /** A fast shutdown. */
+  /** Shuts down the server in fast mode. */
   async stop(): Promise<void> {
     this.thaw();
     await this.#server?.stop();
   }
 
-  /** Suspends these of its processes; they resume when the server is stopped. */
+  /** Suspends these processes of the server. They are resumed when the server is stopped. */
   freeze(pids: readonly number[]): void {
     for (const pid of pids) process.kill(pid, "SIGSTOP");
     this.#frozen.push(...pids);
   }
 
-  /** Suspends the whole server: the kernel accepts connections, but nothing answers. */
+  /** Suspends all processes of the server. The kernel still accepts connections, but nothing answers. */
   async freezeAll(): Promise<void> {
     if (this.#server === null) return;
     const { pid } = this.#server;
@@ -73,12 +73,15 @@ export class RestartableServer {
     for (const pid of this.#frozen.splice(0)) process.kill(pid, "SIGCONT");
   }
 
-  /** An immediate shutdown, as after a crash; or a kill, which its backends notice on their own. */
+  /**
+   * Makes the server crash: shuts it down in immediate mode (SIGQUIT), or kills its main process (SIGKILL), which its
+   * backends then notice themselves.
+   */
   async crash(signal: "SIGQUIT" | "SIGKILL" = "SIGQUIT"): Promise<void> {
     if (this.#server === null) return;
     process.kill(this.#server.pid, signal);
     await this.#server.ended;
-    // They ended with it.
+    // The suspended processes have ended with the server.
     this.#frozen.splice(0);
   }
 }

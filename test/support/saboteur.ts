@@ -1,11 +1,11 @@
 import { BroadcastChannel, isMainThread, threadId, workerData } from "node:worker_threads";
 
 /**
- * Fault injection, preloaded into every thread of the program: makes one of them fail as the test requests, over the
- * IPC channel if the program is another process.
+ * Fault injection. This module is preloaded into every thread of the program, and makes one of them fail as the test
+ * requests. If the program is another process, the test sends the request over the IPC channel.
  */
 export interface Sabotage {
-  /** Its role, or its thread id: 1 is the first one started. */
+  /** The thread's role, or its thread id. Id 1 is the thread that was started first. */
   readonly thread: "manager" | "executor" | number;
   readonly how: "throw" | "exit" | "block" | "fill its memory";
 }

@@ -1,9 +1,9 @@
 import { installedPackage, packageIn, type InstalledPackage } from "../../src/embedded/binaries/installedPackage.js";
 
-/** Folder of the npm package with the PostgreSQL to test; null for pg-task's own. */
+/** Folder of the npm package with the PostgreSQL to test. Null means pg-task's own PostgreSQL. */
 export const otherPackage = process.env["TEST_POSTGRES"] ?? null;
 
-/** The PostgreSQL package that this run of the suite starts servers from. */
+/** Returns the PostgreSQL package from which this run of the test suite starts servers. */
 export async function serverPackage(): Promise<InstalledPackage> {
   const own = await installedPackage();
   return otherPackage === null ? own : await packageIn(otherPackage, own.platform);

@@ -1,17 +1,17 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { Slots } from "../../src/shared/ipc/handshake/slots.js";
 
-/** What the reader saw of the generations published in slot 0. */
+/** What the reader saw of the generations that were published in slot 0. */
 export interface ReaderReport {
   readonly taken: number[];
-  /** Generations with a mixed or wrong payload although the acknowledgement was accepted. */
+  /** Generations whose payload was mixed or wrong, although the acknowledgement was accepted. */
   readonly torn: number[];
   readonly refused: number;
 }
 
 export interface ReaderData {
   readonly buffer: SharedArrayBuffer;
-  /** Two Int32: the generation published last, and a flag that is 1 at the end. */
+  /** Contains two Int32: the generation that was published last, and a flag that is 1 at the end of the test. */
   readonly control: SharedArrayBuffer;
 }
 

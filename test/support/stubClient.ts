@@ -5,7 +5,7 @@ interface Answer {
   readonly rowCount: number;
 }
 
-/** A client that never connects: `answer` handles its queries. */
+/** Creates a client that never connects. `answer` answers its queries. */
 export function stubClient(answer: (text: string, values: readonly unknown[]) => Promise<Answer>): Client {
   return Object.assign(new Client(), {
     query: (asked: string | QueryConfig, values: readonly unknown[] = []) =>

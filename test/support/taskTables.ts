@@ -10,7 +10,7 @@ import { connectClient, type Client } from "../../src/shared/postgres/client.js"
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
 
-/** What a test's entry overrides. */
+/** The settings of an entry that a test overrides. */
 export interface EntryOptions {
   readonly schema?: string;
   readonly table?: string;
@@ -19,7 +19,7 @@ export interface EntryOptions {
   readonly fixed?: Entry["fixed"];
 }
 
-/** An entry as loaded from a configuration. */
+/** Returns an entry as it would be loaded from a configuration. */
 export function makeEntry(target: ConnectionTarget, given: EntryOptions = {}): Entry {
   const { schema = "public", table = "task" } = given;
   return {
@@ -37,7 +37,7 @@ export function makeEntry(target: ConnectionTarget, given: EntryOptions = {}): E
 
 export const silentLog = createLog({ level: "silent", name: "test", write: () => {} });
 
-/** Opens a connection with the manager's settings; ended after the test file. */
+/** Opens a connection with the manager's settings. It is ended after the file's tests. */
 export async function openManager(target: ConnectionTarget): Promise<Client> {
   const client = await connectManager(makeEntry(target));
   after(() => client.end());
@@ -57,7 +57,7 @@ export async function ensureTaskTable(target: ConnectionTarget, given: EntryOpti
   return table;
 }
 
-/** Runs something on a temporary connection. */
+/** Calls `work` with a temporary connection. */
 export async function withConnection<T>(target: ConnectionTarget, work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(target, { applicationName: "test" });
   try {
@@ -67,7 +67,9 @@ export async function withConnection<T>(target: ConnectionTarget, work: (client:
   }
 }
 
-/** Creates a login role; dropped after the test file with all that it owns in this database. */
+/**
+ * Creates a role that can log in. It is dropped after the file's tests, with everything that it owns in this database.
+ */
 export async function createRole(client: Client, name: string): Promise<string> {
   await client.query(`CREATE ROLE ${identifier(name)} LOGIN`);
   after(async () => {

@@ -1,7 +1,7 @@
 import type { Client } from "../../src/shared/postgres/client.js";
 import { announceChanges, eventually, until } from "./changes.js";
 
-/** The columns of a task's row that tests read. Times are ISO 8601 in UTC, so that they compare as text. */
+/** The columns of a task's row that tests read. Times are in ISO 8601 and UTC, so that they can be compared as text. */
 export interface TaskRow {
   readonly id: string;
   readonly parent: string | null;
@@ -26,13 +26,13 @@ const columns =
   `id, parent, ${["plan", "take", "start", "stop"].map(time).join(", ")}, ` +
   `pid, crash, state::text AS state, error, output, owner, "group", data`;
 
-/** Columns of a row to insert; the others get their defaults. */
+/** Columns of a row to insert. The other columns get their defaults. */
 export interface NewTask {
   readonly input: string;
   readonly [column: string]: string | number | boolean | null;
 }
 
-/** The task table of a test database, on a user's connection. */
+/** The task table of a test database, used over a user's connection. */
 export class Tasks {
   readonly client: Client;
 
@@ -40,13 +40,13 @@ export class Tasks {
     this.client = client;
   }
 
-  /** Makes the table announce its changes, so that tests can wait for them. */
+  /** Makes the table announce its changes, so that tests can wait for changes. */
   static async create(client: Client): Promise<Tasks> {
     await announceChanges(client);
     return new Tasks(client);
   }
 
-  /** Inserts tasks, one statement each; returns their ids. */
+  /** Inserts tasks, each with a statement of its own. Returns their ids. */
   async insert(...tasks: readonly NewTask[]): Promise<string[]> {
     const ids: string[] = [];
     for (const task of tasks) {
@@ -61,17 +61,17 @@ export class Tasks {
     return ids;
   }
 
-  /** The rows of these tasks, ordered by id, once all satisfy the condition. */
+  /** Waits until the rows of all these tasks satisfy the condition. Returns the rows, ordered by id. */
   async until(ids: readonly string[], wanted: (row: TaskRow) => boolean): Promise<TaskRow[]> {
     return await until<TaskRow>(this.client, select(ids), (rows) => rows.length === ids.length && rows.every(wanted));
   }
 
-  /** The rows of these tasks, ordered by id, once all have a final state. */
+  /** Waits until all these tasks have a final state. Returns their rows, ordered by id. */
   async ended(...ids: readonly string[]): Promise<TaskRow[]> {
     return await this.until(ids, (row) => hasEnded(row));
   }
 
-  /** Inserts one task and waits for its end. */
+  /** Inserts one task, and waits until it has ended. Returns its row. */
   async run(input: string, more: Omit<NewTask, "input"> = {}): Promise<TaskRow> {
     const ids = await this.insert({ input, ...more });
     return only(await this.ended(...ids));
@@ -86,7 +86,9 @@ export class Tasks {
     await until<TaskRow>(this.client, select(ids), (rows) => rows.length === 0);
   }
 
-  /** As `running`, once its backend is in `pg_sleep(60)`, so that a cancel hits it there. */
+  /**
+   * Waits until the task's backend is in `pg_sleep(60)`, so that a cancel hits it there. Returns the same as `running`.
+   */
   async sleeping(id: string): Promise<TaskRow> {
     const row = await this.running(id);
     await eventually(
@@ -110,14 +112,14 @@ function hasEnded(row: TaskRow): boolean {
   return !["PLAN", "TAKE", "WORK"].includes(row.state);
 }
 
-/** The element of a list that must have exactly one. */
+/** Returns the element of a list, which must have exactly one element. */
 export function only<T>(list: readonly T[]): T {
   const [first] = list;
   if (list.length !== 1 || first === undefined) throw new Error(`expected one, got ${list.length}`);
   return first;
 }
 
-/** The maximum number of these that ran at once. */
+/** Returns how many of these tasks ran at the same time, at most. */
 export function maxConcurrent(rows: readonly TaskRow[]): number {
   const starts = rows.flatMap((row) => row.start ?? []);
   return Math.max(

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { after } from "node:test";
 
-/** The SSLRequest message. */
+/** The message SSLRequest. */
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 
 interface Link {
@@ -14,8 +14,8 @@ interface Link {
 }
 
 /**
- * A proxy between pg-task and a server. A connection can be frozen: from then on no data passes, and neither side
- * learns that the other has closed, as when a cable is cut.
+ * A proxy between pg-task and a server. It can freeze a connection, as if a cable were cut: no more data passes, and
+ * neither side learns that the other one has closed.
  */
 export class TcpProxy {
   readonly #server: Server;
@@ -49,14 +49,14 @@ export class TcpProxy {
     return address.port;
   }
 
-  /** Freezes the connections whose application name starts with `name`; returns their number. */
+  /** Freezes the connections whose application name starts with `name`. Returns how many. */
   freeze(name: string): number {
     const links = [...this.#links].filter((link) => !link.frozen && link.name.startsWith(name));
     for (const link of links) link.frozen = true;
     return links.length;
   }
 
-  /** Resolves when `count` connections with that application name have been made in total. */
+  /** Resolves when `count` connections with this application name have been opened in total. */
   async connected(name: string, count: number): Promise<void> {
     while (this.#applicationNames.filter((each) => each === name).length < count)
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
@@ -66,7 +66,7 @@ export class TcpProxy {
     const link: Link = { name: "", frozen: false, client, server };
     this.#links.add(link);
     const introduce = (data: Buffer): void => {
-      // An SSLRequest is sent alone, before the startup message.
+      // An SSLRequest is sent on its own, before the startup message.
       if (data.equals(sslRequest)) return;
       client.off("data", introduce);
       const [, name = ""] = /application_name\0([^\0]*)\0/.exec(data.toString("latin1")) ?? [];

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 
-/** Creates an empty folder accessible only to this user; removed after the test file. */
+/** Creates an empty folder that only this user can access. It is removed after the file's tests. */
 export async function temporaryFolder(): Promise<string> {
   const folder = await realpath(await mkdtemp(join(tmpdir(), "pg-task-test-")));
   after(async () => {

@@ -1,12 +1,15 @@
-/** Session state that a task may leave, and a query for it; both are inputs of tasks. */
+/**
+ * Session state that a task may leave. Both the statements that leave the state and the query that looks for it are
+ * inputs of tasks.
+ */
 export interface Trace {
   readonly leave: string;
   readonly look: string;
-  /** The output of `look` when nothing is left. */
+  /** The output of `look` if nothing was left. */
   readonly none: string;
 }
 
-/** Creates the objects that the inputs need. Only `currval` tells whether the session has used the sequence. */
+/** Creates the objects that the inputs need. Only `currval` shows whether the session has used the sequence. */
 export const tracesSetup = `
   CREATE SEQUENCE numbers;
   CREATE FUNCTION counted() RETURNS boolean LANGUAGE plpgsql AS $$

@@ -3,7 +3,7 @@ import type { Client } from "../../src/shared/postgres/client.js";
 
 const pollMs = 20;
 
-/** The first row of the query, once there is one. */
+/** Waits until the query returns a row, and returns the first one. */
 export async function waitForRow<Row extends object>(
   client: Client,
   sql: string,
@@ -26,7 +26,7 @@ export async function insertTask(client: Client, input: string, group = "group")
   return rows[0]?.id ?? "";
 }
 
-/** The task's row, once it is in that state. */
+/** Waits until the task is in this state. Returns its row. */
 export async function waitForState(
   client: Client,
   id: string,
@@ -36,8 +36,8 @@ export async function waitForState(
 }
 
 /**
- * The row of a task that sleeps or waits for a lock, once its run does so. State `WORK` alone does not show this: a task
- * is in this state from its claim on, before its input is sent.
+ * Waits until a task's run sleeps or waits for a lock, and returns the task's row. State `WORK` would not be enough: a
+ * task has this state as soon as it is claimed, before its input is sent.
  */
 export async function waitForRun(
   client: Client,

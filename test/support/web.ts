@@ -23,7 +23,10 @@ export class Web {
     this.token = own;
   }
 
-  /** Waits for the `count`th log line `page`. Uses the token of the logged address, or else the given one. */
+  /**
+   * Waits for the `count`th log line `page`. Uses the token in the logged address, or `given` if the address contains
+   * none.
+   */
   static async connect(program: TestProcess, given = token, count = 1): Promise<Web> {
     const { url } = await program.line("page", count);
     const page = new URL(String(url));
@@ -45,7 +48,7 @@ export class Web {
     return { status: response.status, headers: response.headers, text: await response.text() };
   }
 
-  /** A response that the schema accepts. */
+  /** Makes a GET request, and returns the response, which the schema must accept. */
   async get<T extends z.ZodType>(schema: T, path: string): Promise<z.output<T>> {
     const { text } = await this.request(path);
     return schema.parse(JSON.parse(text));
@@ -96,7 +99,10 @@ export class Events {
   }
 }
 
-/** Occupies a loopback port without answering as PostgreSQL; closed after the test file. */
+/**
+ * Listens on a port of the loopback address, but does not answer as PostgreSQL would. The port is released after the
+ * file's tests.
+ */
 export async function occupyPort(): Promise<{ readonly server: Server; readonly port: number }> {
   const server = createServer();
   server.listen(0, "127.0.0.1");

@@ -30,9 +30,9 @@ class Cluster extends EventEmitter implements ClusterView {
   manager = (): ManagerView => manager;
 }
 
-/** Starts a web server in this process, for a table on an unreachable server; it ends with the test. */
+/** Starts a web server in this process, for a table on an unreachable server. It is stopped at the end of the test. */
 export async function startWebServer(context: TestContext): Promise<{
-  /** With a trailing slash. */
+  /** URL of the web server, with a trailing slash. */
   readonly url: string;
   /** Key of the entry. */
   readonly key: string;
@@ -40,7 +40,7 @@ export async function startWebServer(context: TestContext): Promise<{
 }> {
   const cwd = await temporaryFolder();
   const config = {
-    // Nothing listens there.
+    // No server listens on this port.
     url: "postgresql://nobody@127.0.0.1:1/nothing",
     "pg_http.listen": "127.0.0.1:0",
     "pg_http.token": token,

@@ -4,10 +4,10 @@ import type { Sabotage } from "./saboteur.js";
 
 const saboteur = new URL("saboteur.js", import.meta.url).href;
 
-/** The worker threads of this process; import this module before the code that starts them. */
+/** The worker threads of this process. This module must be imported before the code that starts them. */
 export const workers = new Set<Worker>();
 
-/** Source of a module that the next workers preload. */
+/** Source of a module that worker threads started from now on preload. */
 export const preload = { source: "" };
 
 const Original = threads.Worker;
@@ -24,7 +24,7 @@ class RecordedWorker extends Original {
 threads.Worker = RecordedWorker;
 syncBuiltinESMExports();
 
-/** Makes a thread fail; resolves right before it does. */
+/** Makes a thread fail. Resolves right before the thread fails. */
 export async function sabotage(order: Sabotage): Promise<void> {
   const channel = new BroadcastChannel("sabotage");
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener

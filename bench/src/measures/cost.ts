@@ -62,7 +62,7 @@ export const cost: Measure<Cost> = {
           ),
         ],
       ],
-      note: "CPU time as the operating system counts it, from the commit of the tasks until the last one is seen as done. Time spent waiting for the disk or for a core is not included.",
+      note: "CPU time as the operating system counts it, from the commit of the tasks until the last one is seen as done. Time spent waiting for the disk or for a core is not included. “pg-task-unwrapped” is pg-task with `atomic` off.",
     };
   },
 };

@@ -21,16 +21,16 @@ export interface Flat {
 }
 
 interface Sizes {
-  /** Tasks that are due in every situation. */
+  /** Number of due tasks in a small case. */
   readonly tasks: number;
-  /** Rows of a large table. */
+  /** Number of rows in a large table. */
   readonly rows: number;
 }
 
 interface Situation {
   readonly name: string;
   readonly title: string;
-  /** The small case to compare with. */
+  /** Name of the small case to compare with. */
   readonly baseline: string;
   /** Statements that insert tasks before pg-task starts. */
   readonly fill: (sizes: Sizes) => readonly string[];
@@ -143,7 +143,7 @@ async function runOnce(
   const configuration = { ...bestConfiguration, "pg_conf.grace": 0 };
   await (await startPgTask({ node, url, configuration })).stop();
   for (const statement of situation.fill(options)) await client.query(statement);
-  // Pages of the bulk insert must not be written during the measurement.
+  // The pages of the bulk insert are written now, so that they are not written during the measurement.
   await client.query("CHECKPOINT");
   const program = await startPgTask({ node, url, configuration });
   try {
@@ -159,7 +159,11 @@ async function runOnce(
   }
 }
 
-/** @returns the connection that holds the snapshot; null without one */
+/**
+ * Runs the `churn` tasks of a situation while a snapshot is held.
+ *
+ * @returns the connection that still holds the snapshot; null if the situation has no such tasks
+ */
 async function churn(client: Client, url: string, situation: Situation, sizes: Sizes): Promise<Client | null> {
   if (situation.churn === undefined) return null;
   const holder = await connect(url);
@@ -174,7 +178,7 @@ interface Sample {
   readonly coreMs: number;
 }
 
-/** Samples the backend's CPU time from /proc only, without queries. */
+/** Samples the CPU time of the manager's backend from /proc, so that sampling needs no queries. */
 async function watchManager(client: Client, ms: number): Promise<readonly Sample[]> {
   const { pid } = await one<{ pid: number }>(
     client,
@@ -190,7 +194,7 @@ async function watchManager(client: Client, ms: number): Promise<readonly Sample
   return samples;
 }
 
-/** Rate and cost without the first and the last tenth of the completed tasks. */
+/** Returns the rate and the cost, without the first and the last tenth of the completed tasks. */
 async function middle(
   client: Client,
   begin: number,
@@ -234,7 +238,7 @@ export const flat: Measure<Flat> = {
     };
     return {
       title: "With a large table",
-      head: ["", "tasks/s, relative to the small case", "manager's server time per task, relative to it"],
+      head: ["", "tasks/s, relative to the small case", "manager's server time per task, relative to the small case"],
       rows: situations
         .filter(({ name, baseline }) => name !== baseline)
         .map(({ name, title, baseline }) => [
@@ -242,7 +246,7 @@ export const flat: Measure<Flat> = {
           ratio(name, baseline, ({ tasks, ms }) => tasks / ms),
           ratio(name, baseline, ({ tasks, coreMs }) => coreMs / tasks),
         ]),
-      note: "“Many” is the number given by --rows below. The manager's server time is the CPU time that the server process of the manager's connection spent on claims and completions.",
+      note: "“Many” is the number given by `--rows` below. In the small case, only the tasks given by `--tasks` are due: in 1,000 groups for (b) and (d), and in one group for all others. The manager's server time is the CPU time that the backend of the manager's connection spent on claims and completions.",
     };
   },
 };

@@ -8,7 +8,7 @@ interface Row {
   readonly managers: number;
   readonly residentKb: number;
   readonly connections: number;
-  /** CPU time while idle, and the duration of the measurement, in ms. */
+  /** CPU time while idle, and how long it was measured, both in ms. */
   readonly coreMs: number;
   readonly watchedMs: number;
 }
@@ -18,7 +18,7 @@ export interface Idle {
 }
 
 const managers = [1, 100] as const;
-/** Time for all managers to fall into deep sleep: a base, and more for each. */
+/** Time for all managers to enter deep sleep, in ms: a base, plus a time for each manager. */
 const settleMs = 5000;
 const settleMsEach = 150;
 
@@ -73,6 +73,6 @@ export const idle: Measure<Idle> = {
       String(connections),
       `${((spent * 100) / watchedMs).toFixed(3)} %`,
     ]),
-    note: `Nothing to do for ${Math.round((rows[0]?.watchedMs ?? 0) / 1000)} seconds.`,
+    note: `Measured over ${Math.round((rows[0]?.watchedMs ?? 0) / 1000)} seconds without any task to run. The last column is pg-task's CPU time as a fraction of one core.`,
   }),
 };

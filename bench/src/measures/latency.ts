@@ -12,18 +12,18 @@ import { bestConfiguration } from "../subjects/pgTask.js";
 import { until } from "../until.js";
 import type { Bench, Measure } from "./measure.js";
 
-/** Milliseconds from the commit of a single task, as its producer sees it, until … */
+/** Latencies of single tasks, in ms, from the moment when the producer receives the answer to its commit. */
 interface Samples {
   readonly name: string;
-  /** … its SQL runs, or a peer's handler. */
+  /** Times until the task's SQL or the peer's handler runs. */
   readonly start: number[];
-  /** … another session sees it as done. */
+  /** Times until a connection that polls the task's row finds the task done. */
   readonly done: number[];
 }
 
 export interface Latency {
   readonly samples: readonly Samples[];
-  /** How far the server's clock was ahead of the harness's, in ms; the samples are corrected for it. */
+  /** How far the server's clock was ahead of the benchmark's, in ms. The samples have been corrected by this time. */
   readonly ahead: number;
 }
 
@@ -208,7 +208,7 @@ export const latency: Measure<Latency> = {
         ms(done, 0.99),
         String(start.length + done.length),
       ]),
-      note: "All times count from the moment when the producer knows of its commit. For pg-task, the start is the time that the task's own SQL reads from the server's clock. For graphile-worker, it is the first line of the handler, before any SQL. A task is seen as done by a session that queries its row again and again. Half of the tasks measure the start, and the other half measure the end.",
+      note: "All times are counted from the moment when the producer receives the answer to its commit. For pg-task, the start is the time that the task's own SQL reads from the server's clock. For graphile-worker, it is the time at the first line of the handler, before any SQL. A task is “seen as done” when a connection that queries the task's row without a pause finds it done. Half of the tasks measure the start, and the other half measure the end.",
     };
   },
 };

@@ -26,7 +26,7 @@ async function run(bench: Bench): Promise<LongTasks> {
   return { rounds };
 }
 
-/** Measures a new process, since a process does not return memory. */
+/** Measures a new process, because a process does not return memory to the operating system. */
 async function once({ databases, node, say }: Bench): Promise<readonly Sample[]> {
   const database = await databases.make();
   const { client, url } = database;

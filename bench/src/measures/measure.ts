@@ -25,11 +25,11 @@ export interface Section {
 /** One kind of measurement. */
 export interface Measure<Raw = unknown> {
   readonly name: string;
-  /** Runs only if requested by name. */
+  /** If set, the measure runs only when it is requested by name. */
   readonly optional?: true;
-  /** Whether it measures this subject. */
+  /** Returns whether the measure includes this subject. */
   concerns(subject: Subject): boolean;
-  /** Resolves to the raw figures to store, as JSON. */
+  /** Resolves to the raw figures, which are stored as JSON. */
   run(bench: Bench): Promise<Raw>;
   report(raw: Raw): Section;
   /** An SVG chart of the figures. */

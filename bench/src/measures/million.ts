@@ -11,15 +11,18 @@ import type { Bench, Measure } from "./measure.js";
 
 export interface Million {
   readonly tasks: number;
-  /** When each tenth of the tasks began and ended, in ms since 1970. */
+  /**
+   * The tasks in the order of their stop times, divided into tenths: the first and the last stop time of each tenth, in
+   * ms since 1970, and its number of tasks.
+   */
   readonly tenths: readonly {
     readonly from: number;
     readonly to: number;
     readonly tasks: number;
   }[];
-  /** Size of the table with indexes and TOAST, in bytes: before, and when all are done. */
+  /** Size of the table with indexes and TOAST, in bytes: before the tasks run, and when all of them are done. */
   readonly size: { readonly before: number; readonly after: number };
-  /** Resident memory of pg-task, in kB, every second. */
+  /** Resident memory of pg-task, in kB. There is one sample for each second. */
   readonly memory: readonly { readonly at: number; readonly kb: number }[];
 }
 

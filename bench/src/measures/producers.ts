@@ -25,7 +25,7 @@ interface Situation {
   readonly title: string;
   readonly manager: "none" | "idle" | "busy";
   readonly script: string;
-  /** The script to compare instead of the trigger. */
+  /** If set, this script is compared with `script`, instead of `script` with and without the trigger. */
   readonly instead?: string;
 }
 
@@ -91,7 +91,7 @@ async function runPair(
   };
   try {
     const rates = new Map<boolean, number>();
-    // The second run finds a larger table.
+    // The order alternates from round to round, because the second run finds a larger table.
     for (const asked of round % 2 === 0 ? [true, false] : [false, true]) {
       rates.set(asked, await insert(asked));
     }
@@ -116,7 +116,7 @@ async function requireBacklog(client: Client): Promise<void> {
   if (!waiting) throw new Error("the manager was not busy to the end: give it more --rows");
 }
 
-/** Enables or disables the trigger that notifies the manager: the only AFTER trigger. */
+/** Enables or disables the table's AFTER triggers. One of them notifies the manager. */
 async function setTrigger(client: Client, on: boolean): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT quote_ident(tgname) AS name FROM pg_trigger
@@ -133,7 +133,7 @@ export const producers: Measure<Producers> = {
   run,
   report: ({ pairs }) => ({
     title: `${clients} producers inserting single rows`,
-    head: ["", "of their rate without"],
+    head: ["", "rate, relative to the rate without"],
     rows: situations.map(({ name, title }) => {
       const ratios = pairs.filter(({ situation }) => situation === name).map((pair) => pair.with / pair.without);
       return [title, median(ratios).toFixed(2)];

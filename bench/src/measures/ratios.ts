@@ -16,7 +16,11 @@ export function rateOf({ tasks, ms }: Timing): number {
   return (tasks * 1000) / ms;
 }
 
-/** Median of a subject's rate divided by another's in the same round. */
+/**
+ * Returns a subject's rate divided by the rate of the subject `to` in the same round, as the median of all rounds.
+ *
+ * @returns null if there is no round with both subjects
+ */
 export function ratio({ runs }: Throughput, work: string, subject: string, to: string): number | null {
   const of = (name: string) => runs.filter((run) => run.work === work && run.subject === name);
   const ratios = of(subject).flatMap((run) => {
@@ -26,7 +30,7 @@ export function ratio({ runs }: Throughput, work: string, subject: string, to: s
   return ratios.length === 0 ? null : median(ratios);
 }
 
-/** The subject to compare with: graphile-worker with its best setting, or else the first one. */
+/** Returns the subject to compare with: the reference, or the first subject if the reference was not measured. */
 export function comparedWith({ runs }: Throughput): string {
   const first = runs[0]?.subject ?? reference;
   return runs.some(({ subject }) => subject === reference) ? reference : first;

@@ -2,7 +2,11 @@ import type { Meter, Subject, Timing } from "../subjects/subject.js";
 import type { Work } from "../work.js";
 import type { Bench } from "./measure.js";
 
-/** One run in a new database. @throws Error with the subject and the work */
+/**
+ * Runs a subject once, in a new database.
+ *
+ * @throws Error with the names of the subject and of the work in its message
+ */
 export async function runOnce(bench: Bench, subject: Subject, work: Work, meter?: Meter): Promise<Timing> {
   const database = await bench.databases.make();
   try {

@@ -44,7 +44,7 @@ export const throughput: Measure<Throughput> = {
           ...there.map(({ name }) => Math.round(medianRate(raw, name, to) ?? 0).toLocaleString("en")),
         ],
       ],
-      note: `Ratios to “${named.find(({ name }) => name === to)?.title ?? to}”, as medians over the rounds of one run. The benchmark verified that each task was done exactly once, and that each row that a task had to write exists exactly once.`,
+      note: `Each figure is a ratio to “${named.find(({ name }) => name === to)?.title ?? to}”: the median over all rounds. The benchmark verified that each task was done exactly once, and that each row that a task had to write exists exactly once.`,
     };
   },
 };

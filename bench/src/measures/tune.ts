@@ -28,7 +28,7 @@ const boss = [100, 500, 1000, 2500, 5000].map((batchSize) =>
 const subjects: readonly Subject[] = [...own, ...graphile, ...boss];
 const kinds = works.filter(({ name }) => ["select", "insert"].includes(name));
 
-/** Finds the best settings used in `subjects/all.ts`. */
+/** Compares settings. The best ones are used in `subjects/all.ts`. */
 export const tune: Measure<Variants> = {
   name: "tune",
   optional: true,

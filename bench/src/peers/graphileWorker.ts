@@ -1,7 +1,10 @@
 import { handling, tell } from "./handling.js";
 import type { Addition, Payload } from "./protocol.js";
 
-/** The part of graphile-worker's types used here: it is installed only when it is measured. */
+/**
+ * The part of graphile-worker's types that is used here. The original types cannot be imported, because graphile-worker
+ * is installed only when it is measured.
+ */
 interface GraphileWorker {
   readonly run: (options: object) => Promise<{ stop(): Promise<void> }>;
   readonly Logger: new (factory: () => () => void) => object;

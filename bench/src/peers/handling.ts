@@ -4,11 +4,11 @@ import type { Addition, FromPeer, Payload, PeerArguments, ToPeer } from "./proto
 export interface Handling {
   readonly given: PeerArguments;
   readonly pool: Pool;
-  /** What every job of the peer does: runs its statement and counts. Resolves to the result. */
+  /** What every job of the peer does: it executes its statement and is counted. Resolves to the rows of the result. */
   readonly handle: (payload: Payload) => Promise<unknown>;
 }
 
-/** The part common to all peers' processes. */
+/** Sets up what the processes of all peers have in common. */
 export function handling({ wake, add }: { wake: () => void; add: (addition: Addition) => Promise<void> }): Handling {
   const given: PeerArguments = JSON.parse(process.argv[2] ?? "");
   const pool = new Pool({ connectionString: given.url, max: given.pool });

@@ -6,7 +6,10 @@ interface Job {
   readonly data: Payload;
 }
 
-/** The part of pg-boss's types used here: it is installed only when it is measured. */
+/**
+ * The part of pg-boss's types that is used here. The original types cannot be imported, because pg-boss is installed
+ * only when it is measured.
+ */
 interface PgBoss {
   start(): Promise<unknown>;
   stop(options: object): Promise<void>;
@@ -46,8 +49,8 @@ async function add({ first, last, input, group }: Addition): Promise<void> {
 }
 
 /**
- * Runs jobs one by one with `fetch` and `complete`: a worker with batch size 1 pauses at least half a second after
- * each.
+ * Runs jobs one by one with `fetch` and `complete`. A worker of pg-boss is not used for this, because with batch size 1
+ * it pauses for at least half a second after each job.
  */
 async function loop(): Promise<void> {
   while (!ended.signal.aborted) {

@@ -3,7 +3,7 @@ export interface PeerArguments {
   readonly url: string;
   /** The peer's own options. */
   readonly setting: Readonly<Record<string, unknown>>;
-  /** Connections of the pool that the handlers use. */
+  /** Size of the connection pool that the handlers use. */
   readonly pool: number;
 }
 
@@ -11,11 +11,11 @@ export interface PeerArguments {
 export interface Payload {
   readonly n: number;
   readonly sql: string;
-  /** Report when the job starts, and do not run the statement. */
+  /** If set, the job only reports when it starts, and does not execute its statement. */
   readonly mark?: true;
 }
 
-/** Tasks to add with the peer's own client; SQL expressions with the task's number `n`. */
+/** Tasks to add with the peer's own client. In the SQL expressions `input` and `group`, `n` is the task's number. */
 export interface Addition {
   readonly first: number;
   readonly last: number;
@@ -37,7 +37,7 @@ export type FromPeer =
   | { readonly type: "reached"; readonly tasks: number }
   /** How many tasks were handled, and how many of them more than once. */
   | { readonly type: "counts"; readonly handled: number; readonly repeated: number }
-  /** When a marked job started, in ms since 1970 by this process's clock. */
+  /** When a job with `mark` started, in ms since 1970 by the clock of the peer's process. */
   | { readonly type: "started"; readonly n: number; readonly at: number };
 
 export function isFromPeer(message: unknown): message is FromPeer {

@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const begin = "<!-- figures: written by npm run bench -->";
 const end = "<!-- end of figures -->";
 
-/** Writes the stored results into docs/performance.md, between its markers, and the charts. */
+/** Writes the stored results into docs/performance.md, between the two markers, and the charts into docs/img. */
 export async function writePage(): Promise<void> {
   const results = await kept();
   const page = await readFile(files.page, "utf8");
@@ -51,5 +51,5 @@ function origin({ at, commit, machine, load, versions, options }: Recorded): str
   const used = Object.entries(versions)
     .filter(([, version]) => version !== "not installed")
     .map(([name, version]) => `${name} ${version}`);
-  return `Measured ${at.slice(0, 10)} on ${commit}: ${cores} cores (${cpu}), ${memoryGb} GB, ${system}, load before ${load}; ${used.join(", ")}; \`${sizes}\`.`;
+  return `Measured ${at.slice(0, 10)} on commit ${commit}: ${cores} cores (${cpu}), ${memoryGb} GB of memory, ${system}, load average before: ${load}. Versions: ${used.join(", ")}. Options: \`${sizes}\`.`;
 }

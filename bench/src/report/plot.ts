@@ -17,7 +17,7 @@ const style = `
     text { fill: #e6edf3; } .back { fill: #0d1117; } .own { fill: #4493f8; } .other { fill: #6e7681; } .line { stroke: #6e7681; }
   }`;
 
-/** A bar chart of the ratios, one block for each kind of work; the dashed line is 1. */
+/** Returns a bar chart of the ratios, with one block for each kind of work. The dashed line marks the ratio 1. */
 export function throughputPlot(raw: Throughput): string {
   const to = comparedWith(raw);
   const blocks = works

@@ -1,6 +1,6 @@
 import type { Section } from "../measures/measure.js";
 
-/** A Markdown table, with columns aligned as the formatter does. */
+/** Returns a Markdown table whose columns are aligned as the formatter aligns them. */
 export function markdownTable({ head, rows }: Pick<Section, "head" | "rows">): string {
   const widths = head.map((_, column) => Math.max(3, ...[head, ...rows].map((row) => width(row[column] ?? ""))));
   const line = (row: readonly string[]): string =>

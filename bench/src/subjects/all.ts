@@ -13,7 +13,7 @@ export const subjects: readonly Subject[] = [
   peerSubject(reference, "graphile-worker, best setting", graphileBest),
   pgTask("pg-task-default", "pg-task, default settings", {}, { share: 0.5 }),
   peerSubject("graphile-worker-default", "graphile-worker, default settings", graphileDefault, {
-    // For sequential jobs it needs two seconds each.
+    // With default settings, graphile-worker takes two seconds for each sequential job.
     does: (work) => !work.serial,
     share: 0.25,
   }),

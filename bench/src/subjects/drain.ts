@@ -15,16 +15,16 @@ export interface Queue {
   stop(): Promise<void>;
 }
 
-/** The fraction of the tasks that warms up the code first, and their maximum number. */
+/** How many tasks warm up the code: `warmUpShare` of the measured tasks, but at most `mostWarmUp`. */
 const warmUpShare = 0.25;
 const mostWarmUp = 5000;
 
-/** Creates the table `sink`, which belongs to the work rather than the queue. */
+/** Creates the table `sink`, into which the tasks of some kinds of work insert rows. */
 export async function makeSink({ client }: Database): Promise<void> {
   await client.query("CREATE TABLE sink (n integer NOT NULL)");
 }
 
-/** Warms the queue up with some tasks, then measures the time for the others. Nothing runs while they are added. */
+/** Warms up the queue, then measures how long it takes for `tasks` tasks. Nothing runs while these tasks are added. */
 export async function drain(
   queue: Queue,
   { database, meter }: Surroundings,

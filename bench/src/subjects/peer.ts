@@ -8,13 +8,13 @@ import { groupExpression, type Work } from "../work.js";
 import { drain, makeSink, type Queue } from "./drain.js";
 import type { Subject } from "./subject.js";
 
-/** A library for Node, run in a separate process. */
+/** A queue library for Node, which runs in a separate process. */
 export interface Peer {
-  /** Its module in `peers`. */
+  /** Name of its module in the folder `peers`. */
   readonly file: "graphileWorker" | "pgBoss";
   readonly pool: number;
   setting(work: Pick<Work, "groups" | "serial">): PeerArguments["setting"];
-  /** Query for the number of its unfinished jobs, and of stored completed ones (null if it stores none). */
+  /** Query for the number of unfinished jobs, and of completed jobs (null if the library does not keep these). */
   readonly counts: string;
 }
 

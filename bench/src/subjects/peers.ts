@@ -7,7 +7,10 @@ const graphile = {
 
 export const graphileDefault: Peer = { ...graphile, pool: 10, setting: () => ({}) };
 
-/** The settings of its own performance page, with the best number of concurrent jobs here. */
+/**
+ * The settings that graphile-worker's own performance page recommends, with the number of concurrent jobs that `tune`
+ * found to be best.
+ */
 export const graphileBestSetting = {
   concurrentJobs: 16,
   maxPoolSize: 17,
@@ -16,7 +19,7 @@ export const graphileBestSetting = {
   failJobBatchDelay: 0,
 } as const;
 
-/** With one sequential queue it finds the next job only at its next poll. */
+/** In a sequential queue, graphile-worker finds the next job only at its next poll, so it has to poll often. */
 export const graphileBest: Peer = {
   ...graphile,
   pool: 16,
@@ -29,7 +32,7 @@ const boss = {
     count(*) FILTER (WHERE state = 'completed')::integer AS completed FROM pgboss.job WHERE name = 'run'`,
 } as const;
 
-/** Jobs one by one, in the best number of loops here. */
+/** Runs jobs one by one, in the number of loops that was best on the machine of the measurements. */
 export const bossSingle: Peer = {
   ...boss,
   pool: 16,

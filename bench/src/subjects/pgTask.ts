@@ -14,7 +14,7 @@ export const bestConfiguration: Configuration = {
 };
 
 const unlimited = 1_000_000;
-/** How many of the last tasks are checked before all are. */
+/** How many of the last tasks are polled. All tasks are checked once these are done. */
 const tail = 64;
 const limitMs = 2 * 3_600_000;
 
@@ -52,7 +52,7 @@ async function startQueue({ database, node }: Surroundings, configuration: Confi
 
 export async function addTasks(client: pg.Client, work: Work, first: number, last: number): Promise<void> {
   const group = groupExpression(work);
-  // As a producer writes it, with defaults for all other columns.
+  // Tasks are inserted as a producer would insert them, with defaults for all other columns.
   await client.query(
     group === null
       ? `INSERT INTO task (input, max) SELECT ${work.input}, ${unlimited} FROM generate_series(${first}, ${last}) AS n`
@@ -61,8 +61,9 @@ export async function addTasks(client: pg.Client, work: Work, first: number, las
 }
 
 /**
- * Polls only the last tasks until they are done, so that polling does not slow down what is measured. Ordered by id
- * they are found through the index; a condition on their ids would scan the whole table, which has no statistics yet.
+ * Waits until all tasks are done. At first it polls only the last tasks, so that polling does not slow down what is
+ * measured. The query orders the tasks by id, so the server finds the last ones through the index. With a condition on
+ * the ids, the server would scan the whole table, because the table has no statistics yet.
  */
 export async function tasksDone(client: pg.Client, tasks: number): Promise<void> {
   const open = "state IN ('PLAN', 'TAKE', 'WORK')";

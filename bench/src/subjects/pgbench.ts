@@ -9,7 +9,11 @@ import type { Subject } from "./subject.js";
 const run = promisify(execFile);
 const debian = "/usr/lib/postgresql";
 
-/** Path of pgbench. @throws Error if there is none: it does not come with npm */
+/**
+ * Returns the path of pgbench, which is not part of any npm package that the benchmark installs.
+ *
+ * @throws Error if pgbench is not found
+ */
 export async function pgbenchProgram(): Promise<string> {
   const versions = await readdir(debian).catch(() => []);
   const folders = [
@@ -62,7 +66,7 @@ export async function pgbench(url: string, options: PgbenchOptions): Promise<num
 
 const clients = 16;
 
-/** A bare statement without any bookkeeping: an upper limit. */
+/** Executes a bare statement without any bookkeeping. The rate is an upper limit for every queue. */
 export function pgbenchSelect(name: string, title: string, mode: PgbenchOptions["mode"]): Subject {
   return {
     name,

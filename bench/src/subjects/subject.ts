@@ -15,19 +15,19 @@ export interface Meter {
 }
 
 export interface Timing {
-  /** Number of tasks done in that time. */
+  /** Number of measured tasks. */
   readonly tasks: number;
   /** Time from the commit of the tasks until all are seen as done. */
   readonly ms: number;
 }
 
-/** A task runner with one setting. */
+/** A program that runs tasks, with one set of settings. */
 export interface Subject {
   readonly name: string;
   readonly title: string;
-  /** The fraction of the usual number of tasks to run, as it is slow. */
+  /** The fraction of the usual number of tasks to run. Less than 1 for slow subjects. */
   readonly share: number;
-  /** What must be installed for it. */
+  /** What must be installed to run this subject. */
   readonly needs: "nothing" | "peers" | "pgbench";
   does(work: Work): boolean;
   /** @throws Error if a task was not done, or done twice */

@@ -6,9 +6,11 @@ import { readServerSettings, type OnInvalidSetting } from "../../shared/config/s
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
 import { toCommandError } from "../support/commandError.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
@@ -27,7 +29,7 @@ export interface EntryFindings {
   readonly error: PgTaskError | null;
 }
 
-/** Placeholder for the findings inside a database that was not inspected. */
+/** Stands in for the findings inside a database that was not inspected. */
 const notInspectedInside = {
   paused: [],
   location: null,
@@ -48,9 +50,6 @@ export interface ControlFindings {
   readonly warnings: readonly string[];
 }
 
-const applicationName = "pg_task check";
-const minVersion = 120_000;
-
 /**
  * Connects, runs `action` and disconnects.
  *
@@ -58,7 +57,7 @@ const minVersion = 120_000;
  */
 async function withConnection<T>(target: ConnectionTarget, action: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(target, {
-    applicationName,
+    applicationName: applicationNames.check,
     settings: { search_path: "pg_catalog" },
   });
   try {
@@ -89,7 +88,7 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
     );
     const [row] = rows;
     if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
-    if (row.number < minVersion) {
+    if (row.number < minServerVersion) {
       throw new PgTaskError(
         "SCHEMA_UNSUPPORTED_SERVER",
         `expected PostgreSQL 12 or later at ${control.host}, port ${control.port}, got ${row.version}`,
@@ -187,8 +186,8 @@ const collectInvalidSettings =
     warnings.push(`invalid setting ${setting} ${JSON.stringify(value)} on the server, using ${JSON.stringify(used)}`);
 
 /**
- * Returns the findings for an entry on a server to which the control connection failed. This entry is not connected to,
- * because the connection would fail in the same way after the same wait.
+ * Returns the findings for an entry on a server to which the control connection failed. No connection is opened for
+ * this entry, because it would fail in the same way after the same wait.
  */
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
@@ -196,16 +195,18 @@ export function notInspected(entry: Entry): EntryFindings {
   return { ...notInspectedInside, findings: [...account, ...objectFindings(entry, unknown)] };
 }
 
-/** Converts an error to a PgTaskError. Any other error means that the connection was lost during a query. */
+/**
+ * Converts an error to a PgTaskError. An error that is not one already means that the connection was lost during a
+ * query.
+ */
 export function toPgTaskError(error: unknown): PgTaskError {
   if (error instanceof PgTaskError) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  return new PgTaskError("CONNECTION_LOST", `connection lost: ${message}`, {
+  return new PgTaskError("CONNECTION_LOST", `connection lost: ${errorMessage(error)}`, {
     cause: error,
   });
 }
 
-/** Returns that role and database exist, which holds if the entry could connect. */
+/** Returns findings that the entry's role and database exist. They must exist if the entry could connect. */
 function existingAccount({ target }: Entry): Finding[] {
   return [
     { what: "role", name: target.user, state: "exists" },
@@ -276,7 +277,7 @@ function objectFindings({ schema, table }: Entry, rest: Pick<Finding, "state" | 
 
 async function readPausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
   const { pauses } = taskTable(entry.schema, entry.table);
-  // A table of this name can belong to another application. The finding about the task table reports such a conflict.
+  // A table with this name may belong to another application. The finding about the task table reports such a conflict.
   const found = await client.query<{ there: boolean }>(
     `SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute
        WHERE attrelid = pg_catalog.to_regclass($1) AND attname = 'group' AND NOT attisdropped) AS there`,
@@ -288,8 +289,8 @@ async function readPausedGroups(entry: Entry, client: Client): Promise<(string |
 }
 
 /**
- * Returns the finding. If `why` is given, returns a finding that `start` is not allowed to create the object, for this
- * reason.
+ * Returns the finding unchanged if `why` is null. Otherwise, returns a finding that `start` is not allowed to create
+ * the object, with `why` as the reason.
  */
 const refusedOr = (found: Finding, why: string | null): Finding =>
   why === null ? found : { what: found.what, name: found.name, state: "not allowed", why };

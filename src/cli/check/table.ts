@@ -78,7 +78,7 @@ async function refusalReason(action: () => Promise<unknown>): Promise<string | n
   }
 }
 
-/** Returns the type of the column `state` in an existing table, or an empty string if there is no such column. */
+/** Inspects the type of the column `state` of an existing table. Returns no finding if there is no such column. */
 export async function inspectStateType(client: Client, { schema, table }: Entry): Promise<Finding[]> {
   const { rows } = await client.query<{ type: string; own: boolean }>(
     `SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,

@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { Option, type Command } from "commander";
-import { PgTaskError } from "../../shared/errors.js";
+import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { sqlState } from "../../shared/postgres/client.js";
+import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { addTask, readMissingGrants, readTaskOutcome } from "../../tasks/commands/addTask.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
@@ -90,15 +91,14 @@ function columnValues(options: AddOptions): [string, string][] {
     const value = options[name];
     return typeof value === "string" || typeof value === "boolean" ? [[name, String(value)]] : [];
   });
-  // With --wait, the row is kept. Otherwise, a task without output would delete its row, and the result could not be
-  // read.
+  // --wait reads the result from the row. The row must therefore not be deleted, even if the task has no output.
   const kept: [string, string][] =
     options.wait === true && options["delete"] === undefined ? [["delete", "false"]] : [];
   return [...given, ...kept, ...(options.set ?? [])];
 }
 
 /**
- * Refuses values of more than one byte for columns of one character, because the server would silently keep only the
+ * Refuses values of more than one byte for columns that hold one character. The server would silently keep only the
  * first byte.
  *
  * @throws PgTaskError USAGE
@@ -111,7 +111,7 @@ function requireSingleCharacters(columns: readonly (readonly [name: string, valu
 }
 
 /**
- * Adds the task. With `wait`, the insert is committed only if the command can read the task's result.
+ * Adds the task. If `wait` is set, the insert is committed only if the command has the privileges to read the result.
  *
  * @throws PgTaskError USAGE for values that the table rejects; SCHEMA_NOT_ALLOWED with the missing grants
  */
@@ -131,14 +131,14 @@ async function insert(
     const state = sqlState(error);
     if (state === null) throw error;
     if (options.wait) await client.query("ROLLBACK");
-    const message = `${error instanceof Error ? error.message : String(error)} (SQLSTATE ${state})`;
+    const message = `${errorMessage(error)} (SQLSTATE ${state})`;
     // The SQLSTATE means a data exception, a constraint violation or an undefined column.
     if (state.startsWith("22") || state.startsWith("23") || state === "42703") {
       throw new PgTaskError("USAGE", `${table.qualified} rejects the task: ${message}`, {
         cause: error,
       });
     }
-    if (state !== "42501") throw error;
+    if (state !== insufficientPrivilege) throw error;
     const given = [...columns.keys(), ...(options.in === undefined ? [] : ["plan"])];
     const grants = await readMissingGrants(client, table, given, options.wait);
     if (grants.length === 0) throw error;
@@ -193,8 +193,7 @@ async function readBytes(file: string): Promise<Buffer> {
   try {
     return await readFile(file);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new PgTaskError("USAGE", `cannot read the SQL file: ${reason}`, {
+    throw new PgTaskError("USAGE", `cannot read the SQL file: ${errorMessage(error)}`, {
       cause: error,
     });
   }

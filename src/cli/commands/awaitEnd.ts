@@ -1,15 +1,16 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { sqlState } from "../../shared/postgres/client.js";
+import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { toReport } from "../../shared/errors.js";
 import { readTaskOutcome } from "../../tasks/commands/addTask.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { readReasons } from "./explainPlan.js";
 import { toCommandError } from "../support/commandError.js";
 import type { OpenTable } from "../support/openTable.js";
+import { readReasons } from "../support/readReasons.js";
+import { truncateText } from "../support/truncateText.js";
 import { printableText } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
-import { formatDuration } from "../terminal/format.js";
-import { truncateText } from "./show.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 
 /** First and shortest interval at which the row is polled, in ms. */
 const minPollMs = 20;
@@ -29,8 +30,8 @@ const exitCodesByState: Readonly<Record<string, number>> = {
 
 /**
  * Inserts a task, waits until it ends, prints its output to standard output, and prints its error to standard error.
- * Ctrl-C stops the waiting but not the task. Signals are handled from before the insert, so that the id is always
- * reported.
+ * Ctrl-C stops the waiting but not the task. The signal handlers are installed before the insert, so that the id is
+ * always reported.
  *
  * @param insert resolves with the task's id
  * @returns the exit code for the task's final state
@@ -85,7 +86,7 @@ async function poll(
   for (let wait = minPollMs; !signal.aborted; wait = Math.min(maxPollMs, wait * 1.5)) {
     const outcome = await readTaskOutcome(opened.client, opened.table, id);
     if (outcome === null) return null;
-    if (!outcome.held && outcome.state in exitCodesByState) return outcome;
+    if (!outcome.claimed && outcome.state in exitCodesByState) return outcome;
     if (!isExplained && outcome.state === "PLAN" && performance.now() - startedAt > explainAfterMs) {
       isExplained = true;
       const reason = await readWaitReason(opened, id);
@@ -102,16 +103,16 @@ async function poll(
 }
 
 /**
- * Returns why the task waits, as text that follows "task N waits". Null if nothing prevents the task from starting any
- * more.
+ * Returns why the task waits, as text that continues "task N waits". Null if nothing prevents the task from starting
+ * any more.
  */
 async function readWaitReason(opened: OpenTable, id: string): Promise<string | null> {
   try {
     const [reason] = (await readReasons(opened, id)) ?? [];
     return reason === undefined ? null : `: ${reason.text}`;
   } catch (error) {
-    // Explaining the wait needs more privileges than reading the result. If those are missing, no reason is shown.
-    if (sqlState(error) !== "42501") throw error;
+    // Explaining the wait needs more privileges than reading the result. If they are missing, the text says so.
+    if (sqlState(error) !== insufficientPrivilege) throw error;
     return `, the reason cannot be read: ${toReport(error).message}`;
   }
 }

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { finalStates } from "../../shared/taskState.js";
 import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { countMatching, readMatchingIds, type TaskFilter } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
@@ -8,7 +9,7 @@ import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import {
   parseIds,
-  toFilter,
+  filterFromOptions,
   addFilterOptions,
   addTableOptions,
   type CommandOptions,
@@ -55,8 +56,6 @@ export function registerDelete(program: Command, run: RunCommand): void {
   );
 }
 
-const finalStates = ["DONE", "FAIL", "GONE", "STOP"] as const;
-
 interface RetryOptions extends CommandOptions, FilterOptions {
   readonly yes?: true;
 }
@@ -73,7 +72,7 @@ export function registerRetry(program: Command, run: RunCommand): void {
 }
 
 async function retry(terminal: Terminal, given: readonly string[], options: RetryOptions): Promise<number> {
-  const filter = toFilter(options);
+  const filter = filterFromOptions(options);
   const filtered = Object.keys(filter).length > 0;
   if (given.length > 0 && filtered) {
     throw new PgTaskError("USAGE", "expected ids or a filter, got both");
@@ -106,8 +105,8 @@ async function retryFiltered(
 }
 
 /**
- * Reads the ids of all tasks that match now. The ids are read in advance because a retried task could fail again in the
- * meantime and would then be retried a second time.
+ * Reads the ids of all tasks that match now. All ids are read before the first retry. A retried task can fail again,
+ * and would otherwise match and be retried a second time.
  */
 async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Promise<string[]> {
   const found: string[] = [];
@@ -173,7 +172,7 @@ function printResults(
     if (results.length === 0) terminal.writeError("no matching tasks\n");
   }
   if (done === results.length) return commandExitCodes.done;
-  // The server refused every one of the tasks.
+  // The server reported an error for every task.
   return results.every(({ outcome }) => outcome === "failed") ? exitCodes.SCHEMA : commandExitCodes.notAll;
 }
 

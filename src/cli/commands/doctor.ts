@@ -16,7 +16,8 @@ import { colourText, type Colour, type Terminal } from "../terminal/terminal.js"
 
 /** The results of the checks on one connection or one table. */
 interface Section {
-  readonly place: string;
+  /** Names the connection or the table. */
+  readonly section: string;
   readonly checks: readonly Check[];
 }
 
@@ -43,33 +44,33 @@ async function doctor(terminal: Terminal, options: CommandOptions): Promise<numb
 
 async function checkControl(configuration: Configuration): Promise<Section> {
   const { control, file } = configuration;
-  const place = `control connection ${describeTarget(control)}`;
+  const section = `control connection ${describeTarget(control)}`;
   const read = ok("configuration", file === null ? "no file, none is needed" : `${file} is valid`);
   try {
     const client = await connectForCommand(control, "doctor");
     try {
-      return { place, checks: [read, ...(await checkServer(client, configuration))] };
+      return { section, checks: [read, ...(await checkServer(client, configuration))] };
     } finally {
       await disconnect(client);
     }
   } catch (error) {
-    return { place, checks: [read, failedCheck("reached", error)] };
+    return { section, checks: [read, failedCheck("reached", error)] };
   }
 }
 
 async function checkEntry(configuration: Configuration, entry: Entry): Promise<Section> {
-  const place = `${entry.target.database} ${entry.schema}.${entry.table}`;
+  const section = `${entry.target.database} ${entry.schema}.${entry.table}`;
   try {
     return await withEntry(configuration, entry, "doctor", async (opened) => {
       const checks = await checkTable(opened.client, opened.table);
       const readable = !checks.some(({ name, level }) => name === "columns" && level === "fail");
       return {
-        place,
+        section,
         checks: [directConnection, ...checks, ...(readable ? [await checkStalls(opened)] : [])],
       };
     });
   } catch (error) {
-    return { place, checks: [failedCheck("table", error)] };
+    return { section, checks: [failedCheck("table", error)] };
   }
 }
 
@@ -86,11 +87,12 @@ const colours: Readonly<Record<Check["level"], Colour>> = {
   fail: "red",
 };
 
-function formatSection(terminal: Terminal, { place, checks }: Section): string {
+function formatSection(terminal: Terminal, { section, checks }: Section): string {
   if (!terminal.isTerminal) {
     return checks
       .map(
-        ({ name, level, text, remedy }) => `${[level, place, name, text, remedy ?? null].map(copyField).join("\t")}\n`,
+        ({ name, level, text, remedy }) =>
+          `${[level, section, name, text, remedy ?? null].map(copyField).join("\t")}\n`,
       )
       .join("");
   }
@@ -98,5 +100,5 @@ function formatSection(terminal: Terminal, { place, checks }: Section): string {
     `  ${colourText(terminal, colours[level], level.padEnd(4))}  ${printableLine(`${name}: ${text}`)}`,
     ...(remedy === undefined ? [] : [`        ${colourText(terminal, "grey", printableLine(`do: ${remedy}`))}`]),
   ]);
-  return `${colourText(terminal, "bold", printableLine(place))}\n${lines.join("\n")}\n`;
+  return `${colourText(terminal, "bold", printableLine(section))}\n${lines.join("\n")}\n`;
 }

@@ -1,11 +1,8 @@
 import type { Command } from "commander";
-import { disconnect } from "../../shared/postgres/client.js";
-import { explainTask } from "../../tasks/explain/explainTask.js";
-import { readCluster } from "../../tasks/queries/clusterProcesses.js";
-import type { Reason } from "../../tasks/explain/waitReasons.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { connectForCommand, withTable, type OpenTable } from "../support/openTable.js";
+import { withTable } from "../support/openTable.js";
 import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { readReasons } from "../support/readReasons.js";
 import { copyField, printableLine } from "../terminal/escape.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 
@@ -39,31 +36,4 @@ async function explain(terminal: Terminal, id: string, options: CommandOptions):
     }
   }
   return 0;
-}
-
-/** Returns the reasons why a task does not run, or null if there is no such task. */
-export async function readReasons(opened: OpenTable, id: string): Promise<Reason[] | null> {
-  const { client, table, entry, configuration } = opened;
-  return await explainTask(client, table, id, {
-    entry,
-    entries: configuration.entries,
-    maxSessions: configuration.parameters["pg_conf.max"],
-    hasLeader: () => hasLeader(opened),
-    checkLocks: true,
-  });
-}
-
-/** Whether the cluster has a leader; null if the control connection fails. */
-async function hasLeader({ configuration }: OpenTable): Promise<boolean | null> {
-  const { control, parameters } = configuration;
-  try {
-    const client = await connectForCommand(control, "explain-plan");
-    try {
-      return (await readCluster(client, parameters["pg_conf.name"])).leader !== null;
-    } finally {
-      await disconnect(client);
-    }
-  } catch {
-    return null;
-  }
 }

@@ -1,10 +1,9 @@
 import type { Command } from "commander";
 import { listTasks } from "../../tasks/queries/listTasks.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { withTable } from "../support/openTable.js";
 import {
   parseId,
-  toFilter,
+  filterFromOptions,
   integerParser,
   addFilterOptions,
   addTableOptions,
@@ -12,12 +11,10 @@ import {
   type FilterOptions,
   type RunCommand,
 } from "../support/options.js";
-import { renderTable, type TableColumn } from "../terminal/table.js";
-import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
-import { formatDuration, formatNumber, formatTime } from "../terminal/format.js";
-
-/** Number of characters of input, output and error that a summary contains. */
-export const summaryLength = 1000;
+import { summaryLength, taskColumns } from "../support/taskColumns.js";
+import { renderTable } from "../terminal/table.js";
+import { colourText, type Terminal } from "../terminal/terminal.js";
+import { formatNumber } from "../terminal/format.js";
 
 interface ListOptions extends CommandOptions, FilterOptions {
   readonly limit: number;
@@ -38,10 +35,15 @@ export function registerList(program: Command, run: RunCommand): void {
 async function list(terminal: Terminal, options: ListOptions): Promise<number> {
   const { limit, before } = options;
   const { tasks, next } = await withTable(options, "list", ({ client, table: names }) =>
-    listTasks(client, names, { filter: toFilter(options), limit, before, characters: summaryLength }, (searched) => {
-      terminal.showProgress(`searched ${formatNumber(searched)} rows`);
-      return false;
-    }),
+    listTasks(
+      client,
+      names,
+      { filter: filterFromOptions(options), limit, before, characters: summaryLength },
+      (searched) => {
+        terminal.showProgress(`searched ${formatNumber(searched)} rows`);
+        return false;
+      },
+    ),
   );
   terminal.showProgress(null);
   if (options.json === true) {
@@ -55,33 +57,3 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
   else if (next !== null) terminal.write(colourText(terminal, "grey", `more: --before ${next}\n`));
   return 0;
 }
-
-const collapseWhitespace = (text: string): string => text.trim().replace(/\s+/g, " ");
-
-const firstLine = (text: string | null): string | null => text?.split("\n", 1)[0] ?? null;
-
-export const taskColumns: readonly TableColumn<TaskSummary>[] = [
-  { title: "id", value: ({ id }) => id, alignRight: true },
-  { title: "state", value: ({ state }) => state, colour: ({ state }) => stateColour(state) },
-  { title: "group", value: ({ group }) => group, flexible: true },
-  { title: "plan", value: ({ plan }) => plan, display: ({ plan }) => formatTime(plan) },
-  {
-    title: "took",
-    value: ({ tookMs }) => (tookMs === null ? null : String(tookMs)),
-    display: ({ tookMs }) => (tookMs === null ? "" : formatDuration(tookMs)),
-    alignRight: true,
-  },
-  {
-    title: "input",
-    value: ({ input }) => input,
-    display: ({ input }) => collapseWhitespace(input),
-    flexible: true,
-  },
-  {
-    title: "result",
-    value: ({ error, output }) => error ?? output,
-    display: ({ error, output }) => firstLine(error) ?? collapseWhitespace(output ?? ""),
-    colour: ({ error }) => (error === null ? null : "red"),
-    flexible: true,
-  },
-];

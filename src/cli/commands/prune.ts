@@ -1,9 +1,10 @@
 import type { Command } from "commander";
+import { finalStates } from "../../shared/taskState.js";
 import { countPrunable, readPruneCutoff, pruneBatch } from "../../tasks/commands/pruneTasks.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import {
-  toFilter,
+  filterFromOptions,
   addFilterOptions,
   addTableOptions,
   type CommandOptions,
@@ -27,7 +28,7 @@ export function registerPrune(program: Command, run: RunCommand): void {
     .requiredOption("--older <interval>", "finished longer ago than this, such as '30 days'")
     .option("--dry-run", "only count them")
     .option("-y, --yes", "do not ask");
-  addFilterOptions(addTableOptions(command), ["DONE", "FAIL", "GONE", "STOP"]).action((options: PruneOptions) =>
+  addFilterOptions(addTableOptions(command), finalStates).action((options: PruneOptions) =>
     run((terminal) => prune(terminal, options)),
   );
 }
@@ -38,7 +39,7 @@ async function prune(terminal: Terminal, options: PruneOptions): Promise<number>
     const before = await readPruneCutoff(client, options.older);
     const asks = terminal.isInteractive && options.yes !== true;
     if (options.dryRun === true || asks) {
-      const found = await countPrunable(client, table, before, toFilter(options));
+      const found = await countPrunable(client, table, before, filterFromOptions(options));
       if (options.dryRun === true) return printResult(terminal, options, { found });
       const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${before}?`;
       if (found > 0 && !(await terminal.confirm(question))) {
@@ -59,7 +60,7 @@ async function deleteInBatches(
   let deleted = 0;
   let locked = 0;
   for (let after: string | null = null; ;) {
-    const step = await pruneBatch(client, table, before, toFilter(options), after);
+    const step = await pruneBatch(client, table, before, filterFromOptions(options), after);
     deleted += step.deleted;
     locked += step.locked;
     after = step.next;

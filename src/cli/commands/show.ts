@@ -3,22 +3,19 @@ import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { summaryLength, taskColumns } from "./list.js";
 import { withTable } from "../support/openTable.js";
 import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { summaryLength, taskColumns } from "../support/taskColumns.js";
+import { truncateText } from "../support/truncateText.js";
 import { copyField, printableLine, printableText } from "../terminal/escape.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
-import { formatCount, formatNumber, formatTime } from "../terminal/format.js";
+import { formatNumber, formatTime } from "../terminal/format.js";
 
 interface ShowOptions extends CommandOptions {
   readonly full?: true;
 }
 
-/** Maximum number of lines of a value that a terminal shows without --full. */
-const maxLines = 20;
-/** Maximum number of characters of a value that a terminal shows without --full. */
-const maxCharacters = 4000;
 /** Time limit for the search for a task's descendants, in ms. */
 const descendantSearchMs = 3_000;
 
@@ -66,7 +63,8 @@ const formatValue = (value: ColumnValue): string | null => {
 };
 
 const timeColumns = new Set(["plan", "take", "start", "stop"]);
-const longTextColumns = new Set(["input", "output", "error"]);
+/** Columns that may contain long text. Each is shown below its name, after the other columns. */
+const columnsShownLast = new Set(["input", "output", "error"]);
 
 /** Formats a task: first the short values, one per line, and then the long ones, each below the name of its column. */
 function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
@@ -74,14 +72,14 @@ function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): strin
   const widest = Math.max(...[...task.keys()].map((name) => name.length));
   for (const [name, value] of task) {
     const text = formatValue(value);
-    if (text === null || longTextColumns.has(name)) continue;
+    if (text === null || columnsShownLast.has(name)) continue;
     const shown = timeColumns.has(name) ? formatTime(text) : text;
     const label = colourText(terminal, "grey", printableText(name).padEnd(widest));
     const [first = "", ...rest] = truncateText(name === "data" ? printableText(shown) : printableLine(shown), full);
     const painted = name === "state" ? colourText(terminal, stateColour(first), first) : first;
     lines.push(`${label}  ${painted}`, ...rest.map((line) => `${" ".repeat(widest)}  ${line}`));
   }
-  for (const name of longTextColumns) {
+  for (const name of columnsShownLast) {
     const text = formatValue(task.get(name) ?? null);
     if (text === null) continue;
     lines.push(
@@ -93,20 +91,9 @@ function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): strin
   return lines;
 }
 
-/** Returns the lines of a text, truncated unless `full` is true. */
-export function truncateText(text: string, full: boolean): string[] {
-  const all = text.split("\n");
-  if (full) return all;
-  const lines = text.slice(0, maxCharacters).split("\n").slice(0, maxLines);
-  const kept = lines.join("\n").length;
-  if (kept === text.length) return all;
-  const hidden = text.length - kept;
-  return [...lines, `… ${formatCount(hidden, "more character")} (see --full)`];
-}
-
 /** Maximum number of ancestors and of descendants that a terminal shows without --full. */
 const maxRelatives = 20;
-/** Maximum depth to which descendants are indented. */
+/** Descendants below this depth are not indented any further. */
 const maxIndent = 8;
 
 /**

@@ -1,5 +1,6 @@
 import { relative, resolve } from "node:path";
 import type { EmbeddedServer } from "../../embedded/embeddedServer.js";
+import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
 import {
   explainConfiguration,
   type ControlConnection,
@@ -30,10 +31,10 @@ export interface StartOptions {
 }
 
 /**
- * Stands in for the embedded server's URL while the configuration is validated. That server starts only after the
- * validation.
+ * Stands in for the embedded server's URL while the configuration is validated, because the server starts only after
+ * the validation.
  */
-const placeholderUrl = "postgresql://postgres@127.0.0.1/postgres";
+const placeholderUrl = serverUrlWithoutTls(5432);
 
 const noServerRemedy = "set url in the file, DATABASE_URL or PG* variables; or use --embedded to start a server";
 
@@ -42,7 +43,7 @@ interface RunContext {
   readonly signals: { readonly stop: StopSignal; readonly reload: ReloadSignal };
   /** Detects changes of the configuration file; null if there is no file. */
   readonly watcher: FileWatcher | null;
-  /** Reads the configuration. A reload passes the control connection that is in use. */
+  /** Reads the configuration. For a reload, `inUse` is the control connection in use. */
   readonly read: (control: string | undefined, inUse?: ControlConnection) => Promise<ExplainedConfiguration>;
 }
 
@@ -75,7 +76,7 @@ export async function start(options: StartOptions): Promise<number> {
       await readConfiguration(
         {
           ...source,
-          // A reload reads the file that was found at the start, even if that file no longer exists.
+          // A reload reads the file that was found when the process started, even if this file no longer exists.
           ...(file === null ? {} : { file }),
           ...(inUse === undefined ? {} : { inUse, warn }),
         },
@@ -133,7 +134,7 @@ async function superviseEmbedded({ data, port }: StartOptions, context: RunConte
     ...(port === undefined ? {} : { port }),
   });
   try {
-    const url = `${embedded.url}?sslmode=disable`;
+    const url = serverUrlWithoutTls(embedded.port);
     return await supervise(await context.read(url), context, { server: embedded, url });
   } finally {
     await embedded.stop();

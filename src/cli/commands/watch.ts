@@ -5,10 +5,10 @@ import { sleep } from "../../shared/backoff.js";
 import { pollLimits, readGroups, type Groups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
-import { groupTableColumns } from "./groups.js";
-import { taskColumns } from "./list.js";
+import { groupColumns } from "../support/groupColumns.js";
 import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { taskColumns } from "../support/taskColumns.js";
 import { FullScreen } from "../terminal/fullScreen.js";
 import { printableLine } from "../terminal/escape.js";
 import { renderTable } from "../terminal/table.js";
@@ -24,7 +24,7 @@ interface WatchOptions extends CommandOptions {
 
 /** Maximum number of groups that are shown. */
 const maxGroups = 8;
-/** Maximum number of newest rows from which rates are calculated. */
+/** Rates are calculated from at most this many of the newest rows. */
 const maxRateRows = 20_000;
 /** Maximum number of tasks in a line of JSON. */
 const maxTasks = 50;
@@ -133,7 +133,7 @@ async function renderFrame(terminal: Terminal, opened: OpenTable): Promise<strin
     formatTitle(terminal, opened.entry),
     ...formatTableStatus(status).map((line) => truncate(printableLine(line), terminal.columns)),
     "",
-    ...(groups.groups.length === 0 ? [] : [...renderTable(terminal, groupTableColumns(groups), groups.groups), ""]),
+    ...(groups.groups.length === 0 ? [] : [...renderTable(terminal, groupColumns(groups), groups.groups), ""]),
   ];
   const remainingRows = Math.max(1, terminal.rows - header.length - 1);
   const tasks = await readNewestTasks(opened, remainingRows, terminal.columns);

@@ -55,7 +55,7 @@ export async function checkRowSecurity(client: Client, { qualified }: TaskTable)
   );
 }
 
-/** Settings of the entry's role or database that break its tasks or limit them. */
+/** Settings of the entry's role or database that break or limit the entry's tasks. */
 const harmfulSettings: readonly {
   readonly name: string;
   readonly isHarmful: (value: string) => boolean;

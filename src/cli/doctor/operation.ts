@@ -4,8 +4,8 @@ import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
-import { formatDuration } from "../terminal/format.js";
 import { ok, warn, type Check } from "./check.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 
 export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
   const found = await readManager(client, table);

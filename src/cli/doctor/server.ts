@@ -1,15 +1,16 @@
 import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { reservedConnections } from "../../shared/postgres/reservedConnections.js";
+import { minServerVersion, reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readCluster, readConnections, readOtherLeaders } from "../../tasks/queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
-const minVersion = 120_000;
-/** A clock difference above this, in ms, makes it hard to match log lines to rows. */
+/** The check warns if the clocks differ by this much, in ms, because it is then hard to match log lines to rows. */
 const clockWarnMs = 2000;
 
-/** Runs the checks on the control connection. */
+/**
+ * Checks the control connection's server (version, clock, connections, settings) and whether the cluster has a leader.
+ */
 export async function checkServer(client: Client, { parameters, entries, control }: Configuration): Promise<Check[]> {
   return [
     await checkVersion(client),
@@ -27,11 +28,11 @@ async function checkVersion(client: Client): Promise<Check> {
     `SELECT current_setting('server_version_num')::integer AS number, current_setting('server_version') AS text`,
   );
   const { number = 0, text = "" } = rows[0] ?? {};
-  if (number >= minVersion) return ok("version", `PostgreSQL ${text}`);
+  if (number >= minServerVersion) return ok("version", `PostgreSQL ${text}`);
   return fail("version", `PostgreSQL ${text}`, "use PostgreSQL 12 or later");
 }
 
-/** The result for every connection that could be opened, because connecting through a pooler fails. */
+/** The result for every connection that could be opened. It is always ok, because connecting through a pooler fails. */
 export const directConnection: Check = ok("connection", "direct, without a pooler");
 
 async function checkPrimary(client: Client): Promise<Check> {

@@ -1,13 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { readFirstDueTasks, type StalledTask } from "../../tasks/queries/firstDueTasks.js";
+import { stalledMs } from "../../shared/tuning.js";
+import { readFirstDueTasks, type FirstDueTask } from "../../tasks/queries/firstDueTasks.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
 import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
-import { readReasons } from "../commands/explainPlan.js";
 import type { OpenTable } from "../support/openTable.js";
+import { readReasons } from "../support/readReasons.js";
 import { ok, warn, type Check } from "./check.js";
 
-/** A task counts as stalled if it could start but was not claimed for this long, in ms. */
-const stalledMs = 10_000;
 const pollMs = 500;
 /** Maximum number of tasks that are examined. */
 const maxTasks = 5;
@@ -39,20 +38,20 @@ export async function checkStalls(opened: OpenTable): Promise<Check> {
 }
 
 /**
- * Returns the first due task of each group that could start on a free session. If `previous` is given, returns only
- * tasks that are also in `previous`.
+ * Returns tasks that could start now on a free session, at most one for each group: its first due task. If `previous`
+ * is given, returns only tasks that are also in `previous`.
  */
 async function readStartable(
   opened: OpenTable,
-  previous: readonly StalledTask[] | null,
-): Promise<readonly StalledTask[]> {
+  previous: readonly FirstDueTask[] | null,
+): Promise<readonly FirstDueTask[]> {
   const { client, table } = opened;
   const due = await readFirstDueTasks(client, table, maxTasks);
   const same = due.filter(({ id }) => previous === null || previous.some((each) => each.id === id));
   if (same.length === 0) return same;
   const { running, idle } = await readSessions(client, table);
   if (running > 0 && idle === 0) return [];
-  const startable: StalledTask[] = [];
+  const startable: FirstDueTask[] = [];
   for (const task of same) {
     const reasons = await readReasons(opened, task.id);
     if (reasons?.every(({ code }) => code === "due") === true) startable.push(task);

@@ -15,7 +15,10 @@ export async function checkMigration(client: Client, table: TaskTable): Promise<
   return warn("table", text, "pg-task start migrates it");
 }
 
-/** Checks for missing columns in a table that is up to date. In other tables, a migration adds missing columns. */
+/**
+ * Checks for missing columns. Meant for a table that is up to date: in any other table, a migration adds missing
+ * columns.
+ */
 export async function checkColumns(client: Client, table: TaskTable): Promise<Check> {
   const layout = await readLayout(client, table);
   const lost = missingColumnNames(layout);
@@ -82,7 +85,7 @@ export async function checkIndexes(client: Client, table: TaskTable): Promise<Ch
     const statements = missing.map(({ column, partitioned }) => {
       const queue = queueIndexes(table).find((index) => index.column === column);
       const definition = queue?.definition ?? `(${identifier(column)})`;
-      // PostgreSQL does not support CONCURRENTLY on partitioned tables.
+      // PostgreSQL cannot create an index on a partitioned table with CONCURRENTLY.
       return `CREATE INDEX ${partitioned ? "" : "CONCURRENTLY "}ON ${table.qualified} ${definition}`;
     });
     return warn(

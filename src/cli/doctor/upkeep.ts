@@ -1,4 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { isSessionSql } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { ok, warn, type Check } from "./check.js";
@@ -45,7 +46,7 @@ const longOpen = "10 minutes";
 export async function checkTransactions(client: Client): Promise<Check> {
   const { rows } = await client.query<{ text: string; remedy: string }>(
     `SELECT format('server process %s (%s, %s) has had a transaction open since %s', pid, usename, application_name, xact_start) AS text,
-       CASE WHEN application_name LIKE 'pg\\_task %' THEN 'it runs a task: pg-task list --state WORK tells which, pg-task stop ends it'
+       CASE WHEN ${isSessionSql("application_name")} THEN 'it runs a task: pg-task list --state WORK tells which, pg-task stop ends it'
          ELSE format('commit there, or SELECT pg_terminate_backend(%s)', pid) END AS remedy
      FROM pg_catalog.pg_stat_activity
      WHERE datname = current_database() AND backend_xmin IS NOT NULL AND backend_type = 'client backend'

@@ -22,7 +22,7 @@ export class FileWatcher {
     this.#fingerprint = fingerprint;
   }
 
-  /** Creates a watcher that compares the file with its present state. */
+  /** Creates a watcher that detects changes since this call. */
   static async create(file: string): Promise<FileWatcher> {
     return new FileWatcher(file, await readFingerprint(file));
   }

@@ -8,8 +8,8 @@ export interface OpenLog {
 }
 
 /**
- * Opens the process's log on standard output. The log consists of JSON lines, or of readable text if standard output is
- * a terminal.
+ * Opens the process's log, which is written to standard output: as readable text if that is a terminal, and otherwise
+ * as JSON lines.
  */
 export async function openLog(level: string): Promise<OpenLog> {
   const writeLine = process.stdout.isTTY ? await openPrettyWriter() : writeStandardOutput;
@@ -27,7 +27,10 @@ async function openPrettyWriter(): Promise<(line: string) => void> {
   return (line) => void stream.write(line);
 }
 
-/** Writes synchronously, so that the last lines before an exit are not lost in a pipe. */
+/**
+ * Writes a line synchronously. If standard output is a pipe, an asynchronous write might not finish before the process
+ * exits.
+ */
 function writeStandardOutput(line: string): void {
   let rest = Buffer.from(line);
   while (rest.length > 0) {
@@ -35,8 +38,8 @@ function writeStandardOutput(line: string): void {
       rest = rest.subarray(writeSync(1, rest));
     } catch (error) {
       if (!(error instanceof Error) || !("code" in error)) throw error;
-      // EAGAIN means that a pipe has a slow reader. The write is retried until it succeeds, so that it blocks like a
-      // write to a file. Any other error means that the output has no reader.
+      // EAGAIN means that the pipe is full because its reader is slow. The write is repeated until it succeeds, so that
+      // it blocks like a write to a file. Any other error means that the pipe has no reader.
       if (error.code !== "EAGAIN") return;
     }
   }

@@ -3,7 +3,7 @@ import type { Log } from "../../shared/log.js";
 /** npm forwards Ctrl-C twice. A second signal within this time, in ms, counts as the same request. */
 const repeatedSignalMs = 1000;
 
-/** A component that can be stopped. A second call of `end` can shorten the grace period, in ms. */
+/** A component that can be stopped. `end` gets the grace period in ms. A second call can shorten this period. */
 interface Stoppable {
   end(graceMs?: number): Promise<unknown>;
 }

@@ -10,7 +10,7 @@ interface WebServerOptions {
 }
 
 /**
- * Loads and holds the web server. The server is loaded only once `pg_http.listen` is set, because its code takes longer
+ * Loads and holds the web server. The server's code is loaded only if `pg_http.listen` is set, because it takes longer
  * to load than everything else that `start` needs.
  */
 export class WebServerHandle {

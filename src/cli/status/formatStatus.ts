@@ -5,8 +5,9 @@ import type { Count, RowCounts } from "../../tasks/queries/rowCounts.js";
 import { printableLine } from "../terminal/escape.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { truncate } from "../terminal/displayWidth.js";
-import { formatDuration, formatNumber, formatTime } from "../terminal/format.js";
+import { formatNumber, formatTime } from "../terminal/format.js";
 import type { Status, TableStatus } from "./readStatus.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 
 /** Formats a status as lines. For a terminal, adds colours and truncates the lines. */
 export function formatStatus(terminal: Terminal, status: Status): string[] {
@@ -43,7 +44,7 @@ function formatProcess({ pid, address, since }: ServerProcess): string {
   return `server process ${pid}${from}${since === null ? "" : ` since ${formatTime(since)}`}`;
 }
 
-/** Describes the leader of another cluster, including the configuration values that would have to match. */
+/** Describes the leader of another cluster, including the configuration values in which the clusters may differ. */
 function formatOtherLeader(other: OtherLeader): string {
   const where = other.sameName ? "" : " under another pg_conf.name";
   return `${formatProcess(other)} leads${where} in control database ${other.database}`;
@@ -69,7 +70,7 @@ export function formatTableStatus(status: TableStatus): string[] {
 
 function formatBacklog({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backlog): string[] {
   const since = oldestDueMs === null ? `since ${oldestDue}` : `for ${formatDuration(oldestDueMs)}`;
-  // If the count is an estimate, not all rows were read, and a row that was not read can be older.
+  // If the count is an estimate, not all rows were read. A row that was not read may have been due for longer.
   const oldest = oldestDue === null ? "" : `, the oldest ${since}${due.exact ? "" : " or longer"}`;
   const next = nextPlan === null ? "" : `, the next ${formatTime(nextPlan)}`;
   return [`due        ${formatEstimate(due)}${oldest}`, `planned    ${formatEstimate(planned)}${next}`];

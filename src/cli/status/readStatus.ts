@@ -16,7 +16,7 @@ import { readRowCounts, type RowCounts } from "../../tasks/queries/rowCounts.js"
 import { readSessions, type ExecutorSessions } from "../../tasks/queries/executorSessions.js";
 import { connectForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 
-/** Maximum number of newest rows from which rates are calculated. */
+/** Rates are calculated from at most this many of the newest rows. */
 const maxRateRows = 100_000;
 /** Number of entries that are queried at a time, each on its own connection. */
 const concurrentEntries = 5;
@@ -50,7 +50,7 @@ export interface Status {
   readonly tables: readonly TableStatus[];
 }
 
-/** Reads the status of the cluster and of each entry. If that fails, the status contains the error instead. */
+/** Reads the status of the cluster and of each entry. If one of them cannot be read, its error takes its place. */
 export async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
   const name = configuration.parameters["pg_conf.name"];
   let cluster: ClusterStatus | null = null;
@@ -105,7 +105,7 @@ const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database"
 /**
  * Reads the status of a table.
  *
- * @param maxRows maximum number of newest rows from which the rates are calculated
+ * @param maxRows the rates are calculated from at most this many of the newest rows
  */
 export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
   const manager = await readManager(client, table);

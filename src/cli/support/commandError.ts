@@ -1,26 +1,24 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { sqlState } from "../../shared/postgres/client.js";
-import { PgTaskError } from "../../shared/errors.js";
-
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+import { insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
+import { errorMessage, isConnectionLoss, PgTaskError } from "../../shared/errors.js";
 
 /** Converts the failure of a command's statement to a PgTaskError. Returns any other error unchanged. */
 export function toCommandError(error: unknown, table: TaskTable): unknown {
   if (error instanceof PgTaskError) return error;
   const state = sqlState(error);
-  const message = messageOf(error);
   if (state === null) {
-    if (!/terminated|ECONNRESET|EPIPE|not queryable|Connection/i.test(message)) return error;
-    return new PgTaskError("CONNECTION_LOST", `connection to the server lost: ${message}`, {
+    if (!isConnectionLoss(error)) return error;
+    return new PgTaskError("CONNECTION_LOST", `connection to the server lost: ${error.message}`, {
       cause: error,
     });
   }
   const options = { cause: error, sqlState: state };
-  const details = `${message} (SQLSTATE ${state})`;
-  if (state === "42501") {
+  const details = `${errorMessage(error)} (SQLSTATE ${state})`;
+  if (state === insufficientPrivilege) {
     return new PgTaskError("SCHEMA_NOT_ALLOWED", `permission denied on ${table.qualified}: ${details}`, options);
   }
-  if (state === "55P03") {
+  if (state === lockNotAvailable) {
     return new PgTaskError(
       "SCHEMA_LOCKED",
       `${table.qualified} is locked by another transaction: ${details}; try again`,

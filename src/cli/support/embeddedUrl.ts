@@ -1,8 +1,8 @@
 import { resolve } from "node:path";
 import { readLockFile } from "../../embedded/data/lockFile.js";
 import { isAlive } from "../../embedded/isAlive.js";
-import { loopback } from "../../embedded/port.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
+import { errorMessage, PgTaskError } from "../../shared/errors.js";
 
 /**
  * Default data directory of the embedded server (the PostgreSQL that pg-task starts itself), relative to the working
@@ -21,12 +21,11 @@ export async function embeddedUrl(cwd: string): Promise<string | null> {
     const lock = await readLockFile(data);
     if (lock === null || lock.pid === null || lock.port === null) return null;
     if (!(await isAlive(lock.pid))) return null;
-    return `postgresql://postgres@${loopback}:${lock.port}/postgres?sslmode=disable`;
+    return serverUrlWithoutTls(lock.port);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
     throw new PgTaskError(
       "CONNECTION_FAILED",
-      `cannot tell whether an embedded server runs in ${data}: ${reason}; set its url in DATABASE_URL`,
+      `cannot tell whether an embedded server runs in ${data}: ${errorMessage(error)}; set its url in DATABASE_URL`,
       { cause: error },
     );
   }

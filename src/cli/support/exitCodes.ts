@@ -1,6 +1,6 @@
 /**
- * Exit codes of commands. Further exit codes are those of the error families (docs/errors.md). Codes from 10 on are
- * results of `add --wait`.
+ * Exit codes of commands. Each error family has an exit code too (docs/errors.md). Codes of 10 and above are results of
+ * `add --wait`.
  */
 export const commandExitCodes = {
   done: 0,
@@ -12,8 +12,8 @@ export const commandExitCodes = {
   /** The row was deleted while the command waited for the task. */
   deleted: 13,
   /**
-   * The task was added, but its result cannot be read. This code differs from a failure, because adding the task again
-   * would run it twice.
+   * The task was added, but its result cannot be read. A caller must not treat this as a failure to add the task,
+   * because adding the task again would run it twice.
    */
   unknown: 14,
   interrupted: 130,

@@ -5,7 +5,7 @@ import { connectClient, disconnect, type Client } from "../../shared/postgres/cl
 import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
-import { readTableStatus } from "../../tasks/queries/tableStatus.js";
+import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration } from "./resolveConfiguration.js";
 import { toCommandError } from "./commandError.js";
 
@@ -104,9 +104,9 @@ export async function withEntry<T>(
   const table = taskTable(entry.schema, entry.table);
   const client = await connectForCommand(entry.target, command);
   try {
-    const status = await readTableStatus(client, table);
-    if (status === "no") await requireCreatePrivilege(client, entry, table);
-    if (status !== "yes") throw missingTableError(status, entry, table);
+    const exists = await readTableExistence(client, table);
+    if (exists === "no") await requireCreatePrivilege(client, entry, table);
+    if (exists !== "yes") throw missingTableError(exists, entry, table);
     return await action({ client, table, entry, configuration });
   } catch (error) {
     throw toCommandError(error, table);

@@ -1,5 +1,6 @@
 import { InvalidArgumentError, Option, type Command } from "commander";
-import { states, type TaskState } from "../../manager/schema/stateType.js";
+import { omitUndefined } from "../../shared/omitUndefined.js";
+import { taskStates, type TaskState } from "../../shared/taskState.js";
 import type { TaskFilter } from "../../tasks/taskFilter.js";
 import type { Terminal } from "../terminal/terminal.js";
 import type { TableOptions } from "./openTable.js";
@@ -32,7 +33,7 @@ export interface FilterOptions {
   readonly until?: string;
 }
 
-export function addFilterOptions(command: Command, allowed: readonly TaskState[] = states): Command {
+export function addFilterOptions(command: Command, allowed: readonly TaskState[] = taskStates): Command {
   return command
     .option("-s, --state <states>", `in these states, comma-separated: ${allowed.join(", ")}`, (text: string) =>
       parseStates(text, allowed),
@@ -43,14 +44,8 @@ export function addFilterOptions(command: Command, allowed: readonly TaskState[]
     .option("--until <time>", "planned before this time");
 }
 
-export function toFilter({ state, group, text, since, until }: FilterOptions): TaskFilter {
-  return {
-    ...(state === undefined ? {} : { states: state }),
-    ...(group === undefined ? {} : { group }),
-    ...(text === undefined ? {} : { text }),
-    ...(since === undefined ? {} : { since }),
-    ...(until === undefined ? {} : { until }),
-  };
+export function filterFromOptions({ state, group, text, since, until }: FilterOptions): TaskFilter {
+  return omitUndefined({ states: state, group, text, since, until });
 }
 
 function parseStates(text: string, allowed: readonly TaskState[]): TaskState[] {

@@ -2,7 +2,7 @@ import { createInterface } from "node:readline/promises";
 
 /** A command's input and output. */
 export interface Terminal {
-  /** Whether standard output is a terminal. Only a terminal gets tables and truncated values. */
+  /** Whether standard output is a terminal. Tables and truncated values are written only to a terminal. */
   readonly isTerminal: boolean;
   readonly hasColours: boolean;
   readonly columns: number;

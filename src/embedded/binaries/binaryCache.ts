@@ -8,8 +8,8 @@ import { removeUnfinished, unfinishedPath } from "../data/unfinishedPath.js";
 import { systemErrorCode, errorMessage } from "../../shared/errors.js";
 
 /**
- * Returns the folders in which programs can be copied, best first. For root, the first folder is not in root's own
- * cache, because the server's account could not read it there.
+ * Returns the folders into which PostgreSQL's programs can be copied, best first. Root's own cache is not used, because
+ * the server's account could not read it.
  */
 export function cacheFolders(): string[] {
   const uid = process.getuid?.();
@@ -68,7 +68,7 @@ async function listFiles(native: string, links: Links): Promise<Files> {
   await Promise.all(
     entries.map(async (entry) => {
       const path = relative(native, join(entry.parentPath, entry.name));
-      // If the package was copied, files may have taken the place of its links.
+      // In a copied package, files may have taken the place of the links.
       if (!entry.isFile() || !isNeeded(path) || links.has(path)) return;
       const { size, mode } = await lstat(join(native, path));
       files.set(path, { size, mode });
@@ -86,8 +86,8 @@ function isNeeded(path: string): boolean {
 }
 
 /**
- * Whether a copy is complete. Compares file by file, because cleaners of temporary files remove single files from a
- * folder.
+ * Whether a copy is complete. Compares file by file, because tools that clean up temporary files remove single files
+ * from a folder.
  */
 async function isComplete(folder: string, files: Files, links: Links): Promise<boolean> {
   const same = [...files].map(async ([path, { size }]) => {

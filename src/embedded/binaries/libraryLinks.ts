@@ -3,12 +3,12 @@ import { basename, dirname, join } from "node:path";
 import { systemErrorCode } from "../../shared/errors.js";
 
 /**
- * Symbolic links of libraries, which npm packages cannot contain. Maps the path of each link in `native` to the link's
- * target.
+ * The symbolic links between libraries. An npm package cannot contain links, only a list of them. Maps the path of each
+ * link in `native` to the link's target.
  */
 export type Links = ReadonlyMap<string, string>;
 
-/** Reads the list of links that the package contains. */
+/** Reads the package's list of links. */
 export async function readLinks(native: string): Promise<Links> {
   const file = join(native, "pg-symlinks.json");
   let text: string;

@@ -6,7 +6,7 @@ import { run, type Account } from "../runCommand.js";
 import type { InstalledPackage } from "./installedPackage.js";
 import { addLinks, readLinks } from "./libraryLinks.js";
 
-/** Paths of the programs, which the server's account can execute. */
+/** Paths of PostgreSQL's programs. The server's account can execute them. */
 export interface Binaries {
   readonly postgres: string;
   readonly initdb: string;
@@ -55,7 +55,7 @@ async function isReadable(native: string, account: Account | null): Promise<bool
 }
 
 /**
- * Tries whether the programs in `folder` run.
+ * Tests whether the programs in `folder` run.
  *
  * @returns the programs if they run, otherwise the reason why they do not run.
  */

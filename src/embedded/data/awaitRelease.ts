@@ -47,9 +47,8 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
 }
 
 /**
- * Whether to wait until the server has ended, because it is shutting down or the pg-task that started it is gone. The
- * same applies to a server without a status. Such a server is still starting, and the pg-task that started it is not
- * recorded yet.
+ * Whether to wait until the server has ended: it is shutting down, or the pg-task that started it is gone, or it has no
+ * status yet. A server without a status is still starting, and which pg-task started it is not recorded yet.
  */
 async function isShuttingDown({ status }: LockFile, holder: number | null): Promise<boolean> {
   if (status === "" || status === "stopping") return true;

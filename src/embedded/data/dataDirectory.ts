@@ -5,7 +5,7 @@ import { canRead } from "../serverAccount.js";
 import type { Account } from "../runCommand.js";
 
 export interface DataDirectory {
-  /** Absolute path. As far as the folder exists, the path contains no symbolic links. */
+  /** Absolute path. If the folder exists, its path contains no symbolic links. */
   readonly path: string;
   /** The data in the folder. Null means that there is no data yet, because the folder is empty or missing. */
   readonly cluster: {
@@ -57,9 +57,9 @@ export function unwritable(path: string, why: string, cause?: unknown): PgTaskEr
 }
 
 /**
- * Returns a path by which the server's account can open the folder if the server is started in this folder. The account
- * may not be allowed to enter a parent folder such as /root. On Linux, the path then refers to the server's working
- * directory.
+ * Returns a path by which a server that is started in the folder can open the folder. The server's account may not be
+ * allowed to enter a parent folder such as /root. On Linux, the path is then that of the server's working directory,
+ * /proc/self/cwd.
  *
  * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE on other platforms if the account cannot enter a parent folder.
  */

@@ -5,7 +5,7 @@ import type { Log } from "../../shared/log.js";
 import type { Binaries } from "../binaries/usableBinaries.js";
 import type { Account } from "../runCommand.js";
 import { pathFor, unwritable } from "./dataDirectory.js";
-import { describeEnding, startGuarded } from "../guardedProcess.js";
+import { describeExit, startGuarded } from "../guardedProcess.js";
 import { createServerLog } from "../serverLog.js";
 import { removeUnfinished, unfinishedPath } from "./unfinishedPath.js";
 
@@ -82,11 +82,11 @@ async function runInitdb(
     [...initdbOptions(Number(binaries.major)), ...(durable ? [] : ["--no-sync"]), "-D", await pathFor(account, folder)],
     { directory: folder, account, onLine: serverLog.take },
   );
-  const ending = await initdb.ended;
-  if (ending.code === 0) return;
+  const exit = await initdb.ended;
+  if (exit.code === 0) return;
   throw new PgTaskError(
     "EMBEDDED_FAILED",
-    `initdb ended with ${describeEnding(ending)} instead of creating a data folder: ${serverLog.lastLines()}`,
+    `initdb ended with ${describeExit(exit)} instead of creating a data folder: ${serverLog.lastLines()}`,
   );
 }
 

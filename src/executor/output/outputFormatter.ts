@@ -27,8 +27,7 @@ export class OutputFormatter {
   readonly #limit: OutputLimit;
   readonly #onFailure: () => void;
   /**
-   * Completed pieces of the output as UTF-8, stored outside of the thread's heap. Null until the first piece is
-   * completed.
+   * Completed pieces of the output as UTF-8, stored outside the thread's heap. Null until the first piece is completed.
    */
   #spillBuffer: SpillBuffer | null = null;
   #piece = "";
@@ -41,19 +40,19 @@ export class OutputFormatter {
   #isHeaderPending = false;
   #isCopying = false;
 
-  /** @param onFailure called once, when the output cannot be taken; from then on nothing is added to the output */
+  /** @param onFailure called once if the output exceeds the limit or is not text; after that, nothing is added to it */
   constructor(format: OutputFormat, limit: OutputLimit, onFailure: () => void) {
     this.#format = format;
     this.#limit = limit;
     this.#onFailure = onFailure;
   }
 
-  /** Why the output could not be taken. Null means that there is no failure. */
+  /** The error if the output exceeds the limit or is not text; otherwise null. */
   get failure(): string | null {
     return this.#failure;
   }
 
-  /** The output so far, provided that `take` has not been called. Null means that there was no output at all. */
+  /** The output so far. Null if there is none. Must not be read after `take`. */
   get text(): string | null {
     if (this.#isEmpty) return null;
     return this.#spillBuffer === null ? this.#piece : this.#spillBuffer.read().toString() + this.#piece;

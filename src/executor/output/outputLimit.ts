@@ -36,7 +36,9 @@ export class OutputLimit {
     this.#onNear = onNear;
   }
 
-  /** @param bytes how much output has been received and announced so far */
+  /**
+   * @param bytes size of the output received so far, including the announced size of a message that is still arriving
+   */
   checkNear(bytes: number): void {
     if (bytes <= this.#nearBytes) return;
     this.#nearBytes = Infinity;

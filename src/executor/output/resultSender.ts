@@ -4,9 +4,9 @@ import type { OutgoingResult } from "../run/execution.js";
 type SessionScopedMessage = Extract<FromExecutor, { readonly session: number }>;
 
 /**
- * Sends messages to the manager, and large outputs one at a time. The next large output is sent only after the manager
- * has written the previous one, so that at most one occupies memory on both sides. Later messages of the same session
- * wait behind a waiting output, so that their order is kept.
+ * Sends messages to the manager. Large outputs are sent one at a time: each one only after the manager has written the
+ * previous one, so that at most one is in memory on both sides. While a large output waits, later messages of its
+ * session wait behind it, so that their order is kept.
  */
 export class ResultSender {
   readonly #send: (message: FromExecutor) => void;
@@ -14,7 +14,7 @@ export class ResultSender {
     readonly session: number;
     readonly item: OutgoingResult | SessionScopedMessage;
   }[] = [];
-  /** Whether a large output has been sent but its write has not been confirmed yet. */
+  /** Whether the manager has yet to confirm that it has written the last large output. */
   #isWriting = false;
 
   constructor(send: (message: FromExecutor) => void) {
@@ -39,7 +39,7 @@ export class ResultSender {
     } else this.#send(message);
   }
 
-  /** Notes that the manager has written the large output, and sends the messages that waited for this. */
+  /** Called when the manager has written the large output. Sends the messages that waited for this. */
   largeOutputWritten(): void {
     this.#isWriting = false;
     this.#sendQueued();

@@ -1,14 +1,15 @@
 import type { LookupAddress } from "node:dns";
 import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
-import { systemErrorCode } from "../../shared/errors.js";
-import { mask } from "../../shared/postgres/connectionString/maskPasswords.js";
+import { errorMessage, systemErrorCode } from "../../shared/errors.js";
+import { mask } from "../../shared/logRedaction.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { sendCancelRequest } from "../../shared/postgres/cancelRequest.js";
 import { setUpSession, prepareKeptSession, SessionMismatch } from "./sessionSetup.js";
 import { login, LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
+import { tooManyConnections } from "../../shared/postgres/sqlStates.js";
 import { encryptionAttempts, type Encryption } from "../../shared/postgres/transport/sslMode.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
 import { openSocket, socketPath } from "../../shared/postgres/transport/openSocket.js";
@@ -16,19 +17,19 @@ import { ServerFull } from "./connectionPermits.js";
 import type { ManagerServer } from "./managerServer.js";
 import type { RemoteServer, RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
-/** A connection to a remote server on which a task can run. */
+/** A connection to another server, on which a remote task can run. */
 export interface RemoteConnection {
   readonly wire: ProtocolConnection;
   /** The server's address, and the backend that runs the task. */
   readonly process: RemoteProcess;
-  /** Names the server in messages. */
+  /** The server's address as shown in messages. */
   readonly serverLabel: string;
   /**
    * Sets the session up for its next run.
    *
    * @param saved whether the session keeps the state that the last run left
-   * @returns whether the session can be used. It cannot be used if it is lost, or if a new session would differ from
-   * it.
+   * @returns false if the session must not be used, because its connection is lost or because a new session would be
+   * different
    */
   prepareNextRun(saved: boolean): Promise<boolean>;
   /**
@@ -45,7 +46,7 @@ export interface RemoteConnectOptions {
   /** Size of the largest message that is buffered as a whole, in bytes. */
   readonly messageLimit: number;
   readonly managerServer: ManagerServer;
-  /** Aborts connecting. The signal's reason is then thrown. */
+  /** Aborts the attempt to connect, which then throws the signal's reason. */
   readonly signal: AbortSignal;
 }
 
@@ -58,9 +59,8 @@ interface Failure {
 
 /** SQLSTATE of a server that is starting, stopping or recovering. Another server may be available. */
 const cannotConnectNow = "57P03";
-const tooManyConnections = "53300";
 /**
- * Matches SQLSTATEs that are the same with and without TLS: wrong password, no such database, and insufficient
+ * Matches the SQLSTATEs of refusals that have nothing to do with TLS: wrong password, no such database, and lack of
  * resources such as connections.
  */
 const unaffectedByTls = /^(?:28P01|3D000|53...)$/;
@@ -228,7 +228,7 @@ async function openSession(
     return {
       wire,
       process: { ...address, pid, owner },
-      serverLabel: describe(address),
+      serverLabel: describeAddress(address),
       prepareNextRun: (saved) => prepareKeptSession(wire, target, { wanted, known, saved }),
       cancel: () => sendCancelRequest(address, key, { tls, keepAliveMs, encryption }),
     };
@@ -241,7 +241,7 @@ async function openSession(
 }
 
 function toFailure({ address, encryption, target }: ConnectAttempt, error: unknown, encrypted: boolean): Failure {
-  const problem = toProblem(describe(address), error);
+  const problem = toProblem(describeAddress(address), error);
   const { mode } = target.tls;
   const withoutTls = mode === "prefer" && encryption === "ifOffered";
   const withTls = mode === "allow" && encryption === "none";
@@ -258,7 +258,7 @@ function toFailure({ address, encryption, target }: ConnectAttempt, error: unkno
   return { problem, next: "address" };
 }
 
-/** Whether the server might accept the login if TLS were used where it was not, or not used where it was. */
+/** Whether the server might accept the login with the other encryption: with TLS instead of without, or the reverse. */
 function mayOtherEncryptionHelp({ error, authenticated }: LoginRefused): boolean {
   return !authenticated && !unaffectedByTls.test(error.code);
 }
@@ -276,15 +276,15 @@ function toProblem(serverLabel: string, error: unknown): ConnectionProblem {
   return new ConnectionProblem(prefix + (error instanceof ConnectionProblem ? error.message : systemReason(error)));
 }
 
-function describe({ host, address, port }: SocketAddress): string {
+function describeAddress({ host, address, port }: SocketAddress): string {
   if (address === null) return `on socket "${socketPath(host, port)}"`;
   if (host === "" || host === address) return `at "${address}", port ${port}`;
   return `at "${host}" (${address}), port ${port}`;
 }
 
 /**
- * Returns the C library's message for an error. For the two most frequent errors, libpq's question to the user is
- * added.
+ * Returns the C library's message for an error. For the two most frequent errors, adds the question that libpq asks the
+ * user.
  */
 function systemReason(error: unknown): string {
   const code = systemErrorCode(error);
@@ -297,5 +297,5 @@ function systemReason(error: unknown): string {
   const errno = error instanceof Error && "errno" in error ? Number(error.errno) : 0;
   const [, message] = getSystemErrorMap().get(errno) ?? [];
   if (message !== undefined) return message.charAt(0).toUpperCase() + message.slice(1);
-  return error instanceof Error ? error.message : String(error);
+  return errorMessage(error);
 }

@@ -103,9 +103,9 @@ export class ConnectionOptions {
 }
 
 /**
- * Parses an integer like C's `strtol`, and allows blanks around the number.
+ * Parses a decimal integer as C's `strtol` does. White space around it is allowed.
  *
- * @returns null for any other text
+ * @returns null for any other text, and for an integer of more than 32 bits
  */
 export function parseInteger(text: string): number | null {
   const value = /^\s*[-+]?\d+\s*$/.test(text) ? Number(text) : Number.NaN;

@@ -11,7 +11,15 @@ export type EndReservation = (opened: boolean) => void;
 
 type PermitMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "connectionPermitUsed" }>;
 
-/** Asks the manager for permits to open connections to the manager's server. There is one object per thread. */
+/**
+ * Asks the manager for permits to open connections to the manager's server. Each executor thread has one instance. The
+ * state of one request:
+ *
+ *     requested ──granted──▶ reserved ──connection open or failed──▶ over
+ *      │     │                                                        ▲
+ *      │     └──refused: ServerFull───────────────────────────────────┤
+ *      └──aborted──▶ unwanted ──granted: returned unused, or refused──┘
+ */
 export class ConnectionPermits {
   /**
    * For each address that was connected to, whether the manager's server was found there. Maintained by

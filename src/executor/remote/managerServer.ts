@@ -3,21 +3,21 @@ import type { SocketAddress } from "../../shared/postgres/transport/socketOption
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ConnectionPermits, EndReservation } from "./connectionPermits.js";
 
-/** The server of the manager and its sessions, as known from a session or from the configuration. */
+/** The manager's own server, as known from a session or from the configuration. */
 export interface ServerIdentity {
-  /** The server's known addresses. Null stands for a socket on this machine. */
+  /** The server's known addresses. Null stands for a Unix-domain socket on this machine. */
   readonly addresses: readonly (string | null)[];
   readonly port: number;
-  /** When the server was started, by its own clock. Null if unknown. */
+  /** Start time of the server by its own clock. Null if unknown. */
   readonly startedAt: string | null;
 }
 
 /**
- * Recognizes connections to the manager's server. The last free connections of that server are left to other clients,
- * so a remote task's connection to it is opened only with a permit.
+ * Recognizes connections of remote tasks to the manager's own server. They are opened only with a permit, because the
+ * last free connections of that server are left to other clients.
  *
- * The server is recognized by address and port, where all addresses of this machine count as one. At any other address
- * it is recognized by its start time, once a connection to that address has succeeded.
+ * Before the first connection to an address, the server is recognized by address and port; all addresses of this
+ * machine count as one. After that, it is recognized by its start time.
  */
 export class ManagerServer {
   readonly #permits: ConnectionPermits;
@@ -42,7 +42,7 @@ export class ManagerServer {
     return this.isAt(address) ? await this.#permits.request(signal) : () => {};
   }
 
-  /** Records the start time of the server that was reached at an address. */
+  /** Records whether the server at an address is the manager's server, by its start time. */
   recordStart(address: SocketAddress, startedAt: string): void {
     if (this.#identity.startedAt === null) return;
     const isSame = startedAt === this.#identity.startedAt;
@@ -65,14 +65,14 @@ export class ManagerServer {
 
 const thisMachine = "this machine";
 
-/** Returns the address itself, or the same name for all addresses of this machine. */
+/** Returns `thisMachine` for any address of this machine. Returns other addresses unchanged. */
 function machineOf(address: string | null): string {
   if (address === null || address === "::1" || address.startsWith("127.")) return thisMachine;
   const local = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
   return local.some((each) => each.address === address) ? thisMachine : address;
 }
 
-/** Reads when a server was started, as text that is only compared. */
+/** SQL expression for a server's start time. Its text is only compared for equality. */
 export const serverStartSql = "pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 
 export async function readServerIdentity(wire: ProtocolConnection, port: number): Promise<ServerIdentity> {

@@ -1,20 +1,20 @@
 import type { Run } from "../../shared/ipc/run.js";
+import { busySessionName, type TaskTableName } from "../../shared/postgres/applicationNames.js";
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { ForwardingLog } from "../forwardingLog.js";
 import { messageLimit } from "../session/connector.js";
-import { applicationName, type TaskTableName } from "../run/runSettings.sql.js";
 import type { ConnectionPermits } from "./connectionPermits.js";
 import { ManagerServer, readServerIdentity } from "./managerServer.js";
 import { RemoteSession, type RemoteSessionCache } from "./remoteSession.js";
-import { describe, type RemoteTarget } from "./remoteTarget.js";
+import { describeRemoteTarget, type RemoteTarget } from "./remoteTarget.js";
 
 /** The local session that has the remote task, and what is needed to connect to the remote server. */
 export interface RemoteRunContext extends TaskTableName {
   /**
-   * The local session that has the task. Times are read from its server's clock. If the local session is lost, the run
-   * ends.
+   * The local session that has the task. The start and stop of the run are read from its server's clock. If this
+   * session is lost, the run ends.
    */
   readonly session: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity };
   /** Holds the remote session that is kept between runs. */
@@ -26,9 +26,9 @@ export interface RemoteRunContext extends TaskTableName {
   /** Name of the ledger in which the run's location (server and backend) is recorded. Quoted and schema-qualified. */
   readonly ledger: string;
   readonly log: ForwardingLog;
-  /** When a run loses its connection, how long to keep asking its server whether the run is still active, in ms. */
+  /** How long to keep asking a run's server whether the run is still active after its connection was lost, in ms. */
   readonly lostRunTimeoutMs: number;
-  /** Called when the run begins, with the time by the local session's server. */
+  /** Called when the run starts, with the time by the clock of the local session's server. */
   readonly onStart: (start: string) => void;
   /**
    * Called with the pid of the remote backend if the pid could not be written to the task's row because the row is
@@ -37,7 +37,8 @@ export interface RemoteRunContext extends TaskTableName {
   readonly onPidNotShown: (pid: number) => void;
 }
 
-interface RemoteRun extends Pick<Run, "id" | "group"> {
+/** A remote task that is about to run. */
+interface RemoteTask extends Pick<Run, "id" | "group"> {
   /** The connection string. */
   readonly remote: string;
 }
@@ -52,23 +53,23 @@ interface RemoteRun extends Pick<Run, "id" | "group"> {
  * @throws the signal's reason
  */
 export async function openRemoteSession(
-  run: RemoteRun,
+  task: RemoteTask,
   context: RemoteRunContext,
   signal: AbortSignal,
 ): Promise<RemoteSession> {
-  const { remote, group } = run;
+  const { remote, group } = task;
   const kept = await context.sessionCache.take({ remote, group });
   if (kept !== null && (await kept.isUsable(signal))) return kept;
   signal.throwIfAborted();
   const [target, server] = await Promise.all([
-    resolve(run, context),
+    resolve(task, context),
     readServerIdentity(context.session.wire, context.managerTarget.port),
   ]);
   const { connectRemote } = await import("./connectRemote.js");
   signal.throwIfAborted();
   const managerServer = new ManagerServer(context.connectionPermits, server);
   const connection = await connectRemote(target, {
-    applicationName: `${applicationName(context)} ${group}`,
+    applicationName: busySessionName(context, group),
     messageLimit: messageLimit(context.outputLimit),
     managerServer,
     signal,
@@ -76,7 +77,7 @@ export async function openRemoteSession(
   return new RemoteSession(target, connection, managerServer);
 }
 
-async function resolve({ id, remote }: RemoteRun, context: RemoteRunContext): Promise<RemoteTarget> {
+async function resolve({ id, remote }: RemoteTask, context: RemoteRunContext): Promise<RemoteTarget> {
   const { managerTarget, isSuperuser, log } = context;
   const { resolveRemote } = await import("./resolveRemoteTarget.js");
   const target = await resolveRemote(remote, {
@@ -85,6 +86,6 @@ async function resolve({ id, remote }: RemoteRun, context: RemoteRunContext): Pr
     env: process.env,
     warn: (message) => log.warn({ id }, message),
   });
-  log.debug({ id, server: describe(target) }, "connecting for remote task");
+  log.debug({ id, server: describeRemoteTarget(target) }, "connecting for remote task");
   return target;
 }

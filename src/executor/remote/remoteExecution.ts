@@ -2,9 +2,10 @@ import { PgTaskError } from "../../shared/errors.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
-import { startTimer } from "../../shared/longTimer.js";
+import { maxTimerMs, startTimer } from "../../shared/longTimer.js";
 import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
 import { SettingsSql, stopSql } from "../run/runSettings.sql.js";
+import { sessionClosed } from "../session/pipeline.js";
 import { resetSql } from "../session/resetSession.sql.js";
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
@@ -14,36 +15,38 @@ import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
 import type { RemoteSession } from "./remoteSession.js";
 
 /** Why a run is ended early. */
-type Ending = "timeout" | "abort" | "stop" | "sessionLost";
+type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
 
 /** If this many cancels in a row fail to reach the server, the connection is closed. */
 const maxFailedCancels = 3;
 
 /**
- * One execution of one task on the server that the task's connection string names. In the meantime, the local session
- * keeps the task.
+ * One execution of one task on the server that the task's connection string names. Until it ends, the task stays
+ * assigned to the local session.
  *
  *     local: clock, settings ─ remote: connect ─ run ─ close ─ local: clock, reset
  *
- * If the task has `count` or `live`, the remote session is not closed but kept. The local session's next run of the
- * same group and connection string then uses it. If the run has to end early, connecting is aborted at once, and a
- * running task is cancelled by a cancel request to its server.
+ * If the task has `count` or `live`, the remote session is kept instead of closed. The local session's next run uses it
+ * if that run has the same group and connection string.
+ *
+ * To end a run early, an attempt to connect is aborted at once, and a run in progress is cancelled by a cancel request
+ * to the remote server.
  *
  * The modules that connect are loaded on first use, so that executor threads start quickly.
  */
 export class RemoteExecution {
-  /** Whether the run had to be queued behind other runs when it was dispatched. */
+  /** Whether the run was queued behind other runs when it was dispatched. */
   wasQueued = false;
   readonly #run: Run;
   readonly #remote: string;
   readonly #context: RemoteRunContext;
   readonly #connecting = new AbortController();
-  #ending: Ending | null = null;
+  #endReason: EndReason | null = null;
   #execution: Execution | null = null;
   #failedCancels = 0;
   /** Whether connecting failed, so nothing ran. */
   #hasConnectFailed = false;
-  /** Whether a cancel may still arrive at the server later. */
+  /** Whether a cancel request may still reach the server after the run has ended. */
   #mayBeCancelledLate = false;
 
   constructor(run: Run, remote: string, context: RemoteRunContext) {
@@ -61,7 +64,7 @@ export class RemoteExecution {
     this.#end("abort");
   }
 
-  /** Cancels the run as a user would. Has no effect once the run has ended. */
+  /** Cancels the run, so that it ends with the error of a cancelled statement. Has no effect once the run has ended. */
   stop(): void {
     this.#end("stop");
   }
@@ -84,17 +87,17 @@ export class RemoteExecution {
     const startedAt = performance.now();
     const settings = await wire.query(new SettingsSql(this.#context).sql({ ...this.#run, timeoutMs: 0 }));
     const start = lastValue(settings);
-    if (start === null) throw lost(`settings were refused: ${settings.error?.message ?? ""}`);
+    if (start === null) throw sessionClosed(`settings were refused: ${settings.error?.message ?? ""}`);
     this.#context.onStart(start);
     const result = await this.#attempt(startedAt);
     return await this.#finish(start, result);
   }
 
-  #end(ending: Ending): void {
-    if (this.#ending !== null && ending !== "sessionLost") return;
-    this.#ending = ending;
+  #end(reason: EndReason): void {
+    if (this.#endReason !== null && reason !== "sessionLost") return;
+    this.#endReason = reason;
     this.#connecting.abort();
-    if (ending === "stop") this.#execution?.stop();
+    if (reason === "stop") this.#execution?.stop();
     else this.#execution?.abort();
   }
 
@@ -106,7 +109,7 @@ export class RemoteExecution {
       const run = { ...this.#run, remote: this.#remote };
       session = await openRemoteSession(run, this.#context, this.#connecting.signal);
     } catch (error) {
-      if (this.#ending !== null) return this.#endedResult(this.#ending);
+      if (this.#endReason !== null) return this.#endedResult(this.#endReason);
       if (error instanceof ServerFull) return { ...this.#releasedResult, serverFull: true };
       if (!(error instanceof ConnectionProblem || error instanceof ConnectionStringError)) {
         throw error;
@@ -146,13 +149,13 @@ export class RemoteExecution {
       const { process } = connection;
       const [refusal] = await Promise.all([this.#recordLocation(JSON.stringify(process)), this.#showPid(process.pid)]);
       if (refusal !== null) return this.#failedResult({ message: refusal });
-      // This is checked last, because once the run has been sent, a cancel may come too late.
-      if (this.#ending !== null) return this.#endedResult(this.#ending);
+      // Checked last, because a cancel may come too late once the run has been sent.
+      if (this.#endReason !== null) return this.#endedResult(this.#endReason);
       void this.#watch(session, runEnded.signal);
       const { result, loss } = await session.run(execution);
-      // `unusable` concerns the remote session, not the local session.
-      const { unusable = false, ...rest } = result;
-      keep = loss === null && !unusable && result.outcome === "ended" && this.#canKeepSession;
+      // `stale` concerns the remote session, not the local session.
+      const { stale = false, ...rest } = result;
+      keep = loss === null && !stale && result.outcome === "ended" && this.#canKeepSession;
       return rest;
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
@@ -172,13 +175,13 @@ export class RemoteExecution {
    * the next run.
    */
   get #canKeepSession(): boolean {
-    return this.#run.dedicated && !this.#mayBeCancelledLate && this.#ending !== "sessionLost";
+    return this.#run.dedicated && !this.#mayBeCancelledLate && this.#endReason !== "sessionLost";
   }
 
   async #watch({ target, connection, managerServer }: RemoteSession, signal: AbortSignal): Promise<void> {
-    const { isHalfOpen } = await import("./remoteRunLiveness.js");
-    if (await isHalfOpen(target, connection, { managerServer, signal })) {
-      connection.wire.destroy(lost("its connection is half-open"));
+    const { waitUntilHalfOpen } = await import("./remoteRunLiveness.js");
+    if (await waitUntilHalfOpen(target, connection, { managerServer, signal })) {
+      connection.wire.destroy(sessionClosed("its connection is half-open"));
     }
   }
 
@@ -210,12 +213,15 @@ export class RemoteExecution {
     const arrived = await connection.cancel();
     this.#failedCancels = arrived ? 0 : this.#failedCancels + 1;
     this.#mayBeCancelledLate ||= !arrived;
-    const giveUp = this.#failedCancels === maxFailedCancels || this.#ending === "sessionLost";
-    if (giveUp) connection.wire.destroy(lost("the run cannot be cancelled"));
+    const giveUp = this.#failedCancels === maxFailedCancels || this.#endReason === "sessionLost";
+    if (giveUp) connection.wire.destroy(sessionClosed("the run cannot be cancelled"));
     execution.cancelAnswered();
   }
 
-  /** Handles the loss of the connection during the run. Asks the server whether the run is still active. */
+  /**
+   * Handles the loss of the connection during the run: cancels the run and waits until its backend is gone, or until
+   * `lostRunTimeoutMs` has passed.
+   */
   async #connectionLost(
     { target, connection, managerServer }: RemoteSession,
     execution: Execution,
@@ -228,10 +234,10 @@ export class RemoteExecution {
     const { text, failure } = execution.output;
     if (failure !== null) return this.#failedResult({ message: failure }, text ?? "");
     if (execution.cancelReason === "timeout") return this.#failedResult({ message: timeoutMessage }, text ?? "");
-    if (this.#ending === null) {
+    if (this.#endReason === null) {
       const signal = AbortSignal.any([
         this.#connecting.signal,
-        AbortSignal.timeout(Math.min(this.#context.lostRunTimeoutMs, 2 ** 31 - 1)),
+        AbortSignal.timeout(Math.min(this.#context.lostRunTimeoutMs, maxTimerMs)),
       ]);
       await connection.cancel();
       const { waitUntilGone } = await import("./remoteRunLiveness.js");
@@ -239,15 +245,15 @@ export class RemoteExecution {
         managerServer,
         signal,
       });
-      if (!gone && this.#ending === null) await this.#recordLocation("");
+      if (!gone && this.#endReason === null) await this.#recordLocation("");
     }
-    if (this.#ending === null || this.#ending === "sessionLost") throw reason;
-    return this.#endedResult(this.#ending);
+    if (this.#endReason === null || this.#endReason === "sessionLost") throw reason;
+    return this.#endedResult(this.#endReason);
   }
 
-  #endedResult(ending: Ending): RunResult {
-    if (ending === "timeout") return this.#failedResult({ message: timeoutMessage });
-    if (ending === "stop") return this.#failedResult({ message: cancelMessage });
+  #endedResult(reason: EndReason): RunResult {
+    if (reason === "timeout") return this.#failedResult({ message: timeoutMessage });
+    if (reason === "stop") return this.#failedResult({ message: cancelMessage });
     return this.#releasedResult;
   }
 
@@ -283,8 +289,8 @@ export class RemoteExecution {
   }
 
   /**
-   * Reads the clock and resets the local session. The outcome of the run is already known, so a failure here loses the
-   * session but not the result. The exception is a run that failed to connect. Such a run is released.
+   * Reads the clock and resets the local session. If this fails, the session is lost, but not the result of the run,
+   * which is already known. Only a run that failed to connect is then released.
    */
   async #finish(start: string, result: OutgoingResult): Promise<RunOutcome> {
     const { wire } = this.#context.session;
@@ -296,18 +302,14 @@ export class RemoteExecution {
       const resets = resetSql(run).map((text) => wire.query(text));
       stop = lastValue(await reading);
       const failure = firstError(await Promise.all(resets));
-      if (failure !== null) loss = lost(`reset failed: ${failure.message}`);
+      if (failure !== null) loss = sessionClosed(`reset failed: ${failure.message}`);
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
       loss = error;
     }
     if (result.outcome === "released") return { result, loss };
-    // Whatever ended the local session, for example a restart, may also be the reason why connecting failed.
+    // What ended the local session, for example a restart of the server, may also be the reason why connecting failed.
     if (loss !== null && this.#hasConnectFailed) return { result: this.#releasedResult, loss };
     return { result: { ...result, start, stop }, loss };
   }
-}
-
-function lost(reason: string): PgTaskError {
-  return new PgTaskError("CONNECTION_LOST", `session closed: ${reason}`);
 }

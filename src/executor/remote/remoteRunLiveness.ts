@@ -1,8 +1,10 @@
 import { sleep } from "../../shared/backoff.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
+import { maxSilenceMs } from "../../shared/tuning.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { connectRemote, resolveAddresses, type RemoteConnection } from "./connectRemote.js";
 import { ServerFull, type ConnectionPermits } from "./connectionPermits.js";
@@ -12,23 +14,20 @@ import { resolveRemote } from "./resolveRemoteTarget.js";
 import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
 import type { RemoteContext } from "./connectionOptions.js";
 
-/** Pause between queries about a lost run, in ms. */
+/** Time between two queries about a lost run, in ms. */
 const pauseMs = 500;
 /** Time limit for one query, including the time to connect, in ms. */
 const answerMs = 10_000;
 
-/** Time, in ms, for which a backend must wait for its client before the connection is considered half-open. */
-const idleMs = 400;
-
 /**
- * Period of silence, in ms, after which a run's server is queried about the run. It is `minSilenceMs` at first, and
- * doubles up to `maxSilenceMs`.
+ * Bounds of the period of silence after which a run's server is queried about the run, in ms. The period doubles with
+ * each query, and is short again after data has arrived.
  */
-const minSilenceMs = 1_000;
-const maxSilenceMs = 30_000;
+const minQueryIntervalMs = 1_000;
+const maxQueryIntervalMs = 30_000;
 
-/** Size of the largest message of the answer, in bytes. */
-const messageLimit = 1 << 16;
+/** Size of the largest message that is accepted in an answer, in bytes. */
+const answerLimit = 1 << 16;
 
 /** Errors that are thrown if a server is unreachable, refuses the connection or does not answer. */
 const expectedErrors = [ConnectionProblem, ConnectionStringError, ServerFull, LoginRefused, PgTaskError];
@@ -43,8 +42,8 @@ interface ProcessQueryOptions {
 }
 
 /**
- * Asks the server repeatedly whether the backend of a lost connection is gone. Only then can the backend's run have no
- * further effect.
+ * Asks the server repeatedly until the backend of a lost connection is gone. Until then, the backend's run may still
+ * have an effect.
  *
  * @returns true when the backend is gone, or false if `signal` was aborted first
  */
@@ -96,36 +95,35 @@ async function isGone(target: RemoteTarget, process: RemoteProcess, options: Pro
 
 /**
  * Watches a run's connection, because a half-open connection (one whose other end is gone) never reports that it is
- * closed. After a period of silence, the server is queried about what the backend is doing. As long as the backend is
- * working, the queries become less and less frequent. Behind a pooler the connection is not watched, because another
- * backend may run the task.
+ * closed. After a period of silence, asks the server what the backend is doing. As long as the backend is working, it
+ * asks less and less often. Behind a pooler the connection is not watched, because another backend may run the task.
  *
  * @returns true if the connection is half-open, or false if `signal` was aborted or the connection is not watched
  */
-export async function isHalfOpen(
+export async function waitUntilHalfOpen(
   target: RemoteTarget,
   { wire, process }: RemoteConnection,
   options: ProcessQueryOptions,
 ): Promise<boolean> {
   if (wire.pid !== process.pid) return false;
-  let queryMs = minSilenceMs;
+  let queryMs = minQueryIntervalMs;
   while (await sleep(queryMs, options.signal)) {
     const silentMs = await wire.silentMs();
-    if (silentMs < queryMs) queryMs = minSilenceMs;
-    else if ((await isStuck(target, process, options)) === true) {
+    if (silentMs < queryMs) queryMs = minQueryIntervalMs;
+    else if ((await isHalfOpen(target, process, options)) === true) {
       if ((await wire.silentMs()) >= silentMs) return true;
-    } else queryMs = Math.min(2 * queryMs, maxSilenceMs);
+    } else queryMs = Math.min(2 * queryMs, maxQueryIntervalMs);
   }
   return false;
 }
 
 /**
- * Asks the server of a silent run whether the run's backend is gone or is waiting for its client. Uses another
- * connection. If the backend is waiting, its answer has been lost, and the backend is terminated.
+ * Asks the server of a silent run, over another connection, whether the run's backend is gone or is waiting for its
+ * client. If the backend is waiting, its answer was lost on the way, so the backend is terminated.
  *
- * @returns whether the backend is gone or was waiting, or null if the server did not answer the query
+ * @returns true if the backend is gone or was waiting, false if it is working, and null if the server did not answer
  */
-async function isStuck(
+async function isHalfOpen(
   target: RemoteTarget,
   process: RemoteProcess,
   options: ProcessQueryOptions,
@@ -135,7 +133,7 @@ async function isStuck(
     return await onServer(target, process, { ...options, signal }, async (query) => {
       const before = await query(idleSinceSql);
       if (before === null) return true;
-      if (before === "" || !(await sleep(idleMs, signal))) return false;
+      if (before === "" || !(await sleep(maxSilenceMs, signal))) return false;
       const now = await query(idleSinceSql);
       if (now === null) return true;
       if (now !== before) return false;
@@ -165,7 +163,7 @@ async function onServer<Result>(
 ): Promise<Result> {
   const { wire } = await connectRemote(
     { ...target, servers: [findServer(target, process)], sessionAttributes: "any" },
-    { applicationName: "pg_task", messageLimit, managerServer, signal },
+    { applicationName: applicationNames.remoteWatch, messageLimit: answerLimit, managerServer, signal },
   );
   const onAbort = (): void => void wire.close();
   signal.addEventListener("abort", onAbort, { once: true });

@@ -3,17 +3,17 @@ import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { lockNotAvailable } from "../../shared/postgres/sqlStates.js";
 
 /** How long to wait for the lock on the task's row, in ms. */
 const rowLockWaitMs = 10;
-const lockNotAvailable = "55P03";
 
 /**
- * Records in the ledger where a remote run runs, before the run begins. If this process dies, its successor then knows
+ * Records a remote run's location in the ledger before the run starts. If this process dies, its successor then knows
  * which server to ask about the run.
  *
  * @param ledger name of the ledger, quoted and schema-qualified
- * @param location empty if no server needs to be queried any more
+ * @param location the run's location as JSON; empty if no server needs to be asked about the run any more
  * @returns the server's error message, or null on success
  */
 export async function recordLocation(
@@ -31,8 +31,8 @@ export async function recordLocation(
 }
 
 /**
- * Writes the pid of the remote backend to the task's row before the run begins. Waits only briefly for a lock. An error
- * in a user's trigger does not keep the task from running.
+ * Writes the pid of the remote backend to the task's row before the run starts. Waits only briefly for the row's lock.
+ * An error in a user's trigger does not keep the task from running.
  *
  * @returns `locked` if the row is locked, another error, or null on success
  */

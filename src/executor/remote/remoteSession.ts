@@ -1,14 +1,24 @@
-import { PgTaskError } from "../../shared/errors.js";
-import { Pipeline } from "../session/pipeline.js";
+import type { PgTaskError } from "../../shared/errors.js";
+import { Pipeline, sessionClosed } from "../session/pipeline.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import type { RemoteConnection } from "./connectRemote.js";
 import type { ManagerServer } from "./managerServer.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 
-/** A kept session that does not answer within this time, in ms, is considered lost. */
+/** How long a kept session may take to answer before it is considered lost, in ms. */
 const answerMs = 5_000;
 
-/** A session on a remote server. It runs one task at a time, and can be kept for the next task. */
+/**
+ * A session on a remote server. It runs one task at a time, and can be kept for the next task.
+ *
+ *     open ──▶ running ──keep──▶ kept ──taken for the next run──▶ checked ──usable──▶ running
+ *                 │               │                                  │
+ *                 │ not kept      │ other task, end                  │ not usable
+ *                 ▼               ▼                                  ▼
+ *               closed          closed                             closed
+ *
+ * A run that loses the connection fails. A kept session that loses it is not usable.
+ */
 export class RemoteSession {
   readonly target: RemoteTarget;
   readonly connection: RemoteConnection;
@@ -88,7 +98,7 @@ export class RemoteSession {
   }
 }
 
-const noAnswer = new PgTaskError("CONNECTION_LOST", "session closed: no answer from the kept remote session");
+const noAnswer = sessionClosed("no answer from the kept remote session");
 
 interface CachedSession {
   readonly remote: string;
@@ -105,7 +115,8 @@ export class RemoteSessionCache {
   }
 
   /**
-   * Removes and returns the session for this connection string and group. Closes a session that is kept for any other.
+   * Removes and returns the session that is kept for this connection string and group. Closes a session that is kept
+   * for another one.
    *
    * @returns null if no session is kept for this connection string and group
    */

@@ -18,7 +18,7 @@ export type SessionAttributes = (typeof sessionAttributes)[number];
 
 /**
  * Everything that is needed to open a remote connection. Contains secrets and must never be logged. Log the result of
- * `describe` instead.
+ * `describeRemoteTarget` instead.
  */
 export interface RemoteTarget {
   /** The servers, in the order in which they are tried. */
@@ -28,7 +28,7 @@ export interface RemoteTarget {
   readonly tls: TlsSettings;
   /** Time limit for connecting to each address, in ms. 0 means no limit. */
   readonly connectTimeoutMs: number;
-  /** Null if the connection string gives no application name. */
+  /** Null if no application_name is given. */
   readonly applicationName: string | null;
   /** Additional parameters of the startup message. */
   readonly startup: Readonly<Record<string, string>>;
@@ -36,17 +36,17 @@ export interface RemoteTarget {
   readonly channelBinding: ChannelBinding;
   /** The accepted authentication methods. Null means that any method is accepted. */
   readonly authMethods: ReadonlySet<AuthMethod> | null;
-  /** Whether the server must ask for the password. */
+  /** Whether connecting must fail if the server does not ask for the password. */
   readonly passwordRequired: boolean;
   /**
-   * Idle time after which the connection is probed by TCP keepalive, in ms. Null means never, and 0 means the system's
-   * default.
+   * Idle time after which TCP keepalive probes the connection, in ms. 0 means the operating system's default. Null
+   * means that the connection is not probed.
    */
   readonly keepAliveMs: number | null;
 }
 
 /** Describes a target for the log, without secrets. */
-export function describe({ servers, user, database }: RemoteTarget): string {
+export function describeRemoteTarget({ servers, user, database }: RemoteTarget): string {
   const addresses = servers.map(({ host, address, port }) => `${host || address}:${port}`).join(",");
   return `${user}@${addresses}/${database}`;
 }

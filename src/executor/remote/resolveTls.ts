@@ -59,7 +59,7 @@ function resolveRoots(options: ConnectionOptions, env: NodeJS.ProcessEnv): TlsSe
   const defaultFile = findUserFile(env, "root.crt");
   if (defaultFile !== undefined) return { kind: "file", path: defaultFile };
   if (!verifies) return { kind: "node" };
-  // The sslmode comes from the manager's connection, which verifies certificates without a root file.
+  // The sslmode comes from the manager's connection, which verifies certificates without a root certificate file.
   if (!options.given.has("sslmode")) return { kind: "system" };
   throw new ConnectionStringError(
     `root certificate file "${userFilePath(env, "root.crt")}" does not exist\nEither provide the file, use the system's trusted roots with sslrootcert=system, or change sslmode to disable server certificate verification.`,

@@ -1,24 +1,18 @@
 import { PgTaskError } from "../../shared/errors.js";
 import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { literal } from "../../shared/postgres/quoting.js";
+import {
+  connectionCheckSettings,
+  keepAliveSettings,
+  type StartupSettings,
+} from "../../shared/postgres/startupOptions.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { serverStartSql } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
-/**
- * With these settings the server ends a session within about ten seconds after its client is gone, if the server can
- * detect this.
- */
-const settings: Readonly<Record<string, string>> = {
-  client_connection_check_interval: "200",
-  idle_session_timeout: "0",
-  tcp_keepalives_idle: "5",
-  tcp_keepalives_interval: "2",
-  tcp_keepalives_count: "3",
-  tcp_user_timeout: "10000",
-};
+const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...keepAliveSettings };
 
 /** Applies the settings above, except those that the server does not know or that the connection string sets. */
 const settingsSql = `SELECT pg_catalog.set_config(s.name, v.value, false)
@@ -47,7 +41,7 @@ const stateSql =
 export interface RemoteSessionState extends BackendIdentity {
   /** The settings that are stored for the role and the database. */
   readonly roleSettings: string | null;
-  /** When the server was started, by its own clock. */
+  /** Start time of the server by its own clock. */
   readonly serverStartedAt: string;
 }
 
@@ -82,9 +76,9 @@ export async function setUpSession(
 }
 
 /**
- * Checks that a kept session still equals a new one, and sets the session up again.
+ * Checks that a kept session is still like a new one, and sets it up again.
  *
- * @param saved whether the session was kept with its state. In this case only its backend must still be the same.
+ * @param saved whether the session keeps its state (`save`). If so, only its backend must still be the same.
  * @returns whether the session can be used
  */
 export async function prepareKeptSession(
@@ -107,7 +101,7 @@ export async function prepareKeptSession(
 }
 
 /**
- * Returns a query that checks whether an encoding exists. The encoding is only checked, because text is always sent as
+ * Returns a query that checks whether an encoding exists. The encoding is checked but not used: text is always sent as
  * UTF-8.
  */
 function encodingSql(encoding: string): string {
@@ -119,7 +113,7 @@ function expectSuccess(answer: Answer): Answer {
   return answer;
 }
 
-/** For each wanted attribute, says why a session does not have it. Null means that the session has it. */
+/** For each attribute, a function that returns why a session lacks it, or null if the session has it. */
 const mismatches: Readonly<Record<SessionAttributes, (is: { standby: boolean; readOnly: boolean }) => string | null>> =
   {
     any: () => null,

@@ -1,5 +1,6 @@
 import type { OutputFormatter } from "../output/outputFormatter.js";
 import type { FinishContext } from "./proof.sql.js";
+import type { Run } from "../../shared/ipc/run.js";
 import type { Receive } from "../../shared/postgres/protocol/connection.js";
 import {
   decodeMicroseconds,
@@ -7,24 +8,25 @@ import {
   type ServerError,
   type TransactionStatus,
 } from "../../shared/postgres/protocol/decode.js";
+import { undefinedFunction, undefinedTable } from "../../shared/postgres/sqlStates.js";
 
 /*
  * A run is sent to the server in one of two ways, pipelined or stepwise.
  *
  * Pipelined: settings, input, proof, commit and reset are sent in one write, without waiting for an answer.
- * Other runs can follow on the same wire. This way is taken if all of the following hold:
+ * Other runs can be sent right behind it. This way is taken if all of the following hold:
  * - The input contains no keyword that could end the transaction, cannot run in a transaction, reads from the
- *   client, or changes what finish (writing the proof) relies on (`isWrappable`). Nor does it contain
- *   anything that outlives a reset (`mayOutliveReset`).
+ *   client, or changes what finish (writing the proof) relies on (`isWrappable`). Nor does it contain anything
+ *   that outlives a reset (`mayOutliveReset`).
  * - There is no timeout, neither one of the task nor a short one of the session, and the task does not keep
  *   the session's state (`save`).
  * - The output limit leaves room for what may be in the network's buffers, and the output format has no
  *   escape.
  * - The session has the functions that the attempt calls. A remote server lacks these functions.
  *
- * Stepwise: each message is sent only after the previous one has been answered. This way is taken for all
- * other runs. It also repeats a pipelined attempt if finish was refused, the attempt hit a limit set by the
- * task, or the output came near its limit.
+ * Stepwise: what follows the input is sent only after the input has been answered. This way is taken for all
+ * other runs. A pipelined attempt is also repeated in this way if finish was refused, if a timeout set by the
+ * task interrupted finish, or if the output came near its limit.
  *
  * In both ways the input is wrapped, that is, preceded by BEGIN and followed by proof and COMMIT. The
  * exceptions are a task that is not atomic, an input that the server has refused in a transaction block, and
@@ -52,13 +54,22 @@ export interface AttemptEvents {
   done(): void;
 }
 
-/** One time that a run is sent to the server, together with the server's answers. */
-export abstract class Attempt {
+interface AttemptOptions {
   readonly output: OutputFormatter;
   readonly form: AttemptForm;
-  /** The server's clock before the input. Empty if the attempt did not get that far. */
+  readonly events: AttemptEvents;
+}
+
+/** Receives messages that do not matter. */
+export const ignore: Receive = () => {};
+
+/** One try to execute a run: what is sent to the server, and the server's answers. */
+export abstract class Attempt<Context = unknown> {
+  readonly output: OutputFormatter;
+  readonly form: AttemptForm;
+  /** Time before the input, by the server's clock. Empty if the input was not reached. */
   start = "";
-  /** The server's clock after the end of the transaction. Null if the clock was not read. */
+  /** Time after the end of the transaction, by the server's clock. Null if the clock was not read. */
   stop: string | null = null;
   /**
    * Time from start to stop by the server's clock, in ms. Null if the two clock values were not read in binary form.
@@ -69,7 +80,7 @@ export abstract class Attempt {
   commitError: ServerError | null = null;
   /** The transaction status after the input. Null if the input did not run. */
   statusAfterInput: TransactionStatus | null = null;
-  /** Whether the function that resets the session does not exist. */
+  /** Whether the function that resets the session is missing. */
   protected isResetMissing = false;
   /** Whether the input itself ended a transaction, or rolled back to a savepoint. */
   inputEndedTransaction = false;
@@ -77,14 +88,21 @@ export abstract class Attempt {
   committed = false;
   /** Whether the effect was committed without a proof and without waiting for the WAL to be flushed to disk. */
   unflushed = false;
+  protected readonly run: Run;
+  protected readonly context: Context;
   protected readonly events: AttemptEvents;
-  /** Whether the settings are applied, so the input runs under the settings of its own task. */
+  /** Whether the settings are applied, so that the input runs under the settings of its own task. */
   protected settingsApplied = false;
   protected wasReset = false;
+  /** Whether finish has written the proof. */
+  protected isProofWritten = false;
   #hasTransactionEnded = false;
   #startUs = NaN;
 
-  constructor(options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents }) {
+  /** @param context what the attempt needs from its session */
+  constructor(run: Run, context: Context, options: AttemptOptions) {
+    this.run = run;
+    this.context = context;
     this.output = options.output;
     this.form = options.form;
     this.events = options.events;
@@ -131,7 +149,7 @@ export abstract class Attempt {
   };
 
   /**
-   * Records the time at which the input begins.
+   * Records the start time of the input.
    *
    * @param clock the server's clock in binary form
    */
@@ -141,7 +159,7 @@ export abstract class Attempt {
   }
 
   /**
-   * Records the time after the transaction's end, and computes the duration.
+   * Records the time after the end of the transaction, and computes the duration.
    *
    * @param clock the server's clock in binary form
    */
@@ -160,5 +178,5 @@ export abstract class Attempt {
 
 /** Whether the error says that a table or function of pg-task does not exist. */
 export function isObjectMissing(error: ServerError | null): boolean {
-  return error?.code === "42P01" || error?.code === "42883";
+  return error?.code === undefinedTable || error?.code === undefinedFunction;
 }

@@ -2,19 +2,18 @@ import type { Attempt } from "./attempt.js";
 import { maxAttemptsWithoutRun, maxConflicts } from "../tuning.js";
 import type { CancelReason } from "./cancellation.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
+import { deadlockDetected, queryCanceled, serializationFailure } from "../../shared/postgres/sqlStates.js";
 
 /**
  * How a run is retried:
  * - `same`: in the same form.
- * - `stepwise`: one message after another, which tolerates more of what an input may do to its transaction.
+ * - `stepwise`: as a stepwise attempt, which works for any input.
  * - `unwrapped`: without BEGIN and proof.
  */
 export type RetryForm = "same" | "stepwise" | "unwrapped";
 
 /** What follows an attempt: the run has ended, is released as if it had never run, or is retried. */
 export type AttemptOutcome = "ended" | "released" | RetryForm;
-
-export const queryCanceled = "57014";
 
 /**
  * SQLSTATE that pg-task's finish function raises when the task's row was changed, stopped or deleted during the run.
@@ -26,17 +25,17 @@ const readOnlyTransaction = "25006";
 /** SQLSTATEs for an active transaction, an invalid transaction termination, and a read-only transaction. */
 const notWrappableCodes = new Set(["25001", "2D000", readOnlyTransaction]);
 
-/** SQLSTATEs for a serialization failure and a deadlock. */
-const conflictCodes = new Set(["40001", "40P01"]);
+/** SQLSTATEs of conflicts with other transactions. */
+const conflictCodes: ReadonlySet<string> = new Set([serializationFailure, deadlockDetected]);
 
 export interface Circumstances {
-  /** Why the run was asked to end. Null if it was not asked to end. */
+  /** Why pg-task asked the run to end. Null if it did not. */
   readonly cancelReason: Exclude<CancelReason, "outputNearLimit"> | null;
   /** Whether the run was cancelled because its output came near the limit. Such a run is repeated stepwise. */
   readonly outputNearLimit: boolean;
   /** Whether a cancel meant for another run may have hit this run. */
   readonly exposed: boolean;
-  /** Whether the manager has taken the run back, so it is to be released if it has not run. */
+  /** Whether the manager has recalled the run, so that it is released if it has not run. */
   readonly recalled: boolean;
   /** How many attempts were made in the current form, including this attempt. */
   readonly attempts: number;
@@ -45,7 +44,7 @@ export interface Circumstances {
 /** Decides what follows an attempt. A run that was asked to end and was rolled back for that reason is not retried. */
 export function decideOutcome(attempt: Attempt, circumstances: Circumstances): AttemptOutcome {
   const { cancelReason, recalled, attempts } = circumstances;
-  const error = firstError(attempt);
+  const error = errorOf(attempt);
   if (!attempt.hasRun) {
     const canRetry = cancelReason === null && !recalled && attempts < maxAttemptsWithoutRun;
     return canRetry ? "same" : "released";
@@ -59,18 +58,18 @@ export function decideOutcome(attempt: Attempt, circumstances: Circumstances): A
 }
 
 /**
- * Returns how an attempt whose effect was rolled back would be retried.
+ * Returns the form in which a run whose effect was rolled back would be retried after this attempt.
  *
- * @returns null if the attempt would not be retried
+ * @returns null if the run would not be retried
  */
 export function retryForm(attempt: Attempt, { cancelReason, exposed, attempts }: Circumstances): RetryForm | null {
-  const error = firstError(attempt);
+  const error = errorOf(attempt);
   if (error === null || attempt.output.failure !== null || attempt.inputEndedTransaction) return null;
   const failedAfterInput = attempt.inputError === null && attempt.form.proof !== null;
   const stepwise = attempt.form.pipelined && failedAfterInput ? "stepwise" : null;
   if (error.code === queryCanceled) {
     const isUnexplained = exposed && cancelReason === null && attempts < maxAttemptsWithoutRun;
-    // If no stray cancel explains the error, a timeout set by the task has interrupted the writing of the proof.
+    // If no cancel meant for another run explains the error, a timeout set by the task has interrupted finish.
     return isUnexplained ? "same" : stepwise;
   }
   if (isNotWrappable(attempt)) return "unwrapped";
@@ -78,7 +77,7 @@ export function retryForm(attempt: Attempt, { cancelReason, exposed, attempts }:
   return attempt.finishError !== null && error.code !== rowChanged ? stepwise : null;
 }
 
-function firstError({ inputError, finishError, commitError }: Attempt): ServerError | null {
+function errorOf({ inputError, finishError, commitError }: Attempt): ServerError | null {
   return inputError ?? finishError ?? commitError;
 }
 

@@ -5,21 +5,24 @@ import { cancelRepeatMs } from "../tuning.js";
 export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNearLimit";
 
 /**
- * Cancels one run through the manager when its timeout expires or on request, and makes sure that the cancel hits this
- * run.
+ * Cancels one run, on request or when its timeout expires. Asks the manager for a cancel only while the cancel can hit
+ * no other run.
  *
  *     waiting ──start──▶ running ──end──▶ ended
  *        ▲                  │
  *        └─────suspend──────┘
  *
- * In the state `waiting`, another run may be before this one on the wire, or this run is to be retried. A cancel
+ * In the state `waiting`, another run may be ahead of this one on the wire, or this run is to be retried. A cancel
  * requested in this state is kept until the run starts. In the state `ended`, no more cancels are requested. A cancel
  * that is still pending must be awaited (`whenSettled`) before anything is sent that the cancel must not hit.
  */
 export class RunCancellation {
   readonly #requestCancel: () => void;
   readonly #timeoutMs: number;
-  /** Null until the run starts for the first time. The timeout covers all attempts of the run together. */
+  /**
+   * Stops the timer for the timeout, which covers all attempts of the run together. Null until the run starts for the
+   * first time.
+   */
   #stopTimeout: (() => void) | null = null;
   #state: "waiting" | "running" | "ended" = "waiting";
   #reason: CancelReason | null = null;
@@ -28,7 +31,7 @@ export class RunCancellation {
   #onSettled: (() => void)[] = [];
 
   /**
-   * @param timeoutMs how long the run can take, in ms; 0 means any time
+   * @param timeoutMs time limit of the run, in ms; 0 means no limit
    * @param requestCancel asks the manager for a cancel. The manager answers each request with `cancelAnswered`.
    */
   constructor(timeoutMs: number, requestCancel: () => void) {
@@ -36,12 +39,15 @@ export class RunCancellation {
     this.#requestCancel = requestCancel;
   }
 
-  /** Why the run was first asked to end. Null if it was not asked to end. */
+  /**
+   * Why the run is cancelled. The first reason counts, but any other reason replaces `outputNearLimit`. Null if no
+   * cancel was requested.
+   */
   get reason(): CancelReason | null {
     return this.#reason;
   }
 
-  /** Notes that the run has started. From now on, a cancel hits this run. Sends a cancel that was requested before. */
+  /** Notes that the run has started, so that a cancel now hits it. Sends the cancel if one was requested earlier. */
   start(): void {
     if (this.#state !== "waiting") return;
     this.#state = "running";
@@ -70,8 +76,8 @@ export class RunCancellation {
   }
 
   /**
-   * Drops a cancel whose reason is `outputNearLimit`. The run is retried stepwise: its commit is not sent until its
-   * whole output has arrived.
+   * Forgets the reason `outputNearLimit` before the run is retried. The retry is stepwise and sends COMMIT only after
+   * the whole output has arrived, so it needs no such cancel.
    */
   clearForRetry(): void {
     if (this.#reason !== "outputNearLimit") return;

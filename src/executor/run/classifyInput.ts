@@ -12,15 +12,16 @@ const affectsTransaction =
   /\b(?:abort|begin|call|cluster|commit|concurrently|copy|database|discard|do|end|prepare|reindex|rollback|start|subscription|system|tablespace|transaction|vacuum)\b|\btransaction_/i;
 
 /**
- * Matches keywords that can make finish (the writing of the proof) fail, such as another role or a timeout, or that can
- * prevent the next transaction from being chained to this one.
+ * Matches keywords that can make finish (the writing of the proof) fail, for example by setting a role or a timeout, or
+ * that can prevent the next transaction from being chained to this one.
  */
 const affectsFinish = /\b(?:authorization|listen|role|session_authorization|set_config)\b|_timeout\b/i;
 
 /**
- * Matches what the extended protocol refuses or answers differently from the simple one. The extended protocol refuses
- * several statements. It answers differently for parameters and for queries on the list of cursors, which includes the
- * protocol's own. A match in a comment or string does no harm: the run only takes longer.
+ * Matches what the extended protocol refuses, or answers differently from the simple protocol. The extended protocol
+ * refuses several statements in one message. It answers differently if the input has parameters, or lists the cursors,
+ * because the list then contains the protocol's own cursor. A match in a comment or string does no harm: the run only
+ * takes longer.
  */
 const needsSimpleProtocol = /;(?!\s*$)|\$\d|cursor/i;
 
@@ -48,8 +49,8 @@ const word = String.raw`[\w\x80-\uffff][\w$\x80-\uffff]*`;
  * - new custom settings, which stay defined with an empty value. The settings of pg-task are exempt, because they count
  *   as unset when empty.
  *
- * A match in a comment or string costs a login, because the session is replaced. Names with Unicode escapes match too,
- * because they could stand for any of these names, and so do comments that the pattern does not skip.
+ * A match in a comment or string costs a login, because the session is replaced. Names with Unicode escapes also match,
+ * because they could stand for any of these names. So do comments that the pattern does not skip.
  */
 const outlivesReset = new RegExp(
   [
@@ -68,10 +69,7 @@ export function beginsTransaction(input: string): boolean {
   return startsTransaction.test(skipComments(input));
 }
 
-/**
- * Whether it is certain that the input leaves its transaction open or failed, and likely that the proof can be written
- * and the commit succeeds.
- */
+/** Whether the input certainly does not end its transaction, and probably lets finish and COMMIT succeed. */
 export function isWrappable(input: string): boolean {
   return input.length <= maxSearchedLength && !affectsTransaction.test(input) && !affectsFinish.test(input);
 }

@@ -20,11 +20,11 @@ export interface ExecutionContext extends StepwiseAttemptContext {
   readonly outputLimit: number;
   /** How the proof is written. Null means that there is no proof, because the run's effect is in another database. */
   readonly proof: FinishContext | null;
-  /** Asks for the session's backend to be cancelled. `cancelAnswered` must be called when this has been done. */
+  /** Requests that the session's backend be sent a cancel. `cancelAnswered` must be called when this has been done. */
   readonly requestCancel: () => void;
 }
 
-/** A result. A large output is still in the buffer where it was collected. */
+/** A result whose large output, if it has one, is still in the buffer in which it was collected. */
 export type OutgoingResult = RunResult & { readonly spilledOutput?: SpillBuffer };
 
 /** The result of a run, and whether the run's session can still be used. */
@@ -41,7 +41,7 @@ export interface SendOptions {
   /** Whether another run is to be sent directly after this one. */
   readonly isFollowed: boolean;
   /**
-   * The pipeline permit: the second key of an advisory lock. A run behind another run begins only while that lock is
+   * The pipeline permit: the second key of an advisory lock. A run behind another run starts only while that lock is
    * held.
    */
   readonly permit: number;
@@ -57,9 +57,17 @@ export interface RunEvents {
   done(): void;
 }
 
-/** One execution of one task in one session. Makes as many attempts as it takes. */
+/**
+ * One execution of one task in one session. Makes as many attempts as it takes.
+ *
+ *     waiting ──send──▶ on the wire ──done──▶ answered ──end──▶ over
+ *        ▲                                       │
+ *        └─────────────prepareRetry──────────────┘
+ *
+ * If the connection is lost, `end` follows directly while the run is on the wire.
+ */
 export class Execution {
-  /** Whether the run had to be queued behind other runs when it was dispatched. */
+  /** Whether the run was queued behind other runs when it was dispatched. */
   wasQueued = false;
   readonly #run: Run;
   readonly #context: ExecutionContext;
@@ -121,7 +129,7 @@ export class Execution {
     this.#cancellation.request("abort");
   }
 
-  /** Cancels the run as a user would. Has no effect once the run has ended. */
+  /** Cancels the run, so that it ends with the error of a cancelled statement. Has no effect once the run has ended. */
   stop(): void {
     this.#cancellation.request("stop");
   }
@@ -142,7 +150,7 @@ export class Execution {
     this.#isExposed = true;
   }
 
-  /** Why pg-task first cancelled the run. Null if pg-task did not cancel it. */
+  /** Why pg-task cancels the run. Null if it does not. */
   get cancelReason(): CancelReason | null {
     return this.#cancellation.reason;
   }
@@ -157,12 +165,12 @@ export class Execution {
     await this.#cancellation.whenSettled();
   }
 
-  /** The output so far, and the reason if no more output could be taken. Without a failure, the reason is null. */
+  /** The output so far, and the error if the output exceeds the limit or is not text (otherwise null). */
   get output(): { readonly text: string | null; readonly failure: string | null } {
     return this.#attempt?.output ?? { text: null, failure: null };
   }
 
-  /** The server's clock before the input. Empty if no attempt got that far. */
+  /** Time before the input, by the server's clock. Empty if the last attempt did not reach the input. */
   get start(): string {
     return this.#attempt?.start ?? "";
   }
@@ -195,7 +203,7 @@ export class Execution {
         transactionEnded: () => this.#cancellation.suspend(),
         isCancelPending: () => this.#cancellation.isPending,
         done: () => {
-          // A repeated cancel would hit the session's reset, or this run's next attempt.
+          // From here on, a repeated cancel would hit the session's reset or this run's next attempt.
           this.#cancellation.suspend();
           events.done();
         },
@@ -251,13 +259,13 @@ export class Execution {
   /**
    * Builds the result for an outcome, and hands over the output.
    *
-   * @param stop the server's clock, used if the attempt did not read the clock at its end
+   * @param stop the stop time to use if the attempt itself did not read the server's clock at its end
    */
   result(outcome: "ended" | "released", stop: string | null): OutgoingResult {
     const { session, id } = this.#run;
     const attempt = this.#attempt;
     const condition = {
-      ...(this.#mayOutliveReset && attempt?.hasRun === true ? { unusable: true } : {}),
+      ...(this.#mayOutliveReset && attempt?.hasRun === true ? { stale: true } : {}),
       ...(attempt?.objectsMissing === true ? { objectsMissing: true } : {}),
     };
     if (attempt === null || outcome === "released") {
@@ -282,7 +290,7 @@ export class Execution {
     };
   }
 
-  /** The messages around a pipelined attempt. Null if the next attempt is stepwise. */
+  /** The messages around the input of a pipelined attempt. Null if the next attempt is stepwise. */
   get #pipelinedMessages(): PipelinedMessages | null {
     return this.#canPipeline && !this.#isStepwise ? this.#context.messages : null;
   }
@@ -302,7 +310,7 @@ export class Execution {
 
   /**
    * Cancels a run with too much output. Until the cancel is answered, no more of the output is read, so that the server
-   * cannot get to the end of the run.
+   * cannot reach the end of the run.
    */
   #cutOff(reason: "output" | "outputNearLimit"): void {
     this.#cancellation.request(reason);

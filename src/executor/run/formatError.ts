@@ -1,6 +1,7 @@
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
+import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Attempt } from "./attempt.js";
-import { queryCanceled, retryForm, rowChanged, type Circumstances } from "./attemptOutcome.js";
+import { retryForm, rowChanged, type Circumstances } from "./attemptOutcome.js";
 
 /**
  * The server's own messages for a timeout and a cancel. Using them makes the error the same whether the server or
@@ -10,8 +11,8 @@ export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
 /**
- * Detail for output that exceeded the limit by less than what the network's buffers hold, so the run was committed
- * before it could be cancelled.
+ * DETAIL of an error about too much output if the run had been committed before it could be cancelled. The output
+ * beyond the limit was then still in the network's buffers.
  */
 const committedDetail = "Its effect had been committed by then.";
 
@@ -31,7 +32,7 @@ export function formatError(error: ServerError, input: string): string {
     .join("\n");
 }
 
-/** Formats an error of pg-task itself in the same layout. */
+/** Formats an error of pg-task itself in the layout of the server's log. */
 export function formatOwnError(message: string, input: string, detail?: string): string {
   const lines = [line("ERROR", message), line("DETAIL", detail), line("STATEMENT", input)];
   return lines.filter((text) => text !== "").join("\n");

@@ -1,7 +1,5 @@
-import type { Run } from "../../shared/ipc/run.js";
-import { Attempt, isObjectMissing, type AttemptEvents, type AttemptForm } from "./attempt.js";
+import { Attempt, ignore, isObjectMissing } from "./attempt.js";
 import { isSingleStatement } from "./classifyInput.js";
-import type { OutputFormatter } from "../output/outputFormatter.js";
 import { commitWithProof, commitWithoutProof, type PipelinedMessages } from "./pipelinedMessages.js";
 import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
@@ -9,11 +7,11 @@ export interface PipelinedAttemptContext {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
   /**
-   * Second key of the advisory lock that the attempt takes when it begins, if other runs are sent before or behind it.
+   * Second key of the advisory lock that the attempt takes when it starts, if other runs are sent before or behind it.
    */
   readonly lockKey: number;
   /**
-   * The pipeline permit: the second key of an advisory lock. An attempt behind another run begins only while that lock
+   * The pipeline permit: the second key of an advisory lock. An attempt behind another run starts only while that lock
    * is held.
    */
   readonly permit: number;
@@ -21,50 +19,35 @@ export interface PipelinedAttemptContext {
 
 /**
  * An attempt that is sent in one write, for inputs whose effect on the transaction is known beforehand (see
- * attempt.ts). Brackets mark guards: when a guard fails, the server skips everything behind it. Two messages are
- * function calls instead: finish (the function that writes the proof), and the reset after the run directly before.
- * When a function call fails, its transaction fails:
+ * attempt.ts). Brackets mark guards: when a guard fails, the server skips everything behind it. Finish (the function
+ * that writes the proof) and the reset after the previous run are function calls: when one of them fails, its
+ * transaction fails.
  *
  *     [BEGIN, clock, settings] ─ [input] ─ finish ┬ [COMMIT] ─ [BEGIN, reset, COMMIT]
  *                                                 └ [COMMIT AND CHAIN] ┬ [reset, COMMIT]
  *                                                                      └ reset, settings ─ [input] ─ …
  *
- * Finish is left out if there is no proof to write. An input of several statements is not a guard either. After an
- * error in such an input, the transaction accepts only a COMMIT, which ends the transaction. The next transaction
- * begins with a reset. A chained run was claimed before its transaction begins, so no task sees a now() that is earlier
- * than its planned time.
+ * Finish is left out if there is no proof to write. An input of several statements is not a guard either: after an
+ * error in it, the COMMIT rolls the transaction back, and the next transaction begins with a reset. A chained run was
+ * claimed before its transaction begins, so no task sees a now() that is earlier than its planned time.
  *
  * When an input of a single statement fails, the server skips everything behind it, including the next attempts. In
  * that case the session must be repaired.
  */
-export class PipelinedAttempt extends Attempt {
-  readonly #run: Run;
-  readonly #context: PipelinedAttemptContext;
-  /** Whether the finish function has written the proof. */
-  #isProofWritten = false;
+export class PipelinedAttempt extends Attempt<PipelinedAttemptContext> {
   /** Whether the transaction was committed with AND CHAIN. */
   #isChained = false;
   /** Whether the reset after this attempt has been sent, either by this attempt or by the next run. */
   #isResetSent = false;
 
-  constructor(
-    run: Run,
-    context: PipelinedAttemptContext,
-    options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents },
-  ) {
-    super(options);
-    this.#run = run;
-    this.#context = context;
-  }
-
   send(previous: Attempt | null, keepOpen: boolean): void {
-    const { wire, messages } = this.#context;
+    const { wire, messages } = this.context;
     if (previous instanceof PipelinedAttempt) this.#sendChainedOpening(previous);
-    else wire.guard(messages.opening(this.#run, true, keepOpen ? this.#context.lockKey : null), this.onOpening);
-    const { input } = this.#run;
+    else wire.guard(messages.opening(this.run, true, keepOpen ? this.context.lockKey : null), this.onOpening);
+    const { input } = this.run;
     if (isSingleStatement(input)) wire.statement(input, this.#onInput);
     else wire.send(input, this.#onInput);
-    if (this.#hasProof) wire.call(messages.finishCall(this.#run), this.#onProof);
+    if (this.#hasProof) wire.call(messages.finishCall(this.run), this.#onProof);
     const commit = this.#hasProof ? commitWithProof : commitWithoutProof;
     this.#isChained = keepOpen;
     wire.guard(keepOpen ? commit.chained : commit.last, this.#onEnd);
@@ -72,7 +55,7 @@ export class PipelinedAttempt extends Attempt {
   }
 
   override close(): void {
-    const { wire, messages } = this.#context;
+    const { wire, messages } = this.context;
     this.#isResetSent = true;
     wire.guard(this.#isChained ? messages.chainedReset : messages.reset, this.#onReset);
     wire.sync(ignore);
@@ -83,10 +66,10 @@ export class PipelinedAttempt extends Attempt {
   }
 
   #sendChainedOpening(previous: PipelinedAttempt): void {
-    const { wire, messages, lockKey: lock, permit } = this.#context;
+    const { wire, messages, lockKey: lock, permit } = this.context;
     previous.#isResetSent = true;
-    const settings = messages.settings(this.#run);
-    wire.call(messages.chainedOpening(this.#run, lock, permit), (event) => {
+    const settings = messages.settings(this.run);
+    wire.call(messages.chainedOpening(this.run, lock, permit), (event) => {
       previous.#onReset(event);
       if (event.type === "value" || settings === null) this.onOpening(event);
     });
@@ -102,14 +85,14 @@ export class PipelinedAttempt extends Attempt {
   };
 
   readonly #onProof: Receive = (event) => {
-    if (event.type === "value") this.#isProofWritten = event.bytes?.[0] === 1;
+    if (event.type === "value") this.isProofWritten = event.bytes?.[0] === 1;
     else if (event.type === "error" && this.inputError === null) this.finishError = event.error;
   };
 
   readonly #onEnd: Receive = (event) => {
     if (event.type === "passed") {
       // A COMMIT after a failed input or a failed finish acts as a rollback.
-      this.committed = this.#isProofWritten && this.finishError === null;
+      this.committed = this.isProofWritten && this.finishError === null;
       this.unflushed = !this.#hasProof;
       this.markTransactionEnded();
     } else if (event.type === "error") {
@@ -126,5 +109,3 @@ export class PipelinedAttempt extends Attempt {
     else if (event.type === "skipped") this.events.done();
   };
 }
-
-const ignore: Receive = () => {};

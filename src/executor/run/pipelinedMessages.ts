@@ -1,18 +1,19 @@
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import type { Run } from "../../shared/ipc/run.js";
+import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { applicationName, effectiveTimeoutMs, statementTimeoutMs } from "./runSettings.sql.js";
+import { effectiveTimeoutMs, statementTimeoutMs } from "./runSettings.sql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "../../shared/postgres/protocol/encode.js";
 
-/** The settings of a session that runs nothing, by name. */
+/** Values of a session's settings while it runs nothing, by name. */
 export type InitialSettings = ReadonlyMap<string, string>;
 
 /** The settings that pg-task sets for a run, besides the task's id. */
 const settingNames = ["application_name", "pg_task.schema", "pg_task.table", "pg_task.group"] as const;
 
 /**
- * Returns a query for the initial settings and the OIDs of the functions. The query returns one row, for
- * `toInitialSettings` and `toFunctionOids`.
+ * Returns a query for the initial settings and the OIDs of the functions. `toInitialSettings` and `toFunctionOids` read
+ * the one row that it returns.
  */
 export function initialStateSql({
   finishFunction: finish,
@@ -24,7 +25,7 @@ export function initialStateSql({
     `${finish}(pg_catalog.int8, pg_catalog.int8, pg_catalog.text, pg_catalog.int4)`,
     `${reset}(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int4)`,
   ].map((name) => `${literal(name)}::pg_catalog.regprocedure::pg_catalog.oid`);
-  // The query fails if a ledger is missing, so that no session begins without its ledgers.
+  // The query fails if a ledger is missing, so that no session is opened without its ledgers.
   const tables = ledgers.map((name) => `${literal(name)}::pg_catalog.regclass`);
   return `SELECT ${[...settings, ...functions, ...tables].join(", ")}`;
 }
@@ -92,7 +93,7 @@ interface GroupSettings {
  * planning.
  */
 export class PipelinedMessages {
-  /** Resets the session. The one value that it yields is the server's clock at the end of the run. */
+  /** Resets the session. The one value that it yields is the time by the server's clock at the end of the run. */
   readonly reset: Block;
   /** Resets the session in a transaction that has already begun. */
   readonly chainedReset: Block;
@@ -109,14 +110,14 @@ export class PipelinedMessages {
     parameters: Pick<ExecutorParameters, "schema" | "table" | "resetFunction">,
     session: {
       readonly owner: string;
-      readonly standing: InitialSettings;
+      readonly initialSettings: InitialSettings;
       readonly functions: FunctionOids;
       readonly ownTimeoutMs: number;
     },
   ) {
     this.sessionTimeoutMs = session.ownTimeoutMs;
     this.#table = parameters;
-    this.#initialSettings = session.standing;
+    this.#initialSettings = session.initialSettings;
     this.#functionOids = session.functions;
     this.#owner = session.owner;
     const reset = encodeCommand(`SELECT ${parameters.resetFunction}()`);
@@ -125,7 +126,8 @@ export class PipelinedMessages {
   }
 
   /**
-   * Builds everything that precedes the input. The one value that it yields is the server's clock at the start.
+   * Builds everything that precedes the input. The one value that it yields is the time by the server's clock at the
+   * start.
    *
    * @param transaction whether to leave the transaction open for the input
    * @param lock second key of the advisory lock to take, or null to take no lock
@@ -133,21 +135,21 @@ export class PipelinedMessages {
   opening(run: Pick<Run, "id" | "group" | "timeoutMs">, transaction: boolean, lock: number | null): Block {
     const { id, group, timeoutMs } = run;
     const start = lock === null ? plainStart : encodeCommand(`${startClock}, ${lockSql(lock)}`);
-    const chainedSettings = this.#changedSettings(group).map(encodeSetting);
-    chainedSettings.push(encodeCommand(`SET pg_task.id = '${id}'`));
+    const settings = this.#changedSettings(group).map(encodeSetting);
+    settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
     if (timeoutMs > 0) {
       const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
-      chainedSettings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
+      settings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
     }
     const end = transaction ? [] : [commit];
-    return block([beginCommand, start, ...chainedSettings, ...end], flush);
+    return block([beginCommand, start, ...settings, ...end], flush);
   }
 
   /**
    * Builds the opening of a run that directly follows another run on the wire. The opening is a function call in the
    * transaction that the other run's COMMIT AND CHAIN began. The call also resets the session after the other run. Its
-   * value is both the stop of the other run and the start of this run. The call fails if the pipeline permit (an
-   * advisory lock) is not held.
+   * value is both the stop time of the other run and the start time of this run. The call fails if the pipeline permit
+   * (an advisory lock) is not held.
    *
    * @param lock second key of the advisory lock that the run takes
    * @param permit the pipeline permit, the second key of its advisory lock
@@ -177,16 +179,16 @@ export class PipelinedMessages {
   #settingsOf(group: string): GroupSettings {
     if (this.#group === group) return this.#groupSettings;
     const differing = this.#changedSettings(group);
-    const told = new Map(differing);
-    const values = [told.get("pg_task.group"), told.get("application_name")] as const;
-    const [its, name] = values;
+    const values = new Map(differing);
+    const groupValue = values.get("pg_task.group");
+    const name = values.get("application_name");
     // The previous task may have changed client_encoding, which also applies to arguments. Therefore only ASCII text is
     // passed as an argument.
-    const tellable = differing.length === 2 && isAscii(group) && isAscii(applicationName(this.#table));
+    const canBeArguments = differing.length === 2 && isAscii(group) && isAscii(idleSessionName(this.#table));
     this.#group = group;
     this.#groupSettings =
-      tellable && its !== undefined && name !== undefined
-        ? { arguments: [its, name], commands: [] }
+      canBeArguments && groupValue !== undefined && name !== undefined
+        ? { arguments: [groupValue, name], commands: [] }
         : { arguments: [null, null], commands: differing.map(encodeSetting) };
     return this.#groupSettings;
   }
@@ -194,7 +196,7 @@ export class PipelinedMessages {
   /** Returns the names and values of the settings that differ from the initial ones. */
   #changedSettings(group: string): (readonly [string, string])[] {
     const { schema, table } = this.#table;
-    const values = [`${applicationName(this.#table)} ${group}`, schema, table, group];
+    const values = [busySessionName(this.#table, group), schema, table, group];
     return settingNames.flatMap((name, index) => {
       const value = values[index] ?? "";
       return this.#initialSettings.get(name) === value ? [] : [[name, value] as const];

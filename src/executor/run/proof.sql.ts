@@ -3,10 +3,10 @@ import { literal } from "../../shared/postgres/quoting.js";
 
 /**
  * Returns SQL that calls `finish` (defined in 0001_initial.sql), which writes the proof into the ledger if the
- * transaction has written anything. Pipelined runs call it by `PipelinedMessages.finishCall`. The one value that the SQL
- * yields is null if the transaction has written nothing, otherwise whether the task's row is still in state WORK. The
- * SQL first undoes what the task may have set, because the task's role may have no right to the ledger, and the task's
- * timeouts may have expired.
+ * transaction has written anything. (Pipelined runs call it through `PipelinedMessages.finishCall` instead.) The SQL
+ * yields one value: null if the transaction has written nothing, otherwise whether the task's row is still in state
+ * WORK. It first undoes what the task may have set, because the task's role may lack privileges on the ledger, and the
+ * task's timeouts may have expired.
  */
 export function finishSql(run: Pick<Run, "id" | "claimedAt" | "ledger">, context: FinishContext): string {
   const { finishFunction, owner } = context;

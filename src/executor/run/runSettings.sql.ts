@@ -1,20 +1,14 @@
 import type { Run } from "../../shared/ipc/run.js";
+import { busySessionName, type TaskTableName } from "../../shared/postgres/applicationNames.js";
+import { maxInt } from "../../shared/postgres/serverLimits.js";
 import { literal } from "../../shared/postgres/quoting.js";
-
-/** The largest value of the server's statement_timeout, in ms. */
-const maxStatementTimeoutMs = 2 ** 31 - 1;
 
 /** Reads the server's clock, in UTC with microseconds, independent of the settings DateStyle and TimeZone. */
 const nowSql = `pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.clock_timestamp()), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
 
-export interface TaskTableName {
-  readonly schema: string;
-  readonly table: string;
-}
-
-/** Converts a task's timeout to a value of statement_timeout. Both are in ms. */
+/** Converts a task's timeout to a value of statement_timeout, which is an integer. Both are in ms. */
 export function statementTimeoutMs(timeoutMs: number): number {
-  return Math.min(Math.ceil(timeoutMs), maxStatementTimeoutMs);
+  return Math.min(Math.ceil(timeoutMs), maxInt);
 }
 
 /** Reads the session's statement_timeout, in ms. */
@@ -28,11 +22,6 @@ export const clearSessionTimeoutSql = `SELECT ${sessionTimeoutSql}, pg_catalog.s
 /** Returns the smaller of a task's timeout and its session's statement_timeout, in ms. 0 means no timeout. */
 export function effectiveTimeoutMs(timeoutMs: number, sessionMs: number): number {
   return sessionMs > 0 && sessionMs < timeoutMs ? sessionMs : timeoutMs;
-}
-
-/** Returns the application_name of a session that runs nothing. The server truncates a name that is too long. */
-export function applicationName({ schema, table }: TaskTableName): string {
-  return `pg_task ${schema} ${table}`;
 }
 
 /**
@@ -49,7 +38,8 @@ export class SettingsSql {
   }
 
   /**
-   * Returns a query that sets the settings. The one value that it yields is the server's clock at the start of the run.
+   * Returns a query that sets the settings. The one value that it yields is the time by the server's clock at the start
+   * of the run.
    */
   sql({ id, group, timeoutMs }: Pick<Run, "id" | "group" | "timeoutMs">): string {
     if (this.#group !== group) {
@@ -68,7 +58,7 @@ export class SettingsSql {
 
 function settingsPrefix(table: TaskTableName & { readonly name?: string }, group: string): string {
   const settings = [
-    setConfig("application_name", table.name ?? `${applicationName(table)} ${group}`),
+    setConfig("application_name", table.name ?? busySessionName(table, group)),
     setConfig("pg_task.schema", table.schema),
     setConfig("pg_task.table", table.table),
     setConfig("pg_task.group", group),
@@ -77,8 +67,9 @@ function settingsPrefix(table: TaskTableName & { readonly name?: string }, group
 }
 
 /**
- * Returns a query that reads the server's clock at the end of the run, its one value. The query also ends a timeout, so
- * that the timeout does not hit the reset.
+ * Returns a query whose one value is the time by the server's clock at the end of the run. The query also disables the
+ * run's timeout, so that it does not interrupt the reset. With `save`, and if the task has no timeout, the session's
+ * statement_timeout is kept.
  */
 export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
   const keepTimeout = run.save && run.timeoutMs === 0;

@@ -1,7 +1,5 @@
 import { PgTaskError } from "../../shared/errors.js";
-import type { Run } from "../../shared/ipc/run.js";
-import { Attempt, type AttemptEvents, type AttemptForm } from "./attempt.js";
-import type { OutputFormatter } from "../output/outputFormatter.js";
+import { Attempt, ignore } from "./attempt.js";
 import { begin, type PipelinedMessages } from "./pipelinedMessages.js";
 import { finishEncodingSql, finishSql } from "./proof.sql.js";
 import { stopSql, type SettingsSql } from "./runSettings.sql.js";
@@ -13,8 +11,8 @@ export interface StepwiseAttemptContext {
   readonly wire: ProtocolConnection;
   readonly settings: SettingsSql;
   /**
-   * The messages around a pipelined attempt, of which the opening is used. Null if the server lacks the functions that
-   * these messages call.
+   * The messages around the input of a pipelined attempt. Only the opening is used. Null if the server lacks the
+   * functions that these messages call.
    */
   readonly messages: PipelinedMessages | null;
 }
@@ -37,33 +35,19 @@ const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
  * The settings come before BEGIN for two reasons. Within the transaction, they would be undone by an input that rolls
  * the transaction back. They would also keep the input from choosing its isolation level.
  */
-export class StepwiseAttempt extends Attempt {
-  readonly #run: Run;
-  readonly #context: StepwiseAttemptContext;
-  #isProofWritten = false;
+export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
   /** Whether an open transaction was begun by the input. If so, its COMMIT is part of the output. */
-  #hasInputBegun: boolean;
+  #hasInputBegun = !this.form.sendsBegin;
   /** How many messages of the reset are unanswered. Null before the first one is sent. */
   #pendingResets: number | null = null;
   #resetError: ServerError | null = null;
 
-  constructor(
-    run: Run,
-    context: StepwiseAttemptContext,
-    options: { output: OutputFormatter; form: AttemptForm; events: AttemptEvents },
-  ) {
-    super(options);
-    this.#run = run;
-    this.#context = context;
-    this.#hasInputBegun = !options.form.sendsBegin;
-  }
-
   send(): void {
-    const { wire, settings, messages } = this.#context;
-    if (messages === null) wire.send(settings.sql(this.#run), this.#onSettings);
-    else wire.guard(messages.opening(this.#run, false, null), this.onOpening);
+    const { wire, settings, messages } = this.context;
+    if (messages === null) wire.send(settings.sql(this.run), this.#onSettings);
+    else wire.guard(messages.opening(this.run, false, null), this.onOpening);
     if (this.form.sendsBegin) wire.guard(begin, ignore);
-    wire.send(this.#run.input, this.#onInput);
+    wire.send(this.run.input, this.#onInput);
   }
 
   readonly #onSettings: Receive = (event) => {
@@ -72,14 +56,14 @@ export class StepwiseAttempt extends Attempt {
     else if (event.type === "ready" && this.settingsApplied) this.events.started();
     else if (event.type === "error") {
       // The input has already been sent, but must not run under the settings of another run.
-      this.#context.wire.destroy(settingsRefused(event.error));
+      this.context.wire.destroy(settingsRefused(event.error));
     }
   };
 
   readonly #onInput: Receive = (event) => {
     if (event.type === "ready") {
       this.statusAfterInput = event.status;
-      // Must happen at once. Otherwise a cancel could be requested first.
+      // Done at once, before a cancel can be requested.
       if (event.status === "I") this.markTransactionEnded();
       this.#endTransaction(event.status);
     } else if (event.type === "skipped") this.events.done();
@@ -94,8 +78,8 @@ export class StepwiseAttempt extends Attempt {
   };
 
   /**
-   * Ends the transaction that the input left open. Rolls it back if the transaction has failed or the output could not
-   * be taken.
+   * Ends the transaction that the input left open. Rolls it back if it has failed, or if the output exceeds the limit
+   * or is not text.
    */
   #endTransaction(status: TransactionStatus): void {
     if (status === "T" && this.#hasInputBegun) this.output.reserve("COMMIT");
@@ -106,25 +90,25 @@ export class StepwiseAttempt extends Attempt {
   }
 
   #sendEnd(command: "COMMIT" | "ROLLBACK" | null): void {
-    const { wire } = this.#context;
+    const { wire } = this.context;
     const { proof } = this.form;
     if (proof !== null && command === "COMMIT") {
       const encoding = finishEncodingSql(proof);
       if (encoding !== null) wire.send(encoding, ignore);
-      wire.send(finishSql(this.#run, proof), this.#onFinish);
+      wire.send(finishSql(this.run, proof), this.#onFinish);
     }
-    const stop = stopSql(this.#run);
+    const stop = stopSql(this.run);
     wire.send(command === null ? stop : `${command}; ${stop}`, this.#onEnd);
   }
 
   readonly #onFinish: Receive = (event) => {
-    if (event.type === "dataRow") this.#isProofWritten = event.values[0] === "t";
+    if (event.type === "dataRow") this.isProofWritten = event.values[0] === "t";
     else if (event.type === "error") this.finishError ??= event.error;
   };
 
   readonly #onEnd: Receive = (event) => {
     if (event.type === "commandComplete") {
-      if (event.tag === "COMMIT") this.committed = this.#isProofWritten;
+      if (event.tag === "COMMIT") this.committed = this.isProofWritten;
       if (event.tag === "COMMIT" && this.#hasInputBegun) this.output.receive(event);
       if (event.tag === "COMMIT" || event.tag === "ROLLBACK") this.markTransactionEnded();
     } else if (event.type === "dataRow") this.stop = event.values.at(-1) ?? null;
@@ -137,9 +121,9 @@ export class StepwiseAttempt extends Attempt {
   };
 
   #sendReset(): void {
-    const texts = resetSql(this.#run);
+    const texts = resetSql(this.run);
     this.#pendingResets = texts.length;
-    for (const text of texts) this.#context.wire.send(text, this.#onReset);
+    for (const text of texts) this.context.wire.send(text, this.#onReset);
   }
 
   readonly #onReset: Receive = (event) => {
@@ -152,8 +136,6 @@ export class StepwiseAttempt extends Attempt {
     }
   };
 }
-
-const ignore: Receive = () => {};
 
 function settingsRefused(error: ServerError): PgTaskError {
   return new PgTaskError(

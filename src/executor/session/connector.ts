@@ -1,8 +1,11 @@
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import {
+  connectionCheckSettings,
+  keepAliveSettings,
   expectNoPooler,
   buildStartup,
   probeSql,
@@ -12,7 +15,7 @@ import {
 import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
 import { maxOutputBytes } from "../output/outputLimit.js";
 import { PipelinedMessages, initialStateSql, toFunctionOids, toInitialSettings } from "../run/pipelinedMessages.js";
-import { applicationName, clearSessionTimeoutSql, SettingsSql } from "../run/runSettings.sql.js";
+import { clearSessionTimeoutSql, SettingsSql } from "../run/runSettings.sql.js";
 import { resetSql } from "./resetSession.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
@@ -23,19 +26,12 @@ export interface OpenConnection {
   readonly backend: BackendIdentity;
 }
 
-/** With these settings the server ends a session within about ten seconds after its client is gone. */
-const settings: StartupSettings = {
-  client_encoding: "UTF8",
-  tcp_keepalives_idle: 5,
-  tcp_keepalives_interval: 2,
-  tcp_keepalives_count: 3,
-  tcp_user_timeout: 10_000,
-};
+const settings: StartupSettings = { client_encoding: "UTF8", ...keepAliveSettings };
 
-/** The additional settings exist since PostgreSQL 14, but not on every platform. */
+/** The settings added here exist from PostgreSQL 14 on, but not on every platform. */
 const laterSettings: StartupSettings = {
   ...settings,
-  client_connection_check_interval: 200,
+  ...connectionCheckSettings,
   idle_session_timeout: 0,
 };
 
@@ -62,8 +58,8 @@ const identitySql =
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
 
 /**
- * Explains why a user's own backend is not visible: the user's setting `role` selects a role that has no right to see
- * this backend.
+ * Explains why a session's own backend is not visible: the user's setting `role` selects a role that lacks the
+ * privilege to see this backend.
  */
 const hiddenByRole = (user: string | null | undefined, role: string): string =>
   `: the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE … RESET role, or GRANT pg_read_all_stats TO ${role}`;
@@ -103,7 +99,7 @@ export class Connector {
   async #connect(group: string): Promise<LoggedIn> {
     const { target, schema, table } = this.#parameters;
     const options = {
-      applicationName: applicationName(this.#parameters),
+      applicationName: idleSessionName(this.#parameters),
       messageLimit: () => messageLimit(this.#parameters.outputLimit),
     };
     const own = { "pg_task.schema": schema, "pg_task.table": table, "pg_task.group": group };
@@ -125,16 +121,16 @@ export class Connector {
 
   /** Sets up a session in one round trip, because many sessions may be opened at once. */
   async #setUp({ wire, startup }: LoggedIn): Promise<OpenConnection> {
-    const [ownTimeout, who, identity, stands, ...rehearsal] = await Promise.all([
+    const [ownTimeout, who, identity, initialState, ...tests] = await Promise.all([
       wire.query(clearSessionTimeoutSql),
       wire.query(probeSql),
       wire.query(identitySql),
       wire.query(initialStateSql(this.#parameters)),
-      ...this.#rehearsalSql().map((text) => wire.query(text)),
+      ...this.#testSql().map((text) => wire.query(text)),
     ]);
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
-    for (const answer of [ownTimeout, identity, stands, ...rehearsal]) this.#expectSuccess(answer);
+    for (const answer of [ownTimeout, identity, initialState, ...tests]) this.#expectSuccess(answer);
     const [pid, owner, user, role = null] = identity.rows[0] ?? [];
     if (typeof owner !== "string") {
       throw new PgTaskError(
@@ -143,11 +139,11 @@ export class Connector {
           `in pg_stat_activity, found none${role === null ? "" : hiddenByRole(user, role)}`,
       );
     }
-    const standing = stands.rows[0] ?? [];
+    const initialValues = initialState.rows[0] ?? [];
     const session = {
       owner,
-      standing: toInitialSettings(standing),
-      functions: toFunctionOids(standing),
+      initialSettings: toInitialSettings(initialValues),
+      functions: toFunctionOids(initialValues),
       ownTimeoutMs: Number(ownTimeout.rows[0]?.[0] ?? 0),
     };
     const messages = new PipelinedMessages(this.#parameters, session);
@@ -166,11 +162,11 @@ export class Connector {
    * Returns SQL that executes everything that a run needs besides its input, and ends with a reset. If something is
    * missing or forbidden, opening the session fails instead of a later run.
    */
-  #rehearsalSql(): string[] {
-    const trial = { id: "0", group: "", timeoutMs: 0, save: false };
+  #testSql(): string[] {
+    const run = { id: "0", group: "", timeoutMs: 0, save: false };
     const { resetFunction: reset } = this.#parameters;
-    const told = new SettingsSql(this.#parameters).sql(trial);
-    return [told, `SELECT ${reset}()`, ...resetSql(trial)];
+    const settingsSql = new SettingsSql(this.#parameters).sql(run);
+    return [settingsSql, `SELECT ${reset}()`, ...resetSql(run)];
   }
 
   #expectSuccess(answer: Answer): void {

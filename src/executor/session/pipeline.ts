@@ -1,11 +1,11 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { SentRun } from "../../shared/ipc/executorMessages.js";
 import { PipelineDepth } from "./pipelineDepth.js";
-import { lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
+import { firstError, lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
+import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import { stopSql } from "../run/runSettings.sql.js";
 import { resetSql } from "./resetSession.sql.js";
-import { queryCanceled } from "../run/attemptOutcome.js";
 import { maxResets } from "../tuning.js";
 
 export interface PipelineEvents {
@@ -17,7 +17,7 @@ export interface PipelineEvents {
   retry(execution: Execution): void;
   /** The server has begun to run the input of a run. */
   started(execution: Execution): void;
-  /** It may have become possible to send another run. */
+  /** An attempt is done, or the session has been repaired: `canSend` may return true now. */
   changed(): void;
 }
 
@@ -29,10 +29,10 @@ export interface PipelineEvents {
  *                       ▼
  *                    repairing ──session reset──▶ idle
  *
- * Several runs are on the wire only if the reset of each run is a guard: if the reset fails, the server skips
- * everything behind it. Therefore no run begins in a session that has not been reset. While a cancel is pending,
- * nothing is sent that the cancel might hit by mistake. A run that was hit by a cancel meant for another run is
- * retried. A repair waits for the pending cancel, ends the transaction and resets the session.
+ * Several runs are on the wire only if a reset that fails keeps the runs behind it from running. Therefore no run
+ * starts in a session that has not been reset. While a cancel is pending, nothing is sent that the cancel might hit by
+ * mistake. A run that was hit by a cancel meant for another run is retried. A repair waits for the pending cancel, ends
+ * the transaction and resets the session.
  */
 export class Pipeline {
   readonly #wire: ProtocolConnection;
@@ -48,7 +48,7 @@ export class Pipeline {
   #lastDoneAt = 0;
   #isLost = false;
   /**
-   * The pipeline permit: the second key of an advisory lock. The server begins queued runs only while that lock is
+   * The pipeline permit: the second key of an advisory lock. The server starts queued runs only while that lock is
    * held. Null means that no queued runs may be sent.
    */
   permit: number | null = null;
@@ -92,7 +92,7 @@ export class Pipeline {
    * repair first.
    */
   get #mustWait(): boolean {
-    return this.#awaitingRepair.length > 0 || this.#onWire.some(({ isCancelPending: endangering }) => endangering);
+    return this.#awaitingRepair.length > 0 || this.#onWire.some(({ isCancelPending }) => isCancelPending);
   }
 
   /**
@@ -106,8 +106,8 @@ export class Pipeline {
     this.#onWire.push(execution);
     const isFollowed = next?.isChainable === true && execution.isChainable && this.permit !== null;
     this.#expectedNext = isFollowed ? next : null;
-    const place = { previous, isFollowed, permit: this.permit ?? 0 };
-    execution.send(place, {
+    const position = { previous, isFollowed, permit: this.permit ?? 0 };
+    execution.send(position, {
       started: () => this.#events.started(execution),
       cancelRequested: () => this.#exposeOthers(execution),
       done: () => this.#attemptDone(execution),
@@ -164,13 +164,13 @@ export class Pipeline {
   }
 
   async #repairSession(): Promise<void> {
-    const held = this.#awaitingRepair;
+    const awaiting = this.#awaitingRepair;
     let stop: string | null = null;
     let loss: PgTaskError | null = null;
     try {
-      const settled = Promise.all(held.map((execution) => execution.whenSettled()));
+      const settled = Promise.all(awaiting.map((execution) => execution.whenSettled()));
       await Promise.race([settled, this.#wire.ended]);
-      const unclean = held.find(({ attempt }) => attempt?.isClean === false);
+      const unclean = awaiting.find(({ attempt }) => attempt?.isClean === false);
       if (unclean !== undefined) stop = await this.#resetSession(unclean);
     } catch (error) {
       if (!(error instanceof PgTaskError)) throw error;
@@ -178,7 +178,7 @@ export class Pipeline {
     }
     this.#repair = null;
     this.#awaitingRepair = [];
-    const retried = held.filter((execution) => !this.#finishUnlessRetried(execution, stop, loss));
+    const retried = awaiting.filter((execution) => !this.#finishUnlessRetried(execution, stop, loss));
     for (const execution of retried.toReversed()) this.#events.retry(execution);
     if (loss === null) this.#events.changed();
     else this.#wire.destroy(loss);
@@ -196,13 +196,13 @@ export class Pipeline {
       const end = this.#wire.query(`${rollback}${stopSql(needs)}`);
       const resets = resetSql(needs).map((text) => this.#wire.query(text));
       const answers = await Promise.all([end, ...resets]);
-      const failure = answers.find(({ error }) => error !== null)?.error ?? null;
+      const failure = firstError(answers);
       if (failure === null) return lastValue(await end);
       if (this.#wire.status === "I" && failure.code !== queryCanceled) {
-        throw lost(`reset failed: ${failure.message} (SQLSTATE ${failure.code})`);
+        throw sessionClosed(`reset failed: ${failure.message} (SQLSTATE ${failure.code})`);
       }
     }
-    throw lost("every reset was cancelled");
+    throw sessionClosed("every reset was cancelled");
   }
 
   /**
@@ -228,6 +228,7 @@ export class Pipeline {
   }
 }
 
-function lost(why: string): PgTaskError {
+/** The error for a session that can no longer be used. */
+export function sessionClosed(why: string): PgTaskError {
   return new PgTaskError("CONNECTION_LOST", `session closed: ${why}`);
 }

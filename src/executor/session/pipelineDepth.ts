@@ -1,9 +1,9 @@
+import { slowRunMs } from "../../shared/tuning.js";
 import {
   durationGrowth,
   durationShrink,
-  longRunMs,
   maxPipelineRuns,
-  maxPipelineRunsWhenShort,
+  maxPipelineRunsWithoutSlow,
   minPipelineRuns,
   pipelineMs,
   rememberedRuns,
@@ -15,10 +15,10 @@ import {
  */
 export class PipelineDepth {
   #typicalMs = pipelineMs / minPipelineRuns;
-  #runsSinceLong = 0;
+  #runsSinceSlow = 0;
 
   get maxRuns(): number {
-    const limit = this.#runsSinceLong < rememberedRuns ? maxPipelineRuns : maxPipelineRunsWhenShort;
+    const limit = this.#runsSinceSlow < rememberedRuns ? maxPipelineRuns : maxPipelineRunsWithoutSlow;
     return Math.min(limit, Math.floor(pipelineMs / this.#typicalMs));
   }
 
@@ -28,11 +28,11 @@ export class PipelineDepth {
    * @param ms how long the run took on the server
    */
   addDuration(ms: number): void {
-    this.#runsSinceLong = ms > longRunMs ? 0 : this.#runsSinceLong + 1;
+    this.#runsSinceSlow = ms > slowRunMs ? 0 : this.#runsSinceSlow + 1;
     const factor = ms > this.#typicalMs ? durationGrowth : durationShrink;
-    // At the lower bound of the typical duration, a single long run does not change the depth. Yet the depth adapts
-    // quickly when the durations of runs change.
-    const min = pipelineMs / maxPipelineRunsWhenShort / durationGrowth;
+    // The lower bound is chosen so that a single longer run after many short ones does not change the depth, but the
+    // depth still adapts quickly when durations change.
+    const min = pipelineMs / maxPipelineRunsWithoutSlow / durationGrowth;
     const max = pipelineMs / minPipelineRuns;
     this.#typicalMs = Math.min(max, Math.max(min, this.#typicalMs * factor));
   }

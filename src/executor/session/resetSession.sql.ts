@@ -1,8 +1,8 @@
 import type { Run } from "../../shared/ipc/run.js";
 
 /**
- * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only what would limit
- * the next run or make it unreadable is reset.
+ * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only a timeout, which
+ * would limit the next run, and client_encoding, which would garble its text, are reset.
  */
 export function resetSql(run: Pick<Run, "timeoutMs" | "save">): string[] {
   if (!run.save) return ["DISCARD ALL"];

@@ -39,7 +39,10 @@ interface RemoteSupport {
   readonly sessions: RemoteSessionCache;
 }
 
-/** The first task after deep sleep waits until an executor's code is loaded, so this part is loaded only when needed. */
+/**
+ * Loads the code that only remote tasks need. It is loaded on first use, because the first task after deep sleep has to
+ * wait until an executor's code is loaded.
+ */
 async function loadRemoteSupport(): Promise<RemoteSupport> {
   const { RemoteExecution } = await import("../remote/remoteExecution.js");
   const { RemoteSessionCache } = await import("../remote/remoteSession.js");
@@ -75,7 +78,7 @@ export class ExecutorSession {
    * Whether a run left something in the session that no reset removes. If so, all queued runs are released until the
    * manager closes the session.
    */
-  #isUnusable = false;
+  #isStale = false;
   #resolveEnd: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
 
@@ -110,7 +113,7 @@ export class ExecutorSession {
     if (this.#state === "closing" || this.#state === "gone") return false;
     this.#waitingRuns.push(run);
     this.#addWaiting();
-    if (this.#isUnusable) this.#releaseQueued();
+    if (this.#isStale) this.#releaseQueued();
     return true;
   }
 
@@ -120,14 +123,17 @@ export class ExecutorSession {
     for (const work of this.#inProgress()) if (work.id === id) work.stop();
   }
 
-  /** Passes on the manager's answer to `requestCancel`. Has no effect once that run has finished. */
+  /**
+   * Tells the run with this id that the manager has answered its `requestCancel`. Has no effect if the run has
+   * finished.
+   */
   cancelAnswered(id: string): void {
     for (const work of this.#inProgress()) if (work.id === id) work.cancelAnswered();
   }
 
   /**
-   * Sets the pipeline permit, the advisory lock under which queued runs are sent. Null means that no queued runs may be
-   * sent.
+   * Sets the pipeline permit: the key of the advisory lock that lets the session send queued runs. Null means that the
+   * session may send none.
    */
   setPermit(permit: number | null): void {
     this.#permit = permit;
@@ -136,12 +142,12 @@ export class ExecutorSession {
   }
 
   /**
-   * Takes runs back from this session. Runs that have not been sent to the server are released at once. Runs that have
+   * Recalls runs from this session. Runs that have not been sent to the server are released at once. Runs that have
    * been sent are marked to be released if the server does not run them. Without a new pipeline permit, no more queued
    * runs are sent.
    *
-   * @returns the runs that have been sent and not finished, or null if the runs to take back waited behind a run that
-   * has finished
+   * @returns the runs that have been sent and have not finished. Null if nothing was recalled, because `queuedBehind`
+   * is no longer the current run.
    */
   recall({ ids, queuedBehind }: RecalledRuns): SentRun[] | null {
     if (queuedBehind !== null && this.#inProgress()[0]?.id !== queuedBehind) return null;
@@ -357,8 +363,8 @@ export class ExecutorSession {
   #runFinished(work: AnyExecution, result: OutgoingResult): void {
     this.#startReporter.finished(work.id);
     this.#events.result(result);
-    if (result.unusable !== true) return;
-    this.#isUnusable = true;
+    if (result.stale !== true) return;
+    this.#isStale = true;
     this.#releaseQueued();
   }
 

@@ -6,10 +6,10 @@ interface StartedRun {
   readonly sinceMs: number;
 }
 
-/** Reports runs that were queued behind others once they have been running for `startedReportMs`. */
+/** Reports each run that was queued behind others once it has been running for `startedReportMs`. */
 export class StartReporter {
   readonly #report: (id: string, start: string) => void;
-  /** The run that is currently running, if it had been queued. */
+  /** The current run, if it was queued behind others. */
   #run: StartedRun | null = null;
   #timer: NodeJS.Timeout | undefined;
 

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
-import { alone, assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
+import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
 import { hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
@@ -18,7 +18,7 @@ export interface ClaimResult {
   readonly exclusive: number;
   /** Due tasks that were skipped because their rows are locked. */
   readonly locked: readonly DueTask[];
-  /** The next head (first due task) of each group, if one was read. */
+  /** The next head (first due task) of each group in which the claim read one. */
   readonly heads: readonly (DueTask & { readonly paused: boolean })[];
 }
 
@@ -43,7 +43,7 @@ export interface ClaimRequest {
   /** Slots shared by all groups that have no slots of their own, best slot first. */
   readonly slots: readonly QueueSlot[];
   readonly dedicated: readonly DedicatedSession[];
-  /** How many tasks of these groups are ranked. */
+  /** Maximum number of tasks of these groups to rank. */
   readonly maxCandidates: number;
   /** Ids of tasks to skip. */
   readonly except: readonly string[];
@@ -53,19 +53,19 @@ export interface ClaimRequest {
 
 /** A row of a claim's result. */
 interface ClaimRow extends ClaimedRow {
-  readonly kind: "claimed" | "gone" | "more" | "alone" | "locked" | "head";
+  readonly kind: "claimed" | "late" | "more" | "exclusive" | "locked" | "head";
   readonly paused: boolean;
 }
 
 /**
- * Full claim: gives due tasks of the requested groups to sessions. Tasks with the larger priority come first, where the
- * priority is `max` minus the number of running tasks of the group. Among equals, the smaller id comes first. Locked
- * rows are skipped.
+ * Full claim: gives due tasks of the requested groups to sessions. The task with the highest priority comes first. The
+ * priority is `max` minus the number of running tasks of the group. Among tasks with the same priority, the one with
+ * the smallest id comes first. Locked rows are skipped.
  *
  * A group can have its own slots, in sessions that already have tasks of the group. Then the first due tasks of the
- * group get these slots, in order. Each of these tasks starts when the task before it in its session has ended. By then
- * one task fewer of the group is running, and the group limit is checked accordingly. At the first exclusive task (one
- * that must be alone in its session's queue) the group gets no further tasks.
+ * group get these slots, in order. Each of these tasks starts when the task before it in its session has ended. At that
+ * time, one task fewer of the group is running, and the check of the group limit takes that into account. At the first
+ * exclusive task (one that must be alone in its session's queue) the group gets no further tasks.
  *
  * All other groups share `slots`. An exclusive task needs a slot in an empty queue, and nothing is queued behind it.
  * Once a task of a group finds no slot, the later tasks of that group get no slot either. A dedicated session, which
@@ -139,14 +139,14 @@ export function slotColumns(request: ClaimRequest): unknown[] {
 
 function toClaim(rows: readonly ClaimRow[]): ClaimResult {
   const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
-  const more = rows.filter(({ kind }) => kind === "more" || kind === "alone");
+  const more = rows.filter(({ kind }) => kind === "more" || kind === "exclusive");
   const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });
   return {
     claimed: of("claimed").map(toTask),
-    late: of("gone").map(due),
+    late: of("late").map(due),
     more: more.length,
     moreOf: new Set(more.map(({ hash }) => hash)),
-    exclusive: of("alone").length,
+    exclusive: of("exclusive").length,
     locked: of("locked").map(due),
     heads: of("head").map((row) => ({ ...due(row), paused: row.paused })),
   };
@@ -154,11 +154,11 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
 
 /**
  * SQL of the first due tasks of group `g`. The hash is compared as an array element, so that the planner keeps the hash
- * in ORDER BY. Then only the index with that order can be used, however few rows the planner expects.
+ * in ORDER BY. As a result, only the index with that order can be used, however few rows the planner expects.
  */
 function firstDue({ qualified }: TaskTable, from: string): string {
   return `
-      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate} AS gone, ${alone} AS alone
+      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate} AS late, ${isExclusive} AS exclusive
       FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
         AND plan <= now() AND ${isNotIn("id", "$13")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
@@ -166,11 +166,11 @@ function firstDue({ qualified }: TaskTable, from: string): string {
 
 /** SQL that is true if a candidate can get a shared slot. */
 const startable = (c: string): string =>
-  `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.gone AND NOT ${c}.paused`;
+  `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.late AND NOT ${c}.paused`;
 
 /**
- * SQL that is true if the CTE `part` contains the id. The lookup is hashed. With an array, a thousand ids would cost a
- * million comparisons. With a join, the planner would choose the method by an estimate.
+ * SQL that is true if the CTE `part` contains the id. The planner hashes the subquery. An array of a thousand ids would
+ * cost a million comparisons. For a join, the planner would choose a method by its row estimates, which can be wrong.
  */
 const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS TRUE`;
 const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;
@@ -182,8 +182,8 @@ WITH candidate AS MATERIALIZED (
   SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
     c.max - c.running - c.nth + 1 AS priority
   FROM (
-    SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.gone) OVER before + 1 AS nth,
-      count(*) FILTER (WHERE d.alone AND NOT d.gone) OVER before + d.alone::integer AS barred
+    SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.late) OVER before + 1 AS nth,
+      count(*) FILTER (WHERE d.exclusive AND NOT d.late) OVER before + d.exclusive::integer AS barred
     FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
       AS g(hash, running, max, id, most, own)
     CROSS JOIN LATERAL (
@@ -195,66 +195,66 @@ WITH candidate AS MATERIALIZED (
     WINDOW before AS (PARTITION BY g.hash ORDER BY d.max DESC, d.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ) AS c
 ), ranked AS MATERIALIZED (
-  SELECT id, hash, count, live, alone, row_number() OVER (ORDER BY priority DESC, id) AS place
+  SELECT id, hash, count, live, exclusive, row_number() OVER (ORDER BY priority DESC, id) AS rank
   FROM candidate WHERE ${startable("candidate")}
   ORDER BY priority DESC, id LIMIT $12
 ), session AS (
-  SELECT s.*, row_number() OVER (PARTITION BY s.hash ORDER BY s.place) AS nth
+  SELECT s.*, row_number() OVER (PARTITION BY s.hash ORDER BY s.rank) AS nth
   FROM unnest($14::text[], $15::integer[], $16::integer[], $17::integer[], $18::float8[])
-    WITH ORDINALITY AS s(owner, pid, hash, ran, age, place)
-), kept AS MATERIALIZED (
+    WITH ORDINALITY AS s(owner, pid, hash, ran, age, rank)
+), for_dedicated AS MATERIALIZED (
   SELECT c.id, s.owner, s.pid FROM (
-    SELECT id, hash, count, live, row_number() OVER (PARTITION BY hash ORDER BY place) AS nth FROM ranked
+    SELECT id, hash, count, live, row_number() OVER (PARTITION BY hash ORDER BY rank) AS nth FROM ranked
   ) AS c JOIN session AS s ON s.hash = c.hash AND s.nth = c.nth
   WHERE (c.count > 0 OR c.live > interval '0') AND (c.count = 0 OR s.ran < c.count)
     AND (c.live = interval '0' OR s.age < extract(epoch FROM c.live) * 1000)
-), fresh AS MATERIALIZED (
-  SELECT r.id, r.hash, r.place, r.alone, CASE WHEN r.at <= $11 THEN ($9::integer[])[r.at] END AS session,
-    r.at <= $11 AND ($10::boolean[])[r.at] AS front
+), for_shared AS MATERIALIZED (
+  SELECT r.id, r.hash, r.rank, r.exclusive, CASE WHEN r.at <= $11 THEN ($9::integer[])[r.at] END AS session,
+    r.at <= $11 AND ($10::boolean[])[r.at] AS starts_now
   FROM (
-    SELECT *, row_number() OVER (ORDER BY place)::integer AS at
-    FROM ranked WHERE ${isNot("id", "kept")}
+    SELECT *, row_number() OVER (ORDER BY rank)::integer AS at
+    FROM ranked WHERE ${isNot("id", "for_dedicated")}
   ) AS r
-), given AS MATERIALIZED (
-  SELECT id, owner, pid, true AS front FROM kept
+), assigned AS MATERIALIZED (
+  SELECT id, owner, pid, true AS starts_now FROM for_dedicated
   UNION ALL
-  SELECT id, ($7::text[])[session], ($8::integer[])[session], front
+  SELECT id, ($7::text[])[session], ($8::integer[])[session], starts_now
   FROM (
-    SELECT f.*, bool_and(f.session IS NOT NULL AND (f.front OR NOT f.alone
-      AND f.session NOT IN (SELECT session FROM fresh WHERE front AND alone)
-    )) OVER (PARTITION BY f.hash ORDER BY f.place) AS goes FROM fresh AS f
+    SELECT f.*, bool_and(f.session IS NOT NULL AND (f.starts_now OR NOT f.exclusive
+      AND f.session NOT IN (SELECT session FROM for_shared WHERE starts_now AND exclusive)
+    )) OVER (PARTITION BY f.hash ORDER BY f.rank) AS goes FROM for_shared AS f
   ) AS f
   WHERE goes
   UNION ALL
   SELECT id, ($7::text[])[($9::integer[])[own + nth]], ($8::integer[])[($9::integer[])[own + nth]],
     ($10::boolean[])[own + nth]
-  FROM candidate WHERE own IS NOT NULL AND near AND barred = 0 AND max >= running - 1 AND NOT gone AND NOT paused
+  FROM candidate WHERE own IS NOT NULL AND near AND barred = 0 AND max >= running - 1 AND NOT late AND NOT paused
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM given)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
+  WHERE id = ANY (ARRAY(SELECT id FROM assigned)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
-  FROM given AS g
+  FROM assigned AS g
   WHERE ${hasId("g.id")} AND ${is("g.id", "locked")}
   RETURNING ${claimedColumns("g", traced)}
-), left_over AS MATERIALIZED (
-  SELECT CASE WHEN c.gone THEN 'gone'
-      WHEN ${is("c.id", "given")} THEN 'locked'
-      WHEN NOT (${startable("c")}) OR ${isNot("c.id", "fresh")} THEN 'not yet'
-      WHEN c.alone THEN 'alone' ELSE 'more'
-    END AS kind, c.id, c.hash, c.max, c.alone, c.paused
+), unclaimed AS MATERIALIZED (
+  SELECT CASE WHEN c.late THEN 'late'
+      WHEN ${is("c.id", "assigned")} THEN 'locked'
+      WHEN NOT (${startable("c")}) OR ${isNot("c.id", "for_shared")} THEN 'not yet'
+      WHEN c.exclusive THEN 'exclusive' ELSE 'more'
+    END AS kind, c.id, c.hash, c.max, c.exclusive, c.paused
   FROM candidate AS c WHERE ${isNot("c.id", "claimed")}
 )
 SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
-SELECT o.kind, o.id, o.hash, o.max, o.alone, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.keep, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.front, c.data, c.version, o.paused
+SELECT o.kind, o.id, o.hash, o.max, o.exclusive, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
+  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.starts_now, c.data, c.version, o.paused
 FROM (
-  SELECT * FROM left_over WHERE kind IN ('gone', 'locked', 'more', 'alone')
+  SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL
-  (SELECT DISTINCT ON (hash) 'head', id, hash, max, alone, paused
-  FROM left_over WHERE kind IN ('more', 'alone', 'not yet') ORDER BY hash, max DESC, id)
+  (SELECT DISTINCT ON (hash) 'head', id, hash, max, exclusive, paused
+  FROM unclaimed WHERE kind IN ('more', 'exclusive', 'not yet') ORDER BY hash, max DESC, id)
 ) AS o LEFT JOIN claimed AS c ON false`;
 }

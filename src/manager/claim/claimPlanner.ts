@@ -23,8 +23,8 @@ export interface PlanLimits {
   /** How many startable tasks to count beyond the tasks that get a session. */
   readonly lookAhead: number;
   /**
-   * Minimum number of groups to read. It is raised after a claim whose groups had no due task at their supposed head
-   * (first due task).
+   * Minimum number of groups to read. It is raised after a claim that found nothing because the heads (first due tasks)
+   * of its groups were outdated.
    */
   readonly minGroups: number;
 }
@@ -119,8 +119,8 @@ export class ClaimPlanner {
   }
 
   /**
-   * Returns slots behind the tasks that start now. There are none unless only one group is claimed and its runs are
-   * known to be short.
+   * Returns slots behind the tasks that start now. Returns none if tasks of several groups are claimed, or if the runs
+   * of the only group are not known to be short.
    */
   #slotsBehind(offered: readonly OfferedSession[], groups: readonly ActiveGroup[], maxSlots: number): QueueSlot[] {
     const [group] = groups;
@@ -139,9 +139,9 @@ export class ClaimPlanner {
   }
 
   /**
-   * Plans more tasks for busy sessions, best task first. A task does not queue behind others if the task is expected to
-   * be long or if no run times are known for its group. For each such task, one session gets no further tasks, so that
-   * the session becomes free for the task and no later task takes its place.
+   * Plans more tasks for busy sessions, best task first. A task does not queue behind others if it is expected to be
+   * long or if no run times are known for its group. Instead, one session is reserved for each such task: the session
+   * gets no further tasks, so that it becomes free for that task.
    */
   #planQueued(maxTasks: number): ClaimPlan | null {
     const capacity = new QueueCapacity(this.#sessions.queueable(), this.#runTimes);
@@ -208,7 +208,8 @@ export class ClaimPlanner {
   }
 
   /**
-   * Returns whether the group could use more sessions, while no run has shown yet whether more sessions are worthwhile.
+   * Returns whether the group limit allows another session for the group, although none of its runs has been measured
+   * yet.
    */
   #isUntried({ hash, head, running }: ActiveGroup): boolean {
     return head !== null && head.max >= running && this.#runTimes.count(hash) === 0;
@@ -249,15 +250,16 @@ export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): Cla
 
 /**
  * Returns whether the head (first due task) of group `own` comes before the head of group `other`. The head of `own` is
- * to be queued behind a task of its own group. When the head starts, that task has ended, so the group then has one
- * running task less.
+ * to be queued behind a task of its own group. When the head starts, that task has ended, so one task fewer of the
+ * group is running.
  */
 const precedesOnceDone = (own: ActiveGroup, other: ActiveGroup): boolean => groupPrecedes(own, other, 1);
 
 /**
  * Returns how many tasks of each group can be among the best `count` tasks. Only the head (first due task) of each
- * group is known. A task's priority is its `max` minus the running tasks of its group. The head of another group
- * certainly precedes the k-th task of a group if its priority exceeds the highest priority possible for that k-th task.
+ * group is known. The priority of a task is its `max` minus the number of running tasks of its group. A head certainly
+ * precedes the k-th task of another group if the head's priority exceeds the highest priority that the k-th task can
+ * have.
  */
 function maxTasksOfEach(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
   const priorities = groups.map(({ head, running }) => (head?.max ?? start.max) - running);

@@ -1,12 +1,12 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { groupColumns, slotColumns, type ClaimRequest } from "./claimFull.sql.js";
-import { alone, assigned, mayChangeMax, traceContext, versionOf, type ClaimedRow } from "./claimedTask.sql.js";
+import { assigned, buildTask, isExclusive, traceContext, versionOf, type CommonColumns } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DueTask } from "../model.js";
 import { claimTime, hasId, isGroupPaused, isLate, isReady, limitsLockWait, maxOthers } from "../sql/fragments.sql.js";
 
-/** Returns whether every group has its own slots, and no task has to be skipped. */
+/** Returns whether the queued claim can be used: every group has its own slots, and no task has to be skipped. */
 export const isQueuedClaim = ({ groups, slots, dedicated, except }: ClaimRequest): boolean =>
   slots.length === 0 &&
   dedicated.length === 0 &&
@@ -21,38 +21,19 @@ export interface QueuedClaim {
 }
 
 /** A claimed row. Its task is never exclusive, so columns such as `timeout` are not needed. */
-interface QueuedRow extends Pick<
-  ClaimedRow,
-  | "id"
-  | "hash"
-  | "max"
-  | "owner"
-  | "input"
-  | "group"
-  | "header"
-  | "string"
-  | "delimiter"
-  | "quote"
-  | "escape"
-  | "null"
-  | "atomic"
-  | "take"
-  | "repeats"
-  | "data"
-  | "version"
-> {
+interface QueuedRow extends CommonColumns {
   /** The task's position among the due tasks of its group, counted from 1. */
   readonly nth: number;
   /** The next due task of the same group: its id, its `max`, and whether only a full claim can handle the task. */
   readonly next_id: string | number | null;
   readonly next_max: number;
-  readonly next_odd: boolean | null;
+  readonly next_needs_full: boolean | null;
 }
 
 /**
  * Queued claim: gives the first due tasks of groups to sessions that already have tasks of the same groups. It does the
- * same as `claimFull`, with three quarters of the work. In each group it stops at the first task that is late,
- * exclusive (must be alone in its session's queue) or of a paused group.
+ * same as `claimFull` with three quarters of the work. In each group it stops at the first task that is late, exclusive
+ * (must be alone in its session's queue) or of a paused group.
  *
  * @throws lock_not_available if one of the rows is locked for longer than `lockTimeoutMs.brief`; then no task
  *   is claimed
@@ -65,7 +46,7 @@ export async function claimQueued(client: Client, table: TaskTable, request: Cla
     values: [...groupColumns(request), ...slotColumns(request)],
   });
   const { heads, needsFull } = readHeads(request.groups, rows);
-  return { claimed: rows.map(toTask), heads, needsFull };
+  return { claimed: rows.map((row) => buildTask(row, notExclusive)), heads, needsFull };
 }
 
 /** Finds the next head of each group: the first task that was not claimed. */
@@ -86,36 +67,20 @@ function readHeads(
     const row = last.get(hash);
     if (row === undefined) heads.push({ hash, max, id: String(id) });
     else if (row.next_id !== null) heads.push({ hash, max: row.next_max, id: String(row.next_id) });
-    needsFull ||= row?.next_odd ?? row === undefined;
+    needsFull ||= row?.next_needs_full ?? row === undefined;
   }
   return { heads, needsFull };
 }
 
-/** Copies field by field, because spreading whole rows costs more than everything else here. */
-function toTask(row: QueuedRow): ClaimedTask {
-  const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
-  return {
-    id: String(row.id),
-    owner,
-    hash,
-    max,
-    startsNow: false,
-    exclusive: false,
-    mayPause: mayChangeMax(input),
-    repeats: row.repeats,
-    input,
-    group,
-    timeoutMs: 0,
-    dedicated: false,
-    save: false,
-    format: { header, string, delimiter, quote, escape, null: row.null },
-    atomic: row.atomic,
-    claimedAt: row.take,
-    remote: null,
-    data: row.data,
-    version: row.version,
-  };
-}
+const notExclusive = {
+  startsNow: false,
+  exclusive: false,
+  pauses: false,
+  timeoutMs: 0,
+  dedicated: false,
+  save: false,
+  remote: null,
+};
 
 /**
  * SQL that lets the claim commit without waiting for the WAL flush, see `unflushed` in claimedTask.sql.ts. Remote tasks
@@ -128,7 +93,7 @@ const unflushed = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT
  */
 function firstDue({ qualified }: TaskTable, from: string): string {
   return `
-        SELECT id, ${maxOthers} AS max, "group", (${isLate}) OR ${alone} AS odd
+        SELECT id, ${maxOthers} AS max, "group", (${isLate}) OR ${isExclusive} AS needs_full
         FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
@@ -142,29 +107,29 @@ function claimQueuedStatement(table: TaskTable, traced: boolean): string {
   return `
 UPDATE ${qualified} AS t SET ${assigned(table, "g")}
 FROM (
-  SELECT id, nth, next_id, next_max, next_odd, false AS front,
+  SELECT id, nth, next_id, next_max, next_needs_full, false AS starts_now,
     ($7::text[])[session] AS owner, ($8::integer[])[session] AS pid
   FROM (
-    SELECT d.id, d.max, g.most, row_number() OVER way AS nth, ($9::integer[])[g.own + row_number() OVER way] AS session,
-      bool_or(d.odd OR d.max < g.running - 1) OVER way AS odd,
-      lead(d.id) OVER way AS next_id, lead(d.max) OVER way AS next_max, lead(d.odd) OVER way AS next_odd
+    SELECT d.id, d.max, g.most, row_number() OVER in_order AS nth, ($9::integer[])[g.own + row_number() OVER in_order] AS session,
+      bool_or(d.needs_full OR d.max < g.running - 1) OVER in_order AS needs_full,
+      lead(d.id) OVER in_order AS next_id, lead(d.max) OVER in_order AS next_max, lead(d.needs_full) OVER in_order AS next_needs_full
     FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
       AS g(hash, running, max, id, most, own)
     CROSS JOIN LATERAL (
-      SELECT id, max, odd OR ${isGroupPaused(table, "f")} AS odd FROM (
+      SELECT id, max, needs_full OR ${isGroupPaused(table, "f")} AS needs_full FROM (
         (${firstDue(table, `${maxOthers} = g.max AND id >= g.id`)})
         UNION ALL
         (${firstDue(table, `${maxOthers} < g.max`)})
         LIMIT g.most + 1
       ) AS f
     ) AS d
-    WINDOW way AS (PARTITION BY g.hash ORDER BY d.max DESC, d.id ROWS UNBOUNDED PRECEDING)
+    WINDOW in_order AS (PARTITION BY g.hash ORDER BY d.max DESC, d.id ROWS UNBOUNDED PRECEDING)
   ) AS c
-  WHERE nth <= most AND NOT odd
+  WHERE nth <= most AND NOT needs_full
 ) AS g
-WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${alone})
+WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive})
   AND ${limitsLockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
-  t.escape::text, t."null", t.atomic, ${claimTime("t")} AS take, t.repeat > interval '0' AS repeats, g.next_id, g.next_max, g.next_odd,
+  t.escape::text, t."null", t.atomic, ${claimTime("t")} AS take, t.repeat > interval '0' AS repeats, g.next_id, g.next_max, g.next_needs_full,
   ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }

@@ -41,18 +41,18 @@ function claimSingleStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
 WITH due AS MATERIALIZED (
-  SELECT id, "group", ${isLate} AS gone FROM ${qualified}
+  SELECT id, "group", ${isLate} AS late FROM ${qualified}
   WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
   ORDER BY hash, ${maxOthers} DESC, id LIMIT 2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(
-      SELECT id FROM due AS d WHERE NOT d.gone AND NOT ${isGroupPaused(table, "d")} AND (SELECT count(*) FROM due) = 1
+      SELECT id FROM due AS d WHERE NOT d.late AND NOT ${isGroupPaused(table, "d")} AND (SELECT count(*) FROM due) = 1
     )) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
-  FROM (SELECT $1::text AS owner, $2::integer AS pid, true AS front) AS g
+  FROM (SELECT $1::text AS owner, $2::integer AS pid, true AS starts_now) AS g
   WHERE t.id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING ${claimedColumns("g", traced)}
 )

@@ -1,9 +1,34 @@
+/**
+ * Which claim is sent when:
+ *
+ * - The **single claim** (claimSingle.sql.ts) is sent when nothing runs and no due task is known. It takes the only due
+ *   task of the table without knowing the task's group. If several tasks are due, it takes none of them. The group scan
+ *   of the same cycle then reads the head of each group, and a full claim follows.
+ * - The **queued claim** (claimQueued.sql.ts) does the same as the full claim with three quarters of the work. It is
+ *   sent when no session is free and all tasks would be queued behind tasks of their own group. If it meets a task that
+ *   is late, exclusive or of a paused group, full claims follow until a full claim meets no such task.
+ * - The **full claim** (claimFull.sql.ts) handles every case. It is sent when sessions are free, and whenever the other
+ *   two do not apply or have failed.
+ */
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { ActiveGroups } from "../groups/groups.js";
+import type { PendingResults } from "../results/pendingResults.js";
 import { claimFull, type ClaimRequest, type ClaimResult } from "./claimFull.sql.js";
 import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
+
+/**
+ * Returns whether a single claim is possible: whether no task that is known could come before the only due task of the
+ * table.
+ */
+export function canClaimSingle(
+  { totalRunning, startable, hasWithheld }: ActiveGroups,
+  { blocksAnyGroup }: PendingResults,
+): boolean {
+  return totalRunning === 0 && startable === 0 && !hasWithheld && !blocksAnyGroup;
+}
 
 /** The result of a claim that found nothing. */
 export const emptyClaim: ClaimResult = {

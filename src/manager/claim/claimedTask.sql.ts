@@ -18,57 +18,81 @@ export interface ClaimedRow {
   readonly quote: string;
   readonly escape: string;
   readonly null: string;
-  readonly alone: boolean;
+  readonly exclusive: boolean;
   readonly pauses: boolean;
   readonly repeats: boolean;
-  readonly keep: boolean;
+  readonly dedicated: boolean;
   readonly save: boolean;
   readonly atomic: boolean;
   readonly take: string;
   readonly remote: string | null;
-  readonly front: boolean;
+  readonly starts_now: boolean;
   readonly data: string | null;
   readonly version: string;
 }
 
+/** The columns that every claim returns. */
+export type CommonColumns = Omit<
+  ClaimedRow,
+  "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now"
+>;
+
+/** What a task can only be if it is exclusive, and whether it starts at once. A queued claim takes no such tasks. */
+type ExclusiveTraits = Pick<ClaimedTask, "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote"> & {
+  readonly pauses: boolean;
+};
+
 export function toTask(row: ClaimedRow): ClaimedTask {
+  const { exclusive, dedicated, pauses, remote } = row;
+  return buildTask(row, {
+    startsNow: row.starts_now,
+    exclusive,
+    pauses,
+    timeoutMs: row.timeout_ms,
+    dedicated,
+    // Only dedicated sessions keep anything between two tasks.
+    save: dedicated && row.save,
+    remote,
+  });
+}
+
+/** Builds a task field by field, because spreading a whole row takes longer than everything else that is done here. */
+export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedTask {
   const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
-  const { front, alone, keep } = row;
   return {
     id: String(row.id),
     owner,
     hash,
     max,
-    startsNow: front,
-    exclusive: alone,
-    mayPause: row.pauses || mayChangeMax(input),
+    startsNow: traits.startsNow,
+    exclusive: traits.exclusive,
+    mayPause: traits.pauses || mayChangeMax(input),
     repeats: row.repeats,
     input,
     group,
-    timeoutMs: row.timeout_ms,
-    dedicated: keep,
-    // Only dedicated sessions keep anything between two tasks.
-    save: keep && row.save,
+    timeoutMs: traits.timeoutMs,
+    dedicated: traits.dedicated,
+    save: traits.save,
     format: { header, string, delimiter, quote, escape, null: row.null },
     atomic: row.atomic,
     claimedAt: row.take,
-    remote: row.remote,
+    remote: traits.remote,
     data: row.data,
     version: row.version,
   };
 }
 
 /**
- * Returns whether a task might change its own `max` while it runs, because the task's input mentions `max`. Whether the
- * group then pauses depends on the value of `max` when the task ends.
+ * Returns whether the input mentions `max`. If it does, the task may change its own `max` while it runs, and the value
+ * of `max` when the task ends decides whether the group pauses.
  */
-export const mayChangeMax = (input: string): boolean => /max/i.test(input);
+const mayChangeMax = (input: string): boolean => /max/i.test(input);
 
 /**
  * SQL that lets the claim commit without waiting for the WAL flush. If the server crashes before the flush, its
- * backends are gone and the tasks are due again. Whatever a run has committed was flushed after its claim. A claim of
- * remote tasks does wait for the flush: after a crash, these tasks would continue to run on another server, although
- * their rows would not show that they run.
+ * backends are gone and the tasks are due again. A crash cannot keep the effect of a run and lose the run's claim,
+ * because the claim comes first in the WAL. A claim of remote tasks does wait for the flush. If it did not, a crash
+ * could lose the claim while the tasks continue to run on another server.
  */
 export const unflushed = `set_config('synchronous_commit',
   CASE WHEN bool_or(remote IS NOT NULL) THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
@@ -77,26 +101,26 @@ export const unflushed = `set_config('synchronous_commit',
  * SQL that is true if a task is exclusive (must be alone in its session's queue), because the run can end or replace
  * the session, or keep it as a dedicated session.
  */
-export const alone = "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";
+export const isExclusive =
+  "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";
 
 /**
- * SQL of the SET list of a claim. The relation `g` has the columns owner, pid and front, where `front` means that the
- * task starts at once.
+ * SQL of the SET list of a claim. The relation `g` has the columns owner, pid and starts_now.
  */
 export function assigned({ stateType }: TaskTable, g: string): string {
-  return `state = CASE WHEN ${g}.front THEN 'WORK' ELSE 'TAKE' END::${stateType},
-    ready = NULL, take = now(), start = CASE WHEN ${g}.front THEN clock_timestamp() END,
+  return `state = CASE WHEN ${g}.starts_now THEN 'WORK' ELSE 'TAKE' END::${stateType},
+    ready = NULL, take = now(), start = CASE WHEN ${g}.starts_now THEN clock_timestamp() END,
     stop = NULL, output = NULL, error = NULL, owner = ${g}.owner, pid = ${g}.pid`;
 }
 
 /** SQL of the columns of row `t` that a claim returns. */
 export function claimedColumns(g: string, traced: boolean): string {
-  return `t.id, t.hash, ${maxOthers} AS max, ${alone} AS alone,
+  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive} AS exclusive,
     t.owner, t.input, t."group",
     CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
     t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
-    t.count > 0 OR t.live > interval '0' AS keep, t.save, t.remote,
-    t.atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, t.repeat > interval '0' AS repeats, ${g}.front,
+    t.count > 0 OR t.live > interval '0' AS dedicated, t.save, t.remote,
+    t.atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, t.repeat > interval '0' AS repeats, ${g}.starts_now,
     ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }
 

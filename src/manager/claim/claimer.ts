@@ -13,7 +13,8 @@ import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimResult } from "./claimFull.sql.js";
 import { claimSingle } from "./claimSingle.sql.js";
-import { ClaimStrategy, emptyClaim } from "./claimStrategy.js";
+import { recheckLocked } from "./recheckLocked.sql.js";
+import { canClaimSingle, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import type { AssignedRun, ClaimedTask, DueTask } from "../model.js";
@@ -47,16 +48,7 @@ export interface ClaimOutcome {
 }
 
 /**
- * Gives due tasks to sessions, by one of three claims:
- *
- * - The single claim (claimSingle.sql.ts) is sent when nothing runs and no due task is known. It takes the only due
- *   task of the table without knowing its group. If several tasks are due, it takes none of them. Then the group scan
- *   of the same cycle reads the head (first due task) of each group, and a full claim follows.
- * - The full claim (claimFull.sql.ts) handles every case. It is used when there are free sessions, and each of them
- *   gets one of the best tasks. It is also used whenever the queued claim does not apply.
- * - The queued claim (claimQueued.sql.ts) does three quarters of the full claim's work. It is used when no session is
- *   free and all tasks would queue behind tasks of their own group. Once it meets a task that is late, exclusive (must
- *   be alone in its session's queue) or of a paused group, full claims follow until no such task is met.
+ * Gives due tasks to sessions. claimStrategy.ts describes the three kinds of claims.
  *
  * When no session is free and runs are short, tasks queue behind the current tasks, so that sessions need not wait for
  * the manager. Tasks of a group at its limit queue only in sessions that already have tasks of that group.
@@ -117,7 +109,7 @@ export class Claimer {
     return this.rejected.ids;
   }
 
-  /** Retries rejected tasks whose retry pause is over. */
+  /** Retries rejected tasks whose retry delay is over. */
   async retryRejected(client: Client): Promise<void> {
     await this.#rejectedClaims.retry(client);
   }
@@ -147,6 +139,14 @@ export class Claimer {
     this.#locked = [...ids];
   }
 
+  /** Returns the due tasks whose rows are no longer locked. From now on they can be claimed. */
+  async recheckLocked(client: Client): Promise<readonly DueTask[]> {
+    if (this.#locked.length === 0) return [];
+    const { locked, free } = await recheckLocked(client, this.#table, this.#locked);
+    this.#locked = locked;
+    return free;
+  }
+
   /** Sends claims as long as there are both due tasks and queue slots. */
   async claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
     try {
@@ -165,7 +165,7 @@ export class Claimer {
     let moreOf: ReadonlySet<number> = new Set();
     const searchUntil = performance.now() + rejectedSearchMs;
     let emptyClaims = 0;
-    // Tasks that come first may be about to be released, or a pause may be about to be written. Then claiming waits for
+    // If tasks that would come first are about to be released, or if a pause is about to be written, claiming waits for
     // the next cycle, which writes these changes first.
     while (!this.#pendingResults.blocksAnyGroup) {
       const maxTasks = Math.min(limits.fetch, limits.limit - claimed);
@@ -186,10 +186,10 @@ export class Claimer {
       locked += result.locked.length;
       start -= Math.max(0, this.#sessions.busy - busy);
       ({ more, moreOf } = result);
-      // The other groups need not wait for the next cycle.
+      // The claim was rejected, and some groups were left out. The other groups need not wait for the next cycle.
       if (this.#suspectGroups.length > suspects && claimed < limits.limit) continue;
-      // A claim that only topped up queues has just filled them. So few slots can be free again that another claim is
-      // not worthwhile.
+      // If the claim only topped up queues, they are full now. Too few slots can have become free in the meantime to
+      // make another claim worthwhile.
       const isFilled = plan.offered.length === 0 && result.claimed.length < maxTasks;
       if (result.claimed.length === 0) {
         // The tasks known to be next have been stopped or deleted, so other tasks may be next now.
@@ -212,20 +212,14 @@ export class Claimer {
     return this.#rejectedClaims.claimsSingly ? this.#planner.planSingle(limits.maxStarts) : this.#planner.plan(limits);
   }
 
-  /** Whether the only due task can be claimed without knowing which it is, because no other task could come first. */
-  get #canClaimSingle(): boolean {
-    const { totalRunning, startable, hasWithheld } = this.#groups;
-    const isIdle = totalRunning === 0 && startable === 0 && !hasWithheld;
-    return isIdle && !this.#pendingResults.blocksAnyGroup && !this.#rejectedClaims.claimsSingly;
-  }
-
   /**
    * Sends a single claim if nothing runs and no due task is known.
    *
    * @returns how many tasks were started
    */
   async claimSingle(client: Client, { start }: { readonly start: number }): Promise<number> {
-    if (start <= 0 || !this.#canClaimSingle) return 0;
+    if (start <= 0 || this.#rejectedClaims.claimsSingly) return 0;
+    if (!canClaimSingle(this.#groups, this.#pendingResults)) return 0;
     const offered = this.#sessions.offer(1);
     const [session] = offered;
     try {
@@ -250,7 +244,7 @@ export class Claimer {
   }
 
   /**
-   * Sends a claim. If the server rejects the claim, finds the rejected tasks and claims the other tasks.
+   * Sends a claim. If the server rejects the claim, finds out which tasks caused this and claims the others.
    *
    * @param search whether to look for rejected tasks beyond the tasks of the claim
    */

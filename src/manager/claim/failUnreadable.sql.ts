@@ -1,5 +1,6 @@
 import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
+import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/postgres/sqlStates.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "./claimedTask.sql.js";
@@ -8,10 +9,10 @@ import { appendNote } from "../sql/omissions.js";
 import { isLate, isReady } from "../sql/fragments.sql.js";
 
 /**
- * SQLSTATEs of errors in text: bytes that are invalid in their encoding, or characters that do not exist in the
- * client's encoding.
+ * SQLSTATEs of text that the server cannot send, because its bytes are invalid in their encoding or because the
+ * client's encoding lacks one of its characters.
  */
-const unreadable = new Set(["22021", "22P05"]);
+const unreadable: ReadonlySet<string> = new Set([characterNotInRepertoire, untranslatableCharacter]);
 
 /** Returns whether the error means that the server could not send a value of type text. */
 export const isUnreadable = (error: unknown): error is DatabaseError =>
@@ -31,7 +32,7 @@ export async function readTexts(
   await client.query({
     name: traced ? "read texts traced" : "read texts",
     text: `
-SELECT ${claimedColumns("g", traced)} FROM ${qualified} AS t, (SELECT false AS front) AS g
+SELECT ${claimedColumns("g", traced)} FROM ${qualified} AS t, (SELECT false AS starts_now) AS g
 WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
     values: [ids],
   });
@@ -40,18 +41,18 @@ WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UP
 /**
  * Ends a due task with unreadable values as FAIL. If the task repeats, its successor is inserted.
  *
- * @param unrepeated a note for the column `error` if inserting the successor was rejected before; then no
- *   successor is inserted
+ * @param unrepeated null to insert the successor, or a note for the column `error` that is written instead, because
+ *   inserting the successor was rejected before
  */
 export async function failUnreadable(
   client: Client,
   table: TaskTable,
-  shape: ColumnSet,
+  columnSet: ColumnSet,
   task: { readonly id: string; readonly reason: string },
   unrepeated: string | null = null,
 ): Promise<void> {
   await client.query({
-    name: `fail unreadable ${shape.name}`,
+    name: `fail unreadable ${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified} WHERE id = $1 AND ${isReady} AND state::text = 'PLAN'
@@ -64,7 +65,7 @@ WITH locked AS MATERIALIZED (
   RETURNING id, stop
 ), again AS (
   SELECT id, stop FROM failed WHERE $3::text IS NULL
-), repeated AS (${insertSuccessors(table, shape, "again")}
+), repeated AS (${insertSuccessors(table, columnSet, "again")}
 )
 SELECT id FROM failed`,
     values: [task.id, `ERROR:  task is not readable as UTF-8: ${task.reason}`, unrepeated],

@@ -1,6 +1,6 @@
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { QueueableSession, QueueSlot } from "../model.js";
-import { shortRunMs } from "../tuning.js";
+import { shortRunMs, slotsPerMeasuredRun } from "../tuning.js";
 
 /** The free slots in the queues of busy sessions, for tasks that are expected to be short. */
 export class QueueCapacity {
@@ -34,7 +34,7 @@ export class QueueCapacity {
     }
   }
 
-  /** Hashes of the groups whose tasks the sessions have. */
+  /** Hashes of the groups that have tasks in these sessions. */
   get groups(): number[] {
     return [...this.#byGroup.keys()];
   }
@@ -47,7 +47,7 @@ export class QueueCapacity {
     if (expectedMs === null) return slots;
     // While only few runs have been measured, the expected time is uncertain, so fewer slots are taken.
     const runs = this.#runTimes.count(hash) || this.#runTimes.count();
-    const count = Math.min(maxSlots, 2 * runs);
+    const count = Math.min(maxSlots, slotsPerMeasuredRun * runs);
     while (slots.length < count) {
       const slot = take(leastBusy(sessions), expectedMs, this.#runTimes.maxOwnGroupMs);
       if (slot === null) break;
@@ -57,9 +57,9 @@ export class QueueCapacity {
   }
 
   /**
-   * Returns whether a task of the group is expected to be short enough to queue behind tasks of any group. If nothing
-   * is known of the group and none of its tasks runs, the run times of all groups decide. If one of its tasks runs,
-   * that first run has to end before the group is known to be short.
+   * Returns whether a task of the group is expected to be short enough to queue behind tasks of any group. If no run of
+   * the group has been measured yet, the run times of all groups decide. The exception is a group whose first runs have
+   * started: its tasks do not count as short until one of these runs has ended.
    */
   isShort({ hash, running }: { readonly hash: number; readonly running: number }): boolean {
     if (running > 0 && this.#runTimes.count(hash) === 0) return false;
@@ -67,9 +67,9 @@ export class QueueCapacity {
   }
 
   /**
-   * Takes a slot behind tasks of any group.
+   * Takes a queue slot for a task of this group, whatever groups the tasks ahead of it belong to.
    *
-   * @returns null if there is no slot for a task of this group
+   * @returns null if there is none
    */
   takeAny(hash: number): QueueSlot | null {
     const expectedMs = this.#runTimes.expectedMs(hash) ?? Infinity;

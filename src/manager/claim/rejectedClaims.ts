@@ -17,8 +17,8 @@ const message = "claim rejected by the server, retrying";
 
 /**
  * Due tasks that the server refuses to start, because of a user's trigger or constraint. After a rejected claim, the
- * next tasks of its groups are tried one by one within a single statement. Rejected tasks are skipped during their
- * retry pause, while the other tasks run.
+ * next tasks of the claimed groups are tried one by one within a single statement. A rejected task is then skipped
+ * until its retry delay is over, while the other tasks run.
  */
 export class RejectedClaims {
   readonly #table: TaskTable;
@@ -54,7 +54,7 @@ export class RejectedClaims {
    */
   async findRejected(
     client: Client,
-    { planned, groups, slots: places, dedicated: kept }: ClaimPlan,
+    { planned, groups, slots, dedicated }: ClaimPlan,
     error: unknown,
     {
       except,
@@ -67,11 +67,11 @@ export class RejectedClaims {
     const most = Math.max(...planned.map((group) => group.maxTasks), beyond);
     const each = Math.max(1, Math.min(Math.ceil(most), Math.floor(trialRoundSize.max / hashes.length)));
     const due = await readFirstDue(client, this.#table, hashes, each, except);
-    const all = [...places, ...groups.flatMap((group) => group.ownSlots ?? [])];
-    const fronts = kept.length > 0 || all.some(({ startsNow: front }) => front);
+    const allSlots = [...slots, ...groups.flatMap((group) => group.ownSlots ?? [])];
+    const anyStartsNow = dedicated.length > 0 || allSlots.some(({ startsNow }) => startsNow);
     const as = [
-      ...(fronts ? ["current" as const] : []),
-      ...(all.some(({ startsNow: front }) => !front) ? ["queued" as const] : []),
+      ...(anyStartsNow ? ["current" as const] : []),
+      ...(allSlots.some(({ startsNow }) => !startsNow) ? ["queued" as const] : []),
     ];
     const ids = due.map(({ id }) => id);
     if (isLockTimeout(error)) await recordLockTimeout(client);
@@ -87,16 +87,17 @@ export class RejectedClaims {
     return new Set(hashes);
   }
 
-  /** Retries the rows whose retry pause is over. */
+  /** Retries the rows whose retry delay is over. */
   async retry(client: Client): Promise<void> {
     const until = performance.now() + trialRetryMs;
     for (;;) {
       const due = this.rows.retryableIds.slice(0, this.#roundSize);
       if (due.length === 0) return;
-      const { rejected: refused, locked } = await this.#try(client, due, ["current"], lockTimeoutMs.reduced);
+      const { rejected, locked } = await this.#try(client, due, ["current"], lockTimeoutMs.reduced);
       for (const id of locked) this.rows.postpone(id);
-      // The retries continue only while the cause of the rejections seems to be gone.
-      if (refused.size + locked.length > 0 || performance.now() >= until) return;
+      // The retries continue only if no task is rejected or locked, that is, if the cause of the rejections seems to be
+      // gone.
+      if (rejected.size + locked.length > 0 || performance.now() >= until) return;
     }
   }
 
@@ -140,14 +141,14 @@ export class RejectedClaims {
   }
 
   async #fail(client: Client, id: string, error: DatabaseError): Promise<void> {
-    const shape = await readColumnSet(client, this.#table);
+    const columnSet = await readColumnSet(client, this.#table);
     const task = { id, reason: toReport(error).message };
     try {
-      await failUnreadable(client, this.#table, shape, task);
+      await failUnreadable(client, this.#table, columnSet, task);
     } catch (refusal) {
       if (!isRowError(refusal)) throw refusal;
       const reason = await tryInOrder(refusal, [
-        (last) => failUnreadable(client, this.#table, shape, task, rejectedRepeatNote(last)),
+        (last) => failUnreadable(client, this.#table, columnSet, task, rejectedRepeatNote(last)),
       ]);
       if (reason !== null) this.rows.add(id, reason, message);
     }
@@ -162,12 +163,12 @@ export class RejectedClaims {
     if (ids.length === 0) return { tried: [], rejected: new Map(), free: [], locked: [] };
     const since = performance.now();
     const outcome = await tryClaims(client, this.#table, ids, as, { forMs: trialRoundMs, lockMs });
-    const { tried, rejected: refused, free, locked } = outcome;
+    const { tried, rejected, free, locked } = outcome;
     const ms = Math.max(performance.now() - since, 1);
     const most = Math.floor((tried.length * trialRoundMs) / ms);
     this.#roundSize = Math.min(Math.max(most, trialRoundSize.min), 2 * this.#roundSize, trialRoundSize.max);
-    const known = new Set([...refused.keys(), ...free, ...locked]);
-    for (const [id, error] of refused) this.rows.add(id, error, message);
+    const known = new Set([...rejected.keys(), ...free, ...locked]);
+    for (const [id, error] of rejected) this.rows.add(id, error, message);
     for (const id of free) this.rows.allow(id);
     // The task was deleted or is no longer due.
     for (const id of tried) if (!known.has(id)) this.rows.delete(id);

@@ -39,7 +39,7 @@ SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CRO
 export interface ClaimTrial {
   /** The tasks that were tried before the time was up, in the given order. At least one task is tried. */
   readonly tried: readonly string[];
-  /** Tasks that the server rejects. This includes tasks that ran into a lock timeout in a user's trigger. */
+  /** Tasks that the server rejects. This includes tasks for which a user's trigger ran into a lock timeout. */
   readonly rejected: ReadonlyMap<string, DatabaseError>;
   /** Tasks that could be claimed. */
   readonly free: readonly string[];
@@ -47,17 +47,17 @@ export interface ClaimTrial {
   readonly locked: readonly string[];
 }
 
-/** The setting in which the block leaves its outcome, because a DO block cannot return anything. */
+/** The setting in which the DO block stores its outcome, because it cannot return anything. */
 const setting = "pgtask.tried";
 /** SQLSTATE that the block raises to roll back a successful trial. */
 const undo = "PGT00";
 
 /**
- * Tries to claim each of these tasks on its own, and rolls each claim back. One statement does all of this, because
- * thousands of tasks may be rejected.
+ * Finds out which of these tasks the server rejects: claims each task separately and rolls the claim back. One
+ * statement does this for all of the tasks, because thousands of them may be rejected.
  *
- * @param as whether to try a task as one that starts at once, as a queued one, or both
- * @param limits.forMs after this time no further task is tried, in ms
+ * @param as the forms in which each task is tried: as a current task (which starts at once) or as a queued task
+ * @param limits.forMs time after which no further task is tried, in ms
  * @param limits.lockMs lock timeout of each trial, in ms
  * @throws any error that is not caused by a row
  */
@@ -74,10 +74,10 @@ export async function tryClaims(
   );
   const { count, done }: Outcome = JSON.parse(rows[0]?.tried ?? "");
   const of = (state: string): string[] => done.flatMap((each) => (each.state === state ? each.id : []));
-  const refused = done.filter(({ state }) => state !== "free" && state !== "locked");
+  const rejected = done.filter(({ state }) => state !== "free" && state !== "locked");
   return {
     tried: ids.slice(0, count),
-    rejected: new Map(refused.map((each) => [each.id, toError(each)])),
+    rejected: new Map(rejected.map((each) => [each.id, toError(each)])),
     free: of("free"),
     locked: of("locked"),
   };
@@ -130,11 +130,11 @@ function tryBlock(
 ): string {
   const due = `t.id = ANY (ARRAY[tries.id]) AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now()`;
   const tries = as.map(
-    (place) => `
+    (form) => `
       PERFORM FROM ${table.qualified} AS t WHERE ${due} FOR NO KEY UPDATE SKIP LOCKED;
       IF FOUND THEN
         UPDATE ${table.qualified} AS t SET ${assigned(table, "g")}
-        FROM (SELECT '0'::text AS owner, 0 AS pid, ${place === "current"} AS front) AS g
+        FROM (SELECT '0'::text AS owner, 0 AS pid, ${form === "current"} AS starts_now) AS g
         WHERE ${due};
         IF FOUND THEN RAISE SQLSTATE '${undo}'; END IF;
       ELSIF EXISTS (SELECT FROM ${table.qualified} AS t WHERE ${due}) THEN

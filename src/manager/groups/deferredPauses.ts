@@ -5,8 +5,8 @@ import { setDeferred, retryPauses, type DeferredPause } from "../sql/pauseGroup.
 import type { TaskTable } from "../schema/taskTable.js";
 
 /**
- * Tasks that could not be replanned (given a later planned time) when their group paused, because their rows were
- * locked or the server rejected the change. `retry` tries again.
+ * Tasks that still have to be replanned (given a later planned time) because of a pause of their group. When the group
+ * paused, this failed: their rows were locked, or the server rejected the change. `retry` tries again.
  */
 export class DeferredPauses {
   readonly #table: TaskTable;
@@ -34,20 +34,20 @@ export class DeferredPauses {
 
   add(tasks: readonly DeferredPause[]): void {
     const ids = new Set(tasks.map(({ id }) => id));
-    // If a later run of the group met the same rows, the pause after that later run counts.
+    // If a later pause of the group could not replan a task either, the later pause counts.
     this.#deferred = [...this.#deferred.filter(({ id }) => !ids.has(id)), ...tasks];
   }
 
   /**
-   * Replans the deferred tasks whose rows are free. Called periodically, and at the start of each new connection,
-   * because the list of deferred tasks is a session setting that a new connection lacks.
+   * Replans the deferred tasks whose rows are not locked. Called periodically, and for each new connection of the
+   * manager, because the server keeps the list of deferred tasks in a setting of the connection.
    */
   async retry(client: Client): Promise<void> {
     if (this.#deferred.length === 0) return;
-    // A new session lacks this list. In the current session, the list lacks tasks that a statement of another session
-    // has deferred.
+    // A new connection lacks this list. On the current connection, the list lacks tasks that were deferred by a
+    // statement on another connection.
     await setDeferred(client, this.#deferred);
-    const waiting = new Set(this.#rejected.pausedIds);
+    const waiting = new Set(this.#rejected.delayedIds);
     await changeRows(
       client,
       this.#deferred.filter(({ id }) => !waiting.has(id)),

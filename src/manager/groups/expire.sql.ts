@@ -22,10 +22,10 @@ export async function readLate(
     name: "late tasks",
     text: `
 SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, ${isLate} AS gone FROM ${table.qualified}
+  SELECT id, ${isLate} AS late FROM ${table.qualified}
   WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNotIn("id", "$3")}
   ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
-) AS d WHERE d.gone LIMIT $2`,
+) AS d WHERE d.late LIMIT $2`,
     values: [hashes, limit, except],
   });
   return rows.map(({ id }) => id);
@@ -35,35 +35,35 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
  * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
  * are skipped.
  *
- * @param unrepeated a note for the column `error` if inserting successors was rejected before; then no
- *   successors are inserted
+ * @param unrepeated null to insert successors, or a note for the column `error` that is written instead, because
+ *   inserting a successor was rejected before
  * @returns the ids of the expired tasks
  */
 export async function expire(
   client: Client,
   table: TaskTable,
-  shape: ColumnSet,
+  columnSet: ColumnSet,
   ids: readonly string[],
   unrepeated: string | null = null,
 ): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>({
-    name: `expire ${shape.name}`,
+    name: `expire ${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified}
   WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate}
   FOR NO KEY UPDATE SKIP LOCKED
-), gone AS (
+), expired AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),
     error = ${appendNote("'ERROR:  task not active'", "CASE WHEN repeat > interval '0' THEN $2::text END")}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), again AS (
-  SELECT id, stop FROM gone WHERE $2::text IS NULL
-), repeated AS (${insertSuccessors(table, shape, "again")}
+  SELECT id, stop FROM expired WHERE $2::text IS NULL
+), repeated AS (${insertSuccessors(table, columnSet, "again")}
 )
-SELECT id::text AS id FROM gone`,
+SELECT id::text AS id FROM expired`,
     values: [ids, unrepeated],
   });
   return rows.map(({ id }) => id);

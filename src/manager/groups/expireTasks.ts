@@ -17,7 +17,7 @@ const nothing: ExpiredTasks = { expired: 0, locked: [], again: false };
  * Expires at most `limit` late tasks of these groups.
  *
  * @param known.except ids of tasks to skip
- * @param known.refusals receives the tasks that the server refuses to end
+ * @param known.rejectedRows receives the tasks that the server refuses to end
  * @returns how many tasks expired, the ids of late tasks whose rows are locked, and whether to scan again at
  *   once
  */
@@ -26,31 +26,31 @@ export async function expireTasks(
   table: TaskTable,
   hashes: readonly number[],
   limit: number,
-  { except, refusals }: { readonly except: readonly string[]; readonly refusals: RejectedRows },
+  { except, rejectedRows }: { readonly except: readonly string[]; readonly rejectedRows: RejectedRows },
 ): Promise<ExpiredTasks> {
   if (hashes.length === 0) return nothing;
   const ids = await readLate(client, table, hashes, limit, except);
   if (ids.length === 0) return nothing;
-  const shape = await readColumnSet(client, table);
-  let gone = 0;
+  const columnSet = await readColumnSet(client, table);
+  let expired = 0;
   const open = new Set(ids);
   const end = async (some: readonly string[], note: string | null): Promise<void> => {
-    const ended = await expire(client, table, shape, some, note);
+    const ended = await expire(client, table, columnSet, some, note);
     for (const id of ended) open.delete(id);
-    gone += ended.length;
+    expired += ended.length;
   };
-  const left = await changeRows(
+  const unprocessed = await changeRows(
     client,
     ids,
     (some) => end(some, null),
     async (id, error) => {
       const reason = await tryInOrder(error, [(refusal) => end([id], rejectedRepeatNote(refusal))]);
       if (reason === null) return;
-      refusals.add(id, reason, "expiry rejected by the server, retrying");
+      rejectedRows.add(id, reason, "expiry rejected by the server, retrying");
       open.delete(id);
     },
   );
-  for (const id of left) open.delete(id);
-  // Whatever happened to each of these tasks, other tasks of its group may follow.
-  return { expired: gone, locked: [...open], again: true };
+  for (const id of unprocessed) open.delete(id);
+  // Even if none of these tasks expired, the tasks behind them in their groups may be late as well.
+  return { expired, locked: [...open], again: true };
 }

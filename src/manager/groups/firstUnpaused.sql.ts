@@ -10,10 +10,11 @@ export interface GroupPosition extends Head {
 }
 
 /**
- * Finds a due task that is not paused in groups whose first due task is paused. A group is identified by the hash of
- * its name, so two names can share a group. For each group, this reads the next `limit` due tasks behind a position,
- * and returns the first of them whose group name is not paused. If all of them are paused, it returns the last one. It
- * returns no row for a group without further due tasks, and none at all while the whole table is paused.
+ * Searches groups whose first due task is paused for a due task that is not paused. There can be one, because groups
+ * are identified by the hash of their name, and two names can have the same hash. For each group, this reads the next
+ * `limit` due tasks behind a position, and returns the first of them whose group name is not paused. If all of them are
+ * paused, it returns the last one. It returns no row for a group without further due tasks, and none at all while the
+ * whole table is paused.
  *
  * @param except ids of tasks to skip
  */
@@ -40,12 +41,12 @@ export async function firstUnpaused(
 
 function firstUnpausedStatement(table: TaskTable): string {
   const due = (from: string): string => `
-        (SELECT id, ${maxOthers} AS max, "group", ${isLate} AS gone FROM ${table.qualified}
+        (SELECT id, ${maxOthers} AS max, "group", ${isLate} AS late FROM ${table.qualified}
         WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND ${isNotIn("id", "$5")} AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;
   return `
-SELECT g.hash, d.max, d.id, d.gone, d.paused
+SELECT g.hash, d.max, d.id, d.late, d.paused
 FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS g(hash, max, id) CROSS JOIN LATERAL (
   SELECT n.* FROM (
     SELECT f.*, row_number() OVER () AS nth, ${isGroupPaused(table, "f")} AS paused FROM (

@@ -10,7 +10,14 @@ import { scanGroups } from "./scanGroups.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model.js";
 import type { HeadRow } from "../sql/fragments.sql.js";
-import { maxInsertedRows, maxMarkedDue, maxScannedGroups, scanRestFactor } from "../tuning.js";
+import {
+  maxInsertedRows,
+  maxMarkedDue,
+  maxScannedGroups,
+  minScanIntervalMs,
+  planReadIntervalMs,
+  scanRestFactor,
+} from "../tuning.js";
 
 /** A value that precedes all hashes. */
 const firstHash = -2_147_483_649;
@@ -47,9 +54,9 @@ export class GroupScanner {
   #planAt: number | null = 0;
   #planReadAt = 0;
 
-  /** Tasks that the server refuses to mark as due. */
+  /** Tasks that cannot be marked as due because the server rejects the change. */
   readonly #rejected: RejectedRows;
-  /** Tasks that were rejected together, when there was no time to find out which of them the server rejects. */
+  /** Tasks that were rejected together. There was no time left to find out which of them the server rejects. */
   #suspects: readonly string[] = [];
   readonly #pausedGroups: PausedGroups;
 
@@ -100,7 +107,7 @@ export class GroupScanner {
    */
   async markDue(client: Client): Promise<boolean> {
     if (!this.shouldMarkDue) return false;
-    const except = this.#rejected.pausedIds;
+    const except = this.#rejected.delayedIds;
     let more = false;
     try {
       const marked = await markDue(client, this.#table, except);
@@ -122,7 +129,7 @@ export class GroupScanner {
   async #markEachDue(client: Client): Promise<boolean> {
     const known = [...this.#suspects, ...this.#rejected.ids];
     const others = await readMarkable(client, this.#table, known);
-    // Tasks that may be rejected again come last, so that they do not delay other tasks.
+    // Tasks that have been rejected before come last, so that retrying them does not delay the others.
     const all = [...new Set([...others, ...this.#suspects, ...this.#rejected.retryableIds])];
     const ids = all.slice(0, maxMarkedDue);
     const left = await changeRows(
@@ -135,7 +142,8 @@ export class GroupScanner {
         this.#rejected.add(id, error, "marking due rejected by the server, retrying");
       },
     );
-    // Tasks that were not tried stay last. Otherwise they would precede tasks that have become due in the meantime.
+    // Tasks that were not tried become or stay suspects, so that the next attempt does not try them before tasks that
+    // have become due in the meantime.
     const tried = new Set(ids);
     this.#suspects = [...left, ...this.#suspects.filter((id) => !tried.has(id))];
     return left.length > 0 || ids.length === maxMarkedDue;
@@ -163,7 +171,7 @@ export class GroupScanner {
   ): Promise<ScanResult> {
     this.#changed ||= request.watch;
     const now = performance.now();
-    const isResting = now - this.#scannedAt < Math.max(2, this.#scanMs * scanRestFactor);
+    const isResting = now - this.#scannedAt < Math.max(minScanIntervalMs, this.#scanMs * scanRestFactor);
     const knowsMore = request.isSaturated || (!request.watch && this.#groups.startable > 0);
     if (knowsMore && isResting) return { lateGroups: [], again: false };
     const [scanned, inserted] = await Promise.all([
@@ -172,17 +180,19 @@ export class GroupScanner {
     ]);
     this.#scannedAt = performance.now();
     this.#scanMs = this.#scannedAt - now;
-    const gone = [...scanned, ...inserted].filter((row) => row.gone).map((row) => row.hash);
-    return { lateGroups: [...new Set(gone)], again: !request.isSaturated && this.#isUrgent };
+    const lateGroups = [...scanned, ...inserted].filter((row) => row.late).map((row) => row.hash);
+    return { lateGroups: [...new Set(lateGroups)], again: !request.isSaturated && this.#isUrgent };
   }
 
-  /** Reads when the next task becomes due. While all sessions are busy, reads this at most every 10 ms. */
+  /**
+   * Reads when the next task becomes due. While all sessions are busy, reads this at most once in `planReadIntervalMs`.
+   */
   async updateNextPlan(client: Client, isSaturated: boolean): Promise<void> {
     const now = performance.now();
-    if (isSaturated && now - this.#planReadAt < 10) return;
+    if (isSaturated && now - this.#planReadAt < planReadIntervalMs) return;
     this.#planReadAt = now;
-    // Rejected rows whose retry pause is over are included, because they may be replanned while this query is running.
-    const ms = await nextPlan(client, this.#table, this.#rejected.pausedIds);
+    // Rejected rows whose retry delay is over are included, because they may be replanned while this query is running.
+    const ms = await nextPlan(client, this.#table, this.#rejected.delayedIds);
     const nearest = Math.min(ms ?? Infinity, this.#rejected.nextRetryMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;
   }

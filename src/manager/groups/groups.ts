@@ -8,7 +8,10 @@ export interface ActiveGroup extends HeapItem {
   running: number;
   /** How many tasks of the group are queued behind other tasks. */
   queuedTasks: number;
-  /** The smallest `max` of the group's queued tasks. It limits how many other tasks can be running when they start. */
+  /**
+   * The smallest `max` of the group's queued tasks. While they wait, it limits how many sessions can have tasks of the
+   * group.
+   */
   minQueuedMax: number;
   /** The first known due task of the group. Null if no due task is known. */
   head: Head | null;
@@ -32,12 +35,12 @@ export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: In
 
 /**
  * The groups that have running or due tasks, in order of priority. The priority of a group is the `max` of its head
- * (first due task) minus the number of running tasks. The larger priority comes first. Among equals, the head with the
- * smaller id comes first.
+ * (first due task) minus the number of running tasks. The group with the highest priority comes first. Among groups
+ * with the same priority, the one whose head has the smallest id comes first.
  *
  * Heads are only hints: the rows themselves decide which tasks a claim takes. If a head is no longer due, claims that
- * read it find nothing, until the current scan round ends at the latest. If a head is not known yet, its task starts
- * later.
+ * start reading at it find nothing. This ends at the latest when the current scan round ends. If the first due task of
+ * a group is not known as its head yet, the task starts later.
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
@@ -201,7 +204,7 @@ export class ActiveGroups {
   recount(load: {
     readonly busy: number;
     readonly groups: ReadonlyMap<number, GroupLoad>;
-    /** The hash of each orphan's group, one element for each orphan. */
+    /** The group hash of each orphan, with one element for each orphan. */
     readonly orphans: readonly number[];
   }): void {
     this.#busy = load.busy;

@@ -24,7 +24,8 @@ interface Search {
 /**
  * Groups are identified by a hash, but pauses apply to names. Two names can have the same hash, so behind a paused head
  * (first due task) there may be a due task of another name. Therefore paused groups are searched for such tasks, some
- * of their tasks at a time. This happens only about once a second, because two names hardly ever have the same hash.
+ * of their tasks at a time. A group in which nothing was found is searched again only after a second, because two names
+ * hardly ever have the same hash.
  */
 export class PausedGroups {
   readonly #table: TaskTable;

@@ -34,7 +34,7 @@ export async function scanGroups(
 
 function scanStatement(table: TaskTable): string {
   const first = (after: string): string => `
-    SELECT hash, ${maxOthers} AS max, id, "group", ${isLate} AS gone FROM ${table.qualified}
+    SELECT hash, ${maxOthers} AS max, id, "group", ${isLate} AS late FROM ${table.qualified}
     WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
     ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
   return `
@@ -43,5 +43,5 @@ WITH RECURSIVE head AS (
   UNION ALL
   SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("h.hash::bigint + 1")}) AS n
 )
-SELECT h.hash, h.max, h.id, h.gone, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`;
+SELECT h.hash, h.max, h.id, h.late, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`;
 }

@@ -1,11 +1,12 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { enterBusyMode, leaveBusyMode, readWriters } from "./busyLock.sql.js";
 import {
+  busyPollMs,
+  busyQuietMs,
   floodMs,
   maxNotifications,
   maxSettlePollMs,
-  busyPollMs,
-  busyQuietMs,
+  pollGrowth,
   saturatedPollMs,
   soonAgainMs,
 } from "../tuning.js";
@@ -15,11 +16,11 @@ import {
  * notify.
  */
 export interface BusyModeLimits {
-  /** After this many notifications within 100 ms, polling is cheaper for everybody. */
+  /** Number of notifications within 100 ms at which the manager enters busy mode. */
   readonly notifications: number;
   /**
-   * The manager leaves busy mode when it has found no work for this long, in ms. The time grows from the minimum to the
-   * maximum if the manager becomes busy again soon.
+   * The manager leaves busy mode when it has found no work for this long, in ms. If it enters busy mode again soon, the
+   * time grows from the minimum to the maximum.
    */
   readonly minQuietMs: number;
   readonly maxQuietMs: number;
@@ -40,10 +41,10 @@ const defaultLimits: BusyModeLimits = {
  *     ▲  └───────────────────────────many notifications──────────────────────────▶ │
  *     └────────────────────────quiet: releases the lock────────────────────────────┘
  *
- * No wake-up is lost. A writer that saw busy mode has written to the table before, and holds a lock on the table until
- * its rows are visible. After the manager has released its own lock, it lists these silent writers and polls until they
- * have ended. Then it checks the table once more. A new manager begins in the state `settling`, because it has no list
- * of the silent writers that the previous manager left.
+ * No wake-up is lost. A writer that saw busy mode commits without notifying; it is a silent writer. It locked the table
+ * before it saw busy mode, and keeps that lock until its rows are visible. After the manager has released its own lock,
+ * it therefore lists the silent writers and polls until they have ended. Then it checks the table once more. A new
+ * manager begins in the state `settling`, because its predecessor may have left silent writers.
  */
 export class BusyMode {
   readonly #client: Client;
@@ -130,7 +131,7 @@ export class BusyMode {
       return false;
     }
     if (now - this.#foundWorkAt < this.#quietMs) {
-      this.#pollMs = Math.min(this.#pollMs * 1.5, busyPollMs.max);
+      this.#pollMs = Math.min(this.#pollMs * pollGrowth, busyPollMs.max);
       return false;
     }
     await leaveBusyMode(this.#client, this.#tableOid);
@@ -142,8 +143,8 @@ export class BusyMode {
   }
 
   /**
-   * Ends settling once no silent writer is left. A writer that was prepared in the meantime has another transaction id,
-   * so every prepared transaction is treated as a silent writer.
+   * Ends settling once no silent writer is left. A transaction that was prepared for two-phase commit in the meantime
+   * is listed under another id, so every prepared transaction is treated as a silent writer.
    *
    * @returns whether the table has to be checked once more, at once
    */
@@ -153,7 +154,7 @@ export class BusyMode {
       ({ transaction, prepared }) => prepared || known === null || known.has(transaction),
     );
     this.#silentWriters = new Set(silent.map(({ transaction }) => transaction));
-    this.#pollMs = Math.min(this.#pollMs * 1.5 + 1, maxSettlePollMs);
+    this.#pollMs = Math.min(this.#pollMs * pollGrowth + 1, maxSettlePollMs);
     if (silent.length > 0) return false;
     this.#state = "last check";
     return true;

@@ -1,7 +1,7 @@
 /**
  * Decides when a manager falls into deep sleep, in which it keeps no executor threads.
  *
- *   awake ──`idle` empty checks──▶ asleep (until a wake-up or the nearest plan)
+ *   awake ──`idle` empty checks──▶ asleep (until a wake-up or the next planned time)
  *     ▲                              │
  *     └────────wake-up, or a task────┘
  */

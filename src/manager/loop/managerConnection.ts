@@ -4,6 +4,7 @@ import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import { isConnectionLoss } from "../../shared/errors.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectionLost, disconnect, type Client } from "../../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import type { ManagerComponents } from "../components.js";
@@ -18,14 +19,7 @@ import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
 import { BusyMode } from "./busyMode.js";
 import type { WorkCycle } from "./workCycle.js";
-
-/**
- * After this long without a message from the server, in ms, the manager checks whether the connection is half-open,
- * that is, whether the server's end is gone without notice.
- */
-const quietMs = 150;
-/** How often the manager tries to take the table lock while another manager holds it, in ms. */
-const lockRetryMs = 100;
+import { lockRetryMs, managerQuietMs } from "../tuning.js";
 
 /** The values that the connection reads from its manager, and the callbacks by which it reports to the manager. */
 export interface ManagerConnectionOptions {
@@ -47,7 +41,7 @@ export interface ManagerConnectionOptions {
   /** A condition that checks its predicates again whenever sessions or results change. */
   readonly changes: Condition;
   readonly send: (message: FromManager) => void;
-  /** Aborted when nothing runs any more. */
+  /** Aborted when all executor threads have ended, so that no task is running any more. */
   readonly signal: AbortSignal;
 }
 
@@ -57,7 +51,7 @@ export interface ManagerConnectionOptions {
  *
  *   connect ─▶ locate the table ─▶ create or migrate it ─▶ lock it ─▶ LISTEN, run the loop ─▶ disconnect
  *                   │                                       ▲  │
- *                   └─another table: wait for the end       └──┘ another manager has the lock
+ *                   └─another table: await replacement      └──┘ another manager has the lock
  */
 export class ManagerConnection {
   readonly #options: ManagerConnectionOptions;
@@ -99,7 +93,7 @@ export class ManagerConnection {
   }
 
   /**
-   * Connects, locks the table and serves it until the manager has finished.
+   * Connects, locks the table, and serves it until the manager's work is finished.
    *
    * @param succeeded called after each cycle
    * @throws errors of the server and the network; the connection is closed in that case
@@ -124,8 +118,8 @@ export class ManagerConnection {
         return;
       }
       watchdog = new ConnectionWatchdog(client, entry.target, {
-        name: "pg_work watch",
-        quietMs,
+        name: applicationNames.managerWatch,
+        quietMs: managerQuietMs,
         isAtRest: () => this.#loop?.isAsleep ?? true,
       });
       const runLoop = await this.#prepare(client, entry, succeeded);
@@ -137,7 +131,7 @@ export class ManagerConnection {
       ]);
     } catch (error) {
       // If something is sent after the server's last message, but before the end of the connection is noticed, the
-      // driver reports an error of its own. The reason of the lost connection is reported instead.
+      // driver reports an error of its own. Report why the connection was lost instead.
       throw isConnectionLoss(error) ? connectionLost(client, "the manager's") : error;
     } finally {
       ended.abort();

@@ -26,16 +26,19 @@ export type ManagerLoopOptions = Pick<
 
 /** The events that the loop reports to its manager. */
 export interface ManagerLoopEvents {
-  /** Called once, when the first cycle has succeeded, or when the loop only waits for a lock. */
+  /**
+   * Called once: after the first cycle that succeeds, or earlier if a transient error (such as a lock on the table)
+   * makes the loop wait before its first cycle.
+   */
   readonly began: () => void;
   /** Called after each cycle. */
   readonly cycled: () => void;
   /**
-   * Called once, when no more tasks are claimed and another manager can serve the table. This comes before anything
-   * else, unless results of closed sessions still have to be written.
+   * Called once, to let another manager serve the table. The call follows as soon as no more tasks are claimed and no
+   * results of closed sessions have to be written.
    */
   readonly handOver: () => Promise<void>;
-  /** Called once, when no more tasks are claimed. Called after `handOver` if the handover was possible at once. */
+  /** Called once, when no more tasks are claimed. If the handover is possible at once, `handOver` is called first. */
   readonly released: () => void;
 }
 
@@ -46,6 +49,10 @@ export interface ManagerLoopEvents {
  * A draining manager hands the table over to the next manager as soon as it claims no more tasks. From then on it only
  * writes the results of its sessions, whose tasks count as running for the next manager. Results of closed sessions are
  * written before the handover, because the next manager would take those tasks for orphans.
+ *
+ *     cycles ⇄ deep sleep
+ *        │
+ *        └─drain─▶ draining ──results of closed sessions are written──▶ handed over ──finished──▶ ended
  */
 export class ManagerLoop {
   readonly #client: Client;
@@ -151,7 +158,8 @@ export class ManagerLoop {
     if (this.#isAccepting) await poolScaler.grow(this.#client, outcome.more);
     if (outcome.more === 0) poolScaler.shrink();
     if (outcome.claimed > 0) this.#stayAwake();
-    // Finished rows must be pruned on time, even if a task ends long after the last one started.
+    // Finished rows must be pruned on time. A task may end long after it was claimed, when nothing else (`#stayAwake`)
+    // notifies the pruner.
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
     await ledgers.rotate(this.#client);
     const canPruneMore = await this.#prune();
@@ -238,7 +246,8 @@ export class ManagerLoop {
   async #rescue(): Promise<void> {
     const { orphans, poolScaler, sessions, statistics } = this.#components;
     const { batch, crash: crashes } = this.#settings;
-    // Never with 0 tasks, which would withdraw the demand for the tasks that the next claim is to start.
+    // `grow` must not be called with 0 tasks here: that would withdraw the demand for sessions for the tasks that the
+    // next claim is to start.
     const openSessions = async (tasks: number): Promise<void> => {
       const more = tasks - sessions.free;
       if (this.#isAccepting && more > 0) await poolScaler.grow(this.#client, more);
@@ -255,8 +264,8 @@ export class ManagerLoop {
   }
 
   /**
-   * Returns whether a claimed row needs no rescue. If the answer to a claim was lost with the connection, its tasks
-   * belong to sessions that are alive but do not run them. Such tasks are released.
+   * Returns whether a claimed row needs no rescue. If the connection was lost before a claim was answered, the claimed
+   * tasks belong to sessions that are alive but never got these tasks. Such tasks are released.
    */
   #isKnown(row: OwnedRow): boolean {
     const { sessions, pendingResults } = this.#components;
@@ -290,9 +299,9 @@ export class ManagerLoop {
   }
 
   /**
-   * Tells the wake-ups how the cycle went.
+   * Tells busy mode how the cycle went.
    *
-   * @returns whether the next cycle has to check everything, and at once
+   * @returns whether the next cycle has to start at once and check everything
    */
   async #updateBusyMode({ claimed, more, again, deferred }: CycleOutcome): Promise<boolean> {
     const { busyMode } = this.#components;
@@ -312,7 +321,7 @@ export class ManagerLoop {
 
   #pauseMs({ nearestMs }: CycleOutcome): number {
     const { remoteCapacity, orphans, poolScaler, pruner, busyMode, workCycle } = this.#components;
-    // If a task stays overdue, its row is locked, and its planned time may hide the planned time of the next task.
+    // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
     const isOverdue = this.#overdueCycles > 1;

@@ -26,8 +26,13 @@ export interface SettingsReloaderOptions {
 /**
  * Applies changed parameters and recreates dropped objects while the manager works. It opens a short-lived connection
  * of its own, for two reasons: settings of ALTER DATABASE and ALTER ROLE apply only to new sessions, and changing
- * column defaults must not block the manager's cycles. If the table is locked, the reloader retries after pauses of
- * growing length, during which producers can continue.
+ * column defaults must not block the manager's cycles. If the table is locked, the reloader retries at growing
+ * intervals, and producers can continue in between.
+ *
+ *     idle ──restart, restore──▶ attempt ──succeeded, nothing new requested──▶ idle
+ *                                 ▲   │
+ *                                 │   └─failed─▶ waiting
+ *                                 └──restart, or the wait is over──┘
  */
 export class SettingsReloader {
   readonly #options: SettingsReloaderOptions;
@@ -41,15 +46,15 @@ export class SettingsReloader {
     this.#options = options;
   }
 
-  /** Applies changed parameters. If the last attempt failed, the pause after it ends now. */
+  /** Applies changed parameters. If the last attempt failed, the next one starts at once. */
   restart(): void {
     this.#outdated.abort();
     this.#begin();
   }
 
   /**
-   * Recreates missing objects, after the current attempt if there is one. If the last attempt failed, the pause after
-   * it is not shortened.
+   * Recreates missing objects, after the current attempt if there is one. If the last attempt failed, the delay before
+   * the next one is not shortened.
    */
   restore(): void {
     this.#restoreRequests += 1;

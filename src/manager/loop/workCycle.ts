@@ -1,7 +1,6 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ClaimOutcome } from "../claim/claimer.js";
-import { recheckLocked } from "../claim/recheckLocked.sql.js";
 import type { ManagerComponents } from "../components.js";
 import { expireTasks } from "../groups/expireTasks.js";
 import type { OwnedResult } from "../model.js";
@@ -9,9 +8,9 @@ import { Completer } from "../results/completer.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
 import type { ManagerSettings } from "../settings.js";
 import { updateLockTimeout } from "../sql/lockTimeout.js";
-import { RunningRows } from "./runningRows.js";
-import { TaskReleaser } from "./taskReleaser.js";
-import { UnwantedRunCanceller } from "./unwantedRunCanceller.js";
+import { RunningRows } from "../results/runningRows.js";
+import { TaskReleaser } from "../results/taskReleaser.js";
+import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
 
 /** A cycle that takes longer than `slowCycleMs` is logged, but at most once in `warnEveryMs`, both in ms. */
 const slowCycleMs = 5_000;
@@ -93,9 +92,9 @@ export class WorkCycle {
     return Math.min(pendingResults.rejectedRetryMs, claimer.rejected.nextRetryMs, deferredPauses.retryMs);
   }
 
-  /** Retries what has waited for locked rows or for the end of a retry pause. Called periodically. */
+  /** Retries what has waited for locked rows or for the end of a retry delay. Called periodically. */
   async retryLocked(client: Client): Promise<void> {
-    const { claimer, deferredPauses, groupScanner, pendingResults, table } = this.#components;
+    const { claimer, deferredPauses, groupScanner, pendingResults } = this.#components;
     pendingResults.requeueDeferred();
     this.#runningRows.requeueDeferred();
     await this.#orDefer(undefined, async () => {
@@ -107,10 +106,7 @@ export class WorkCycle {
         await claimer.retryRejected(client);
         groupScanner.markChanged();
       }
-      if (claimer.locked.length === 0) return;
-      const { locked, free } = await recheckLocked(client, table, claimer.locked);
-      claimer.locked = locked;
-      for (const task of free) groupScanner.addDue(task);
+      for (const task of await claimer.recheckLocked(client)) groupScanner.addDue(task);
     });
   }
 
@@ -130,10 +126,11 @@ export class WorkCycle {
     const canClaimEarly = this.#canClaimEarly(results, released);
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
-        // Sent first, so that a pause after a run affects every due task.
+        // Sent before the results, so that a pause after a run applies to every task that is due by now.
         groupScanner.markDue(client),
         ...this.#write(client, results, released),
-        // Sent after the results, because a task that was planned again while it ran is due again by then.
+        // Sent after the results, because writing a result can make its task due again (if the task was set to `PLAN`
+        // while it ran).
         canClaimEarly && request.checkRuns && !isSaturated ? claimer.claimSingle(client, request) : 0,
         groupScanner.scan(client, scan),
         groupScanner.updateNextPlan(client, isSaturated),
@@ -194,7 +191,7 @@ export class WorkCycle {
   }
 
   /**
-   * Does everything that needs an answer from the server first. After that, all statements can be sent together in a
+   * First does everything that needs an answer from the server. After that, all statements can be sent together in a
    * fixed order.
    */
   async #prepareWrites(client: Client): Promise<void> {
@@ -218,7 +215,7 @@ export class WorkCycle {
 
   #write(client: Client, results: readonly OwnedResult[], released: readonly ReleasedTask[]) {
     return [
-      // Sent before the results, because a task that has ended has no server process any more.
+      // Sent before the results, because a task that has ended no longer has a backend.
       this.#runningRows.writeRemotePids(client),
       this.#runningRows.writeStarts(client),
       this.#completer.write(client, results),
@@ -267,8 +264,8 @@ export class WorkCycle {
   ): Promise<{ readonly expired: number; readonly again: boolean }> {
     const { claimer, table } = this.#components;
     return await this.#orDefer({ expired: 0, again: false }, async () => {
-      const { rejected: refusals, skippedIds: except } = claimer;
-      const known = { except, refusals };
+      const { rejected: rejectedRows, skippedIds: except } = claimer;
+      const known = { except, rejectedRows };
       const { expired, locked, again } = await expireTasks(client, table, hashes, batch, known);
       if (locked.length > 0) claimer.locked = [...claimer.locked, ...locked];
       return { expired, again };

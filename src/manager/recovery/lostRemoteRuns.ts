@@ -6,7 +6,7 @@ import { remoteQueryMs } from "../tuning.js";
 const maxConcurrent = 8;
 
 /**
- * Asks the server of a remote run whether the process of the run is gone. Returns null if the server does not answer.
+ * Asks the server of a remote run whether the backend of the run is gone. Returns null if the server does not answer.
  */
 export type IsProcessGone = (run: RemoteRun) => Promise<boolean | null>;
 
@@ -26,7 +26,7 @@ interface LostRun {
  * Keeps track of remote runs whose local session is gone, but which may still be running on the remote server. The
  * remote servers are queried in parallel, so a server that does not answer does not delay the others.
  *
- *   lost ──server says that it is gone, or was silent for `reset`──▶ gone
+ *   lost ──its backend is gone, or the server was silent for `reset`──▶ gone
  *    ▲ │
  *    └─┘ it still runs, or the server does not answer
  */

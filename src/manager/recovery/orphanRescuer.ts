@@ -33,7 +33,7 @@ const outcomes: readonly (readonly [RescuedTask["verdict"], string])[] = [
 interface Orphan extends OwnedRow {
   /** Whether the task's own run may have ended its session. */
   isBlamed: boolean;
-  /** Whether the session belonged to this manager. In that case, its results are not received any more. */
+  /** Whether the session belonged to this manager. If so, no more results of the session are received. */
   readonly isOwnSession: boolean;
   /**
    * Whether the group counts the task as running. Once the backend is gone, the group no longer counts it, even if the
@@ -49,7 +49,7 @@ type Rescue = (orphans: readonly Orphan[], omissions: Omit<Omissions, "deletion"
  * session or because the session belongs to an earlier manager.
  *
  *   running elsewhere ──backend gone──▶ orphan ──row writable──▶ rescued: PLAN, DONE or FAIL
- *          │           (and, for a remote task, its process)
+ *          │           (of a remote task: both backends)
  *          └──its owner completes or releases it──▶ forgotten
  *
  * Orphans are counted as running in their groups until their backends are gone.
@@ -66,8 +66,8 @@ export class OrphanRescuer {
   /** Owners of the sessions that existed when the manager's connection was last lost. */
   #disconnectedOwners: ReadonlySet<string> = new Set();
   /**
-   * Whether the manager's connection was lost since the last scan. If so, sessions that are lost now probably have the
-   * same cause.
+   * Whether the manager's connection was lost since the last scan. If so, sessions that are lost now were probably lost
+   * for the same reason.
    */
   #isConnectionLost = false;
   /** The number of tasks that were lost with this manager's sessions since the last `takeLostCount`. */
@@ -110,8 +110,8 @@ export class OrphanRescuer {
 
   /** All orphans, except rejected ones that wait for their next attempt. */
   get #pending(): Orphan[] {
-    const pausedIds = new Set(this.#rejected.pausedIds);
-    return [...this.#orphans.values()].filter(({ id }) => !pausedIds.has(id));
+    const delayedIds = new Set(this.#rejected.delayedIds);
+    return [...this.#orphans.values()].filter(({ id }) => !delayedIds.has(id));
   }
 
   /**
@@ -125,7 +125,8 @@ export class OrphanRescuer {
   }
 
   /**
-   * Adds a task whose session, one of this manager's, was lost. The group already counts the task as running.
+   * Adds a task whose session was lost. The session was one of this manager's, so the group already counts the task as
+   * running.
    *
    * @param ran whether the task was the session's current task. Queued tasks are not to blame for the loss.
    */

@@ -3,7 +3,7 @@ import type { RemoteProcess } from "../../shared/ipc/run.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimTime } from "../sql/fragments.sql.js";
 
-/** A remote task whose local session is gone, and the process of the remote server that ran the task. */
+/** A remote task whose local session is gone, and the backend on the remote server that ran the task. */
 export interface RemoteRun {
   readonly id: string;
   readonly owner: string;

@@ -41,8 +41,8 @@ export async function stillClaimed(client: Client, table: TaskTable, ids: readon
 /**
  * Finds which of these owners' backends are gone. A backend whose start time is hidden is treated as alive.
  *
- * This must be a separate statement. pg_stat_activity is not part of a statement's snapshot, so a statement that also
- * read rows would mistake a run that has committed in between for a dead one.
+ * This must be a separate statement, because pg_stat_activity is not part of a statement's snapshot. A statement that
+ * also read rows could see that a backend is gone without seeing what its run committed just before.
  */
 export async function findDeadOwners(client: Client, owners: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ owner: string }>({
@@ -86,8 +86,8 @@ export interface RescuedTask {
  * with its effect) becomes DONE, with everything else that follows a run. But its row is never deleted, because its
  * output is unknown. A task without a proof returns to PLAN.
  *
- * `blame` means that the task's own run ended its session, while pg-task and the server went on. Then the crash is
- * counted. After `crashes` of them the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
+ * With `blame` (the task's own run ended its session, while pg-task and the server kept running), the crash is counted.
+ * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
  * skipped.
  *
  * @param request.omissions which parts to omit, for example a group's pause. The outcome itself is always

@@ -25,9 +25,9 @@ export interface Completion {
  * group is paused. A task that has another owner by now is left alone.
  *
  * If another client has set another state while the task ran, that state stays and the task does not repeat. A task
- * that was set to PLAN runs again; other states keep their meaning. Output and error are added to a row in state STOP
- * or FAIL unless something else was written there. A STOP, FAIL or GONE that another client set after the effect was
- * committed came too late: the task becomes DONE, but does not repeat.
+ * that was set to PLAN runs again. Output and error are added to a row in state STOP or FAIL unless something else was
+ * written there. If another client set STOP, FAIL or GONE after the effect was committed, it was too late: the task
+ * becomes DONE, but does not repeat.
  *
  * @param results if one result has a large output, it must be the only result.
  * @param options.traced whether to return the states that were written.

@@ -25,7 +25,7 @@ import { fullCompletionMs } from "../tuning.js";
  *   costs two thirds of `completeFull`, because it neither locks rows first nor looks at their groups. But it fails as
  *   a whole if a row is locked.
  * - `completeFull` is used for everything else. It repeats tasks, pauses groups, deletes rows, skips locked rows and
- *   returns what tracing needs. It also writes the results that `completePlain` has left. After `completePlain` has
+ *   returns what tracing needs. It also writes the results that `completePlain` has left out. After `completePlain` has
  *   failed, `completeFull` writes all results for one second.
  */
 export class Completer {
@@ -65,7 +65,7 @@ export class Completer {
     this.#columns ??= await readColumnSet(client, this.#table);
   }
 
-  /** Starts writing results with large outputs. They have a connection of their own, if the server has one left. */
+  /** Starts writing results with large outputs, over a separate connection if the server has one left. */
   startLarge(managerClient: Client): void {
     this.#largeResultWriter?.start(managerClient, async (client, result) => {
       await this.prepare(client);

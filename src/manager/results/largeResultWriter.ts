@@ -1,4 +1,5 @@
 import { disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
+import { tooManyConnections } from "../../shared/postgres/sqlStates.js";
 import type { Log } from "../../shared/log.js";
 import type { RunResult } from "../../shared/ipc/run.js";
 import type { PendingResults } from "./pendingResults.js";
@@ -12,11 +13,6 @@ export type WriteResult = (client: Client, result: OwnedResult) => Promise<void>
  * output.
  */
 const quietMs = { base: 2_000, perMb: 1_000 };
-
-/**
- * The SQLSTATE with which a server reports that it has no connection left, either at all or for this role or database.
- */
-const tooManyConnections = "53300";
 
 /**
  * Writes results with large outputs, one at a time, over a separate connection. In the meantime, the manager's cycles

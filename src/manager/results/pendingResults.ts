@@ -13,7 +13,7 @@ export interface ReleasedTask extends OwnedTask {
 
 interface Deferred<Item> {
   readonly item: Item;
-  /** When the item may be written again, on the process's clock. 0 means at the next `requeueDeferred`. */
+  /** When writing the item may be tried again, on the process's clock. 0 means at the next `requeueDeferred`. */
   readonly until: number;
   readonly rejected: boolean;
 }
@@ -105,7 +105,10 @@ export class PendingResults {
     return [...this.#deferred, ...this.#deferredReleases].filter(({ rejected }) => rejected).length;
   }
 
-  /** Time until the next rejected result or released task is tried again, in ms. Infinity if there is none. */
+  /**
+   * Time until the next result or released task that the server rejected is written again, in ms. Infinity if none was
+   * rejected.
+   */
   get rejectedRetryMs(): number {
     const all = [...this.#deferred, ...this.#deferredReleases];
     const times = all.flatMap(({ rejected, until }) => (rejected ? until : []));
@@ -121,9 +124,7 @@ export class PendingResults {
     return first + this.#lastResults.length + this.#lastReleased.length;
   }
 
-  /**
-   * The number of results and released tasks that are not written yet, including those that wait for another attempt.
-   */
+  /** The number of results and released tasks that are not written yet, including those that are deferred. */
   get size(): number {
     return this.#queuedCount + this.largeCount + this.#allDeferredCount;
   }
@@ -177,8 +178,9 @@ export class PendingResults {
   }
 
   /**
-   * Returns the next result with a large output. The result is treated as unwritten until `settleLarge` is called.
-   * @returns null while another such result is in progress, or if there is none.
+   * Takes the next result with a large output. The result counts as unwritten, and no other can be taken, until
+   * `settleLarge` is called.
+   * @returns null if there is no such result, or if `settleLarge` has not been called for the last one yet.
    */
   takeLarge(): OwnedResult | null {
     if (this.#largeInProgress !== null) return null;
@@ -186,7 +188,7 @@ export class PendingResults {
     return this.#largeInProgress;
   }
 
-  /** Ends the progress of the result from `takeLarge`, which has been written, deferred or requeued. */
+  /** Called when the result from `takeLarge` has been written, deferred or requeued. */
   settleLarge(): void {
     if (this.#largeInProgress?.pausingHash !== undefined) this.#pausingCount -= 1;
     this.#largeInProgress = null;

@@ -3,7 +3,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
 
 /**
- * Returns tasks that did not run, or whose run had no effect, to PLAN. A task that was set to another state in the
+ * Sets tasks that did not run, or whose run had no effect, back to PLAN. A task that was set to another state in the
  * meantime keeps that state.
  *
  * @returns ids of tasks that still have the same owner but whose rows are locked. They have to be tried

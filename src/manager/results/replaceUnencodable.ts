@@ -1,8 +1,8 @@
 import { sqlState } from "../../shared/postgres/client.js";
+import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/postgres/sqlStates.js";
 import type { OwnedResult } from "../model.js";
 
-/** The SQLSTATEs `character_not_in_repertoire` and `untranslatable_character`. */
-const unencodableStates = new Set(["22021", "22P05"]);
+const unencodableStates: ReadonlySet<string> = new Set([characterNotInRepertoire, untranslatableCharacter]);
 
 /**
  * Replaces the non-ASCII characters of a result by "?", and adds an error that says so. This is for databases whose

@@ -13,7 +13,7 @@ export interface RunningUpdate<Task extends OwnedTask> {
   readonly where: string;
 }
 
-/** Shows in the rows that tasks are running now that were queued behind others when they were claimed. */
+/** Marks tasks as running in their rows. When they were claimed, these tasks were queued behind others. */
 export const startUpdate: RunningUpdate<StartedTask> = {
   statement: "show started",
   column: "start",
@@ -22,7 +22,7 @@ export const startUpdate: RunningUpdate<StartedTask> = {
   where: "t.state::text IN ('TAKE', 'WORK')",
 };
 
-/** Shows in the rows of remote tasks which processes of the remote servers run them. */
+/** Writes the pid of the backend on the remote server into the row of each remote task. */
 export const remotePidUpdate: RunningUpdate<RemotePid> = {
   statement: "show remote pids",
   column: "pid",

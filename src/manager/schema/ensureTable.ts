@@ -1,9 +1,11 @@
 import type { Entry } from "../../shared/config/types.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { PgTaskError, toReport } from "../../shared/errors.js";
+import { errorMessage, PgTaskError, toReport } from "../../shared/errors.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../shared/log.js";
+import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
 import { adopt } from "./adoption/adopt.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
@@ -11,8 +13,6 @@ import { applyColumnDefaults } from "./columnDefaults.js";
 import { appliedVersion, applyMigrations, latestVersion, missingObjects, recreateObjects } from "./migrations.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./taskTable.js";
-
-const oldestServer = 120_000;
 
 /**
  * Lock timeout for changing the task table, in ms. It is short because producers (clients that insert tasks) queue
@@ -85,7 +85,7 @@ async function requireServerVersion(client: Client): Promise<void> {
     `SELECT current_setting('server_version_num')::integer AS number,
             current_setting('server_version') AS text`,
   );
-  if ((rows[0]?.number ?? 0) >= oldestServer) return;
+  if ((rows[0]?.number ?? 0) >= minServerVersion) return;
   throw new PgTaskError("SCHEMA_UNSUPPORTED_SERVER", `expected PostgreSQL 12 or later, got ${rows[0]?.text}`);
 }
 
@@ -148,14 +148,14 @@ function whatIsMissing(table: TaskTable, hasSchema: boolean, version: number): s
  * Turns an error of the server into a PgTaskError with a SCHEMA code if one applies. Returns any other error unchanged.
  */
 function toSchemaError(error: unknown, table: TaskTable): unknown {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = errorMessage(error);
   switch (sqlState(error)) {
-    case "55P03":
-    case "40P01":
+    case lockNotAvailable:
+    case deadlockDetected:
       return new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is locked by another session`, {
         cause: error,
       });
-    case "42501":
+    case insufficientPrivilege:
       return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot create or change ${table.qualified}: ${message}`, {
         cause: error,
       });
@@ -190,7 +190,7 @@ const createdConcurrently = (table: TaskTable): PgTaskError =>
  * Returns an error that names the needed privileges if the server denied permission. Returns any other error unchanged.
  */
 export function missingPrivilege(error: unknown, table: TaskTable): unknown {
-  if (sqlState(error) !== "42501") return error;
+  if (sqlState(error) !== insufficientPrivilege) return error;
   return new PgTaskError(
     "SCHEMA_NOT_ALLOWED",
     `${toReport(error).message}: the entry's user needs the privileges of the owner of ${table.qualified}`,

@@ -7,7 +7,7 @@ import { maxNameBytes } from "./taskTable.js";
  * Returns the schema and the name of an entry's task table. Each comes from the entry if it is set there, or else from
  * the setting of the entry's role, database or server, or else from the configuration file's parameters.
  *
- * @param client a session of the entry's user
+ * @param client a connection of the entry's user
  */
 export async function locateTable(
   client: Pick<Client, "query">,

@@ -1,13 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { literal } from "../../shared/postgres/quoting.js";
+import { taskStates } from "../../shared/taskState.js";
 import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./taskTable.js";
-
-/** All states that a task can have. */
-export const states = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
-
-export type TaskState = (typeof states)[number];
 
 /**
  * Creates the enum type of the column `state`, which all task tables of a schema share. If the enum exists, adds the
@@ -18,7 +14,7 @@ export type TaskState = (typeof states)[number];
 export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
   const missing = await missingStates(client, table);
   if (missing !== null) return await addStates(client, table.stateType, missing);
-  await client.query(`CREATE TYPE ${table.stateType} AS ENUM (${states.map(literal).join(", ")})`);
+  await client.query(`CREATE TYPE ${table.stateType} AS ENUM (${taskStates.map(literal).join(", ")})`);
 }
 
 /**
@@ -43,13 +39,13 @@ export async function missingStates(client: Client, table: TaskTable): Promise<s
       `the type of the column state already has the name ${table.qualified}: give another "table"`,
     );
   }
-  const missing = states.filter((state) => !found.labels.includes(state));
+  const missing = taskStates.filter((state) => !found.labels.includes(state));
   if (found.kind === "e" && !missing.includes("PLAN")) return missing;
   throw new PgTaskError(
     "SCHEMA_INCOMPATIBLE",
     found.kind === "e"
-      ? `expected the enum ${table.stateType} to have ${states.join(", ")}, got one without ${missing.join(", ")}: add them with ALTER TYPE, or give another "schema"`
-      : `expected ${table.stateType} to be an enum of ${states.join(", ")}, got another type or a table of that name: give another "schema"`,
+      ? `expected the enum ${table.stateType} to have ${taskStates.join(", ")}, got one without ${missing.join(", ")}: add them with ALTER TYPE, or give another "schema"`
+      : `expected ${table.stateType} to be an enum of ${taskStates.join(", ")}, got another type or a table of that name: give another "schema"`,
   );
 }
 
@@ -60,7 +56,7 @@ export async function addMissingStates(client: Client, state: FoundColumn | unde
   await addStates(
     client,
     state.baseType,
-    states.filter((each) => !labels.includes(each)),
+    taskStates.filter((each) => !labels.includes(each)),
   );
 }
 

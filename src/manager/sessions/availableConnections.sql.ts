@@ -1,9 +1,10 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { reservedConnections } from "../../shared/postgres/reservedConnections.js";
+import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 
 /**
- * Returns how many more connections pg-task may open, at least 0. The server hides the type of other roles' processes
- * from ordinary roles. It does not hide whether a process has a database and a user, so these two are checked instead.
+ * Returns how many more connections pg-task may open, at least 0. The server hides the `backend_type` of other roles'
+ * processes from ordinary roles, but not whether a process has a database and a user. The latter are therefore checked
+ * instead.
  */
 export async function availableConnections(client: Client): Promise<number> {
   const { rows } = await client.query<{ room: number }>({

@@ -4,6 +4,10 @@ import type { CancellationRequest } from "./session.js";
 /**
  * Cancels the runs of backends over the manager's connection. While there is no connection, requests are kept for the
  * next one.
+ *
+ *     add ──▶ pending ──connected──▶ sent ──answered──▶ confirmed
+ *                ▲                    │
+ *                └──connection lost───┘
  */
 export class BackendCancellations {
   readonly #pending = new Map<number, CancellationRequest>();
@@ -15,9 +19,9 @@ export class BackendCancellations {
     if (this.#client !== null) void this.#cancel(this.#client, cancellation);
   }
 
-  attach(client: Client, done: (cancellation: CancellationRequest) => void): void {
+  attach(client: Client, cancelled: (cancellation: CancellationRequest) => void): void {
     this.#client = client;
-    this.#cancelled = done;
+    this.#cancelled = cancelled;
     for (const cancellation of this.#pending.values()) void this.#cancel(client, cancellation);
   }
 
@@ -26,8 +30,8 @@ export class BackendCancellations {
   }
 
   /**
-   * Cancels one run. If the server refuses, the run is considered cancelled as well, because its process has ended or
-   * the pid was reused.
+   * Cancels one run. If the server refuses, the run is considered cancelled as well, because its backend has ended and
+   * the pid may have been reused.
    */
   async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {

@@ -11,8 +11,8 @@ import { hasId, isGroupPaused } from "../sql/fragments.sql.js";
 type ChangedRow = { readonly asked: string; readonly wanted: boolean } & ClaimedRow;
 
 /**
- * Returns the ids of claimed, queued tasks that must not run as they were claimed, because they were stopped, deleted,
- * rescheduled, paused, or changed in a column that affects the run.
+ * Returns the ids of the queued tasks that have to be recalled. Since they were claimed, they were stopped, deleted,
+ * rescheduled or paused, or another column that affects their run was changed.
  */
 export async function changedTasks(client: Client, table: TaskTable, tasks: readonly ClaimedTask[]): Promise<string[]> {
   const { rows } = await client.query<ChangedRow>({
@@ -41,7 +41,7 @@ FROM unnest($1::bigint[], $2::text[], $3::text[]) AS r(id, owner, version)
 LEFT JOIN LATERAL (
   SELECT t.state::text = 'TAKE' AND t.plan <= now() AND NOT ${isGroupPaused(table, "t")} AS wanted,
     ${claimedColumns("g", false)}
-  FROM ${table.qualified} AS t, (SELECT false AS front) AS g
+  FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
   WHERE ${hasId("r.id")} AND t.owner = r.owner
 ) AS c ON true
 WHERE c.wanted IS NOT TRUE OR c.version <> r.version`;

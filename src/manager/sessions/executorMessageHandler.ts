@@ -18,7 +18,7 @@ export class ExecutorMessageHandler {
   readonly #markStale: () => void;
   readonly #events: SessionPoolEvents;
   readonly #log: Log;
-  /** Ids of tasks that are being repeated, once each, because an object that pg-task created was missing. */
+  /** Ids of tasks whose runs are being repeated, once each, because an object that pg-task created was missing. */
   readonly #repeated = new Set<string>();
 
   constructor(options: {
@@ -113,7 +113,7 @@ export class ExecutorMessageHandler {
   }
 
   #addResult(session: PooledSession, { owner }: BackendIdentity, result: RunResult): void {
-    session.stale ||= result.unusable === true;
+    session.stale ||= result.stale === true;
     const queued = this.#registry.dequeue(session, result.id);
     if (queued === null) return;
     const { id, hash } = queued.task;
@@ -146,8 +146,8 @@ export class ExecutorMessageHandler {
   }
 
   /**
-   * Reports it if objects that pg-task created are missing.
-   * @returns whether to repeat the task: its run failed because of the missing objects, for the first time.
+   * Checks whether the run lacked an object that pg-task created, and reports this.
+   * @returns whether to repeat the run, because it failed for this reason for the first time.
    */
   #mustRepeat(result: RunResult): boolean {
     const wasRepeated = this.#repeated.delete(result.id);

@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { Piscina } from "piscina";
 import { sleep } from "../../shared/backoff.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { HandshakeSender } from "../../shared/ipc/handshake/sender.js";
 import type { Log } from "../../shared/log.js";
 import type {
@@ -39,7 +39,7 @@ export interface ExecutorEvents {
   message(thread: ExecutorThread, message: SessionMessage): void;
   /**
    * The thread requests a connection for a remote task, or reports that it has used its connection permit (the
-   * manager's leave to open the connection).
+   * manager's permission to open the connection).
    */
   connectionRequest(thread: ExecutorThread, message: ConnectionRequestMessage): void;
   /** The thread and its connections are gone. The reason is null if the thread was told to stop. */
@@ -180,14 +180,14 @@ export class ExecutorThreads {
       atomics: "disabled",
     });
     pool.on("error", (error: unknown) => this.#abandon(pool, error));
-    // The check runs after the destroyed thread's own task, if the thread had one, has been rejected.
+    // If the destroyed thread had a Piscina task, that task is rejected before the check runs.
     pool.on("workerDestroy", () => setImmediate(() => this.#checkStarts(pool)));
     return pool;
   }
 
   /**
-   * Abandons the pool if it has fewer threads than tasks. If a thread dies before it is ready, with or without an
-   * error, Piscina leaves the thread's task queued forever.
+   * Abandons the pool if it has fewer threads than Piscina tasks. Such a pool does not recover: if a thread dies before
+   * it is ready, with or without an error, Piscina leaves the Piscina task of that thread queued forever.
    */
   #checkStarts(pool: Piscina): void {
     const wanted = [...this.#threads].filter((thread) => thread.pool === pool);
@@ -195,10 +195,10 @@ export class ExecutorThreads {
     this.#abandon(pool, new PgTaskError("THREAD_DIED", "a thread ended before it was ready"));
   }
 
-  /** Destroys the pool, because nothing else rejects its queued tasks. */
+  /** Destroys the pool, because nothing else rejects its queued Piscina tasks. */
   #abandon(pool: Piscina, error: unknown): void {
     if (this.#pool !== pool) return;
-    this.#options.log.error({ reason: reasonOf(error) }, "executor thread failed to start");
+    this.#options.log.error({ reason: errorMessage(error) }, "executor thread failed to start");
     this.#pool = null;
     void pool.destroy();
   }
@@ -230,7 +230,7 @@ export class ExecutorThreads {
   /** Terminates an unresponsive thread together with its connections. */
   #terminate(thread: ExecutorThread, reason: unknown): void {
     if (!this.#threads.has(thread)) return;
-    this.#options.log.error({ thread: thread.number, reason: reasonOf(reason) }, "executor thread terminated");
+    this.#options.log.error({ thread: thread.number, reason: errorMessage(reason) }, "executor thread terminated");
     const known = new Set([...this.#threads].map((each) => each.threadId));
     for (const worker of thread.pool.threads) {
       // If the thread never sent `hello`, its id is not known here. Then its worker is one whose id belongs to no known
@@ -246,12 +246,10 @@ export class ExecutorThreads {
     for (const [number, query] of this.#remoteQueries) {
       if (query.thread === thread) this.#answerQuery(number, null);
     }
-    const reason = new PgTaskError("THREAD_DIED", `executor thread ${thread.number} ended: ${reasonOf(error)}`, {
+    const reason = new PgTaskError("THREAD_DIED", `executor thread ${thread.number} ended: ${errorMessage(error)}`, {
       cause: error,
     });
     thread.sender.fail(reason);
     this.#options.events.ended(thread, error === null ? null : reason);
   }
 }
-
-const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

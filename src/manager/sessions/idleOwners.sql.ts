@@ -3,10 +3,10 @@ import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
 
-/** A session with a task whose backend is idle or gone. */
+/** A session that has a task, although its backend is idle or gone. */
 export interface IdleOwner {
   readonly owner: string;
-  /** The time since which the backend has been idle; null if it is gone. */
+  /** When the backend became idle; null if the backend is gone. */
   readonly since: string | null;
   /** How long the backend has been idle, in ms; null if it is gone. */
   readonly idleMs: number | null;

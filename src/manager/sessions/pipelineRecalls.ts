@@ -12,8 +12,8 @@ import { heldRunLocks, revokePermits, takePermits } from "./recallLocks.sql.js";
  * its end, the run holds a lock of its own. So once a permit is revoked, no run that was sent under it can begin any
  * more. If a run still holds its own lock after that, none of the runs sent behind it can have begun.
  *
- * Permits also end with the manager's connection. That is certain only when the manager has obtained the lock of the
- * table again, because the lost connection held that lock too.
+ * Permits also end with the manager's connection. That they have ended is certain only when the manager has locked the
+ * table again, because the lost connection held the table lock too.
  *
  *     none ──a task is queued in the session──▶ permitted ──recall, connection lost──▶ none
  */
@@ -24,9 +24,7 @@ export class PipelineRecalls {
   #unusedPermits: number[] = [];
   /** Numbers of the sessions that need a permit. */
   readonly #permitRequests = new Set<number>();
-  /**
-   * Whether the manager's present connection holds the lock of the table, so no other connection holds permits.
-   */
+  /** Whether the manager's present connection holds the table lock. If so, no other connection holds permits. */
   #isTableLocked = true;
 
   constructor(sessions: SessionRecalls) {
@@ -94,8 +92,8 @@ export class PipelineRecalls {
       const [, running] = await inOneWrite(client, () =>
         Promise.all([
           revokePermits(client, permits),
-          // Must come second, after the revocation. Then a run that is still executing proves that the runs behind it
-          // have not begun.
+          // Must be sent after the revocation. Only then does a run that is still executing prove that the runs behind
+          // it have not begun.
           runningIn(client, recalls),
         ]),
       );

@@ -11,12 +11,11 @@ import {
   maxLookAhead,
   maxSessionIdleMs,
   maxShortRunSessions,
+  samplesPerSession,
+  serverFullReportMs,
   sessionsPerRunMs,
-  shortRunMs,
+  shortMedianMs,
 } from "../tuning.js";
-
-/** The minimum time between two reports to the supervisor that the server has no connection left, in ms. */
-const fullReportMs = 500;
 
 /**
  * Scales the session pool to the number of sessions that tasks could use. The number is limited by the supervisor's
@@ -48,7 +47,7 @@ export class PoolScaler {
     readonly executors: ExecutorThreads;
     readonly runTimes: RunTimes;
     readonly send: (message: Extract<FromManager, { type: "demand" | "serverFull" | "grantAnswered" }>) => void;
-    /** The longest pause after sessions failed to open, in ms. */
+    /** Maximum delay before sessions are opened again after some failed to open, in ms. */
     readonly maxPauseMs: () => number;
     /** Returns how many of the server's available connections may be used for sessions. */
     readonly sessionShare: (available: number) => number;
@@ -121,8 +120,8 @@ export class PoolScaler {
   }
 
   /**
-   * How many sessions are wanted in addition to the slow ones (those with a run that takes longer than expected). There
-   * should be at least as many as there are slow ones, because other runs may be long too.
+   * How many sessions are wanted in addition to the slow ones (those with a run that takes longer than expected). If
+   * many sessions are slow, as many others are wanted, because further runs may be long too.
    */
   get #targetSize(): number {
     return Math.max(this.#shortRunSessions, Math.min(this.#sessions.slow, maxShortRunSessions));
@@ -136,19 +135,19 @@ export class PoolScaler {
 
   /** Whether runs are short. They are assumed to be short until there are enough samples. */
   get #hasShortRuns(): boolean {
-    return !this.#hasEnoughSamples || this.#runTimes.medianMs <= 2 * shortRunMs;
+    return !this.#hasEnoughSamples || this.#runTimes.medianMs <= shortMedianMs;
   }
 
   get #hasEnoughSamples(): boolean {
-    return this.#runTimes.count() >= 4 * this.#sessions.size;
+    return this.#runTimes.count() >= samplesPerSession * this.#sessions.size;
   }
 
-  /** Handles the failure to open a session: no session is opened during a pause, which grows with every failure. */
+  /** Handles the failure to open a session: no session is opened for some time. This delay grows with every failure. */
   sessionFailed(reason: string): void {
     this.#openFailed = true;
     if (!this.#failureLogged) this.#log.warn({ reason }, "cannot open a session, tasks wait");
     this.#failureLogged = true;
-    // All sessions of one batch fail for the same reason, so they cause only one pause.
+    // All sessions of one batch fail for the same reason, so they cause only one delay.
     if (performance.now() < this.#notBefore) return;
     const pauseMs = Math.min(this.#backoff.next(), this.#maxPauseMs());
     this.#notBefore = performance.now() + pauseMs;
@@ -189,15 +188,15 @@ export class PoolScaler {
     if (opening === 0 && this.#sessions.closing > closing) this.#demand(size - this.#sessions.closing);
   }
 
-  /** How long no session may be opened yet, in ms. Null means that there is no pause. */
+  /** Time until sessions may be opened again, in ms. Null means that they may be opened now. */
   get pauseMs(): number | null {
     const remainingMs = this.#notBefore - performance.now();
     return remainingMs > 0 ? remainingMs : null;
   }
 
   /**
-   * Ends the pause after a session was opened. The pause stays if another session of the same batch failed, because
-   * then there is no more capacity.
+   * Called when a session was opened. Ends the delay, unless another session of the same batch failed: in that case,
+   * there is no more capacity.
    */
   sessionOpened(): void {
     if (this.#openFailed) return;
@@ -222,7 +221,7 @@ export class PoolScaler {
 
   #reportFull(capacity: number): void {
     const now = performance.now();
-    if (now - this.#fullReportedAt >= fullReportMs) {
+    if (now - this.#fullReportedAt >= serverFullReportMs) {
       this.#fullReportedAt = now;
       this.#send({ type: "serverFull", capacity });
     }

@@ -27,7 +27,10 @@ export class PoolTasks {
     );
   }
 
-  /** Returns one task of each session whose executor still owes an answer: the current task, or else a recalled run. */
+  /**
+   * Returns one task of each session from which a result is expected: the current task or, if there is none, a recalled
+   * one.
+   */
   awaited(): OwnedTask[] {
     return [...this.#registry].flatMap(({ queue, recalledRuns, backend }) => {
       const [recalled] = recalledRuns;

@@ -5,10 +5,7 @@ import type { ExecutorThreads, ExecutorThread } from "./executorThreads.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { SessionPool } from "./sessionPool.js";
 import { availableConnections } from "./availableConnections.sql.js";
-import { connectionRetryMs, remoteReserveMs } from "../tuning.js";
-
-/** If a single connection stays available for this long, in ms, no remote task needs the connection. */
-const unusedMs = 50;
+import { connectionRetryMs, connectionUnusedMs, remoteReserveMs } from "../tuning.js";
 
 /**
  * Limits the connections that remote tasks open to the manager's own server. Such a task needs two connections: that of
@@ -80,7 +77,7 @@ export class RemoteConnectionCapacity {
     if (now - this.#lastRefusedAt >= remoteReserveMs)
       this.#log.warn({}, "connection limit of the server reached, remote tasks wait");
     this.#lastRefusedAt = now;
-    // Groups that are refused at the same time share one pause.
+    // Groups that are refused at the same time share one delay.
     if (now >= this.#nextCheckAt) this.#nextCheckAt = now + this.#backoff.next();
   }
 
@@ -99,7 +96,7 @@ export class RemoteConnectionCapacity {
     const now = performance.now();
     if (!this.hasWaiting && now - this.#lastRefusedAt >= remoteReserveMs) return free;
     this.#capacitySince = free === 0 ? Infinity : Math.min(this.#capacitySince, now);
-    const canRoundUp = this.#sessions.size === 0 || now - this.#capacitySince >= unusedMs;
+    const canRoundUp = this.#sessions.size === 0 || now - this.#capacitySince >= connectionUnusedMs;
     return canRoundUp ? Math.ceil(free / 2) : Math.floor(free / 2);
   }
 

@@ -13,7 +13,9 @@ import type { ClaimedTask, DedicatedSession, RemotePid, StartedTask } from "../m
  *      │                 ▼ │                    │◀┘
  *      │              offered ──────assign──────┘
  *      ▼
- *    gone ◀── any state, when closed, lost, or its thread ended
+ *    gone ◀── any state, when lost, or its thread ended
+ *
+ *   free, offered (stale), opening ──close──▶ closing ──closed──▶ gone
  */
 export type SessionState = "opening" | "free" | "offered" | "busy" | "closing" | "gone";
 
@@ -21,7 +23,7 @@ export interface PooledSession {
   readonly number: number;
   readonly thread: ExecutorThread;
   state: SessionState;
-  /** The session's server process; null while the session is opening. */
+  /** The session's backend; null while the session is opening. */
   backend: BackendIdentity | null;
   /** Whether the last cycle had no task for this session. */
   unused: boolean;
@@ -75,21 +77,21 @@ export interface SessionPoolEvents {
   changed(urgent: boolean): void;
   result(result: RunResult, owner: string, queued: QueuedTask): void;
   started(task: StartedTask): void;
-  /** A remote task runs in this process of the remote server. */
+  /** Reports the backend on the remote server that runs a remote task. */
   remote(place: RemotePid): void;
   /** Reports that a session ended while it had this task, either as its current task or as a queued one. */
   lost(task: Pick<ClaimedTask, "id" | "hash">, owner: string, isCurrent: boolean): void;
-  /** Nothing has been received from this session's backend for `ms`, although an answer is expected. */
+  /** Reports that nothing has been received from this session's backend for `ms`, although an answer is expected. */
   silent(owner: string, ms: number): void;
   /** Asks for the recall of runs that have been sent to the server behind another run. */
   recall(recall: SentRecall): void;
-  /** A session needs a pipeline permit. */
+  /** Reports that a session needs a pipeline permit. */
   permitWanted(session: number): void;
   /** Asks for a pipeline permit to be revoked, so that no run sent under it can begin any more. */
   permitUnused(permit: number): void;
   opened(): void;
   openFailed(reason: ErrorReport): void;
-  /** One of the objects that belong to the table is missing. */
+  /** Reports that one of the objects that belong to the table is missing. */
   objectMissing(): void;
   /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;

@@ -20,7 +20,8 @@ import { readLoad, type SessionPoolLoad } from "./sessionPoolLoad.js";
 import { SessionRecalls } from "./sessionRecalls.js";
 import { SessionRegistry } from "./sessionRegistry.js";
 import { SlowRunMonitor } from "./slowRunMonitor.js";
-import { preferredSessionsPerThread, slowRunMs } from "../tuning.js";
+import { slowRunMs } from "../../shared/tuning.js";
+import { preferredSessionsPerThread } from "../tuning.js";
 
 /** The default of the column `group`. */
 const defaultGroup = "group";
@@ -36,7 +37,10 @@ export class SessionPool {
   readonly tasks: PoolTasks;
   readonly recalls: SessionRecalls;
   #lastNumber = 0;
-  /** The group of the last assigned task. New sessions are told this group, because it predicts the next one. */
+  /**
+   * The group of the last assigned task. New sessions log in with the settings of this group, because their first task
+   * probably belongs to it.
+   */
   #lastGroup = defaultGroup;
 
   constructor(options: {

@@ -36,8 +36,8 @@ export class SessionRecalls {
   /**
    * Recalls queued tasks. Each task is released unless it has begun.
    *
-   * @param isForDelay whether the tasks are recalled because the current tasks take long. Then a task may
-   *   stay if the current task in front of it has ended by the time the recall arrives.
+   * @param isForDelay whether the tasks are recalled because the current tasks take long. If so, a task may stay if the
+   *   current task ahead of it has ended by the time the recall arrives.
    */
   recall(ids: readonly string[], isForDelay: boolean): void {
     const byThread = new Map<ExecutorThread, Map<PooledSession, string[]>>();
@@ -134,8 +134,9 @@ export class SessionRecalls {
   }
 
   /**
-   * Takes the session's permit away.
-   * @returns the permit, or null if the session had none.
+   * Takes the session's permit away, so that it sends no more runs behind others. The permit's lock is not released
+   * yet.
+   * @returns the permit; null if the session had none.
    */
   takePermit(number: number): number | null {
     const session = this.#registry.get(number);

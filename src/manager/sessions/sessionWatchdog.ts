@@ -1,12 +1,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { WakeSignal } from "../../shared/wakeSignal.js";
+import { maxSilenceMs } from "../../shared/tuning.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { SessionPool } from "./sessionPool.js";
 import { idleOwners } from "./idleOwners.sql.js";
 import { terminateOwners } from "../recovery/rescue.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { backendCheckMs, maxSilenceMs } from "../tuning.js";
+import { backendCheckMs } from "../tuning.js";
 
 /** How often the pool is checked while it has no session, in ms. `sessionsOpened` ends such a wait early. */
 const emptyCheckMs = 60_000;
@@ -14,7 +15,7 @@ const emptyCheckMs = 60_000;
 const minIdleMs = 100;
 
 interface Silence {
-  /** Identifies the silence by the session's task and the time since which its backend has been idle. */
+  /** Identifies the silence by the session's task and the time when the backend became idle. */
   readonly key: string;
   /** The beginning of the silence, on the process's clock. */
   readonly idleSince: number;

@@ -24,7 +24,7 @@ export class SettingsAge {
 
   /**
    * Reads the version of the settings, and marks all sessions as stale if the version has changed. Must be called
-   * before the first session is opened. Then every session has at least the settings of that version.
+   * before the first session is opened, so that no session has older settings than that version.
    *
    * @throws the server's error
    */
@@ -40,7 +40,7 @@ export class SettingsAge {
 
   /**
    * Like `compare`, but never rejects, because claimed tasks must reach their sessions in any case. After a transient
-   * error the next call compares again. Any other error is kept, and `throwFailure` throws it.
+   * error, the next call compares again. Any other error is kept, and `throwFailure` throws it.
    *
    * @param always whether to compare even if the last comparison was less than 250 ms ago.
    */

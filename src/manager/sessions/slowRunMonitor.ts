@@ -3,7 +3,8 @@ import type { ActiveGroups } from "../groups/groups.js";
 import type { RunTimes } from "./runTimes.js";
 import type { PooledSession, SessionPoolEvents } from "./session.js";
 import type { QueuedTask } from "./sessionQueue.js";
-import { minQueuedMs, slowRunMs } from "../tuning.js";
+import { slowRunMs } from "../../shared/tuning.js";
+import { minQueuedMs } from "../tuning.js";
 
 export interface SlowRunMonitorOptions {
   readonly groups: ActiveGroups;
@@ -19,7 +20,7 @@ export interface SlowRunMonitorOptions {
 
 /**
  * While sessions are busy, checks which of them are delayed by a run that takes longer than expected. Executors also
- * report long runs, but only after the server has answered the start of the run. The timer of this class is needed in
+ * report slow runs, but only after the server has answered the start of the run. The timer of this class is needed in
  * any case for queued tasks that another session could run, because only the manager knows which sessions are free.
  *
  *   idle ──start──▶ waiting ──timer──▶ check ──some session has tasks──▶ waiting
@@ -60,8 +61,8 @@ export class SlowRunMonitor {
       const isSlow = currentMs >= this.#slowMs;
       if (isSlow && !current.isSlow) {
         current.isSlow = changed = true;
-        // Other tasks of this group may well take as long. Their expected time should reflect that before this task
-        // ends.
+        // Other tasks of this group may well take as long. Their expected time has to reflect that even before this
+        // task ends.
         runTimes.add(current.task.hash, this.#slowMs);
         this.#reportStart(session, current);
       }
@@ -75,9 +76,9 @@ export class SlowRunMonitor {
   }
 
   /**
-   * Returns a function that chooses which queued tasks of a session to recall because another session could run them.
-   * The other session may be an unused one, or one that has yet to be opened. As soon as one of these tasks has been
-   * queued for longer than expected, all of them are chosen; until then, none.
+   * Returns a function that chooses which queued tasks of a session to recall so that another session, unused or new,
+   * can run them. Only tasks that the group limit allows to move are considered. If one of them is overdue (queued for
+   * much longer than expected), all of them are chosen, otherwise none.
    */
   #movableFinder(): (queued: readonly QueuedTask[], current: QueuedTask) => readonly QueuedTask[] {
     const { groups, mayUseMore } = this.#options;

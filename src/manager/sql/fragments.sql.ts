@@ -55,7 +55,7 @@ export interface HeadRow {
   /** A number if the id column of the table is an integer, otherwise a string. */
   readonly id: string | number;
   /** Whether the task is late. */
-  readonly gone: boolean;
+  readonly late: boolean;
   readonly paused: boolean;
 }
 

@@ -4,8 +4,8 @@ import type { Client } from "../../shared/postgres/client.js";
 export const lockTimeoutMs = {
   /**
    * The usual timeout. Locked rows are skipped, so only a user's trigger or a lock on the table can make a statement
-   * wait. The server grants locks in the order of the requests. With a shorter timeout the statement might never get
-   * its lock.
+   * wait. The server grants locks in the order of the requests. With a shorter timeout, a statement might give up each
+   * time before its turn.
    */
   normal: 1_000,
   /** The timeout for some time after a statement has run into its lock timeout. */

@@ -1,9 +1,9 @@
 import type { DatabaseError } from "pg";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 
-/** What a statement that ends tasks leaves out because the server has rejected it. */
+/** The parts that a statement which ends tasks omits because the server has rejected them. */
 export interface Omissions {
-  /** Whether the group's pause is left out. The pause is deferred. */
+  /** Whether the group's pause is omitted. It is deferred. */
   readonly pause: boolean;
   /**
    * A note that replaces the successor of a repeating task and is appended to the column `error`. Null means that the
@@ -28,6 +28,9 @@ export function rejectedRepeatNote(rejection: DatabaseError): string {
   return lines.map((line) => line.replaceAll("\n", "\n\t")).join("\n");
 }
 
-/** SQL that appends a note to an error. Either of them can be null. */
+/**
+ * SQL of an error text with a note in a new line. If the note is null, the error text is unchanged. If the error text
+ * is null, the note alone remains.
+ */
 export const appendNote = (error: string, note: string): string =>
   `CASE WHEN ${note} IS NULL THEN ${error} ELSE concat_ws(E'\\n', ${error}, ${note}) END`;

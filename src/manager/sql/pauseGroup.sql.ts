@@ -2,14 +2,20 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 
-/** A task that was locked when its group paused. It still has to be replanned, that is, given a later planned time. */
+/**
+ * A task whose row was locked when its group paused. The task still has to be replanned, that is, given a later planned
+ * time.
+ */
 export interface DeferredPause {
   readonly id: string;
-  /** When the run that caused the pause stopped, as text from the server. */
+  /** Stop time of the run that caused the pause, as text from the server. */
   readonly since: string;
 }
 
-/** A setting of the database session. It holds the ids of tasks that must not start although they are due. */
+/**
+ * A setting of the manager's connection. It holds the ids of tasks that the connection must not start although they are
+ * due.
+ */
 const setting = "pgtask.paused";
 const deferredSetting = `coalesce(nullif(current_setting('${setting}', true), ''), '{}')::bigint[]`;
 
@@ -18,7 +24,7 @@ const deferredSetting = `coalesce(nullif(current_setting('${setting}', true), ''
  */
 export const deferredIds = `ARRAY(SELECT unnest(${deferredSetting}))`;
 
-/** SQL of the planned time after a pause. `p.since` is when the run before the pause stopped. */
+/** SQL of the planned time after a pause. `p.since` is the stop time of the run that caused the pause. */
 const pause = `interval '1 ms' * abs(t.max::float8)`;
 const passed = `extract(epoch FROM p.since - t.plan)::float8 * 1000 / abs(t.max::float8)`;
 const next = `
@@ -31,8 +37,7 @@ const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() 
  * SQL of CTEs that pause the groups of ended runs that have a negative `max`. Due tasks of these groups are replanned
  * if their own `max` is negative, each by its own |max| in ms. With `drift`, the new planned time is stop + |max|.
  * Otherwise it is the first plan + n × |max| after the stop. The CTE `pause_left` (columns id, since) lists the tasks
- * with locked rows, which could not be replanned. The CTE `pause_held` keeps this database session from starting those
- * tasks.
+ * with locked rows, which could not be replanned. The CTE `pause_held` keeps this connection from starting those tasks.
  *
  * @param ended name of a CTE with the columns hash, max and stop
  * @param later SQL that is true if all of these tasks should be deferred
@@ -76,7 +81,7 @@ export async function retryPauses(
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/** Keeps this database session from starting exactly these tasks, although they are due. */
+/** Keeps this connection from starting exactly these tasks, although they are due. */
 export async function setDeferred(client: Client, tasks: readonly DeferredPause[]): Promise<void> {
   await client.query("SELECT set_config($1, $2, false)", [setting, arrayLiteral(tasks.map(({ id }) => id))]);
 }

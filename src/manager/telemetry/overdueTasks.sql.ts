@@ -9,7 +9,7 @@ export interface OverdueTask {
   readonly locked: boolean;
 }
 
-/** Reads which of these tasks are due but not claimed, and whether their rows are locked. */
+/** Reads which of these tasks are still due, and whether their rows are locked. */
 export async function readOverdueTasks(
   client: Client,
   table: TaskTable,

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
+import { stalledMs } from "../../shared/tuning.js";
 import type { Stall } from "../../shared/statistics.js";
 import type { Claimer } from "../claim/claimer.js";
 import { noLoad, type ActiveGroups } from "../groups/groups.js";
@@ -12,12 +13,12 @@ import type { ManagerLoop } from "../loop/managerLoop.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { SessionPoolLoad } from "../sessions/sessionPoolLoad.js";
 import { availableConnections } from "../sessions/availableConnections.sql.js";
-import { idleFor } from "../sessions/idleFor.sql.js";
+import { idleFor } from "./idleFor.sql.js";
 import { scanGroups, type ScannedGroup } from "../groups/scanGroups.sql.js";
 import { readUnmarkedTasks, readOverdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
-import { stallCheckMs, stalledMs } from "../tuning.js";
+import { stallCheckMs } from "../tuning.js";
 
 /** If a session's backend has been idle for this long, in ms, the session could have run a task. */
 const idleMs = 1_000;
@@ -44,13 +45,13 @@ interface Suspect {
 const unmarkedKey = (id: string): string => `unmarked ${id}`;
 
 /**
- * Checks every few seconds, in parallel with the cycles, for stalls. In a stall, due tasks do not start although
- * nothing prevents it and sessions are free. The cause is a bug in pg-task, a wake-up that never arrived, or a user's
- * trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with what the
- * server reports. It does not use the manager's counters, because they may be wrong. When a stall is found, it is
- * reported, and then everything is read and counted again.
+ * Checks for stalls every few seconds, in parallel with the cycles. In a stall, due tasks do not start although
+ * sessions are free and nothing else prevents it. The cause is a bug in pg-task, a wake-up that never arrived, or a
+ * user's trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with
+ * what the server reports. It does not use the manager's counters, because they may be wrong. When the monitor finds a
+ * stall, it reports the stall, corrects the counters, and has the first due task of every group read again.
  *
- *   could start ──still at every check for `stalledMs`, and its row is not locked──▶ stalled ──started──▶ resolved
+ *   suspect ──could start at every check for `stalledMs`, row not locked──▶ stalled ──tasks started──▶ resolved
  */
 export class StallMonitor {
   readonly #components: StallMonitorOptions;
@@ -196,9 +197,9 @@ export class StallMonitor {
   }
 
   /** Whether the first due task of a group could start. */
-  #canStart({ hash, max, gone, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
+  #canStart({ hash, max, late, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
     const { groups, orphans } = this.#components;
-    if (gone || paused || groups.isWithheld(hash)) return false;
+    if (late || paused || groups.isWithheld(hash)) return false;
     const { sessions, minQueuedMax } = load.groups.get(hash) ?? noLoad;
     const running = sessions + orphans.hashes.filter((other) => other === hash).length;
     return Math.min(max, minQueuedMax) >= running;

@@ -9,6 +9,7 @@ import {
   type Tracer,
 } from "@opentelemetry/api";
 import { sleep } from "../../shared/backoff.js";
+import { firstLine } from "../../shared/firstLine.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { Log } from "../../shared/log.js";
 import {
@@ -35,8 +36,8 @@ interface TracedRun {
 }
 
 /**
- * Creates the spans of one manager: `claim` and `finish` for its statements, and `run` for each run. All spans are
- * created here afterwards, with the times of the claim or the result. Times are in ms since the epoch.
+ * Creates the spans of one manager: `claim` and `finish` for its statements, and `run` for each run. The spans are
+ * created afterwards, with the times of the claim or of the result. Times are in ms since the epoch.
  */
 export class Tracing {
   readonly #tracer: Tracer;
@@ -203,5 +204,3 @@ export class Tracing {
     span.end(stop);
   }
 }
-
-const firstLine = (text: string): string => text.split("\n", 1)[0] ?? "";

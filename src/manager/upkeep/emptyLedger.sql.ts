@@ -6,9 +6,9 @@ import { claimTime } from "../sql/fragments.sql.js";
 export type Ledger = Run["ledger"];
 
 /**
- * Empties a ledger that new runs do not use. If the row of a run still names an owner, the run's proof may still be
- * needed, so it is moved to the other ledger. While the lock is held, every proof in the ledger is committed. A proof
- * that a late run writes afterwards is just as valid.
+ * Empties a ledger that new runs do not use. If a run's task still has an owner, the run's proof may still be needed,
+ * so the proof is moved to the other ledger. The lock on the ledger is exclusive, so every proof in it is committed. A
+ * proof that a late run writes to this ledger afterwards is just as valid.
  *
  * @returns false if the ledger was empty.
  * @throws 55P03 instead of waiting, if a transaction that wrote a proof is still open or a client is reading the

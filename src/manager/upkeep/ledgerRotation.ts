@@ -4,23 +4,16 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { emptyLedger, type Ledger } from "./emptyLedger.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-
-/** The two ledgers are switched after this many runs, or after this time in ms. */
-const maxRuns = 20_000;
-const maxMs = 5 * 60_000;
-/** How long after a switch the idle ledger is first emptied, in ms. Most runs that use it have ended by then. */
-const settleMs = 2_000;
-/** The pause before the next attempt to empty a ledger, in ms. */
-const retryMs = 1_000;
+import { ledgerRetryMs, ledgerSettleMs, maxLedgerUse } from "../tuning.js";
 
 /**
  * Selects the ledger in which runs write their proofs (rows that show that a run's effect was committed), and empties
- * the other ledger. When a ledger is emptied, proofs that may still be needed are moved to the other one. So it need
- * not be known which runs are in progress, or what an earlier process left.
+ * the other ledger. When a ledger is emptied, proofs that may still be needed are moved to the other one. Therefore it
+ * does not matter which runs are in progress, or what an earlier process left.
  *
- *   in use ──`maxRuns` or `maxMs`──▶ idle ──no run writes to it──▶ empty
- *     ▲                                                              │
- *     └──────────────────the other one becomes idle──────────────────┘
+ *     in use ──`maxLedgerUse`──▶ idle ──no run writes to it──▶ empty
+ *       ▲                                                        │
+ *       └───────────────the other one becomes idle───────────────┘
  */
 export class LedgerRotation {
   readonly #table: TaskTable;
@@ -44,7 +37,7 @@ export class LedgerRotation {
   }) {
     this.#table = options.table;
     this.#log = options.log;
-    this.#limits = options.limits ?? { runs: maxRuns, ms: maxMs, settleMs };
+    this.#limits = options.limits ?? { ...maxLedgerUse, settleMs: ledgerSettleMs };
   }
 
   /**
@@ -62,7 +55,7 @@ export class LedgerRotation {
     if (this.#emptyAt !== null) {
       if (now < this.#emptyAt) return;
       if (!(await this.#empty(client))) {
-        this.#emptyAt = now + retryMs;
+        this.#emptyAt = now + ledgerRetryMs;
         return;
       }
       this.#emptyAt = null;

@@ -28,11 +28,11 @@ export async function prune(client: Client, table: TaskTable, from: string, limi
 
 function pruneStatement({ qualified }: TaskTable): string {
   return `
-WITH looked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
   SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due
   FROM ${qualified} WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${maxScannedRows}
 ), old AS MATERIALIZED (
-  SELECT id FROM looked WHERE due <= now() ORDER BY id LIMIT $2
+  SELECT id FROM scanned WHERE due <= now() ORDER BY id LIMIT $2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM old)) AND owner IS NULL AND ready IS NULL
   FOR UPDATE SKIP LOCKED
@@ -41,6 +41,6 @@ WITH looked AS MATERIALIZED (
 )
 SELECT (SELECT count(*)::integer FROM deleted) AS deleted,
   CASE WHEN (SELECT count(*) FROM old) >= $2 THEN (SELECT max(id) FROM old)
-    WHEN (SELECT count(*) FROM looked) >= ${maxScannedRows} THEN (SELECT max(id) FROM looked) ELSE 0 END::text AS next,
-  (SELECT extract(epoch FROM min(due) - now()) * 1000 FROM looked WHERE due > now())::float8 AS "dueMs"`;
+    WHEN (SELECT count(*) FROM scanned) >= ${maxScannedRows} THEN (SELECT max(id) FROM scanned) ELSE 0 END::text AS next,
+  (SELECT extract(epoch FROM min(due) - now()) * 1000 FROM scanned WHERE due > now())::float8 AS "dueMs"`;
 }

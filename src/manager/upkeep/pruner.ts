@@ -4,11 +4,7 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { prune, type PruneStep } from "./prune.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-
-/** The minimum pause after a round that found nothing more to delete, in ms. */
-const minPauseMs = 1000;
-/** The maximum time between two rounds, in ms. It is limited because users may have changed `keep`. */
-const maxPauseMs = 5 * 60_000;
+import { pruneIntervalMs } from "../tuning.js";
 
 /**
  * Deletes finished rows that are older than their `keep`, in small steps. A round of steps goes through the table once.
@@ -19,11 +15,11 @@ export class Pruner {
   /** The next step continues after this id. "0" begins a new round. */
   #from = "0";
   #notBefore = 0;
-  /** Whether rows may have finished that the last round has not read. */
+  /** Whether tasks may have ended whose rows the last round has not read. */
   #touched = true;
   /**
-   * When the first row can be deleted that was left by the last round (`#dueAt`), or by the present round so far
-   * (`#roundDueAt`).
+   * The earliest time at which one of the rows can be deleted that were left by the last round (`#dueAt`), or by the
+   * present round so far (`#roundDueAt`).
    */
   #dueAt = Infinity;
   #roundDueAt = Infinity;
@@ -38,7 +34,7 @@ export class Pruner {
     this.#log = options.log;
   }
 
-  /** Notes that rows may have finished. */
+  /** Notes that tasks may have ended. */
   touch(): void {
     this.#touched = true;
   }
@@ -55,7 +51,7 @@ export class Pruner {
    * @returns whether the next step should follow at once.
    */
   async step(client: Client, limit: number): Promise<boolean> {
-    if (this.pauseMs > 0 && performance.now() - this.#roundAt < maxPauseMs) return false;
+    if (this.pauseMs > 0 && performance.now() - this.#roundAt < pruneIntervalMs.max) return false;
     if (this.#from === "0") {
       this.#touched = false;
       this.#roundDueAt = Infinity;
@@ -66,7 +62,7 @@ export class Pruner {
     this.#deleted += deleted;
     if (deleted > 0 || next !== "0") return true;
     this.#roundAt = performance.now();
-    this.#notBefore = this.#roundAt + minPauseMs;
+    this.#notBefore = this.#roundAt + pruneIntervalMs.min;
     this.#dueAt = this.#roundDueAt;
     if (this.#deleted > 0) this.#log.debug({ tasks: this.#deleted }, "finished tasks pruned");
     this.#deleted = 0;
@@ -83,7 +79,7 @@ export class Pruner {
       this.#isFailureLogged = false;
       return step;
     } catch (error) {
-      this.#notBefore = performance.now() + minPauseMs;
+      this.#notBefore = performance.now() + pruneIntervalMs.min;
       // After a transient error, such as a lock timeout, the step is tried again.
       this.#touched ||= isTransient(error);
       if (sqlState(error) === null || isTransient(error)) throw error;

@@ -1,4 +1,5 @@
-import { logLevels, maxInt, type Parameter } from "./parameterTable.js";
+import { maxInt } from "../postgres/serverLimits.js";
+import { logLevels, type Parameter } from "./parameterTable.js";
 
 /** Describes the values that a parameter allows, for example "a whole number of ms from 1 to 2147483647". */
 export function allowedValues(parameter: Parameter): string {

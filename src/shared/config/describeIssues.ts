@@ -1,8 +1,8 @@
 import type { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
-import { nearestName } from "./editDistance.js";
 import { entryParameters, fileParameters, findParameter } from "./parameters.js";
 import { maskPasswords } from "../postgres/connectionString/maskPasswords.js";
+import { mask } from "../logRedaction.js";
 
 type Path = readonly PropertyKey[];
 
@@ -55,8 +55,43 @@ function unknownKey(path: Path): string {
   return `${formatPath(path)}: unknown key, ${hint}`;
 }
 
-/** Returns a parameter's name without its prefix, as it is written in an entry and as a column name. */
+/** Returns a parameter's name without its prefix. This is its key in an entry. */
 const shortName = (name: string): string => name.replace(/^pg_\w+\./, "");
+
+/** Returns the known name that is closest to a mistyped name; undefined if none is close. */
+function nearestName(given: string, known: readonly string[]): string | undefined {
+  const limit = Math.max(1, Math.floor(given.length / 3));
+  const ranked = known
+    .map((name) => ({ name, edits: editDistance(given.toLowerCase(), name.toLowerCase()) }))
+    .filter(({ edits }) => edits <= limit)
+    .toSorted((a, b) => a.edits - b.edits);
+  return ranked[0]?.name;
+}
+
+/**
+ * Damerau–Levenshtein distance: the smallest number of insertions, deletions, substitutions and swaps of adjacent
+ * letters that turn `a` into `b`.
+ */
+function editDistance(a: string, b: string): number {
+  let before: number[] = [];
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i += 1) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j += 1) {
+      const same = a[i - 1] === b[j - 1] ? 0 : 1;
+      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      next[j] = Math.min(
+        (row[j] ?? 0) + 1,
+        (next[j - 1] ?? 0) + 1,
+        (row[j - 1] ?? 0) + same,
+        swapped ? (before[j - 2] ?? 0) + 1 : Infinity,
+      );
+    }
+    before = row;
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}
 
 const noSpi = "not supported: tasks run over connections, not by SPI inside the server; remove it";
 
@@ -100,10 +135,10 @@ function valueText(value: unknown, path: Path): string {
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object") return "an object";
   if (path.includes("password") || path.includes("pg_http.token"))
-    return value === "" ? "an empty string" : `a ${typeof value} (***)`;
+    return value === "" ? "an empty string" : `a ${typeof value} (${mask})`;
   if (typeof value !== "string") return JSON.stringify(value);
-  // The string is not a valid URL, so a password could be anywhere in it. Therefore nothing of it is shown.
-  if (path.at(-1) === "url") return value === "" ? "an empty string" : "another string (***)";
+  // The string is not a valid URL, so a password can be in any part of it. No part of it is shown.
+  if (path.at(-1) === "url") return value === "" ? "an empty string" : `another string (${mask})`;
   const masked = maskPasswords(value);
   return JSON.stringify(masked.length > 60 ? `${masked.slice(0, 60)}…` : masked);
 }

@@ -10,13 +10,13 @@ export interface ConfigurationChanges {
   readonly restarted: readonly Entry[];
   /** Entries whose managers keep running, with the new values. */
   readonly kept: readonly Entry[];
-  /** For each entry key, the names of the values that changed, also for restarted entries. */
+  /** Names of the changed values of each entry, by entry key. Entries in `restarted` are included. */
   readonly changed: Readonly<Record<string, readonly string[]>>;
-  /** Names of the changed parameters that are set for the whole file rather than for an entry. */
+  /** Names of the parameters whose values have changed at the top level of the file, outside its entries. */
   readonly parameters: readonly string[];
 }
 
-/** Parameters that only the supervisor uses, not the managers. */
+/** Parameters that managers do not use. If one of them changes, this does not count as a change of an entry. */
 const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_conf.max",
   "pg_conf.fetch",

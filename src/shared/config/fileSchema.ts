@@ -20,7 +20,7 @@ export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly url?: string;
 };
 
-/** The content of a configuration file that is an object rather than an array. */
+/** The content of a configuration file that contains an object, not an array. */
 export type RawFile = Readonly<Record<string, unknown>> & {
   readonly url?: string;
   readonly "pg_task.json"?: readonly RawEntry[];
@@ -136,7 +136,7 @@ const entrySchema = z
   .strictObject({ ...entryShape(), ...shapeOf(entryParameters()) })
   .meta({ id: "entry", description: "one task table: one manager" });
 
-/** Schema of a file that is an object, whose keys are the full names of parameters. */
+/** Schema of a file that contains an object. The keys of the object are the full names of parameters. */
 export const fileSchema = z.strictObject({
   $schema: z.string().optional().meta({ description: "for editors: where the schema is" }),
   url: z
@@ -150,8 +150,8 @@ export const fileSchema = z.strictObject({
   "pg_task.json": z.array(entrySchema).optional().meta({ description: "the entries, one for each task table" }),
 });
 
-/** Schema of a file that is an array, which contains only entries. */
+/** Schema of a file that contains an array of entries. */
 export const arraySchema = z.array(entrySchema);
 
-/** Schema of a file in either form. */
+/** Schema of a configuration file, which contains either an object or an array. */
 export const configurationSchema = z.union([fileSchema, arraySchema]);

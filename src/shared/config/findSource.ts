@@ -13,8 +13,8 @@ export interface ConfigSource {
   /** The environment variables that name a server; null if none do. */
   readonly environment: "DATABASE_URL" | "PG* variables" | null;
   /**
-   * Whether there is neither a configuration file nor a variable that names a server. `start` then starts the embedded
-   * server.
+   * Whether there is neither a configuration file nor a variable that names a server. In this case, `start` starts the
+   * embedded server.
    */
   readonly nothing: boolean;
 }

@@ -25,9 +25,8 @@ const units: Readonly<Record<string, number>> = Object.fromEntries(
 );
 
 /**
- * Estimates the length of a PostgreSQL interval in seconds. A month is taken as 30 days, as in PostgreSQL's
- * comparisons. The result is used only to refuse invalid intervals and intervals that are not positive; the server
- * determines the exact length.
+ * Estimates the length of a PostgreSQL interval in seconds. A month counts as 30 days, as in PostgreSQL's comparisons.
+ * The result is only used to refuse intervals that are invalid or not positive. The server determines the exact length.
  *
  * @returns null if the string is not an interval
  */
@@ -38,7 +37,7 @@ export function roughSeconds(text: string): number | null {
   return trimmed.startsWith("P") ? isoSeconds(trimmed.slice(1)) : verboseSeconds(trimmed);
 }
 
-/** Blanks and meaningless punctuation, which PostgreSQL skips. */
+/** Whitespace and punctuation that PostgreSQL ignores between the parts of an interval. */
 const skipped = String.raw`[\s!-*,/;-@[-\x60{-~]*`;
 const sign = String.raw`(?<sign>[+-]\s*)?`;
 const clock = String.raw`(?<hours>\d+):(?<minutes>\d*)(?::(?<seconds>\d*(?:\.\d*)?)|(?<fraction>\.\d*))?`;
@@ -65,8 +64,8 @@ function sumParts(text: string): { total: number; endsWithBareAmount: boolean } 
     const size = found === undefined ? null : partSeconds(found);
     if (found === undefined || size === null) return null;
     const signed = found["sign"]?.startsWith("-") ? -size : size;
-    // An amount without a unit means seconds at the end of the text, and days before an amount of hours. A missing unit
-    // is an error anywhere else.
+    // An amount without a unit means seconds if it comes last, and days if an amount of hours follows. Anywhere else, a
+    // missing unit is an error.
     const hasHours = found["hours"] !== undefined || units[unitOf(found) ?? ""] === hour;
     if (bare !== null && !hasHours) return null;
     total = (total ?? 0) + signed + (bare ?? 0) * (day - second);
@@ -91,8 +90,8 @@ function partSeconds(found: Found): number | null {
 }
 
 /**
- * Parses "hours:minutes:seconds". With two numbers, "1:2.5" means minutes and seconds because the second number has a
- * fraction.
+ * Parses "hours:minutes" and "hours:minutes:seconds". If the second of only two numbers has a fraction, as in "1:2.5",
+ * the numbers mean minutes and seconds.
  */
 function clockSeconds(found: Found): number | null {
   const first = Number(found["hours"]);
@@ -105,7 +104,7 @@ function clockSeconds(found: Found): number | null {
 }
 
 /**
- * Parses an ISO 8601 interval after its "P", either with designators ("1DT2H") or as date and time
+ * Parses what follows the "P" of an ISO 8601 interval, either with designators ("1DT2H") or as date and time
  * ("0001-02-03T04:05").
  */
 function isoSeconds(text: string): number | null {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { configurationSchema } from "./fileSchema.js";
 
-/** Returns the JSON Schema of a configuration file, as the text of the file shipped with the package. */
+/** Returns the JSON Schema of configuration files, as the text of the schema file in the package. */
 export function jsonSchemaText(): string {
   const schema = z.toJSONSchema(configurationSchema, { io: "input" });
   const { $schema, ...rest } = schema;

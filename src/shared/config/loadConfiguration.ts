@@ -14,15 +14,17 @@ import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarg
 import { aliasProblems, defaultParameters, givenParameters } from "./parameterValues.js";
 
 export interface LoadOptions extends SourceOptions {
-  /** URL of the embedded server. It overrides the environment, and a URL in the file is then an error. */
+  /**
+   * URL of the embedded server. If it is set, the connection variables are ignored, and a URL in the file is an error.
+   */
   readonly control?: string | undefined;
   /** Receives warnings, for example about a password file that other users can read. */
   readonly warn?: (message: string) => void;
-  /** The control connection in use. Entries stay on its server even if the file now names another server. */
+  /** The control connection in use. Stays in use, also for the entries, even if the file now names another server. */
   readonly inUse?: ControlConnection;
 }
 
-/** The control connection. `given` holds only what its source itself states, without defaults. */
+/** The control connection. `given` holds only the values that its source states, without defaults. */
 export interface ControlConnection {
   readonly given: PartialTarget;
   readonly control: ConnectionTarget;
@@ -36,14 +38,11 @@ export interface ExplainedConfiguration {
   readonly configuration: Configuration;
   readonly controlFrom: ControlSource;
   readonly controlGiven: PartialTarget;
-  /**
-   * Whether the file now names a different server or database for the control connection than the connection in use
-   * has.
-   */
+  /** Whether the control connection in the file now has another server or database than the one in use. */
   readonly controlMoved: boolean;
   /** Parameters given in the file. */
   readonly given: Partial<FileParameters>;
-  /** Parameters given in each entry, also by its short keys. */
+  /** Parameters given in each entry, by full name or by short key. */
   readonly entriesGiven: readonly Readonly<Partial<FileParameters>>[];
 }
 
@@ -103,7 +102,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
 /** The web page is on by default with the embedded server. */
 const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };
 
-/** Reads the token from the environment variable that the configuration names. */
+/** Reads the token from the environment if the file names a variable instead of the token. */
 function resolveSecrets(
   given: Partial<FileParameters>,
   file: string | null,
@@ -120,8 +119,8 @@ function resolveSecrets(
 }
 
 /**
- * Throws if the page listens on a non-loopback address without a token, because others could then use it without
- * authentication.
+ * Throws if the page listens on an address other than loopback and there is no token, because users of other machines
+ * could then use the page without authentication.
  */
 function requireToken(parameters: FileParameters, file: string | null): void {
   const { "pg_http.listen": listen, "pg_http.token": token } = parameters;
@@ -217,10 +216,10 @@ async function resolveEntries(
 }
 
 function once(warn: (message: string) => void): (message: string) => void {
-  const told = new Set<string>();
+  const reported = new Set<string>();
   return (message) => {
-    if (told.has(message)) return;
-    told.add(message);
+    if (reported.has(message)) return;
+    reported.add(message);
     warn(message);
   };
 }

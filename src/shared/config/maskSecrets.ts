@@ -1,5 +1,4 @@
-import { mask } from "../postgres/connectionString/maskPasswords.js";
-import type { Configuration } from "./types.js";
+import { mask } from "../logRedaction.js";
 import type { FileParameters } from "./parameterTable.js";
 import type { ConnectionTarget } from "../postgres/target/target.js";
 
@@ -11,14 +10,4 @@ export function maskTarget(target: ConnectionTarget): ConnectionTarget {
 /** Returns the parameters with the token masked. */
 export function maskParameters<T extends Partial<FileParameters>>(parameters: T): T {
   return parameters["pg_http.token"] ? { ...parameters, "pg_http.token": mask } : parameters;
-}
-
-/** Returns the configuration with all secrets masked. */
-export function maskConfiguration(configuration: Configuration): Configuration {
-  return {
-    ...configuration,
-    parameters: maskParameters(configuration.parameters),
-    control: maskTarget(configuration.control),
-    entries: configuration.entries.map((entry) => ({ ...entry, target: maskTarget(entry.target) })),
-  };
 }

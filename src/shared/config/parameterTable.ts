@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { maxInt } from "../postgres/serverLimits.js";
 
 /**
  * Where a value can be given. "entry" means that an entry can set the parameter by its short key, which has no prefix.
@@ -29,9 +30,11 @@ export interface Parameter {
   /** Another name for the same parameter. */
   readonly alias?: string;
   readonly type: ParameterType;
-  /** The default, as it would be written in the file. */
+  /** The default, as a user would write it in the file. */
   readonly default: boolean | number | string | readonly unknown[];
-  /** The default as shown in the documentation, if it depends on the machine or needs an explanation. */
+  /**
+   * What the documentation shows in place of the default if the default depends on the machine or needs an explanation.
+   */
   readonly defaultText?: string;
   /** Inclusive bounds. For an interval, `min: 0` means that negative values are not allowed. */
   readonly min?: number;
@@ -48,9 +51,6 @@ const stored = ["file", "database"] as const;
 const table = ["file", "database", "role"] as const;
 const entry = ["file", "database", "role", "entry"] as const;
 const task = ["file", "database", "role", "session"] as const;
-
-/** Largest value of PostgreSQL's `integer`. */
-export const maxInt = 2_147_483_647;
 
 /** Values of `pg_conf.log`. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
@@ -429,7 +429,7 @@ export const parameters = [
 
 export type ParameterName = (typeof parameters)[number]["name"];
 
-/** The parameters whose value a file can hold, except `pg_task.json`. */
+/** The parameters that a file can set, except `pg_task.json`. */
 type FileParameter = Exclude<
   Extract<(typeof parameters)[number], { levels: readonly ["file", ...Level[]] }>,
   { type: "json" }
@@ -445,8 +445,8 @@ type ValueOf<Type extends ParameterType> = Type extends "bool"
 
 /**
  * Values of the file's parameters, including defaults. Sizes are in bytes. Intervals are text that PostgreSQL
- * interprets. `pg_http.listen` can also be `auto`, the default with the embedded server, which cannot be written in a
- * file. `pg_http.token` is secret and is left out of entries.
+ * interprets. `pg_http.listen` can also be `auto`, which is the default with the embedded server and is not allowed in
+ * a file. `pg_http.token` is secret and is empty in entries.
  */
 export type FileParameters = {
   readonly [P in FileParameter as P["name"]]: ValueOf<P["type"]>;

@@ -9,7 +9,7 @@ export function findParameter(name: string): Parameter | undefined {
   return all.find((parameter) => parameter.name === name || parameter.alias === name);
 }
 
-/** Returns the parameters whose value a file can hold, except `pg_task.json`. */
+/** Returns the parameters that a file can set, except `pg_task.json`. */
 export function fileParameters(): NamedParameter[] {
   return all.filter(
     (parameter): parameter is NamedParameter => parameter.levels.includes("file") && parameter.type !== "json",

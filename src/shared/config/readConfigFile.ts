@@ -10,7 +10,7 @@ import { arraySchema, fileSchema, type RawEntry, type RawFile } from "./fileSche
 export interface ConfigDocument {
   readonly values: RawFile;
   readonly entries: readonly RawEntry[];
-  /** Where the file has its entries: the part of a path in messages that precedes `[index]`. */
+  /** Path of the array of entries in the file. In messages, `[index]` follows this path. */
   readonly entriesPath: readonly string[];
 }
 
@@ -18,7 +18,7 @@ export interface ConfigDocument {
 export const emptyDocument: ConfigDocument = { values: {}, entries: [], entriesPath: [] };
 
 /**
- * Reads a configuration file in either form.
+ * Reads a configuration file, which contains either an object or an array.
  *
  * @throws PgTaskError CONFIG_FILE_UNREADABLE; CONFIG_SYNTAX with line and column; CONFIG_INVALID with one line for each
  * problem

@@ -11,13 +11,13 @@ import { aliasProblems, givenParameters } from "./parameterValues.js";
 
 /** What entries inherit from the configuration. */
 export interface EntryContext extends ConnectionContext {
-  /** What the source of the control connection itself states, without values from the environment. */
+  /** The values that the source of the control connection states, without defaults. */
   readonly controlGiven: PartialTarget;
   readonly control: ConnectionTarget;
   readonly parameters: FileParameters;
 }
 
-/** All problems of one entry. Each message begins with the path inside the entry. */
+/** All problems of one entry. Each message begins with the path of the invalid value within the entry. */
 export class EntryProblems extends Error {
   readonly problems: readonly string[];
 
@@ -51,7 +51,10 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
   return makeEntry(raw, target, own !== undefined, context.parameters);
 }
 
-/** Returns the only entry of a configuration that lists none: the control connection's user and database. */
+/**
+ * Returns the entry that is used if the configuration lists no entries. It has the control connection's user and
+ * database.
+ */
 export function ownEntry(control: ConnectionTarget, parameters: FileParameters): Entry {
   return makeEntry({}, control, false, parameters);
 }
@@ -87,7 +90,7 @@ function makeEntry(raw: RawEntry, target: ConnectionTarget, hasOwnPassword: bool
   };
 }
 
-/** Returns `host:port/database/schema.table`, which is equal for entries that name the same table. */
+/** Returns the key `host:port/database/schema.table`. Entries that name the same table have the same key. */
 function entryKey(target: ConnectionTarget, schema: string, table: string): string {
   const { host, port } = target;
   const server = host.startsWith("/") ? host : host.toLowerCase();

@@ -1,10 +1,10 @@
 import type { Client } from "../postgres/client.js";
 import type { Log } from "../log.js";
+import { maxInt } from "../postgres/serverLimits.js";
 import { findParameter } from "./parameters.js";
-import { maxInt } from "./parameterTable.js";
 import { parseSize } from "./sizeText.js";
 
-/** Reads the settings of the session's role, database or server. An empty setting is treated as not set. */
+/** Reads settings that are set for the connection's role, its database or the server. Empty settings are left out. */
 export async function readServerSettings(
   client: Pick<Client, "query">,
   names: readonly string[],
@@ -24,7 +24,7 @@ export function parseSettingNumber(name: string, text: string): number | null {
   return value !== null && Number.isInteger(value) && value >= min && value <= max ? value : null;
 }
 
-/** Receives an invalid setting of the server, and the value that is used instead. */
+/** Receives an invalid setting that was read from the server, and the value that is used instead. */
 export type OnInvalidSetting = (setting: string, value: string, used: unknown) => void;
 
 export const logInvalidSettings =

@@ -13,17 +13,20 @@ export interface Entry {
   readonly key: string;
   readonly target: ConnectionTarget;
   /**
-   * Whether the entry itself gives the target's password. Only then is the password set for a role that is created for
-   * the entry. False if the password comes from PGPASSWORD, the control connection or the password file.
+   * Whether the entry itself gives the target's password. Only such a password is set when pg-task creates the entry's
+   * role. False if the password comes from PGPASSWORD, the control connection or the password file.
    */
   readonly ownPassword: boolean;
-  /** Whether the entry has its own URL, so it can be on a different server than the control connection. */
+  /** Whether the entry has a URL of its own, so its table can be on another server than the control database. */
   readonly elsewhere: boolean;
-  /** Schema of the table in the configuration. The server's settings can name another schema and table. */
+  /**
+   * Schema of the table according to the configuration. Settings of the role, the database or the server can name
+   * another schema and table.
+   */
   readonly schema: string;
   readonly table: string;
   readonly create: boolean;
-  /** The file's parameters, with the entry's own values in place of the file's. */
+  /** Values of all parameters: the entry's own values, and the file's values for all others. */
   readonly parameters: FileParameters;
   /** Values of the entry's short keys, which override every other level. */
   readonly fixed: {

@@ -31,7 +31,7 @@ export interface ExecutorParameters {
   /** Whether the target's user is a superuser. If not, remote tasks must give a password in their connection string. */
   readonly isSuperuser: boolean;
   /**
-   * When a remote run loses its connection, how long to keep asking its server whether the run is still active, in ms.
+   * How long to keep asking the other server whether a remote run is still active after its connection was lost, in ms.
    */
   readonly lostRunTimeoutMs: number;
 }
@@ -41,13 +41,13 @@ export interface Dispatch {
   readonly runs: readonly Run[];
 }
 
-/** Runs of one session that the manager takes back, so that other sessions can run them. */
+/** Runs of one session that the manager recalls, so that other sessions can run them. */
 export interface RecalledRuns {
   readonly session: number;
   readonly ids: readonly string[];
   /**
-   * Id of the run that the recalled runs wait behind, if this wait is the reason for the recall. If that run has ended
-   * when the recall arrives, nothing is recalled. Null means that the recall has another reason.
+   * Id of the current run, if the runs are recalled because they have waited behind it. If this run has ended when the
+   * recall arrives, nothing is recalled. Null if the recall has another reason.
    */
   readonly queuedBehind: string | null;
 }
@@ -56,43 +56,47 @@ export interface RecalledRuns {
 export interface SentRun {
   readonly id: string;
   /**
-   * Second key of the advisory lock that the run takes when it begins. The first key is the pid of the run's backend.
+   * Second key of the advisory lock that the run takes when it starts. The first key is the pid of the run's backend.
    */
   readonly lockKey: number;
 }
 
-/** Answer to a recall: the unfinished runs that the session has sent to the server. */
+/** Answer to a recall. Lists the unfinished runs that the session has sent to the server. */
 export interface SentRuns extends RecalledRuns {
   /**
-   * The sent runs, in the order in which they were sent. Null means that nothing was recalled, because the run that the
-   * others waited behind had ended.
+   * The sent runs, in the order in which they were sent. Null means that nothing was recalled, because the run in
+   * `queuedBehind` had ended.
    */
   readonly sent: readonly SentRun[] | null;
 }
 
 export type ToExecutor =
   | ({ readonly type: "start" } & SlotReference)
-  /** Changes the output limit, the superuser flag and the time limit for lost remote runs, from the next run on. */
+  /**
+   * Changes the output limit, the superuser flag and the time limit for lost remote runs. Takes effect with the next
+   * run.
+   */
   | ({ readonly type: "reconfigure" } & SlotReference)
-  /** Opens sessions. Their tasks will most likely belong to this group. */
+  /** Opens sessions. Most likely, they will run tasks of this group. */
   | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
   | ({ readonly type: "dispatch" } & SlotReference)
   /** Cancels a run because its task was deleted or set to another state. */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /**
-   * Answers every `requestCancel` after pg_cancel_backend has returned, or could not be called. Until this answer
-   * arrives, the session sends nothing that the cancel might hit by mistake.
+   * Answers `requestCancel` when pg_cancel_backend has returned or could not be called. Until the answer arrives, the
+   * session sends nothing that the cancel could hit by mistake.
    */
   | { readonly type: "cancelAnswered"; readonly session: number; readonly id: string }
   /**
-   * Sets the pipeline permit, the second key of an advisory lock under which this session sends queued runs from now
-   * on. The server begins such runs only while that lock is held. Null means that no queued runs may be sent.
+   * Sets the session's pipeline permit. `permit` is the second key of an advisory lock. From now on, the session can
+   * send queued runs to the server, which starts them only while the manager holds that lock. Null means that the
+   * session must not send queued runs.
    */
   | { readonly type: "pipelinePermit"; readonly session: number; readonly permit: number | null }
   /**
-   * Takes runs back. Runs that have not been sent to the server come back as `released`. So do runs that have been
-   * sent, unless the server is already running them. The answer `recalled` lists, for each session, which runs had been
-   * sent. These sessions send no more queued runs until they get a new permit.
+   * Recalls runs. Each run comes back as `released` unless the server has started it. Each session answers with
+   * `recalled`, which lists the runs that it had sent to the server. It sends no more queued runs until it gets a new
+   * permit.
    */
   | { readonly type: "recall"; readonly runs: readonly RecalledRuns[] }
   /** Tells the executor that the manager has written every large output received so far. */
@@ -101,7 +105,7 @@ export type ToExecutor =
   | { readonly type: "close"; readonly sessions: readonly number[] }
   /** Ends sessions at once, even during a run, because their server no longer answers. */
   | { readonly type: "drop"; readonly sessions: readonly number[] }
-  /** Asks sessions whose backends are idle how long nothing has arrived from the server. Answered by `silence`. */
+  /** Asks sessions whose backends are idle how long their server has been silent. Answered by `silence`. */
   | { readonly type: "reportSilence"; readonly sessions: readonly number[] }
   /** Asks the server named by `remote` whether a task still runs there. Answered by `remoteProcessFound`. */
   | {
@@ -143,8 +147,8 @@ export type FromExecutor =
       readonly start: string;
     }
   /**
-   * Reports the remote backend that runs a remote task, because the task's row was locked and the pid could not be
-   * written there.
+   * Reports the pid of the backend on the other server that runs a remote task. Sent only if the session could not
+   * write the pid into the task's row, because the row was locked.
    */
   | {
       readonly type: "remoteStarted";
@@ -160,9 +164,9 @@ export type FromExecutor =
   | { readonly type: "remoteProcessFound"; readonly number: number; readonly gone: boolean | null }
   /** Asks the manager to reserve capacity on its server for one remote connection. Answered by `connectionPermit`. */
   | { readonly type: "requestConnectionPermit"; readonly number: number }
-  /** Reports that the connection for a granted permit is open or has failed to open, so that its reservation ends. */
+  /** Ends the reservation that came with a granted permit: the connection is open, or could not be opened. */
   | { readonly type: "connectionPermitUsed"; readonly number: number; readonly opened: boolean }
-  /** Answers `recall`, once for each of its sessions, after the results of the runs that the session released. */
+  /** Answers `recall`. Each session sends one such message, after the results of the runs that it released. */
   | ({ readonly type: "recalled" } & SentRuns)
   /**
    * Reports that the session's connection is lost. The manager must rescue the run in progress, that is, complete or

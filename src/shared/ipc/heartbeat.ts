@@ -7,7 +7,7 @@ export function createHeartbeat(): SharedArrayBuffer {
 }
 
 /**
- * Increments the heartbeat counter as long as this thread's event loop turns. The timer does not keep the thread alive.
+ * Increments the heartbeat counter while this thread's event loop is running. The timer does not keep the thread alive.
  */
 export function startHeartbeat(buffer: SharedArrayBuffer): void {
   const count = new Int32Array(buffer);
@@ -15,12 +15,12 @@ export function startHeartbeat(buffer: SharedArrayBuffer): void {
 }
 
 /**
- * Calls `onStall` once when there has been no heartbeat for `limitMs`. The limit is counted in checks, not in elapsed
- * time: while the whole process is suspended, the checks are suspended too, so a suspension is not taken for a stall.
+ * Calls `onFreeze` once when there has been no heartbeat for `limitMs`. The limit is counted in checks, not in elapsed
+ * time. If the whole process is suspended, there are no checks either, so the suspension is not mistaken for a freeze.
  *
  * @returns a function that stops the checks
  */
-export function watchHeartbeat(buffer: SharedArrayBuffer, limitMs: number, onStall: () => void): () => void {
+export function watchHeartbeat(buffer: SharedArrayBuffer, limitMs: number, onFreeze: () => void): () => void {
   const count = new Int32Array(buffer);
   let seen = Atomics.load(count, 0);
   let missed = 0;
@@ -30,7 +30,7 @@ export function watchHeartbeat(buffer: SharedArrayBuffer, limitMs: number, onSta
     seen = now;
     if (missed * heartbeatMs < limitMs) return;
     clearInterval(timer);
-    onStall();
+    onFreeze();
   }, heartbeatMs);
   timer.unref();
   return () => clearInterval(timer);

@@ -3,7 +3,7 @@ import type { ErrorReport } from "../errors.js";
 import type { Stall, ManagerStatistics } from "../statistics.js";
 import type { SlotReference } from "./handshake/slots.js";
 
-/** `workerData` of a manager thread. All other data arrives as messages on its port. */
+/** `workerData` of a manager thread. All other data arrives as messages on the thread's port. */
 export interface ManagerThreadData {
   /** Shared memory of the handshake, through which large payloads reach the thread. */
   readonly buffer: SharedArrayBuffer;
@@ -20,7 +20,7 @@ export interface ManagerParameters {
 
 export type ToManager =
   | ({ readonly type: "start" } & SlotReference)
-  /** The entry's parameters have changed, or the server's settings may have changed. The target is still the same. */
+  /** The entry's parameters have changed, or the server's settings may have changed. The connection target has not. */
   | ({ readonly type: "reconfigure" } & SlotReference)
   /**
    * Sets the session grant, the number of sessions that the manager may hold from now on. Answered by `grantAnswered`.
@@ -33,7 +33,7 @@ export type ToManager =
 export type FromManager =
   /** The table exists, the manager holds its lock, and wake-ups arrive. */
   | { readonly type: "ready" }
-  /** The manager has lost its connection or its lock and is retrying. Sent for every failed attempt. */
+  /** The manager has lost its connection or its lock and is retrying. Sent after every failed attempt. */
   | { readonly type: "unavailable"; readonly reason: ErrorReport }
   /** The number of sessions that the manager could use now. */
   | { readonly type: "demand"; readonly sessions: number }
@@ -48,12 +48,12 @@ export type FromManager =
   | { readonly type: "tableMoved"; readonly location: TableLocation }
   /** The manager is stopping and claims no more tasks, so another process may lead. */
   | { readonly type: "claimingStopped" }
-  /** The new parameters are in effect, as far as they can be at present. */
+  /** The manager has tried to apply the new parameters. If the attempt failed, the manager retries. */
   | { readonly type: "reconfigured" }
   /** Counts since the last `statistics` message. Not sent while nothing happens. */
   | ({ readonly type: "statistics" } & ManagerStatistics)
-  /** Due tasks do not start although nothing prevents them from starting. Null means that the stall is over. */
+  /** A stall: due tasks do not start although nothing prevents it. Null means that the stall is over. */
   | { readonly type: "stalled"; readonly stall: Stall | null }
   | { readonly type: "log"; readonly line: string }
-  /** The manager has ended. Without a reason, it ended because it was asked to stop. */
+  /** The manager has ended. If `reason` is null, it was asked to stop. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };

@@ -20,9 +20,9 @@ export interface Run {
   readonly group: string;
   /** Allowed run time in ms. 0 means no limit. */
   readonly timeoutMs: number;
-  /** Whether the session stays with this group for further runs. A remote connection, if there is one, stays too. */
+  /** Whether the session, and its remote connection if there is one, is kept for further runs of this group. */
   readonly dedicated: boolean;
-  /** Whether the session keeps its state for its next run instead of being reset. */
+  /** Whether the session keeps its state for the next run and is not reset. */
   readonly save: boolean;
   readonly format: OutputFormat;
   /**
@@ -41,7 +41,7 @@ export interface Run {
 }
 
 /**
- * Where a remote task runs: the server's address as it was reached, and the backend on that server. Contains no
+ * Where a remote task runs: the address at which its server was reached, and the backend on that server. Contains no
  * secrets.
  */
 export interface RemoteProcess extends BackendIdentity {
@@ -54,8 +54,8 @@ export interface RemoteProcess extends BackendIdentity {
 /** What a run did to its session, regardless of the run's outcome. */
 interface SessionCondition {
   readonly session: number;
-  /** Whether the run left something in the session that no reset removes. Such a session gets no further runs. */
-  readonly unusable?: boolean | undefined;
+  /** Whether the session is stale now, because the run left something in it that no reset removes. */
+  readonly stale?: boolean | undefined;
   /** Whether an object that belongs to the table, such as a ledger or function, was missing. */
   readonly objectsMissing?: boolean | undefined;
 }

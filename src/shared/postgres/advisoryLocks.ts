@@ -7,8 +7,8 @@ export const lockClasses = {
   /** Held by the leader, in the control database. The second key is a hash of the cluster's name. */
   supervisor: 0x70677401,
   /**
-   * Held by the only manager that is allowed to claim tasks, in the table's database. The second key is the table's
-   * oid.
+   * Held by the manager of a table, in the table's database. Only the manager that holds this lock may claim the
+   * table's tasks. The second key is the table's oid.
    */
   manager: 0x70677402,
   /** Held while a table of the schema is created or migrated. The second key is a hash of the schema's name. */
@@ -19,9 +19,9 @@ export const lockClasses = {
    */
   busy: 0x70677404,
   /**
-   * The pipeline permit, which the manager holds while its sessions are allowed to start queued tasks. The second key
-   * is random. Each of these sessions also holds a lock whose first key is the pid of its backend (see
-   * manager/sessions/pipelineRecalls.ts).
+   * The pipeline permit of a session. The manager holds it while the session is allowed to start queued tasks. The
+   * second key is random. While such a task runs, it also holds a lock, whose first key is the pid of the session's
+   * backend (see manager/sessions/pipelineRecalls.ts).
    */
   permit: 0x70677405,
 } as const;
@@ -30,8 +30,7 @@ const pool = new Uint32Array(1024);
 let remaining = 0;
 
 /**
- * Returns a random second key for an advisory lock, 1 to 2^31 - 1. The key is random because a task that could guess
- * the key could take the lock.
+ * Returns a random second key for an advisory lock, 1 to 2^31 - 1. A task that could guess the key could take the lock.
  */
 export function randomLockKey(): number {
   if (remaining === 0) {

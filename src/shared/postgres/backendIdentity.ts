@@ -1,4 +1,4 @@
-/** Identity of a server process that runs tasks. Identities can only be compared for equality. */
+/** Identity of a backend that runs tasks. Identities can only be compared for equality. */
 export interface BackendIdentity {
   readonly pid: number;
   /** `PID BACKEND_START`, as stored in the column `owner`. */
@@ -18,9 +18,9 @@ export function ownerSql(alias: string): string {
 }
 
 /**
- * Returns the SQL condition that a row of pg_stat_activity is the given backend and not a later backend with the same
- * pid. The caller has already matched the pid. If the start time of a backend is not readable, the condition holds, so
- * that this backend is never treated as dead.
+ * Returns an SQL condition that is true if a row of pg_stat_activity is the given backend, and not a later backend with
+ * the same pid. The caller must compare the pid itself. The condition is also true if the start time of the backend
+ * cannot be read, so that such a backend is never treated as dead.
  *
  * @param owner SQL expression for the `PID BACKEND_START` of the wanted backend
  */

@@ -9,9 +9,9 @@ const cancelCode = 80_877_102;
 const limitMs = 5_000;
 
 /**
- * Asks a server to cancel what a backend runs. The request uses a new connection with the same encryption as the
- * connection of the run. The backend is identified by its secret key, so that a later backend with the same pid is not
- * canceled.
+ * Asks a server to cancel the statement that a backend is executing. The request is sent over a new connection with the
+ * same encryption as the backend's connection. It contains the backend's secret key, so a later backend with the same
+ * pid is not affected.
  *
  * @returns whether the server has received the request
  */

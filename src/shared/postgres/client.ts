@@ -19,8 +19,8 @@ export type { Client };
 /**
  * Opens a connection for pg-task's own statements.
  *
- * @throws PgTaskError CONNECTION_FAILED if the server is not reached; CONNECTION_REJECTED with the server's message if
- * the server refuses; CONNECTION_POOLED if a pooler answers
+ * @throws PgTaskError CONNECTION_FAILED if the server cannot be reached; CONNECTION_REJECTED with the server's message
+ * if the server refuses the connection; CONNECTION_POOLED if a pooler answers
  */
 export async function connectClient(
   target: ConnectionTarget,
@@ -63,7 +63,7 @@ async function open(
     database: target.database,
     user: target.user,
     ...(target.password === undefined ? {} : { password: target.password }),
-    ssl: encrypted ? await tlsOptions(target) : false,
+    ssl: encrypted ? await clientTlsOptions(target) : false,
     application_name: options.applicationName,
     options: startup.options,
     connectionTimeoutMillis: target.connectTimeoutMs,
@@ -71,7 +71,7 @@ async function open(
     keepAliveInitialDelayMillis: keepAliveMs,
     ...(options.pipeline ? { pipeline: true } : {}),
   });
-  // A lost connection also rejects pending queries and emits "end", but only this event carries the server's message.
+  // A lost connection also rejects pending queries and emits "end", but only "error" carries the server's message.
   client.on("error", (error) => {
     if (error instanceof DatabaseError) closingErrors.set(client, error);
   });
@@ -113,7 +113,7 @@ async function expectOwnBackend(client: Client, target: ConnectionTarget, startu
   expectNoPooler(target, announced, { pid: rows[0]?.pid, mark: rows[0]?.mark }, startup);
 }
 
-/** Calls `send`. Everything that `send` sends synchronously leaves in one write. */
+/** Calls `send`, and sends in one write everything that `send` sends synchronously. */
 export function inOneWrite<T>(client: Client, send: () => T): T {
   const { stream } = client.connection;
   stream.cork();
@@ -124,7 +124,7 @@ export function inOneWrite<T>(client: Client, send: () => T): T {
   }
 }
 
-/** How long the server can take to close the connection after Terminate, in ms. */
+/** How long the server may take to close the connection after Terminate, in ms. */
 const terminateMs = 2_000;
 
 /** Closes a connection. If the server does not answer, the connection is destroyed. Never rejects. */
@@ -135,7 +135,7 @@ export async function disconnect(client: Client): Promise<void> {
 }
 
 /** Reads the TLS options. The module is loaded on demand because most connections need no TLS. */
-async function tlsOptions(target: ConnectionTarget): Promise<ConnectionOptions> {
+async function clientTlsOptions(target: ConnectionTarget): Promise<ConnectionOptions> {
   const transport = await import("./transport/tlsOptions.js");
   try {
     return await transport.tlsOptions(tlsSettings(target), socketAddress(target));

@@ -59,8 +59,8 @@ export function unreachableError(target: ConnectionTarget, cause: unknown): PgTa
 }
 
 /**
- * Returns the reason of a failure. For a host with several addresses, Node reports an AggregateError with an empty
- * message.
+ * Returns the reason for a failure to connect. For a host with several addresses, Node reports an AggregateError with
+ * an empty message.
  */
 function reason(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(reason).join("; ");

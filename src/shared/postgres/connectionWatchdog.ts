@@ -12,23 +12,27 @@ const restFactor = 30;
  */
 const answerChecks = { count: 2, everyMs: 50 };
 /**
- * The number of samples of the backend's activity. A connection is considered half-open (its other end is gone without
- * notice) if its backend is idle in all of them. Together with the answer checks, the samples take long enough for a
- * lost packet to be retransmitted.
+ * Number of samples of the backend's activity. If the backend is idle in all of them, the connection is considered
+ * half-open. Together with the answer checks, the samples take long enough for a lost packet to be retransmitted.
  */
 const samples = 5;
 const sampleMs = 70;
-/** Pause between two inquiries about a busy backend, in ms. The pause doubles from `first` up to `longest`. */
+/** Time between two inquiries about a busy backend, in ms. It doubles from `first` up to `longest`. */
 const inquiryPauseMs = { first: 1_000, longest: 8_000 };
 /** Time limit for opening the second connection, on which the server is queried, in ms. */
 const inquiryConnectMs = 5_000;
 
 /**
- * Ends a half-open connection. The other end of such a connection is gone without notice, so its close would never
- * arrive. After a silence, the watchdog sends a probe query. If the probe is not answered, the watchdog opens a second
- * connection and asks the server what the backend is doing. A backend that is still working is left alone, however long
- * its work takes. An idle backend can no longer be reached over its connection. It is terminated because it still holds
- * our locks.
+ * Detects half-open connections and ends them. Nothing ever arrives on such a connection, not even its end. After a
+ * silence, the watchdog sends a probe query. If there is no answer, the watchdog opens a second connection and asks the
+ * server what the backend is doing. A backend that is working is left alone, however long its work takes. If the
+ * backend is idle although the probe is unanswered, the connection is half-open. The backend is then terminated,
+ * because it still holds pg-task's locks.
+ *
+ *     quiet ──silence──▶ probed ──no answer──▶ inquiring ──backend idle or gone──▶ connection ended
+ *       ▲                 │  ▲                     │ │
+ *       └──data arrived───┤  └──working: a pause───┘ │
+ *                         └───────data arrived───────┘
  */
 export class ConnectionWatchdog {
   readonly #client: Client;
@@ -54,7 +58,8 @@ export class ConnectionWatchdog {
   /**
    * @param options.name application name of the second connection
    * @param options.quietMs silence after which the connection is probed
-   * @param options.isAtRest whether nothing depends on the connection at present. Its loss may then be noticed late.
+   * @param options.isAtRest returns whether nothing depends on the connection at present, so that its loss may be
+   * noticed late
    */
   constructor(
     client: Client,
@@ -132,9 +137,11 @@ export class ConnectionWatchdog {
   }
 
   /**
-   * Asks the server whether the backend is working. Terminates the backend if it is not.
+   * Asks the server, over a second connection, whether the backend is working. If not, terminates the backend.
    *
-   * @param settled whether the original connection has ended or received data in the meantime
+   * @param settled returns whether the first connection has ended or received data since, which makes the question
+   * obsolete
+   * @returns false if the backend is gone or was terminated
    */
   async #works(settled: () => boolean): Promise<boolean> {
     const client = await connectClient(
@@ -153,7 +160,7 @@ export class ConnectionWatchdog {
         );
         const [now] = rows;
         if (now === undefined) return false;
-        // If data has arrived in the meantime, the backend can be idle simply because the answer is complete.
+        // If data has arrived in the meantime, the backend may be idle because it has sent its complete answer.
         if (now.works || settled()) return true;
         if (before !== null && before.since !== now.since) return true;
         before = now;

@@ -17,11 +17,11 @@ export interface ConnectOptions {
 }
 
 /**
- * Logs in to a server of the configuration, like `connectClient` but without the pg driver, which would double the
- * amount of code that an executor thread loads.
+ * Logs in to a server that the configuration names. Unlike `connectClient`, does not use the pg driver, which would
+ * double the amount of code that an executor thread loads.
  *
- * @throws PgTaskError CONNECTION_FAILED if the server is not reached; CONNECTION_REJECTED if the server refuses;
- * CONNECTION_POOLED if a pooler refuses
+ * @throws PgTaskError CONNECTION_FAILED if the server cannot be reached; CONNECTION_REJECTED if the server refuses the
+ * connection; CONNECTION_POOLED if a pooler refuses it
  */
 export async function openProtocolConnection(
   target: ConnectionTarget,

@@ -8,6 +8,23 @@ import { pooledError } from "./connectionErrors.js";
 export type StartupSettings = Readonly<Record<string, string | number>>;
 
 /**
+ * With these settings a server ends a backend about ten seconds after the connection to its client has been cut, and
+ * releases the backend's locks.
+ */
+export const keepAliveSettings = {
+  tcp_keepalives_idle: 5,
+  tcp_keepalives_interval: 2,
+  tcp_keepalives_count: 3,
+  tcp_user_timeout: 10_000,
+};
+
+/**
+ * How often a server checks during a long statement whether its client is still connected, in ms. This is a setting of
+ * PostgreSQL 14 and later, on some platforms only.
+ */
+export const connectionCheckSettings = { client_connection_check_interval: 200 };
+
+/**
  * Settings that affect how statements are parsed, how results are formatted, and how long statements can take.
  * Connections that run only pg-task's own statements use these values, whatever the settings of the role or the
  * database. Settings that only a superuser can change cannot be listed here.
@@ -32,11 +49,12 @@ export const neutralSettings: StartupSettings = {
   transform_null_equals: "off",
   xmlbinary: "base64",
   xmloption: "content",
+  ...keepAliveSettings,
 };
 
 /**
- * Further settings that affect statements and results. Older servers do not know these settings and would refuse a
- * connection that sends them.
+ * Further settings that affect statements and results. Older servers do not have them, and would refuse a connection
+ * whose startup packet contains them. They are therefore set after connecting.
  */
 const newerSettings = {
   idle_session_timeout: "0",
@@ -62,7 +80,7 @@ export function buildStartup(settings: StartupSettings): Startup {
   const mark = Math.random().toString(36).slice(2);
   const marked: StartupSettings = { ...settings, [markSetting]: mark };
   const options = Object.entries(marked)
-    // A backslash escapes each blank and each backslash.
+    // Whitespace and backslashes in a value are escaped with a backslash.
     .map(([name, value]) => `-c ${name}=${String(value).replace(/[\\\s]/g, "\\$&")}`)
     .join(" ");
   return { options, mark };
@@ -71,18 +89,19 @@ export function buildStartup(settings: StartupSettings): Startup {
 /** Reads the backend's pid and the mark of its startup options, in the columns `pid` and `mark`. */
 export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
 
-/** Reads the same columns as `probeSql`, and also sets those of the newer settings that the server knows. */
+/** Reads the same columns as `probeSql`, and also sets those of the newer settings that the server has. */
 export const neutralProbeSql = `${probeSql}, (
   SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
   FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
 
 /**
- * Refuses a connection through a pooler. A pooler's backends outlive the client and serve other clients before and
- * after, so locks and the death of a backend would prove nothing. Some poolers (PgBouncer in all modes) announce a
- * different backend than the one that answers. Other poolers hand out a backend that was started with the settings of
+ * Refuses a connection through a pooler. A pooler's backend outlives its client and then serves other clients. pg-task
+ * could therefore not tell from a live backend that a task is still running, nor from a held lock that the client which
+ * took the lock is still connected. A pooler is recognized in two ways: some (PgBouncer in all modes) announce a
+ * different backend than the one that answers, and others hand out a backend that was started with the settings of
  * another client.
  *
- * @param announced the pid in BackendKeyData; null if the server sent none, as some poolers do
+ * @param announced the pid in BackendKeyData; null if none was sent, as with some poolers
  * @param answer the row that `probeSql` returned
  * @throws PgTaskError CONNECTION_POOLED
  */

@@ -1,10 +1,13 @@
 import { sqlState } from "./client.js";
+import { deadlockDetected, lockNotAvailable, queryCanceled, serializationFailure } from "./sqlStates.js";
 
-/**
- * SQLSTATEs of errors that can disappear on a retry: lock not available, serialization failure, deadlock, query
- * canceled.
- */
-export const transientSqlStates: ReadonlySet<string> = new Set(["55P03", "40001", "40P01", "57014"]);
+/** SQLSTATEs of errors that can disappear on a retry. */
+export const transientSqlStates: ReadonlySet<string> = new Set([
+  lockNotAvailable,
+  serializationFailure,
+  deadlockDetected,
+  queryCanceled,
+]);
 
 /** Whether the same statement can succeed if it is retried on the same connection. */
 export function isTransient(error: unknown): boolean {

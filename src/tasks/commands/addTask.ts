@@ -6,7 +6,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
  * Inserts a task. Columns that are omitted take their defaults.
  *
  * @param columns values by column name, in PostgreSQL's syntax for the column's type
- * @param wait interval from now after which the task is planned
+ * @param wait interval from now to the planned time
  * @returns the task's id
  */
 export async function addTask(
@@ -33,8 +33,8 @@ export async function addTask(
 const outcomeColumns = ["id", "state", "owner", "output", "error"];
 
 /**
- * Returns the GRANT statements for the privileges that the current user lacks. These are privileges to add a task and,
- * if `wait` is set, to wait for the task's end. The result is empty if no missing privilege was found.
+ * Returns GRANT statements for the privileges that the current user lacks to add a task and, if `wait` is set, to wait
+ * for its end. The result is empty if no missing privilege was found.
  *
  * @param columns columns that are given a value
  */
@@ -77,14 +77,14 @@ export async function readTaskOutcome(
   client: Client,
   { qualified }: TaskTable,
   id: string,
-): Promise<{ state: string; held: boolean; output: string | null; error: string | null } | null> {
+): Promise<{ state: string; claimed: boolean; output: string | null; error: string | null } | null> {
   const { rows } = await client.query<{
     state: string;
-    held: boolean;
+    claimed: boolean;
     output: string | null;
     error: string | null;
   }>(
-    `SELECT t.state::text AS state, t.owner IS NOT NULL AS held,
+    `SELECT t.state::text AS state, t.owner IS NOT NULL AS claimed,
        CASE WHEN t.owner IS NULL THEN t.output::text END AS output,
        CASE WHEN t.owner IS NULL THEN t.error::text END AS error
      FROM ${qualified} AS t WHERE t.id = $1::bigint`,

@@ -1,6 +1,8 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { literal } from "../../shared/postgres/quoting.js";
+import { finalStates } from "../../shared/taskState.js";
 
 /** A kind of change that can be made to tasks selected by id. */
 export type Change = "stop" | "retry" | "run-now" | "delete" | "delete even running";
@@ -16,22 +18,22 @@ export interface ChangeResult {
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The task's state before the change. Null if the outcome is `missing` or `failed`. */
   readonly state: string | null;
-  /** Whether a session owned the task. */
-  readonly held: boolean;
+  /** Whether the task was claimed, that is, whether it had an owner. */
+  readonly claimed: boolean;
   /** For a retried task, whether its `repeat` was cleared because the repetition continues in another row. */
   readonly unlinked: boolean;
   readonly reason: string | null;
 }
 
 /**
- * For each change, the SQL condition on the rows of `found` to which the change can be applied. It is evaluated while
- * the row is locked.
+ * For each change, the SQL condition that a row of `found` must meet. The condition is evaluated while the row is
+ * locked.
  */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
-  retry: "state IN ('DONE', 'FAIL', 'GONE', 'STOP') AND NOT held",
-  "run-now": "state = 'PLAN' AND NOT held",
-  delete: "NOT held AND state NOT IN ('TAKE', 'WORK')",
+  retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed`,
+  "run-now": "state = 'PLAN' AND NOT claimed",
+  delete: "NOT claimed AND state NOT IN ('TAKE', 'WORK')",
   "delete even running": "true",
 };
 
@@ -65,8 +67,8 @@ function changeSql(change: Change, qualified: string): string {
 }
 
 /**
- * Changes tasks if their states allow it. Locked rows are skipped. If the server rejects a statement, each half of the
- * ids is tried separately.
+ * Changes tasks if their states allow it. Locked rows are skipped. If the server rejects the statement, the ids are
+ * split in halves, and each half is tried separately.
  *
  * @returns a result for each id, in the order of the ids.
  */
@@ -95,7 +97,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
     id,
     outcome: "failed",
     state: null,
-    held: false,
+    claimed: false,
     unlinked: false,
     reason: errorMessage(error),
   };
@@ -111,11 +113,11 @@ async function changeTogether(
     `WITH asked AS (
        SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
-       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS held, t.repeat > interval '0' AS repeats
+       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, t.repeat > interval '0' AS repeats
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
      ), changed AS (${changeSql(change, qualified)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
-       coalesce(f.held, t.owner IS NOT NULL) AS held, coalesce(c.unlinked, false) AS unlinked,
+       coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'
          WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome
      FROM asked AS a LEFT JOIN found AS f ON f.id = a.id LEFT JOIN changed AS c ON c.id = a.id

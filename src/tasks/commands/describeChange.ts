@@ -18,10 +18,10 @@ export function describeChange(change: Change, result: ChangeResult): string {
   }
 }
 
-function describeDone(change: Change, { state, held, unlinked }: ChangeResult): string {
+function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult): string {
   switch (change) {
     case "stop":
-      return held ? "cancelling; ends as DONE if already committed" : "stopped before it ran";
+      return claimed ? "cancelling; ends as DONE if already committed" : "stopped before it ran";
     case "retry":
       return unlinked
         ? `was ${state}, runs again now; does not repeat, because its successor exists`
@@ -30,14 +30,14 @@ function describeDone(change: Change, { state, held, unlinked }: ChangeResult): 
       return "due now";
     case "delete":
     case "delete even running":
-      return held ? `was ${state}, deleted; cancelling its run` : `was ${state}, deleted`;
+      return claimed ? `was ${state}, deleted; cancelling its run` : `was ${state}, deleted`;
     default:
       return change satisfies never;
   }
 }
 
-function describeRefusal(change: Change, { id, state, held }: ChangeResult): string {
-  if (held && state !== "WORK" && state !== "TAKE") {
+function describeRefusal(change: Change, { id, state, claimed }: ChangeResult): string {
+  if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
   }
   switch (change) {
@@ -46,7 +46,7 @@ function describeRefusal(change: Change, { id, state, held }: ChangeResult): str
     case "retry":
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
-      return held ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;
+      return claimed ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;
     case "delete":
     case "delete even running":
       return `running (${state}): --running deletes it and cancels its run`;

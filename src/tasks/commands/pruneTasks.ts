@@ -1,14 +1,15 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { literal } from "../../shared/postgres/quoting.js";
+import { finalStates } from "../../shared/taskState.js";
 import { filterSql, type TaskFilter } from "../taskFilter.js";
 
 /** Maximum number of rows that one batch deletes. */
 const batchRows = 1000;
 
 /**
- * Returns the cutoff: finished rows that ended before this time are deleted. The server computes the cutoff, and it is
- * returned as text.
+ * Returns the cutoff, computed by the server, as text. Finished tasks that ended before this time are deleted.
  *
  * @throws the server's error if the interval is invalid.
  * @throws PgTaskError USAGE if the interval is negative.
@@ -28,11 +29,11 @@ export async function readPruneCutoff(client: Client, older: string): Promise<st
 }
 
 /**
- * Returns an SQL condition that a row is finished and ended before the cutoff. If the task never started, its planned
- * time counts instead.
+ * Returns an SQL condition that a task is finished and ended before the cutoff. If the task never started, its planned
+ * time counts as its end.
  */
 function isPrunableSql(values: unknown[], before: string, filter: TaskFilter): string {
-  return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN ('DONE', 'FAIL', 'GONE', 'STOP')
+  return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")})
     AND coalesce(t.stop, t.plan) < $${values.push(before)}::timestamptz AND ${filterSql(filter, values)}`;
 }
 

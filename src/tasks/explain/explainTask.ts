@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { parseSettingNumber, readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { reservedConnections } from "../../shared/postgres/reservedConnections.js";
+import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../queries/executorSessions.js";
@@ -13,19 +13,19 @@ import { waitReasons, type Reason } from "./waitReasons.js";
 /**
  * Returns the reasons why a task does not run now, or null if there is no such task.
  *
- * @param around.entries all entries of the configuration. Entries on the same server as `around.entry` count toward the
+ * @param context.entries all entries of the configuration. Those on the same server as `context.entry` count toward the
  * same session limit.
- * @param around.maxSessions maximum number of sessions of one pg-task process (`pg_conf.max`)
- * @param around.hasLeader returns whether any pg-task leads the cluster, or null if this cannot be determined. It is
+ * @param context.maxSessions maximum number of sessions of one pg-task process (`pg_conf.max`)
+ * @param context.hasLeader returns whether any pg-task leads the cluster, or null if this cannot be determined. It is
  * called only if no manager works on the table.
- * @param around.checkLocks whether to find out who has locked the task's row. To find out, the row is locked for a
+ * @param context.checkLocks whether to find out who has locked the task's row. To find out, the row is locked for a
  * moment.
  */
 export async function explainTask(
   client: Client,
   table: TaskTable,
   id: string,
-  around: {
+  context: {
     readonly entry: Pick<Entry, "fixed" | "parameters" | "target">;
     readonly entries: readonly EntryLocation[];
     readonly maxSessions: number;
@@ -39,13 +39,13 @@ export async function explainTask(
   const manager = await readManager(client, table);
   return waitReasons(situation, {
     pauses: await readPauses(client, table),
-    lock: around.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
+    lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
-    hasLeader: manager === null ? await around.hasLeader() : true,
-    maxRuns: await readMaxRuns(client, around.entry),
-    maxSessions: around.maxSessions,
-    runningSessions: (await countSessions(client, entriesOnServer(around.entry.target, around.entries))).running,
+    hasLeader: manager === null ? await context.hasLeader() : true,
+    maxRuns: await readMaxRuns(client, context.entry),
+    maxSessions: context.maxSessions,
+    runningSessions: (await countSessions(client, entriesOnServer(context.entry.target, context.entries))).running,
     freeConnections: most - reservedConnections - taken,
   });
 }

@@ -22,21 +22,19 @@ export interface TaskSituation {
   readonly remote: boolean;
   /** First line of the task's error. */
   readonly problem: string | null;
-  /**
-   * The backend (server process) that owns the task, as process id and start time. Null if no backend owns the task.
-   */
+  /** The backend that owns the task, as pid and start time. Null if no backend owns the task. */
   readonly owner: string | null;
   /** Whether the owner is alive, as far as this role can see. */
   readonly ownerLives: boolean;
   /**
-   * Whether the task's run has ended, as far as this role can see. This is so if, since the task's start, the owner has
-   * been idle for a second or has started another task.
+   * Whether the task's run has ended, as far as this role can see. It has ended if, since the task's start, the owner
+   * has been idle for a second or has started another task.
    */
   readonly runEnded: boolean;
   /** Number of sessions that run tasks of the same group. */
   readonly groupRuns: number;
-  /** Ids of up to ten tasks of the same group that are held by a session. */
-  readonly heldBy: readonly string[];
+  /** Ids of up to ten claimed tasks of the same group. */
+  readonly claimedOfGroup: readonly string[];
   /**
    * Number of due tasks of the same group that start before this task. `aheadMore` tells whether there are more than
    * were counted.
@@ -48,16 +46,15 @@ export interface TaskSituation {
 }
 
 /**
- * Maximum number of rows that are scanned for running tasks. The scan reads this many rows up to the task, and this
- * many of the newest rows.
+ * Running tasks are searched for in at most this many rows up to the task, and in at most this many of the newest rows.
  */
 const maxScannedRows = 10_000;
 /** Maximum number of due tasks of the same group that are counted. */
 const maxAhead = 1_000;
 
 /**
- * SQL condition that a task is too late to run. It follows the same rule as the manager. A task with a negative `max`
- * never expires. A task whose `active` exceeds the range of dates never expires either.
+ * SQL condition that a task is too late to run. The rule is the same as in the manager. A task never expires if its
+ * `max` is negative or its `active` exceeds the range of dates.
  */
 const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
   THEN it.plan + it.active <= now() ELSE false END`;
@@ -65,8 +62,8 @@ const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 yea
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /**
- * Reads a task's situation. No index covers running tasks. They are found by scanning the rows nearest to the task and
- * the newest rows, and by the application names of all sessions.
+ * Reads a task's situation. Running tasks, which no index covers, are found in the rows before the task and in the
+ * newest rows, and by the application names of all sessions.
  *
  * @returns null if there is no such task.
  */
@@ -75,12 +72,12 @@ export async function readSituation(client: Client, table: TaskTable, id: string
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
-     ), looked AS MATERIALIZED (
+     ), scanned AS MATERIALIZED (
        (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
        UNION ALL
        (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
-     ), held AS MATERIALIZED (
-       SELECT id, owner, hash FROM looked WHERE owner IS NOT NULL
+     ), claimed AS MATERIALIZED (
+       SELECT id, owner, hash FROM scanned WHERE owner IS NOT NULL
      ), ahead AS (
        SELECT FROM it, LATERAL (
          SELECT o.max, o.id, o."group" FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
@@ -99,11 +96,11 @@ export async function readSituation(client: Client, table: TaskTable, id: string
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')
-       OR EXISTS (SELECT FROM looked AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
-       (SELECT count(DISTINCT h.owner) FROM held AS h WHERE h.hash = it.hash)::float8 AS "groupRuns",
-       ARRAY(SELECT h.id::text FROM held AS h WHERE h.hash = it.hash ORDER BY h.id LIMIT 10) AS "heldBy",
+       OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
+       (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
+       ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT count(*) FROM ahead)::float8 AS ahead,
-       (SELECT count(DISTINCT h.owner) FROM held AS h)::float8 AS "tableRuns"
+       (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns"
      FROM it`,
     [id],
   );

@@ -1,7 +1,8 @@
 import type { Pause } from "../commands/pauses.js";
+import { finalStates } from "../../shared/taskState.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
 
-/** A reason that keeps a task from starting. If the task is running or has ended, the reason describes this instead. */
+/** A reason why a task does not start. If the task is running or has ended, the reason says so. */
 export interface Reason {
   readonly code:
     | "ended"
@@ -38,7 +39,7 @@ export interface Reason {
  * Circumstances outside the task that decide whether it can start. `hasLeader` is null if this could not be determined.
  * `lock` is null if no lock was found.
  */
-export interface Surroundings {
+export interface TableSituation {
   readonly pauses: readonly Pause[];
   readonly lock: { readonly by: LockHolder | null } | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
@@ -51,8 +52,8 @@ export interface Surroundings {
   /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
   readonly runningSessions: number;
   /**
-   * Number of the server's connections that are still available to pg-task. Negative if other clients use connections
-   * that pg-task leaves free.
+   * Number of connections that pg-task can still open on the server: the free ones, less those that pg-task leaves to
+   * other clients. Can be negative.
    */
   readonly freeConnections: number;
 }
@@ -61,8 +62,8 @@ export interface Surroundings {
  * Returns the reasons why a task does not run now, most important first. A task that is running or has ended has
  * exactly one reason.
  */
-export function waitReasons(task: TaskSituation, around: Surroundings): Reason[] {
-  if (["DONE", "FAIL", "GONE", "STOP"].includes(task.state)) return [endedReason(task)];
+export function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
+  if (finalStates.some((state) => state === task.state)) return [endedReason(task)];
   if (task.owner !== null) return [claimedReason(task)];
   if (task.state !== "PLAN") {
     return [
@@ -75,16 +76,16 @@ export function waitReasons(task: TaskSituation, around: Surroundings): Reason[]
   }
   const reasons = [
     ...planReasons(task),
-    ...pauseReasons(task, around.pauses),
-    ...managerReasons(around),
-    ...queueReasons(task, around),
-    ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, around) : []),
+    ...pauseReasons(task, table.pauses),
+    ...managerReasons(table),
+    ...queueReasons(task, table),
+    ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, table) : []),
   ];
   if (reasons.length > 0) return reasons;
-  return [dueReason(around)];
+  return [dueReason(table)];
 }
 
-function dueReason({ triggers }: Surroundings): Reason {
+function dueReason({ triggers }: TableSituation): Reason {
   const check = "it starts at the manager's next check";
   if (triggers.length === 0) return { code: "due", text: `nothing blocks it: ${check}` };
   const names = triggers.join(", ");
@@ -210,7 +211,7 @@ function pauseReasons({ group }: TaskSituation, pauses: readonly Pause[]): Reaso
     });
 }
 
-function managerReasons({ hasLeader: leader, hasManager: manager }: Surroundings): Reason[] {
+function managerReasons({ hasLeader: leader, hasManager: manager }: TableSituation): Reason[] {
   if (manager) return [];
   if (leader === false) {
     return [
@@ -233,7 +234,7 @@ function managerReasons({ hasLeader: leader, hasManager: manager }: Surroundings
   ];
 }
 
-function queueReasons({ ready }: TaskSituation, { lock: locked }: Surroundings): Reason[] {
+function queueReasons({ ready }: TaskSituation, { lock: locked }: TableSituation): Reason[] {
   const reasons: Reason[] = [];
   if (ready === null) {
     reasons.push({
@@ -261,17 +262,17 @@ function queueReasons({ ready }: TaskSituation, { lock: locked }: Surroundings):
   return reasons;
 }
 
-function limitReasons(task: TaskSituation, around: Surroundings): Reason[] {
+function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const reasons: Reason[] = [];
-  const { groupRuns, heldBy, ahead, aheadMore, tableRuns } = task;
+  const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns } = task;
   const maxOthers = Math.max(task.max, 0);
   if (groupRuns > maxOthers) {
-    const ids = [...heldBy, ...(heldBy.length < groupRuns ? ["…"] : [])].join(", ");
+    const ids = [...claimedOfGroup, ...(claimedOfGroup.length < groupRuns ? ["…"] : [])].join(", ");
     reasons.push({
       code: "group-limit",
       text: `its group ${JSON.stringify(task.group)} runs ${groupRuns}${ids === "" ? "" : ` (${ids})`}, and its max allows ${maxOthers} besides it${task.max < 0 ? ", since a negative max is a pause" : ""}`,
       remedy: "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
-      tasks: heldBy,
+      tasks: claimedOfGroup,
     });
   }
   if (ahead > 0) {
@@ -280,22 +281,22 @@ function limitReasons(task: TaskSituation, around: Surroundings): Reason[] {
       text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
     });
   }
-  if (tableRuns >= around.maxRuns) {
+  if (tableRuns >= table.maxRuns) {
     reasons.push({
       code: "run-limit",
-      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${around.maxRuns}`,
+      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${table.maxRuns}`,
       remedy: "wait, or raise pg_task.run",
     });
   }
-  const allRun = Math.max(tableRuns, around.runningSessions);
-  if (allRun >= around.maxSessions) {
+  const allRun = Math.max(tableRuns, table.runningSessions);
+  if (allRun >= table.maxSessions) {
     reasons.push({
       code: "session-limit",
-      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${around.maxSessions} for all tables together`,
+      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${table.maxSessions} for all tables together`,
       remedy: "wait, or raise pg_conf.max",
     });
   }
-  if (around.freeConnections <= 0) {
+  if (table.freeConnections <= 0) {
     reasons.push({
       code: "no-connection-room",
       text: "the server has no connections left: pg-task leaves the last ten to other clients",

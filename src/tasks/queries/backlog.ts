@@ -22,7 +22,7 @@ export interface Backlog {
 const maxCounted = 10_000;
 
 /**
- * Counts waiting tasks by the indexes of due and of planned tasks, so that finished rows cost nothing. Numbers above
+ * Counts waiting tasks with the indexes of due and of planned tasks, so that finished rows are not read. Numbers above
  * `maxCounted` are estimates.
  */
 export async function readBacklog(client: Client, { qualified }: TaskTable): Promise<Backlog> {
@@ -55,7 +55,7 @@ export async function readBacklog(client: Client, { qualified }: TaskTable): Pro
   // With the condition NOT ready, the planner would also count the finished rows, in which `ready` is null.
   const planned = await countOrEstimate(client, later, `${qualified} WHERE ready IS FALSE`);
   return {
-    // The tasks in `overdue` are due, but are not marked due yet.
+    // `overdue` counts tasks that are due but not marked due yet.
     due: { ...due, value: due.value + overdue },
     planned: { ...planned, value: Math.max(0, planned.value - overdue) },
     oldestDue,

@@ -1,9 +1,16 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+import {
+  isManagerSql,
+  isPgTaskSql,
+  isSessionSql,
+  isSupervisorSql,
+  isWebSql,
+} from "../../shared/postgres/applicationNames.js";
 import { isoTimeSql } from "../sqlFragments.js";
 
-/** A backend (server process) of one of pg-task's connections. Values that this role cannot see are null. */
+/** A backend of one of pg-task's connections. Values that this role cannot see are null. */
 export interface ServerProcess {
   readonly pid: number;
   /** Address of the backend's client. Null if the client uses a Unix socket. */
@@ -29,7 +36,7 @@ export async function readCluster(
      )
      SELECT ${processColumns}, coalesce(l.ours, false) AS leads, coalesce(NOT l.ours, false) AS other
      FROM pg_catalog.pg_stat_activity AS a LEFT JOIN led AS l ON l.pid = a.pid
-     WHERE (a.application_name = 'pg_conf' OR l.ours) AND a.datname = current_database()
+     WHERE (${isSupervisorSql("a.application_name")} OR l.ours) AND a.datname = current_database()
      ORDER BY a.backend_start, a.pid`,
     [lockClasses.supervisor, name],
   );
@@ -55,7 +62,7 @@ export interface OtherLeader extends ServerProcess {
   readonly sameName: boolean;
 }
 
-/** Maximum number of other leaders returned. */
+/** Maximum number of other leaders that are returned. */
 const maxOtherLeaders = 10;
 
 /**
@@ -117,12 +124,12 @@ export async function countConnectionsByRole(
   client: Client,
 ): Promise<readonly { readonly role: string; readonly connections: number }[]> {
   const { rows } = await client.query<{ role: string; connections: number }>(
-    `SELECT CASE WHEN application_name = 'pg_task web' THEN 'web'
-         WHEN application_name = 'pg_conf' THEN 'supervisor'
-         WHEN application_name LIKE 'pg\\_work %' THEN 'manager'
-         WHEN application_name LIKE 'pg\\_task %' THEN 'session' END AS role, count(*)::int AS connections
+    `SELECT CASE WHEN ${isWebSql("application_name")} THEN 'web'
+         WHEN ${isSupervisorSql("application_name")} THEN 'supervisor'
+         WHEN ${isManagerSql("application_name")} THEN 'manager'
+         WHEN ${isSessionSql("application_name")} THEN 'session' END AS role, count(*)::int AS connections
      FROM pg_stat_activity WHERE datname = current_database()
-     GROUP BY 1 HAVING bool_and(application_name ~ '^pg_(conf$|work |task )')`,
+     GROUP BY 1 HAVING bool_and(${isPgTaskSql("application_name")})`,
   );
   return rows.filter(({ role }) => role !== null);
 }

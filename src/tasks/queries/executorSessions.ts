@@ -1,5 +1,6 @@
 import { maxNameBytes, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
+import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
 
 /** The location of an entry's table: server, database, schema and table name. */
@@ -32,9 +33,11 @@ export interface ExecutorSessions {
 const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0);
 
 /** Reads the executor sessions of a table from pg_stat_activity. The sessions of all pg-task processes are included. */
-export async function readSessions(client: Client, { schema, table }: TaskTable): Promise<ExecutorSessions> {
-  const name = `pg_task ${schema} ${table}`;
-  const [idle = "", prefix = ""] = await asApplicationNames(client, [name, `${name} `]);
+export async function readSessions(client: Client, table: TaskTable): Promise<ExecutorSessions> {
+  const [idle = "", prefix = ""] = await asApplicationNames(client, [
+    idleSessionName(table),
+    busySessionName(table, ""),
+  ]);
   const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(
     `SELECT CASE WHEN application_name <> $1 THEN substr(application_name, length($2) + 1) END AS "group",
        count(*)::float8 AS sessions,
@@ -54,16 +57,11 @@ export async function readSessions(client: Client, { schema, table }: TaskTable)
 }
 
 /** Returns the names of these groups as they appear in application names, in the same order. */
-export async function groupsAsShown(
-  client: Client,
-  { schema, table }: TaskTable,
-  groups: readonly string[],
-): Promise<string[]> {
-  const prefix = `pg_task ${schema} ${table} `;
-  const [shownPrefix = "", ...names] = await asApplicationNames(client, [
-    prefix,
-    ...groups.map((group) => prefix + group),
-  ]);
+export async function groupsAsShown(client: Client, table: TaskTable, groups: readonly string[]): Promise<string[]> {
+  const [shownPrefix = "", ...names] = await asApplicationNames(
+    client,
+    ["", ...groups].map((group) => busySessionName(table, group)),
+  );
   return names.map((name) => name.slice(shownPrefix.length));
 }
 
@@ -90,10 +88,7 @@ export async function countSessions(
 ): Promise<{ readonly sessions: number; readonly running: number }> {
   const names = await asApplicationNames(
     client,
-    entries.flatMap(({ schema, table }) => {
-      const name = `pg_task ${schema} ${table}`;
-      return [name, `${name} `];
-    }),
+    entries.flatMap((entry) => [idleSessionName(entry), busySessionName(entry, "")]),
   );
   const { rows } = await client.query<{ sessions: number; running: number }>(
     `SELECT count(*)::float8 AS sessions, (count(*) FILTER (WHERE running))::float8 AS running FROM (

@@ -1,28 +1,28 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 
-/** Maximum number of groups whose heads are read. */
+/** Maximum number of groups that are read. */
 const maxGroups = 100;
 
-/** The head of a group, which is the group's first due task. */
-export interface StalledTask {
+/** The first due task of a group. */
+export interface FirstDueTask {
   readonly id: string;
   readonly group: string;
 }
 
 /**
- * Returns up to `limit` heads (the first due task of each group) from up to 100 groups. The head with the earliest
- * planned time comes first.
+ * Returns the first due task of each group, in the order of their planned times: at most `limit` tasks, out of at most
+ * 100 groups.
  */
 export async function readFirstDueTasks(
   client: Client,
   { qualified }: TaskTable,
   limit: number,
-): Promise<StalledTask[]> {
+): Promise<FirstDueTask[]> {
   const first = (where: string): string => `
     SELECT id, hash, "group", plan FROM ${qualified} WHERE ready AND hash ${where} AND plan <= now()
     ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1`;
-  const { rows } = await client.query<StalledTask>(
+  const { rows } = await client.query<FirstDueTask>(
     `WITH RECURSIVE head AS (
        (${first(">= -2147483648")})
        UNION ALL

@@ -21,10 +21,10 @@ export interface Group {
   readonly oldestDueMs: number | null;
   /** Whether the group or the whole table is paused. */
   readonly paused: boolean;
-  /** Number of tasks in DONE, and number of tasks in FAIL, among the newest rows. */
+  /** How many of the newest rows are in state DONE, and how many are in state FAIL. */
   readonly done: number;
   readonly failed: number;
-  /** Number of tasks in GONE and STOP among the newest rows. */
+  /** How many of the newest rows are in state GONE or STOP. */
   readonly other: number;
 }
 
@@ -36,7 +36,7 @@ export interface Groups {
    * may be missing.
    */
   readonly complete: boolean;
-  /** How many of the newest rows were read to count finished tasks, and whether the table has no other rows. */
+  /** How many of the newest rows were read to count finished tasks, and whether these are all rows of the table. */
   readonly newest: number;
   readonly newestComplete: boolean;
 }
@@ -47,15 +47,15 @@ export interface GroupScanLimits {
   readonly rows: number;
   /** Size of the random sample of the table, in pages. The sample is read if more than `rows` tasks wait. */
   readonly pages: number;
-  /** If the table was sampled, groups with fewer due rows than this number are counted exactly. */
+  /** If the table is sampled and a group has fewer due tasks than this, they are counted exactly. */
   readonly rowsPerGroup: number;
 }
 
-/** Limits for requests that are repeated regularly, and limits for a single request. */
+/** Limits for a request that is repeated regularly, and for a single request. */
 export const pollLimits: GroupScanLimits = { rows: 5_000, pages: 2_500, rowsPerGroup: 150 };
 export const thoroughLimits: GroupScanLimits = { rows: 20_000, pages: 10_000, rowsPerGroup: 1_000 };
 
-/** Maximum number of newest rows that are read to count finished tasks. */
+/** Finished tasks are counted in at most this many of the newest rows. */
 const maxNewest = 5_000;
 /** Maximum number of groups that are matched with sessions. */
 const maxGroups = 1_000;
@@ -167,16 +167,16 @@ async function countSampled(
     .slice(0, max.groups)
     .flatMap(({ hashes, group }) => (hashes ?? []).map((hash) => ({ hash, group })));
   // Two groups may have the same hash, so the group's name is compared as well.
-  const { rows } = await client.query<{ group: string; due: number; looked: number }>(
-    `SELECT a."group", sum(n.due)::float8 AS due, sum(n.looked)::float8 AS looked
+  const { rows } = await client.query<{ group: string; due: number; scanned: number }>(
+    `SELECT a."group", sum(n.due)::float8 AS due, sum(n.scanned)::float8 AS scanned
      FROM unnest($1::int[], $2::text[]) AS a(hash, "group"), LATERAL (
-       SELECT count(*) AS looked, count(*) FILTER (WHERE d."group" = a."group") AS due FROM (
+       SELECT count(*) AS scanned, count(*) FILTER (WHERE d."group" = a."group") AS due FROM (
          SELECT t."group"::text AS "group" FROM ${qualified} AS t WHERE ${isDueSql} AND t.hash = ANY (ARRAY[a.hash]) ORDER BY ${dueOrderSql} LIMIT ${max.rows}
        ) AS d
      ) AS n GROUP BY a."group"`,
     [sampled.map(({ hash }) => hash), sampled.map(({ group }) => group)],
   );
-  const counted = new Map(rows.flatMap(({ group, due, looked }) => (looked < max.rows ? [[group, due]] : [])));
+  const counted = new Map(rows.flatMap(({ group, due, scanned }) => (scanned < max.rows ? [[group, due]] : [])));
   const corrected = found.map(({ hashes, ...row }): GroupRow => {
     const due = hashes === null ? undefined : counted.get(row.group);
     if (due === undefined) return row;
@@ -208,7 +208,7 @@ async function withRunning(
     unmatched.delete(name);
     return { group: { ...counted, running }, named };
   });
-  // The remaining groups have only running tasks, or no row of them was read.
+  // The remaining groups have only running tasks, or none of their rows was read.
   const others = [...unmatched].map(([group, running]) => ({
     group: { ...emptyCounts, group, running },
     named: false,

@@ -19,7 +19,7 @@ export interface TaskList {
   /** Value of `before` for the next page. Null after the last page. */
   readonly next: string | null;
   /** Number of rows that were scanned to find these tasks. */
-  readonly looked: number;
+  readonly scanned: number;
 }
 
 /**
@@ -32,30 +32,30 @@ export async function listTasks(
   client: Client,
   table: TaskTable,
   request: ListRequest,
-  enough: (looked: number) => boolean = () => false,
+  enough: (scanned: number) => boolean = () => false,
 ): Promise<TaskList> {
   const { limit, characters } = request;
   const filtered = Object.keys(request.filter).length > 0;
   const window = new ScanWindow();
   const ids: string[] = [];
   let before = request.before;
-  let looked = 0;
+  let scanned = 0;
   const listed = async (next: string | null): Promise<TaskList> => ({
     tasks: await readSummaries(client, table, ids.slice(0, limit), characters),
     next,
-    looked: looked,
+    scanned,
   });
   for (;;) {
     const wanted = limit - ids.length + 1;
     const size = filtered ? window.rows : wanted;
     const from = before;
     const found = await window.timed(() => readWindow(client, table, request.filter, { before: from, size, wanted }));
-    looked += found.looked;
+    scanned += found.scanned;
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
-    if (found.looked < size) return await listed(null);
+    if (found.scanned < size) return await listed(null);
     before = found.last;
-    if (enough(looked)) return await listed(before);
+    if (enough(scanned)) return await listed(before);
   }
 }
 
@@ -69,17 +69,17 @@ async function readWindow(
   { qualified }: TaskTable,
   filter: TaskFilter,
   { before, size, wanted }: { before: string | undefined; size: number; wanted: number },
-): Promise<{ readonly looked: number; readonly last: string; readonly ids: string[] }> {
+): Promise<{ readonly scanned: number; readonly last: string; readonly ids: string[] }> {
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
   const below = before === undefined ? "" : `WHERE t.id < $${values.push(before)}::bigint`;
-  const { rows } = await client.query<{ looked: number; last: string; ids: string[] }>(
+  const { rows } = await client.query<{ scanned: number; last: string; ids: string[] }>(
     `WITH seen AS MATERIALIZED (
        SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t ${below} ORDER BY t.id DESC LIMIT ${size}
      )
-     SELECT count(*)::integer AS looked, coalesce(min(id)::text, '') AS last,
+     SELECT count(*)::integer AS scanned, coalesce(min(id)::text, '') AS last,
        ARRAY(SELECT id::text FROM seen WHERE fits ORDER BY seen.id DESC LIMIT ${wanted}) AS ids FROM seen`,
     values,
   );
-  return rows[0] ?? { looked: 0, last: "", ids: [] };
+  return rows[0] ?? { scanned: 0, last: "", ids: [] };
 }

@@ -1,15 +1,16 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 
-/** Limit on the time of scanning the table, in ms. The table is scanned because no index covers running tasks. */
+/** Time limit for scanning the table, in ms. The table is scanned because no index covers running tasks. */
 const timeoutMs = 5_000;
 /** Maximum number of ids that are returned. */
 const maxIds = 5;
 
 /**
- * Returns the ids of up to five orphans, which are tasks in TAKE or WORK whose owner (the server process to which a
- * claimed task belongs) is missing or dead. Remote tasks with an owner are left out, because only their remote server
- * can tell whether they still run.
+ * Returns the ids of up to five orphans: tasks in TAKE or WORK that have no owner, or whose owner (the backend for
+ * which the task was claimed) is dead. Remote tasks with an owner are left out, because only their remote server can
+ * tell whether they still run.
  *
  * @returns null if scanning the table takes more than five seconds.
  */
@@ -25,7 +26,7 @@ export async function readOrphanIds(client: Client, { qualified }: TaskTable): P
     );
     return rows.map(({ id }) => id);
   } catch (error) {
-    if (sqlState(error) === "57014") return null;
+    if (sqlState(error) === queryCanceled) return null;
     throw error;
   } finally {
     await client.query("ROLLBACK");

@@ -7,7 +7,7 @@ export interface EndedCounts {
   readonly failed: number;
 }
 
-/** Numbers of runs that ended within the last minute and the last hour, counted in the newest rows only. */
+/** Numbers of runs that ended within the last minute and within the last hour. Only the newest rows are counted. */
 export interface Rates {
   readonly lastMinute: EndedCounts;
   readonly lastHour: EndedCounts;
@@ -41,7 +41,7 @@ export interface Percentiles {
   readonly p95: number;
 }
 
-/** Number of newest rows that are read to compute latencies. */
+/** How many of the newest rows are read to compute latencies. */
 const maxRows = 1_000;
 
 /**

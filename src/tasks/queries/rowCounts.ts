@@ -1,11 +1,11 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { states, type TaskState } from "../../manager/schema/stateType.js";
+import { taskStates, type TaskState } from "../../shared/taskState.js";
 
 /**
- * Maximum size of a table whose rows are counted, in pages. It is 32 MB in pages of 8 kB. The rows of larger tables are
- * estimated.
+ * Maximum size of a table whose rows are counted, in pages. It is 32 MB in pages of 8 kB. The numbers of rows of larger
+ * tables are estimated.
  */
 const maxCountedPages = 4096;
 
@@ -55,19 +55,12 @@ async function estimateCounts(client: Client, { qualified }: TaskTable): Promise
   const all = await expected("");
   const found = new Map<TaskState, Count>();
   // A literal without a type takes the column's type, for which the planner has statistics.
-  for (const state of states) found.set(state, await expected(`WHERE state = ${literal(state)}`));
+  for (const state of taskStates) found.set(state, await expected(`WHERE state = ${literal(state)}`));
   return { rows: all, states: perState((state) => found.get(state) ?? all) };
 }
 
-const perState = (count: (state: TaskState) => Count): Record<TaskState, Count> => ({
-  PLAN: count("PLAN"),
-  TAKE: count("TAKE"),
-  WORK: count("WORK"),
-  DONE: count("DONE"),
-  FAIL: count("FAIL"),
-  GONE: count("GONE"),
-  STOP: count("STOP"),
-});
+const perState = (count: (state: TaskState) => Count): Record<TaskState, Count> =>
+  Object.assign({}, ...taskStates.map((state) => ({ [state]: count(state) })));
 
 /** A count, or an estimate if counting would take long. */
 export interface Count {

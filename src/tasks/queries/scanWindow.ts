@@ -9,8 +9,8 @@ const maxRows = 20_000;
 const slowMs = 300;
 
 /**
- * Adapts the size of a window, which is the number of rows that one statement of a table scan reads. The purpose is
- * that no statement takes long, however large the values in the rows are.
+ * Adapts the size of a window, which is the number of rows that one statement of a table scan reads. This keeps each
+ * statement short, however large the values in the rows are.
  */
 export class ScanWindow {
   #rows = firstRows;

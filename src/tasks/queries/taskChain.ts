@@ -54,8 +54,8 @@ export async function readChain(
 }
 
 /**
- * Returns the ids of a task's ancestors, nearest first. Returns one id more than the maximum if there are more
- * ancestors. If the parents form a cycle, the chain ends there.
+ * Returns the ids of a task's ancestors, nearest first. If there are more ancestors than the maximum, returns one id
+ * more than the maximum. If the parents form a cycle, each ancestor is returned once.
  */
 async function readAncestorIds(client: Client, { qualified }: TaskTable, id: string): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
@@ -137,25 +137,25 @@ async function readByScan(
     const size = window.rows;
     const from = after;
     const { rows } = await window.timed(() =>
-      client.query<{ looked: number; last: string; ids: string[]; parents: string[] }>(
+      client.query<{ scanned: number; last: string; ids: string[]; parents: string[] }>(
         `WITH seen AS MATERIALIZED (
            SELECT t.id, t.parent FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT ${size}
          )
-         SELECT count(*)::integer AS looked, coalesce(max(id)::text, '') AS last,
+         SELECT count(*)::integer AS scanned, coalesce(max(id)::text, '') AS last,
            ARRAY(SELECT id::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS ids,
            ARRAY(SELECT parent::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS parents
          FROM seen`,
         [from, id],
       ),
     );
-    const [row = { looked: 0, last: "", ids: [], parents: [] }] = rows;
+    const [row = { scanned: 0, last: "", ids: [], parents: [] }] = rows;
     for (const [index, child] of row.ids.entries()) {
       const parent = row.parents[index] ?? "";
       if (parent !== id && !parents.has(parent)) continue;
       if (parents.size === maxDescendants) return { parents, complete: false };
       parents.set(child, parent);
     }
-    if (row.looked < size) return { parents, complete: true };
+    if (row.scanned < size) return { parents, complete: true };
     if (performance.now() - began > scanLimitMs) return { parents, complete: false };
     after = row.last;
   }

@@ -17,8 +17,8 @@ export interface TaskSummary {
   readonly tookMs: number | null;
   /** Whether the task is marked due. Null if the task does not wait. */
   readonly ready: boolean | null;
-  /** Whether a session owns the task. */
-  readonly held: boolean;
+  /** Whether the task is claimed, that is, whether it has an owner. */
+  readonly claimed: boolean;
   readonly pid: number | null;
   readonly max: number | null;
   readonly repeat: string | null;
@@ -47,7 +47,7 @@ const columns = (characters: number): string => `
     `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN clock_timestamp() - t.start::timestamptz
       WHEN ${finite("t.stop")} THEN t.stop::timestamptz - t.start::timestamptz END`,
   )} AS "tookMs",
-  t.ready, t.owner IS NOT NULL AS held, t.pid::float8 AS pid, t.max::float8 AS max,
+  t.ready, t.owner IS NOT NULL AS claimed, t.pid::float8 AS pid, t.max::float8 AS max,
   CASE WHEN t.repeat > interval '0' THEN t.repeat::text END AS repeat, t.remote::text AS remote,
   substr(t.input::text, 1, ${characters}) AS input, substr(t.error::text, 1, ${characters}) AS error,
   CASE WHEN octet_length(t.output::text) <= ${maxReadOutputBytes} THEN substr(t.output::text, 1, ${characters}) END AS output,

@@ -7,12 +7,12 @@ import { ApiError } from "../errors.js";
 import type { WebTables } from "../data/webTables.js";
 
 /** Interval between keep-alive events, in ms. These events show clients and proxies that the stream is alive. */
-const keepAliveMs = 5_000;
+const keepAliveEventMs = 5_000;
 
 /**
  * Streams server-sent events. `changed` carries the id of a table that was written to. `live` means that a table's
  * change feed has connected or was lost. `cluster` means that the role of this process or the state of a manager has
- * changed. Tables are watched only while a stream is open. The stream ends when the configured tables change.
+ * changed. Tables are watched only while a stream is open. A stream ends when the configured tables change.
  */
 export function eventStream(
   context: Context<{ Bindings: HttpBindings }>,
@@ -23,8 +23,8 @@ export function eventStream(
   if (context.req.method === "HEAD") {
     return context.body(null, 200, { "Content-Type": "text/event-stream" });
   }
-  // This request was pipelined behind another stream on the same connection. Its response would never be sent, and its
-  // end would never be noticed.
+  // The client sent this request on a connection that already carries an event stream. The response would never be
+  // sent, and the end of the request would never be noticed.
   if (context.env.outgoing.socket === null) {
     throw new ApiError("INVALID", "an earlier request on this connection is still being answered");
   }
@@ -38,7 +38,7 @@ export function eventStream(
     const ended = new AbortController();
     const send = (event: string, data: object): void => {
       const message = `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
-      // A duplicate is moved to the end, because the client relies on the last message.
+      // A duplicate is moved to the end, because the last `live` message about a table is the one that counts.
       unsent.delete(message);
       unsent.add(message);
       wake.notify();
@@ -62,7 +62,7 @@ export function eventStream(
       const messages = [...unsent].join("");
       unsent.clear();
       if (messages !== "") await stream.write(messages);
-      else if (!(await wake.wait(keepAliveMs))) send("breath", {});
+      else if (!(await wake.wait(keepAliveEventMs))) send("keep-alive", {});
     }
     cluster.off("changed", onClusterChange);
     for (const unsubscribe of unsubscribers) unsubscribe();

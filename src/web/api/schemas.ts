@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { states } from "../../manager/schema/stateType.js";
+import { taskStates } from "../../shared/taskState.js";
 
 /** The schemas of the API's responses, with the names that they have in the OpenAPI document. */
 export const models = z.registry<{ id: string }>();
@@ -66,7 +66,7 @@ const tableSummarySchema = model(
   "Summary",
   z.object({
     rows: countSchema,
-    states: z.record(z.enum(states), countSchema),
+    states: z.record(z.enum(taskStates), countSchema),
     due: countSchema.meta({ description: "tasks in PLAN whose planned time has come" }),
     oldestDueMs: z.number().nullable().meta({ description: "how long the oldest due task has been due" }),
     waitMs: z
@@ -166,7 +166,7 @@ const taskSummaryShape = {
   stop: timeSchema.nullable(),
   tookMs: z.number().nullable().meta({ description: "how long the task ran, or has been running" }),
   ready: z.boolean().nullable().meta({ description: "true: due; false: not due yet; null: not waiting" }),
-  held: z.boolean().meta({ description: "whether a session has claimed it" }),
+  claimed: z.boolean().meta({ description: "whether it is assigned to a session" }),
   pid: z.int().nullable(),
   max: z.int().nullable(),
   repeat: z.string().nullable(),
@@ -184,7 +184,7 @@ export const taskListSchema = model(
   z.object({
     tasks: z.array(taskSummarySchema).meta({ description: "newest first" }),
     next: taskIdSchema.nullable().meta({ description: "pass it as `before` to get the next page; null at the end" }),
-    looked: z.int().meta({ description: "how many rows were scanned" }),
+    scanned: z.int().meta({ description: "how many rows were scanned" }),
   }),
 );
 
@@ -252,8 +252,8 @@ const limitError = "expected a whole number from 1 to 200";
 export const taskQuerySchema = z.strictObject({
   state: z
     .string()
-    .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`), {
-      error: `expected comma-separated states out of ${states.join(", ")}`,
+    .regex(new RegExp(`^(${taskStates.join("|")})(,(${taskStates.join("|")}))*$`), {
+      error: `expected comma-separated states out of ${taskStates.join(", ")}`,
     })
     .optional()
     .meta({ description: "one or more states, separated by commas" }),

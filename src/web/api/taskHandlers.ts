@@ -5,7 +5,7 @@ import { readChain } from "../../tasks/queries/taskChain.js";
 import { changeTasks } from "../../tasks/commands/changeTasks.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
-import { states } from "../../manager/schema/stateType.js";
+import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
 import type { TaskFilter } from "../../tasks/taskFilter.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
@@ -32,14 +32,14 @@ export async function readTaskList(
   { before, limit, ...query }: TaskQuery,
 ): Promise<TaskList> {
   const began = performance.now();
-  const request = { filter: toFilter(query), limit, before, characters: excerptLength };
+  const request = { filter: filterFromQuery(query), limit, before, characters: excerptLength };
   return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
 }
 
-function toFilter({ state, group, text, from, to }: Omit<TaskQuery, "before" | "limit">): TaskFilter {
+function filterFromQuery({ state, group, text, from, to }: Omit<TaskQuery, "before" | "limit">): TaskFilter {
   const wanted = state?.split(",");
   return omitUndefined({
-    states: wanted && states.filter((each) => wanted.includes(each)),
+    states: wanted && taskStates.filter((each) => wanted.includes(each)),
     group,
     text,
     since: from,
@@ -68,7 +68,7 @@ export async function readTaskDetail(
     const shown = typeof value === "string" ? value : JSON.stringify(value);
     return { text: shown, bytes: sizes[name] ?? 0 };
   };
-  const waits = summary.state === "PLAN" && !summary.held;
+  const waits = summary.state === "PLAN" && !summary.claimed;
   const reasons = waits ? ((await explainTask(client, table, id, { ...context, checkLocks: false })) ?? []) : [];
   const listed = new Set([...Object.keys(summary), ...longTextColumns]);
   return {

@@ -1,10 +1,11 @@
 import { Backoff, sleep } from "../../shared/backoff.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { listenToTable } from "../../manager/schema/listen.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { readChangeCounter } from "../../tasks/queries/tableStatus.js";
-import { webApplicationName, webSettings } from "./connectionPool.js";
+import { readChangeCounter } from "../../tasks/queries/changeCounter.js";
+import { webSettings } from "./connectionPool.js";
 import { destroyOnAbort, withTimeout } from "./timeLimit.js";
 
 /**
@@ -18,7 +19,7 @@ const notifyMs = 250;
 const queryMs = 6_000;
 
 export interface ChangeListener {
-  /** Called when rows were written, or may have been written unnoticed. */
+  /** Called when rows were written, or when writes may have been missed. */
   changed(): void;
   /** Called when the change feed starts or stops detecting changes as they happen. */
   liveChanged(live: boolean): void;
@@ -27,6 +28,11 @@ export interface ChangeListener {
 /**
  * Detects changes to a table while the feed has listeners. It uses its own connection, on which it receives the table's
  * wake-ups and polls the table's write counters. Without listeners, the feed has neither a connection nor a timer.
+ *
+ *     idle ──first listener──▶ connecting ──counters read──▶ live
+ *      ▲                         │     ▲                      │
+ *      │                         │     └──lost, after a pause─┤
+ *      └──no listener left───────┴────────────────────────────┘
  */
 export class ChangeFeed {
   readonly #target: ConnectionTarget;
@@ -106,7 +112,7 @@ export class ChangeFeed {
   async #watch(signal: AbortSignal, onAnswer: () => void): Promise<void> {
     const client = await withTimeout(queryMs, signal, (timeout) =>
       connectClient(this.#target, {
-        applicationName: webApplicationName,
+        applicationName: applicationNames.web,
         settings: webSettings,
         signal: timeout,
       }),

@@ -1,8 +1,16 @@
 import { setMaxListeners } from "node:events";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import type { StartupSettings } from "../../shared/postgres/startupOptions.js";
+import {
+  deadlockDetected,
+  insufficientPrivilege,
+  lockNotAvailable,
+  queryCanceled,
+  undefinedTable,
+} from "../../shared/postgres/sqlStates.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
 import { ApiError } from "../errors.js";
 import { destroyOnAbort, waitAtMost, withTimeout } from "./timeLimit.js";
@@ -14,8 +22,8 @@ const maxWaiting = 64;
 /** Time after which an idle connection is closed, in ms. */
 const idleMs = 5_000;
 /**
- * Time limit in ms for which a request can wait for a connection. The same limit applies again to the work that the
- * request then does on the connection. `statement_timeout` ends a single statement earlier.
+ * How long a request can wait for a connection, in ms. The same limit applies separately to the work that the request
+ * then does on the connection. `statement_timeout` ends a single statement earlier.
  */
 const requestMs = 6_000;
 /**
@@ -23,8 +31,6 @@ const requestMs = 6_000;
  * request in time.
  */
 const unresponsiveWaitMs = 250;
-
-export const webApplicationName = "pg_task web";
 
 /** Settings of the web server's connections: read-only by default, with short timeouts. */
 export const webSettings: StartupSettings = {
@@ -34,12 +40,21 @@ export const webSettings: StartupSettings = {
   idle_in_transaction_session_timeout: "10s",
   jit: "off",
   ...indexScanSettings,
-  tcp_keepalives_idle: 5,
-  tcp_keepalives_interval: 2,
-  tcp_keepalives_count: 3,
 };
 
-/** The connections of one table, made as the entry's user. Connections are opened on demand and closed when idle. */
+/**
+ * The connections of one table, made as the entry's user. Connections are opened on demand and closed when idle. The
+ * state of one connection:
+ *
+ *     connecting ──▶ in use ──released──▶ idle ──unused, server unresponsive──▶ closed
+ *                     │  ▲                 │                                      ▲
+ *                     │  └──next request───┘                                      │
+ *                     └────────────────────lost, timed out────────────────────────┘
+ *
+ * The state of the server:
+ *
+ *     responsive ──request timed out──▶ unresponsive ──connected or answered──▶ responsive
+ */
 export class ConnectionPool {
   readonly #target: ConnectionTarget;
   /** All open connections. */
@@ -51,7 +66,7 @@ export class ConnectionPool {
   #connecting = 0;
   /** Whether the last request timed out. */
   #isUnresponsive = false;
-  /** The attempt to reach an unresponsive server again; null if there is none. */
+  /** The current attempt to reach an unresponsive server; null if there is none. */
   #probe: Promise<void> | null = null;
 
   constructor(target: ConnectionTarget) {
@@ -86,7 +101,7 @@ export class ConnectionPool {
         await client.query("COMMIT");
         return result;
       } catch (error) {
-        if (committing && isConnectionLoss(error)) {
+        if (committing && endsConnection(error)) {
           throw new ApiError("UNAVAILABLE", commitUnknown);
         }
         // ROLLBACK fails only if the connection is lost, and then the server rolls back anyway.
@@ -105,9 +120,10 @@ export class ConnectionPool {
   }
 
   /**
-   * Runs `work` on a connection.
+   * Runs `work` on an idle connection, or on a new one.
    *
-   * @param canRepeat whether `work` can run again after its connection was lost
+   * @param canRepeat returns whether `work` can run again on another connection if an idle connection turns out to be
+   * closed
    */
   async #run<T>(work: (client: Client) => Promise<T>, canRepeat: () => boolean): Promise<T> {
     if (this.#isUnresponsive) await this.#probeServer();
@@ -121,7 +137,7 @@ export class ConnectionPool {
           this.#isUnresponsive = false;
           return { result };
         } catch (error) {
-          isLost = !(error instanceof ApiError) && isConnectionLoss(error);
+          isLost = !(error instanceof ApiError) && endsConnection(error);
           if (signal.aborted && isLost) throw this.#timeoutError;
           if (!isLost || idle === null || !canRepeat()) throw toApiError(error);
           return null;
@@ -134,9 +150,9 @@ export class ConnectionPool {
   }
 
   /**
-   * Tries to reach an unresponsive server and waits only briefly for it.
+   * Tries to connect to an unresponsive server, and waits only briefly for the result.
    *
-   * @throws ApiError UNAVAILABLE unless the server is reached
+   * @throws ApiError UNAVAILABLE if the server was not reached in this time
    */
   async #probeServer(): Promise<void> {
     if (this.#probe === null) {
@@ -172,7 +188,8 @@ export class ConnectionPool {
         await this.#waitForRelease(signal);
         if (this.#isUnresponsive) break;
       }
-      // This request may have been woken for a connection but does not use it, so the next request is woken instead.
+      // This request may have been woken because a connection became available. It does not use the connection, so the
+      // next request is woken instead.
       this.#wakeNext();
       throw this.#isUnresponsive || this.#closing.signal.aborted ? this.#timeoutError : busyError();
     });
@@ -200,11 +217,11 @@ export class ConnectionPool {
     next?.();
   }
 
-  /** Opens a connection. The caller has already counted the connection in `#connecting`. */
+  /** Opens a connection. The caller must have counted it in `#connecting`. */
   async #connect(signal: AbortSignal): Promise<Client> {
     try {
       const client = await connectClient(this.#target, {
-        applicationName: webApplicationName,
+        applicationName: applicationNames.web,
         settings: webSettings,
         signal,
       });
@@ -221,8 +238,8 @@ export class ConnectionPool {
   }
 
   /**
-   * Runs `work` with the time limit. On timeout, the server is marked unresponsive before the destroyed connection
-   * wakes the next request.
+   * Runs `work` with the time limit of `requestMs`. On timeout, first marks the server as unresponsive, and only then
+   * destroys the connection. Destroying it lets the next waiting request proceed, which must already see the mark.
    */
   async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
@@ -282,10 +299,10 @@ const busyError = (): ApiError => new ApiError("BUSY", "too many requests for th
 const unresponsiveError = (): ApiError => new ApiError("UNAVAILABLE", "the server does not answer: try again");
 
 /**
- * Whether the error means that the connection is lost. This holds for certain errors of the server and for every error
- * that does not come from the server.
+ * Whether the error means that the connection is lost. True for certain errors of the server, and for every error that
+ * does not come from the server.
  */
-function isConnectionLoss(error: unknown): boolean {
+function endsConnection(error: unknown): boolean {
   const state = sqlState(error);
   // The connection was terminated by an administrator, a shutdown, a crash, an idle timeout or a protocol violation.
   return state === null || /^(57P0|25P0[34]|08)/.test(state);
@@ -296,7 +313,7 @@ function toApiError(error: unknown): unknown {
   if (error instanceof PgTaskError && error.family === "CONNECTION") {
     return new ApiError("UNAVAILABLE", error.message, { cause: error });
   }
-  if (isConnectionLoss(error)) {
+  if (endsConnection(error)) {
     return new ApiError("UNAVAILABLE", "the connection to the server was lost", { cause: error });
   }
   const known = errorsBySqlState[sqlState(error) ?? ""];
@@ -304,10 +321,10 @@ function toApiError(error: unknown): unknown {
 }
 
 const errorsBySqlState: Readonly<Record<string, [ApiError["code"], string]>> = {
-  "57014": ["TOO_SLOW", "the query took too long: use a narrower filter"],
-  "55P03": ["CONFLICT", "locked by another session: try again"],
-  "40P01": ["CONFLICT", "locked by another session: try again"],
-  "42501": ["FORBIDDEN", "the entry's user lacks the privilege for this"],
-  "42P01": ["UNAVAILABLE", "the table does not exist (yet)"],
+  [queryCanceled]: ["TOO_SLOW", "the query took too long: use a narrower filter"],
+  [lockNotAvailable]: ["CONFLICT", "locked by another session: try again"],
+  [deadlockDetected]: ["CONFLICT", "locked by another session: try again"],
+  [insufficientPrivilege]: ["FORBIDDEN", "the entry's user lacks the privilege for this"],
+  [undefinedTable]: ["UNAVAILABLE", "the table does not exist (yet)"],
   "3F000": ["UNAVAILABLE", "the table does not exist (yet)"],
 };

@@ -32,7 +32,7 @@ export class History {
     const span = this.#current();
     span.running = view.running;
     span.sessions = view.sessions;
-    // If a counter went down, the counters belong to a new manager, which counts from zero.
+    // If the counter is lower than before, it belongs to a new manager, which counts from zero.
     const isNewManager = last === null || last.counts.started > view.counts.started;
     const since = (name: "started" | "done" | "failed" | "gone"): number =>
       view.counts[name] - (isNewManager ? 0 : last.counts[name]);

@@ -13,7 +13,10 @@ export class WebTables {
     return this.#tables;
   }
 
-  /** Replaces the entries. A table whose entry and target are unchanged is kept; all other tables are closed. */
+  /**
+   * Replaces the entries. A table is kept if its entry still exists and has the same target. All other tables are
+   * closed.
+   */
   setEntries(entries: readonly Entry[]): void {
     const previous = this.#tables;
     const unused = new Map(previous.map((table) => [table.key, table]));
@@ -32,7 +35,7 @@ export class WebTables {
   }
 
   /**
-   * Calls `listener` when the tables change and when they are closed.
+   * Calls `listener` when the configured tables change and when the tables are closed.
    *
    * @returns a function that removes the listener
    */

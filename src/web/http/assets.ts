@@ -23,7 +23,7 @@ function fileBeside(from: string, specifier: string, file: string): string {
   return join(dirname(createRequire(from).resolve(specifier)), file);
 }
 
-/** The libraries that the page imports, by the names used in the imports, and the paths of their installed files. */
+/** For each library that the page imports: the name used in the imports, and the path of its installed file. */
 const libraries: Readonly<Record<string, () => string>> = {
   preact: () => moduleFile("preact"),
   "preact/hooks": () => moduleFile("preact/hooks"),
@@ -66,12 +66,17 @@ export const pageHtml = `<!doctype html>
 
 const compiledFolder = fileURLToPath(new URL("../page", import.meta.url));
 const sourceFolder = fileURLToPath(new URL("../../../../src/web/page", import.meta.url));
+const sharedFolder = fileURLToPath(new URL("../../shared", import.meta.url));
+
+/** The modules of `src/shared` that the page imports. They must not import modules that are not served. */
+const sharedModuleNames = ["firstLine.js", "formatDuration.js", "taskState.js"] as const;
 
 /** Reads all files of the page. The keys of the result are URL paths. */
 export function readAssets(): ReadonlyMap<string, Asset> {
   const pageModules = readdirSync(compiledFolder)
     .filter((name) => name.endsWith(".js"))
     .map((name) => [`/page/${name}`, join(compiledFolder, name), script] as const);
+  const sharedModules = sharedModuleNames.map((name) => [`/shared/${name}`, join(sharedFolder, name), script] as const);
   const styles = [
     ["/page/style.css", join(sourceFolder, "style.css"), styleSheet],
     ["/page/icon.svg", join(sourceFolder, "icon.svg"), "image/svg+xml"],
@@ -79,7 +84,10 @@ export function readAssets(): ReadonlyMap<string, Asset> {
   ] as const;
   const libraryModules = Object.entries(libraries).map(([name, file]) => [libraryUrl(name), file(), script] as const);
   return new Map(
-    [...pageModules, ...styles, ...libraryModules].map(([path, file, type]) => [path, readAsset(file, type)]),
+    [...pageModules, ...sharedModules, ...styles, ...libraryModules].map(([path, file, type]) => [
+      path,
+      readAsset(file, type),
+    ]),
   );
 }
 

@@ -135,7 +135,7 @@ export class Metrics {
     );
     const answered = summaries.flatMap(({ table, summary }) => (summary === null ? [] : [table]));
     const connections = await readConnectionsByRole(answered);
-    // There is no `await` between the reset and the snapshot. Otherwise, a concurrent scrape would get only part of the
+    // There must be no `await` between the reset and the snapshot, or a concurrent scrape would get only some of the
     // values.
     this.#registry.resetMetrics();
     this.#setProcess();

@@ -52,10 +52,10 @@ export async function request(path: string, options: RequestInit = {}): Promise<
   });
   if (response.ok) return response;
   if (response.status === 401) tokenProblem.value = token === null ? "missing" : "wrong";
-  throw new RequestError(response.status, await errorMessage(response));
+  throw new RequestError(response.status, await failureText(response));
 }
 
-async function errorMessage(response: Response): Promise<string> {
+async function failureText(response: Response): Promise<string> {
   try {
     const { error }: { error: { message: string } } = JSON.parse(await response.text());
     return error.message;
@@ -67,7 +67,7 @@ async function errorMessage(response: Response): Promise<string> {
 /**
  * Sends a GET request and returns the parsed response.
  *
- * @throws RequestError; any error once `ending` is aborted
+ * @throws RequestError; any error after `ending` was aborted
  */
 export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> {
   const limit = new AbortController();

@@ -24,32 +24,6 @@ export function rateText(perSecond: number): string {
   return perSecond >= 0.1 ? perSecond.toFixed(1) : perSecond.toFixed(2);
 }
 
-/** A longer and a shorter unit that are shown together, with their lengths in ms. */
-const days = { long: "d", longMs: 86_400_000, short: "h", shortMs: 3_600_000 };
-const pairs = [
-  { long: "min", longMs: 60_000, short: "s", shortMs: 1_000, below: 3_600_000 },
-  { long: "h", longMs: 3_600_000, short: "min", shortMs: 60_000, below: 86_400_000 },
-] as const;
-
-/** Formats a duration, rounded, for example `3 ms`, `1.4 s` or `2 h 5 min`. */
-export function durationText(ms: number): string {
-  if (ms <= 0) return "0 ms";
-  if (ms < 0.95) return `${ms.toFixed(ms < 0.095 ? 2 : 1)} ms`;
-  if (ms < 999.5) return `${Math.round(ms)} ms`;
-  if (ms < 9_950) return `${(ms / 1_000).toFixed(1)} s`;
-  return wholeSecondsText(ms);
-}
-
-/** Formats a duration, rounded to seconds or longer units, for example `0 s`, `2 s` or `1 min 5 s`. */
-export function wholeSecondsText(ms: number): string {
-  if (ms < 59_500) return `${Math.round(ms / 1_000)} s`;
-  const pair = pairs.find(({ shortMs, below }) => Math.round(ms / shortMs) * shortMs < below);
-  const { long, longMs, short, shortMs } = pair ?? days;
-  const rounded = Math.round(ms / shortMs) * shortMs;
-  const rest = (rounded % longMs) / shortMs;
-  return `${Math.floor(rounded / longMs)} ${long}${rest === 0 ? "" : ` ${rest} ${short}`}`;
-}
-
 export function bytesText(size: number): string {
   if (size < 1024) return `${size} B`;
   const [shown, unit] = size < 1024 * 1024 ? [size / 1024, "kB"] : [size / 1024 / 1024, "MB"];
@@ -88,8 +62,4 @@ export function relativeTimeText(iso: string, now = Date.now()): string {
   if (Math.abs(ms) < 500) return "now";
   const rough = roughDurationText(Math.abs(ms));
   return ms > 0 ? `in ${rough}` : `${rough} ago`;
-}
-
-export function firstLine(text: string): string {
-  return text.trim().split("\n", 1)[0] ?? "";
 }

@@ -11,9 +11,7 @@ export const liveTables = signal<ReadonlySet<string>>(new Set());
 /** For each table id, how many changes have been reported so far. */
 export const tableChanges = signal<ReadonlyMap<string, number>>(new Map());
 
-/**
- * Number of changes of the role and of managers' states, including occasions on which a change may have been missed.
- */
+/** How many times this process's role or a manager's state has changed, or may have changed unnoticed. */
 export const clusterChanges = signal(0);
 
 const isVisible = signal(document.visibilityState === "visible");

@@ -3,13 +3,14 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Groups } from "../../tasks/queries/groups.js";
 import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
-import { countText, countOrFewText, durationText, timeText, numberText, rateText } from "./format.js";
+import { countText, countOrFewText, timeText, numberText, rateText } from "./format.js";
 import { runningNow } from "./header.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
-import { stateOrder } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
 import { StaleNotice } from "./staleNotice.js";
+import { formatDuration } from "../../shared/formatDuration.js";
+import { taskStates } from "../../shared/taskState.js";
 
 const timeSpans = [
   { label: "10 min", seconds: 600 },
@@ -27,7 +28,7 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
   const [seconds, setSeconds] = useState<number>(timeSpans[0].seconds);
   const points = history.value?.points ?? [];
   const span = history.value?.spanSeconds ?? 5;
-  // The last interval is left out because this interval is still running.
+  // The last interval is left out because it has not ended yet.
   const shown = points.slice(-seconds / span - 1, -1);
   return html`<main class="overview">
     <h1 class="hidden">Overview</h1>
@@ -80,7 +81,7 @@ const tile = (title: string, value: string | null, more: string, kind = ""): VNo
 const latencyTile = (title: string, latency: TableSummary["runMs"]): VNode =>
   latency === null
     ? tile(title, null, "")
-    : tile(title, durationText(latency.p50), `95 % within ${durationText(latency.p95)}`);
+    : tile(title, formatDuration(latency.p50), `95 % within ${formatDuration(latency.p95)}`);
 
 /** Returns the average rate per second, or null if there are no points. */
 const perSecond = (
@@ -94,7 +95,7 @@ const perSecondText = (value: number | null): string | null => (value === null ?
 
 function oldestText(summary: TableSummary | null): string {
   if (summary === null) return "unknown";
-  return summary.oldestDueMs === null ? "nothing due" : `oldest ${durationText(summary.oldestDueMs)}`;
+  return summary.oldestDueMs === null ? "nothing due" : `oldest ${formatDuration(summary.oldestDueMs)}`;
 }
 
 function sessionsText(manager: TableInfo["manager"], running: number | null): string {
@@ -123,12 +124,12 @@ function tiles(table: TableInfo | null, points: readonly HistoryPoint[], span: n
 function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
   const total = Math.max(
     1,
-    stateOrder.reduce((sum, state) => sum + summary.states[state].value, 0),
+    taskStates.reduce((sum, state) => sum + summary.states[state].value, 0),
   );
   return html`<section class="panel states" aria-label="Tasks by state">
     <svg class="share" width="100%" height="10" role="presentation" preserveAspectRatio="none" viewBox="0 0 1000 10">
-      ${stateOrder.map((state, index) => {
-        const before = stateOrder.slice(0, index).reduce((sum, each) => sum + summary.states[each].value, 0);
+      ${taskStates.map((state, index) => {
+        const before = taskStates.slice(0, index).reduce((sum, each) => sum + summary.states[each].value, 0);
         const width = (summary.states[state].value / total) * 1000;
         return html`<rect
           key=${state}
@@ -140,7 +141,7 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
       })}
     </svg>
     <ul>
-      ${stateOrder.map(
+      ${taskStates.map(
         (state) =>
           html`<li key=${state}>
             <a href=${`/tables/${id}/tasks?state=${state}`}>
@@ -180,7 +181,7 @@ function plots(points: readonly HistoryPoint[], span: number): VNode {
       title="Run time"
       minTop=${10}
       at=${at}
-      format=${durationText}
+      format=${formatDuration}
       lines=${[
         { label: "median", color: "--work", dots: true, values: values((p) => toMs(p.runP50)) },
         { label: "95 %", color: "--take", dots: true, values: values((p) => toMs(p.runP95)) },
@@ -225,7 +226,7 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                 <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>
                   ${countText({ value: group.waiting, exact: exact(group.waiting) })}
                 </td>
-                <td>${group.oldestDueMs === null ? "" : durationText(Math.max(0, group.oldestDueMs))}</td>
+                <td>${group.oldestDueMs === null ? "" : formatDuration(Math.max(0, group.oldestDueMs))}</td>
                 <td class=${group.done > 0 ? "" : "zero"}>${numberText(group.done)}</td>
                 <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${numberText(group.failed)}</td>
                 <td class=${group.other > 0 ? "" : "zero"}>${numberText(group.other)}</td>

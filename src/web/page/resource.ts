@@ -10,7 +10,10 @@ export interface Resource<T> {
   readonly problem: string | null;
   /** Time of the last response, in ms since 1970; 0 before the first response. */
   readonly at: number;
-  /** Whether the first response for the current path is still pending. `value` can then belong to another path. */
+  /**
+   * Whether the first response for the current path is still pending. Until it arrives, `value` may belong to another
+   * path.
+   */
   readonly busy: boolean;
   /** Sends the request again at once. */
   readonly refresh: () => void;

@@ -27,8 +27,15 @@ const disconnected: LiveEvent = { event: "state", connected: false, live: [] };
 /**
  * Calls `handle` for each event until `signal` is aborted. Browsers allow six connections per server, and each stream
  * takes one connection. Therefore, one tab holds the stream for all tabs and broadcasts its events. When that tab goes
- * away, another tab takes over. If tabs cannot coordinate (which requires https or a server on this machine), each tab
- * has its own stream.
+ * away, another tab takes over. This coordination requires https or a server on this machine. Without it, each tab has
+ * its own stream. The state of a tab:
+ *
+ *     following ──lock granted──▶ leading
+ *         └───────lock refused──▶ own stream
+ *
+ * The state of a stream, until `signal` is aborted:
+ *
+ *     connecting ──▶ connected ──lost, silent for too long──▶ disconnected ──after a pause──▶ connecting
  */
 export function subscribeToEvents(handle: EventHandler, signal: AbortSignal): void {
   signal.addEventListener("abort", () => handle(disconnected));
@@ -121,14 +128,14 @@ function applyMessage(message: string, live: Set<string>, handle: EventHandler):
     if (data.live === true) live.add(table);
     else live.delete(table);
   }
-  // A new stream does not report earlier changes, so changes may have been missed.
+  // A new stream does not report changes made before it was opened, so changes may have been missed.
   if (event === "hello") handle({ event: "missed" });
   if (event !== "cluster" && event !== "changed") {
     handle({ event: "state", connected: true, live: [...live] });
   }
 }
 
-/** A timer that calls `onTimeout` if it is not restarted for `ms`. */
+/** A timer that calls `onTimeout` when it has not been restarted for `ms`. */
 class Timer {
   readonly #ms: number;
   readonly #onTimeout: () => void;

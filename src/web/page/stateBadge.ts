@@ -1,9 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { TaskState } from "../../manager/schema/stateType.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
-
-export const stateOrder: readonly TaskState[] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 
 const meanings: Readonly<Record<string, string>> = {
   PLAN: "planned",

@@ -1,14 +1,15 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { ClusterInfo, TableSummary } from "../api/schemas.js";
-import { countText, durationText, numberText } from "./format.js";
+import { countText, numberText } from "./format.js";
 import { managerState, runningNow } from "./header.js";
 import { TableHead } from "./tableHead.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 
 const unknown = "–";
 
 const oldestDueText = (summary: TableSummary | null): string =>
-  summary === null ? unknown : durationText(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
+  summary === null ? unknown : formatDuration(summary.oldestDueMs ?? 0).replace(/^0 ms$/, "");
 
 /** Shows all tables with their key figures. */
 export function Tables({ cluster }: { cluster: ClusterInfo }): VNode {

@@ -5,20 +5,15 @@ import type { TaskList } from "../../tasks/queries/listTasks.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { Actions } from "./actions.js";
 import { navigate, setQuery } from "./router.js";
-import {
-  bytesText,
-  relativeTimeText,
-  durationText,
-  firstLine,
-  timeText,
-  numberText,
-  wholeSecondsText,
-} from "./format.js";
+import { bytesText, relativeTimeText, timeText, numberText } from "./format.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
-import { StateBadge, stateOrder } from "./stateBadge.js";
+import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
 import { StaleNotice } from "./staleNotice.js";
+import { firstLine } from "../../shared/firstLine.js";
+import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
+import { taskStates } from "../../shared/taskState.js";
 
 const filters = ["state", "group", "text", "before"] as const;
 
@@ -75,8 +70,8 @@ export function TaskListView({ id, query, now }: { id: string; query: URLSearchP
 
 const noTasks = "No tasks yet. Insert a row into the table to create one.";
 
-const noMatchText = ({ looked, next }: TaskList, search: Search): string =>
-  `No matching tasks. ${numberText(search.scanned + looked)} rows searched${next === null ? "" : " so far"}.`;
+const noMatchText = ({ scanned, next }: TaskList, search: Search): string =>
+  `No matching tasks. ${numberText(search.scanned + scanned)} rows searched${next === null ? "" : " so far"}.`;
 
 /** Returns the button that loads the next page or continues the search in further rows. */
 function nextPage({ tasks, next }: TaskList, search: Search, older: (before: string) => string): VNode | null {
@@ -96,8 +91,7 @@ interface Search {
 }
 
 /**
- * Continues a search while it is active. Requests further rows until tasks are found, no rows are left, or the search
- * is stopped.
+ * Continues an active search: requests further rows until tasks are found, no rows are left, or the search is stopped.
  */
 function useSearch(
   { value, busy, problem }: { value: TaskList | null; busy: boolean; problem: string | null },
@@ -112,7 +106,7 @@ function useSearch(
       setIsRunning(false);
       return;
     }
-    setScanned(scanned + value.looked);
+    setScanned(scanned + value.scanned);
     searchBefore(value.next);
   }, [isRunning, busy, value, problem]);
   const stop = (): void => {
@@ -137,7 +131,7 @@ function Filters(props: { query: URLSearchParams; change: (name: string, to: str
   };
   return html`<div class="filters" role="search">
     <span class="choice" role="group" aria-label="States">
-      ${stateOrder.map(
+      ${taskStates.map(
         (state) =>
           html`<button
             key=${state}
@@ -212,11 +206,11 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
 }
 
 function resultText({ error, output, outputBytes }: TaskSummary): string {
-  if (error !== null) return firstLine(error).replace(/^ERROR:\s+/, "");
+  if (error !== null) return firstLine(error.trim()).replace(/^ERROR:\s+/, "");
   return output?.trim().replace(/\s*\n\s*/g, " ⏎ ") ?? (outputBytes === null ? "" : bytesText(outputBytes));
 }
 
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
-  if (state !== "WORK" || start === null) return tookMs === null ? "" : durationText(tookMs);
-  return wholeSecondsText(Math.max(0, now - Date.parse(start)));
+  if (state !== "WORK" || start === null) return tookMs === null ? "" : formatDuration(tookMs);
+  return formatWholeSeconds(Math.max(0, now - Date.parse(start)));
 }

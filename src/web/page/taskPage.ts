@@ -4,10 +4,12 @@ import type { Descendant } from "../../tasks/queries/taskChain.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
-import { bytesText, relativeTimeText, durationText, firstLine, timeText } from "./format.js";
+import { bytesText, relativeTimeText, timeText } from "./format.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
+import { firstLine } from "../../shared/firstLine.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 
 /** Shows a task with its times, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
@@ -93,14 +95,14 @@ function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
   </div>`;
 }
 
-/** Maximum depth to which descendants are indented. */
+/** Descendants below this depth are not indented any further. */
 const maxIndent = 6;
 
 function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth: number): VNode {
   return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, maxIndent)}`}>
     <${StateBadge} task=${task} />
     <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
-    <span class="sql" title=${task.input}>${firstLine(task.input)}</span>
+    <span class="sql" title=${task.input}>${firstLine(task.input.trim())}</span>
     <span class="when" title=${task.plan}>${timeText(task.start ?? task.plan)}</span>
   </li>`;
 }
@@ -108,7 +110,7 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
 /** Formats the time from `from` to `to`. Returns an empty string if one of the two is missing. */
 const elapsedText = (from: string | null, to: string | null): string => {
   const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
-  return Number.isNaN(ms) || ms < 0 ? "" : durationText(ms);
+  return Number.isNaN(ms) || ms < 0 ? "" : formatDuration(ms);
 };
 
 function Times({ task, now }: { task: FullTask; now: number }): VNode {
@@ -123,10 +125,10 @@ function Times({ task, now }: { task: FullTask; now: number }): VNode {
       at: stop,
       gap:
         state === "WORK" && start !== null
-          ? durationText(Math.max(0, now - Date.parse(start)))
+          ? formatDuration(Math.max(0, now - Date.parse(start)))
           : tookMs === null
             ? ""
-            : durationText(tookMs),
+            : formatDuration(tookMs),
     },
   ];
   return html`<ol class="times panel" aria-label="Times">
@@ -168,7 +170,7 @@ ${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
 
 /** Columns that are not listed, because they are internal or shown elsewhere on the page. */
 const hiddenColumns = new Set(["take", "hash", "owner", "ready"]);
-/** Common values of columns. A column with its common value is not shown. */
+/** The common values of columns. A column that has one of its common values is not shown. */
 const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
   timeout: ["00:00:00"],
   live: ["00:00:00"],
@@ -193,7 +195,7 @@ function valueText(value: unknown): string {
 /** Returns the settings that have uncommon values, including user-defined columns. */
 function settings({ max, repeat, pid, remote, columns }: FullTask): [string, string][] {
   const rows: [string, string | null][] = [
-    ["max", max !== null && max < 0 ? `${max} (pause of ${durationText(-max)})` : String(max ?? 0)],
+    ["max", max !== null && max < 0 ? `${max} (pause of ${formatDuration(-max)})` : String(max ?? 0)],
     ["repeat", repeat],
     ...Object.entries(columns).map(([name, value]): [string, string | null] => {
       const shown = value !== null && !hiddenColumns.has(name) && !defaultValues[name]?.includes(value);

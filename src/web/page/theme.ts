@@ -24,7 +24,7 @@ export function followTheme(): void {
   applyTheme();
 }
 
-/** Switches to the other theme. If this is the system's theme, the page follows the system's theme from then on. */
+/** Switches to the other theme. If that is the system's theme, the page follows the system's theme from then on. */
 export function switchTheme(): void {
   const other = theme.value === "dark" ? "light" : "dark";
   if (other === (systemDark.matches ? "dark" : "light")) localStorage.removeItem(themeKey);

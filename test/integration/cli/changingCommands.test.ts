@@ -10,7 +10,7 @@ const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 const huge = "9223372036854775806";
 
-/** The printed outcome of each id. */
+/** Parses the printed outcomes: pairs of an id and what happened to it. */
 const outcomes = (stdout: string): [string | undefined, string | undefined][] =>
   stdout
     .trimEnd()

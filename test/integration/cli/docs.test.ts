@@ -22,7 +22,7 @@ interface Example {
   readonly output: string;
 }
 
-/** Each `$ command` of the console blocks, with the lines below it. */
+/** Each `$ command` in the console blocks, with the output shown below it. */
 const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*?)```/g)].flatMap(([, block = ""]) =>
   block
     .split(/^\$ /m)
@@ -33,7 +33,10 @@ const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*
     }),
 );
 
-/** Without what differs from run to run: times, lengths of time, process ids, numbers of rows, versions, the names of places. */
+/**
+ * Replaces everything that differs from one run of the test to the next: times, durations, process ids, numbers of
+ * rows, versions, and names of hosts, databases and folders.
+ */
 function settled(text: string): string {
   return text
     .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
@@ -48,7 +51,7 @@ function settled(text: string): string {
     .trim();
 }
 
-/** Resolves when every task whose plan has come has ended. */
+/** Resolves when every due task has ended. */
 async function nothingToDo(): Promise<void> {
   await eventually(
     tasks.client,
@@ -57,8 +60,8 @@ async function nothingToDo(): Promise<void> {
   );
 }
 
-// Some thirty programs one after the other: on a busy machine that takes its time.
-void test("every example of docs/cli.md does what stands below it", { timeout: 600_000 }, async () => {
+// The test runs about thirty programs, one after another, which takes long on a busy machine.
+void test("every example of docs/cli.md prints what is shown below it", { timeout: 600_000 }, async () => {
   const cwd = await temporaryFolder();
   await mkdir(join(cwd, "bin"));
   const wrapper = `#!/bin/sh\nexec "${process.execPath}" "${bin}" "$@"\n`;
@@ -72,7 +75,7 @@ void test("every example of docs/cli.md does what stands below it", { timeout: 6
       env: { DATABASE_URL: database.url, NO_COLOR: "1", PATH: path },
     });
     assert.equal(settled(shown), settled(output), command);
-    // The next example sees what has become of this one's task.
+    // The output of the next example depends on the state that this example's task has reached.
     const [, id] = /added task (\d+)/.exec(shown) ?? [];
     if (id !== undefined && command.includes("pg_sleep")) await tasks.sleeping(id);
     if (/pg-task (stop|run-now|retry)/.test(command)) await nothingToDo();

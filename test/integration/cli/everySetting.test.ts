@@ -15,7 +15,7 @@ const tasks = await Tasks.create(client);
 const env = { DATABASE_URL: database.url };
 await client.query("CREATE TABLE effect (what text)");
 
-/** Settings that are not tested, with the reason. */
+/** Settings that are not tested, and why. */
 const excluded: Readonly<Record<string, string>> = {
   local_preload_libraries: "connecting would fail",
   session_preload_libraries: "connecting would fail",
@@ -27,7 +27,7 @@ const excluded: Readonly<Record<string, string>> = {
   temp_buffers: "needs more memory than a server has",
 };
 
-/** Values for text settings, and for numbers whose extremes would end every task. */
+/** Values for text settings, and for numeric settings whose extreme values would make every task fail. */
 const fixedValues: Readonly<Record<string, string>> = {
   DateStyle: "SQL, DMY",
   TimeZone: "Asia/Kathmandu",
@@ -45,7 +45,7 @@ const fixedValues: Readonly<Record<string, string>> = {
   "plpgsql.extra_warnings": "all",
   restrict_nonsystem_relation_kind: "view",
   search_path: "nowhere, pg_catalog",
-  // As a replica, a session fires no triggers, and the tests need them.
+  // With `replica`, a session would fire no triggers, but the tests need the triggers.
   session_replication_role: "local",
   statement_timeout: "10min",
   temp_tablespaces: "pg_default",
@@ -70,7 +70,10 @@ async function settable(): Promise<Setting[]> {
   return rows.filter(({ name }) => !(name in excluded));
 }
 
-/** A value other than the default, a different one each round if there are several; null for a text without a fixed value. */
+/**
+ * Returns a value other than the default: a different one in each round if there are several. Null for a text setting
+ * without a fixed value.
+ */
 function oddValue(setting: Setting, round: number): string | null {
   const { name, type, value, min, max, labels } = setting;
   const fixed = fixedValues[name];

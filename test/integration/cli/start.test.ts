@@ -326,7 +326,7 @@ describe("pg-task add", () => {
   });
 });
 
-/** The codes of the reasons reported by explain-plan. */
+/** Returns the codes of the reasons that `explain-plan` reports. */
 async function reasons(id: string): Promise<string[]> {
   const { stdout } = await cli(["explain-plan", id, "--json"], { env });
   return JSON.parse(stdout).reasons.map(({ code }: { code: string }) => code);
@@ -563,7 +563,7 @@ describe("pg-task watch", () => {
   });
 });
 
-/** Starts pg-task in a folder with a minimal environment; resolves when it has logged this message. */
+/** Starts pg-task in a folder with a minimal environment. Resolves when pg-task has logged this message. */
 async function startUntilLogged(cwd: string, msg: string): Promise<ChildProcess> {
   const child = spawn(process.execPath, [bin, "start"], {
     cwd,

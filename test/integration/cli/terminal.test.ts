@@ -8,7 +8,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 
-/** Enough tasks for several batches. */
+/** Number of tasks, so many that a command changes them in several batches. */
 const many = 2_500;
 
 async function insertMany(state: string): Promise<void> {
@@ -20,7 +20,7 @@ async function insertMany(state: string): Promise<void> {
   );
 }
 
-/** A progress line: carriage return, erase the line, text. */
+/** A progress line: carriage return, the sequence that erases the line, and the text. */
 const progress = (words: string): string => `\r\x1b[K${words}`;
 
 describe("a long command shows its progress on a terminal, and clears it at the end", () => {

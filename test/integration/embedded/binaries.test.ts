@@ -26,7 +26,7 @@ async function openFolder(): Promise<string> {
   return path;
 }
 
-/** The package as npm installs it with scripts off: without the links. */
+/** Copies the package as npm installs it with scripts disabled, that is, without the symbolic links. */
 async function newInstall(): Promise<InstalledPackage> {
   const original = await installedPackage();
   const native = join(folder, "install/native");
@@ -53,7 +53,7 @@ async function newCache(): Promise<string> {
 
 const findBinaries = async (...caches: string[]): Promise<Binaries> => await usableBinaries(installed, account, caches);
 
-/** Runs something while the package has no links and is read-only. */
+/** Calls `work` while the package has no symbolic links and is read-only. */
 async function whileReadOnly<T>(work: () => Promise<T>): Promise<T> {
   await removeLinks();
   await chmod(libraries, 0o555);

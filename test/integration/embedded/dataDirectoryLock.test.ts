@@ -55,7 +55,7 @@ test("a server started by another program on the data is named", async () => {
       "-c",
       "port=5999",
       "-c",
-      // In its own folder, since this test may run more than once at a time.
+      // The socket is in the data folder, because this test may run several times at once.
       "unix_socket_directories=.",
     ],
     { directory: dataDirectory, account, onLine: () => {} },
@@ -98,7 +98,7 @@ test("the next start shuts down a server that outlived its process and the guard
   await server.stop();
 });
 
-/** The pid of the guard, a shell in the server's session. */
+/** Returns the pid of the guard, the shell in the server's process session. */
 async function guardOf(server: number): Promise<number> {
   const { stdout } = await promisify(execFile)("ps", ["-eo", "pid=,sess=,comm="]);
   const guard = new RegExp(`^ *(\\d+) +${server} +sh$`, "m").exec(stdout)?.[1];

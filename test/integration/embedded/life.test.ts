@@ -79,7 +79,7 @@ test("errors that end a session are logged as warnings, errors of statements at 
   await until("the last line is in the log", async () =>
     lines.some((line) => line.msg.includes("FATAL:  terminating connection")),
   );
-  // A line for the statement would be between the two.
+  // A log line with the failed statement would appear between these two lines.
   await until("a later line is in the log", async () => {
     await withConnectionTo(server.url, (client) => client.query("DO $$ BEGIN RAISE LOG 'later'; END $$"));
     return lines.some((line) => line.msg.includes("LOG:  later"));
@@ -173,14 +173,14 @@ function levelOf(text: string): string | undefined {
   return lines.find((line) => line.msg.includes(text))?.level;
 }
 
-/** Names of the programs in the server's session. */
+/** Returns the names of the programs in the server's process session. */
 async function inSession(pid: number): Promise<string[]> {
   const { stdout } = await promisify(execFile)("ps", ["-eo", "sess=,comm="]);
   const processes = stdout.split("\n").map((line) => line.trim().split(/\s+/));
   return processes.filter(([session]) => session === String(pid)).map(([, name]) => name ?? "");
 }
 
-/** A package whose programs print their version, with a server that does nothing. */
+/** Creates a package whose programs print their version. Its server does nothing. */
 async function silentPackage(): Promise<string> {
   const native = join(await temporaryFolder(), "native");
   await chmod(dirname(native), 0o755);

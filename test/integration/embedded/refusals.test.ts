@@ -63,7 +63,7 @@ test("a file instead of a folder is rejected", async () => {
 test("a folder that cannot be written is named", async () => {
   const closed = await newFolder("closed", {});
   await chmod(closed, 0o500);
-  // Even root cannot write here.
+  // Even root cannot create a folder in /proc.
   const path = join(isRoot ? "/proc" : closed, "data");
   await assert.rejects(start({ dataDirectory: path }), {
     code: "EMBEDDED_DATA_UNWRITABLE",

@@ -50,10 +50,13 @@ async function withDatabase<T>(settings: Record<string, string>, work: () => Pro
   }
 }
 
-/** Reserved words in a setting's name are quoted. */
+/** Quotes each part of a setting's name, because some parts are reserved words. */
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");
 
-/** Each setting: its field, a value of the file, one of the server, and the field's value for that. */
+/**
+ * For each setting: its name, its field, a value in the file and the field's value for it, a value in the server and
+ * the field's value for it.
+ */
 const all = [
   ["pg_task.sleep", "sleepMs", 7, 7, "20", 20],
   ["pg_task.reset", "resetMs", "2 sec", 2000, "00:03", 180_000],
@@ -113,7 +116,7 @@ describe("a manager's settings", () => {
   test("are read from the server's configuration last", async () => {
     // No other test depends on this setting.
     await onServer(async (server) => {
-      // Older servers accept only settings that the session knows.
+      // Older servers accept only a custom setting that the session itself has set before.
       await server.query("SET pg_work.restart = '61'");
       await server.query("ALTER SYSTEM SET pg_work.restart = '61'");
       try {

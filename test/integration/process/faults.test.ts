@@ -14,14 +14,14 @@ await server.start();
 const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
 const config = { url: server.url };
 const forked: ProcessOptions = { config, forked: true };
-/** A small heap, so that a thread soon runs out of memory. */
+/** Options for a process with a small heap, so that a thread soon runs out of memory. */
 const sabotaged: ProcessOptions = {
   config,
   env: { NODE_OPTIONS: `--import ${saboteur} --max-old-space-size=80` },
   forked: true,
 };
 
-/** A running task, and the connection that holds the advisory lock it waits for. */
+/** A running task, and the connection that holds the advisory lock for which the task waits. */
 interface BlockedTask {
   readonly id: string;
   readonly owner: string | null;
@@ -37,7 +37,7 @@ async function startBlockedTask(): Promise<BlockedTask> {
   return { id, owner, pid, gate };
 }
 
-/** Waits until the task runs again, unblocks it, and checks its result. */
+/** Waits until the task runs again, releases its lock, and checks its result. */
 async function expectRescue(
   t: TestContext,
   blocked: BlockedTask,
@@ -184,7 +184,7 @@ test("the crash count survives the death of the process, which does not increase
   await first.line("ready");
   const gate = await connectTo(server.url);
   await gate.query("SELECT pg_advisory_lock(2)");
-  // Its second run waits for the lock first.
+  // The first run ends its session at once. The second run waits for the lock before it does the same.
   const id = await insertTask(
     gate,
     `SELECT pg_advisory_xact_lock_shared(2) FROM task WHERE id::text = current_setting('pg_task.id') AND crash > 0;

@@ -14,7 +14,7 @@ interface Refusal extends ProcessOptions {
   readonly says: RegExp;
 }
 
-/** Expects exit code 2, one line on stderr, and no error in the log. */
+/** Asserts that pg-task exits with code 2, writes one line to stderr, and logs no error. */
 async function refuses({ says, ...options }: Refusal): Promise<void> {
   const program = await startProcess(options);
   const exit = await program.exit;
@@ -109,7 +109,7 @@ it("rejects a data directory of another PostgreSQL version", async () => {
   await chmod(data, 0o777);
   await refuses({
     cwd,
-    // A data directory owned by root is rejected first.
+    // If the data directory belonged to root, it would be rejected for that reason.
     ...(process.getuid?.() === 0 ? await ownedByNobody(data) : {}),
     says: /belongs to PostgreSQL 13, the embedded server is PostgreSQL 18/,
   });
@@ -125,7 +125,7 @@ it("rejects a data directory below a file", async () => {
 });
 
 it("rejects a data directory without write permission", { skip: notRoot }, async () => {
-  // The unprivileged user may not enter the temporary folder.
+  // The unprivileged user is not allowed to enter the temporary folder.
   const data = join(await temporaryFolder(), "data");
   await refuses({
     args: ["start", "--data", data],

@@ -5,11 +5,11 @@ import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { Tasks } from "../../support/tasks.js";
 
-/** A kind of task and its expected result; `#` stands for the task's number. */
+/** A kind of task and its expected result. `#` stands for the task's number. */
 interface Kind {
   readonly input: string;
   readonly state: "DONE" | "FAIL";
-  /** `output` and `error` are regular expressions, matched by the server. */
+  /** The expected output, as a regular expression for the server. `error` is a regular expression, too. */
   readonly output: string;
   readonly error: string | null;
   readonly timeout?: string;
@@ -87,7 +87,7 @@ await pgTask.start({
   "pg_conf.log": "debug",
 });
 
-/** Inserts the tasks whose number leaves this remainder, several per transaction. */
+/** Inserts one client's share of the tasks (those whose number leaves this remainder), several in each transaction. */
 async function insertShare(share: number): Promise<void> {
   const producer = await database.connect();
   for (let from = 0; from < total; from += 500) {

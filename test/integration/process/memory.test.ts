@@ -14,7 +14,7 @@ const onLinux = process.platform === "linux";
 const database = await createDatabase();
 const client = await database.connect();
 
-/** Expects the process's peak resident memory so far to be below this; checked on Linux only. */
+/** Asserts that the process's peak resident memory so far is below this limit. Checks this only on Linux. */
 async function expectPeak(t: TestContext, { pid }: TestProcess, maxMebi: number): Promise<void> {
   if (!onLinux) return;
   const status = await readFile(`/proc/${pid}/status`, "utf8");
@@ -30,7 +30,7 @@ test("large outputs of many concurrent tasks take bounded memory", async (t) => 
       url: database.url,
       "pg_conf.threads": 2,
       "pg_conf.max": tasks,
-      // Large enough that no run is repeated for its output.
+      // The limit is so large that no run is repeated because of its output.
       "pg_task.output": "128MB",
     },
   });
@@ -42,7 +42,7 @@ test("large outputs of many concurrent tasks take bounded memory", async (t) => 
      SELECT 'SELECT repeat(''x'', ${mebi - 1}) FROM (SELECT pg_advisory_xact_lock_shared(1)) AS gate, generate_series(1, ${outputMebi})', ${tasks}
      FROM generate_series(1, ${tasks})`,
   );
-  // No task produces output before all of them run.
+  // No task produces output before all tasks run.
   await waitForRow(
     client,
     `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
@@ -54,7 +54,7 @@ test("large outputs of many concurrent tasks take bounded memory", async (t) => 
     `SELECT FROM task WHERE state = 'DONE' AND octet_length(output) = ${outputMebi * mebi - 1}
      HAVING count(*) = ${tasks}`,
   );
-  // All outputs together are 480 MB; a thread may keep 32 MB of them, and one is transferred at a time.
+  // All outputs together take 480 MB. Each thread may keep 32 MB of them in memory, and transfers one output at a time.
   await expectPeak(t, program, 500);
   assert.equal((await program.end()).code, 0);
   await gate.end();

@@ -26,7 +26,11 @@ const env = { PGPASSWORD: "top", SHOP_PASSWORD: "of the shop" };
 
 const config = (entry: object): object => ({ url: server.url, "pg_task.json": [entry] });
 
-/** Runs `check` on a configuration. @returns its exit code and output, and the folder of the file */
+/**
+ * Runs `pg-task check` on a configuration.
+ *
+ * @returns the exit code, the output, and the folder of the configuration file
+ */
 async function check(content: object): Promise<{ code: number | null; text: string; cwd: string }> {
   const cwd = await temporaryFolder();
   await writeFile(join(cwd, "pg_task.json"), JSON.stringify(content));

@@ -11,12 +11,12 @@ const client = await database.connect();
 const config = { url: database.url };
 const pm2 = await Pm2.create(config);
 
-/** Each PM2 command takes a second or two. */
+/** Time limit of a test. It is long because each PM2 command takes a second or two. */
 const limit = { timeout: 180_000 };
 
 const supervisors = "SELECT FROM pg_stat_activity WHERE application_name = 'pg_conf' AND datname = current_database()";
 
-/** The running process that logged this message most recently. */
+/** Returns the pid of the running process that logged this message most recently. */
 async function pidThatLogged(msg: string): Promise<number> {
   const running = new Set((await pm2.processes()).map(({ pid }) => pid));
   const logged = (await pm2.lines()).filter((line) => line.msg === msg && running.has(line.pid));
@@ -84,7 +84,7 @@ it("finishes a long task during a reload while the new leader runs others", limi
   for (const group of ["new", "other"]) {
     await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
   }
-  // The group limit allows no other task while it runs.
+  // The group limit allows no other task while the first one runs.
   await waitForState(client, next, "PLAN");
   const meanwhile = await waitForRun(client, id);
   assert.deepEqual([meanwhile.owner, meanwhile.pid], [started.owner, started.pid]);

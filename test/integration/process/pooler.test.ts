@@ -24,7 +24,7 @@ const log = createLog({ level: "silent", name: "test", write: () => {} });
 
 const throughPort = (port: number): string => database.url.replace(/:\d+\//, `:${port}/`) + "?sslmode=disable";
 
-/** The error must name the cause, the address and the remedy. */
+/** Asserts that the error names the cause, the address and the remedy. */
 function assertRefusal(reason: unknown, port: number): void {
   const text = String(reason);
   assert.match(text, /a pooler such as PgBouncer is there/);
@@ -105,7 +105,7 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
   }
 }
 
-/** Starts a proxy that reports the right backend but drops the startup options, like a pooler. */
+/** Starts a proxy that announces the right backend but drops the startup options, as some poolers do. */
 async function startOptionDroppingProxy(): Promise<number> {
   const { host, port } = serverTarget();
   const server = createServer((socket) => {

@@ -28,7 +28,7 @@ const config = {
 };
 const env = { KEEPER_PASSWORD: `keeper-${secret}`, UNRELATED: `unrelated-${secret}` };
 
-/** Running descendants of a process. */
+/** Returns the pids of the running descendants of a process. */
 async function descendants(pid: number): Promise<number[]> {
   const found: number[] = [];
   for (const thread of await readdir(`/proc/${pid}/task`)) {
@@ -55,7 +55,7 @@ it("shows no secret in its log, its arguments, the server's activity or a task's
   await program.line("ready");
   const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
 
-  // From here on every session's activity is watched.
+  // From here on, the queries of all sessions are watched.
   const watcher = await connectTo(server.url);
   const seen: string[] = [];
   const over = new AbortController();

@@ -10,7 +10,7 @@ import { insertTask, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 
-/** Lines that repeat the message and reason of an earlier line of the same thread. */
+/** Returns the log lines that repeat the message and reason of an earlier line of the same thread. */
 function repetitions(lines: readonly LogLine[]): string[] {
   const seen = new Set<string>();
   return lines.flatMap(({ name, msg, ...rest }) => {
@@ -77,7 +77,7 @@ for (const how of ["fast", "immediate"] as const) {
 
 it("logs the server's error for a wrong password without showing it", async () => {
   const client = await connectTo(server.url);
-  // Servers before 14 store md5 by default.
+  // Servers before PostgreSQL 14 store md5 passwords by default.
   await client.query("SET password_encryption = 'scram-sha-256'; ALTER ROLE postgres PASSWORD 'right-secret'");
   const file = join(server.dataDirectory, "pg_hba.conf");
   const trust = await readFile(file, "utf8");

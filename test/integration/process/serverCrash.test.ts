@@ -20,7 +20,7 @@ test("a task runs again when a server crash loses its commit", async () => {
   const { rows: writers } = await user.query<{ pid: number; take: string }>(
     "SELECT a.pid, t.take::text FROM pg_stat_activity AS a, task AS t WHERE backend_type = 'walwriter'",
   );
-  // This commit flushes everything so far; nothing is flushed afterwards.
+  // The commit of CREATE TABLE flushes all WAL so far. Nothing is flushed after that, because the WAL writer is frozen.
   server.freeze(writers.map((writer) => writer.pid));
   await user.query("CREATE TABLE flushed ()");
   const holder = await connectTo(server.url);

@@ -16,7 +16,7 @@ import { makeEntry, silentLog as log } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 
-/** Counts events; `reaches` waits for a count. */
+/** Counts events. `reaches` waits for a count. */
 class Counter {
   #count = 0;
   #waiting: (() => void)[] = [];
@@ -35,7 +35,7 @@ class Counter {
   }
 }
 
-/** No timer of this thread fires while `work` runs. */
+/** Calls `work`. In the meantime, no timer of this thread fires. */
 async function withoutTimers(work: () => Promise<void>): Promise<void> {
   mock.timers.enable({ apis: ["setTimeout"] });
   try {
@@ -91,7 +91,7 @@ test("when a server accepts another entry, exactly the entries that wait for it 
   await withoutTimers(async () => {
     const started = registry.start({ takesOver: false });
     await Promise.all(entries.map((entry) => triesOf(entry).reaches(1)));
-    // The supervisor calls this when its own connection succeeds.
+    // The supervisor calls this method when its own connection is open.
     registry.retryOnServer(target);
     await triesOf(waits).reaches(2);
     open.abort();

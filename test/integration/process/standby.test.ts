@@ -19,7 +19,7 @@ async function startPair(): Promise<{ leader: TestProcess; standby: TestProcess 
   return { leader, standby };
 }
 
-/** Number of connections of managers (`pg_work`) or supervisors (`pg_conf`). */
+/** Returns the number of connections of managers (`pg_work`) or of supervisors (`pg_conf`). */
 async function countConnections(role: "pg_work" | "pg_conf"): Promise<number> {
   const { rows } = await client.query(
     "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ $1",
@@ -46,7 +46,7 @@ it("takes over from a killed leader and runs its tasks again", async () => {
   const first = await waitForRun(client, id);
   await leader.end("SIGKILL");
   await standby.line("ready");
-  // Servers before 14 notice a lost client only at the end of the statement.
+  // Before PostgreSQL 14, a backend notices only at the end of the statement that its client is gone.
   if ((await serverMajor()) < 14) {
     await client.query("SELECT pg_terminate_backend($1)", [first.pid]);
   }
@@ -73,10 +73,10 @@ it("takes over from a stopping leader while its tasks finish, and respects group
   const { owner } = await waitForRun(client, running);
   leader.child.kill("SIGTERM");
   await leader.line(/^stopping/);
-  // The new leader runs other groups at once.
+  // The new leader runs tasks of other groups at once.
   await waitForState(client, await insertTask(client, "SELECT 1", "two"), "DONE");
   await standby.line("serving table");
-  // The group limit holds back the next task, although the new leader has seen it.
+  // The group limit keeps the next task of the group from starting, although the new leader has seen the task.
   const next = await insertTask(client, "SELECT 1", "one");
   await waitForState(client, await insertTask(client, "SELECT 1", "three"), "DONE");
   assert.equal((await waitForState(client, next, "PLAN")).owner, null);
@@ -121,7 +121,7 @@ it("keeps a draining leader's session until its result is written", async () => 
   const { leader, standby } = await startPair();
   await client.query("CREATE TABLE run (task bigint)");
   await client.query("SELECT pg_advisory_lock(1)");
-  // It leaves no proof: as an orphan it would run again.
+  // A run of this task leaves no proof, so the task would run again if it became an orphan.
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, atomic) VALUES ('INSERT INTO run VALUES (1); SELECT pg_advisory_lock_shared(1)', false)
      RETURNING id`,
@@ -147,8 +147,8 @@ it("keeps a draining leader's session until its result is written", async () => 
 });
 
 /**
- * Starts a task that inserts into a new table, waits for advisory lock 1 and leaves its session stale. `holder` has the
- * task's row locked.
+ * Starts a task that inserts into a new table, waits for advisory lock 1 and leaves its session stale. The connection
+ * `holder` in the result keeps the task's row locked.
  */
 async function startStalingTask(table: string) {
   await client.query(`CREATE TABLE ${table} (task bigint)`);
@@ -173,7 +173,7 @@ it("a draining leader keeps a stale session until its result is written", async 
   await standby.line("serving table");
   await client.query("SELECT pg_advisory_unlock(1)");
   await waitForRow(client, "SELECT FROM late");
-  // Closing would take a few milliseconds.
+  // If the session were closed, this would take only a few milliseconds.
   await pause(500);
   const alive = await client.query("SELECT FROM pg_stat_activity WHERE pid = $1", [pid]);
   await holder.query("COMMIT");
@@ -192,7 +192,7 @@ it("releases a table only after the results of closed sessions are written", asy
   const gone = "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)";
   await waitForRow(client, gone, [pid]);
   leader.child.kill("SIGTERM");
-  // Only this table waits.
+  // The standby leads, but cannot serve this table yet.
   await standby.line(/^another manager serves the table/);
   await pause(500);
   const works = standby.linesMatching("serving table").length;
@@ -234,7 +234,7 @@ it("never runs two managers for a table after a lost control connection", async 
   );
   await client.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
   await leader.line("control connection lost");
-  // One of the two has the lock now; the other stops its managers.
+  // One of the two processes has the lock now. If it is not the old leader, the old leader stops its managers.
   await Promise.race([leader.line("leadership regained"), leader.line("standby")]);
   if (leader.linesMatching("standby").length > 0) await standby.line("ready");
   await waitForRow(
@@ -253,7 +253,7 @@ it("waits for a table that another cluster serves, and logs it once", async () =
   const second = await startProcess({ config: { url: database.url, "pg_conf.name": "other" } });
   const waits = /^another manager serves the table/;
   await second.line(waits);
-  // Ready does not wait for the table.
+  // The process becomes ready without waiting for the table.
   await second.line("ready");
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");

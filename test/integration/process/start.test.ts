@@ -84,7 +84,7 @@ it("starts the embedded server with the given data directory and port", async ()
   const data = join(folder, "there");
   const program = await startProcess({
     args: ["start", "--embedded", "--data", data, "--port", String(port)],
-    // --embedded takes precedence over the environment.
+    // The option --embedded takes precedence over the environment.
     env: { DATABASE_URL: database.url },
   });
   const url = (await program.line("ready"))["url"];

@@ -12,7 +12,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.js";
 const database = await createDatabase();
 const client = await database.connect();
 
-/** Starts a task that runs until `key` is unlocked, and inserts another into its group. */
+/** Starts a task that runs until the advisory lock `key` is released, and inserts another task into its group. */
 async function startTask(key: number): Promise<{ id: string; next: string }> {
   await client.query("SELECT pg_advisory_lock($1)", [key]);
   const id = await insertTask(client, `SELECT pg_advisory_lock(${key})`, `group${key}`);
@@ -54,7 +54,7 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
     const { id, next } = await startTask(index + 1);
     program.child.kill(signal);
     await program.line(/^stopping/);
-    // The manager's lock is released as soon as it claims no more.
+    // The manager's lock is released as soon as the manager claims no more tasks.
     await waitForRow(
       client,
       "SELECT WHERE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid)",
@@ -84,7 +84,7 @@ it("ignores a second signal within a second, and stops at once on a later one", 
   program.child.kill("SIGTERM");
   await program.line(/^stopping: /);
   program.child.kill("SIGINT");
-  // The rule is about time, so there is no event to wait for.
+  // The rule is about elapsed time, so there is no event to wait for.
   await sleep(1100);
   assert.equal(program.linesMatching(/at once/).length, 0);
   program.child.kill("SIGTERM");

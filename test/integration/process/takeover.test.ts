@@ -21,7 +21,7 @@ async function startPair(): Promise<{ leader: TestProcess; standby: TestProcess 
   return { leader, standby };
 }
 
-/** Inserts a task, waits until it is done and reports how long that took. */
+/** Inserts a task, waits until it is DONE, and reports how long this took. */
 async function reportTimeToNextTask(context: TestContext, what: string): Promise<void> {
   const before = performance.now();
   await waitForState(client, await insertTask(client, "SELECT 1", what), "DONE");
@@ -55,14 +55,14 @@ it("logs ready once, however often it becomes leader", async () => {
   const leaderPid = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
     AND classid = ${lockClasses.supervisor} AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
-  /** Terminates the leader's connection until the other process has the lock. */
+  /** Terminates the leader's connection, and waits until another connection has the lock. */
   const switchLeader = async (): Promise<void> => {
     const { pid } = await waitForRow<{ pid: number }>(client, leaderPid);
     await client.query("SELECT pg_terminate_backend($1)", [pid]);
     await waitForRow(client, `${leaderPid} AND pid <> ${pid}`);
   };
   const leads = () => [leader, standby].map((each) => each.linesMatching("became leader").length);
-  // Either may win the lock, so repeat until each has become leader twice.
+  // Either process may get the lock, so the test repeats this until each of them has become leader twice.
   while (leads().some((times) => times < 2)) {
     await switchLeader();
     await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
@@ -90,7 +90,7 @@ it("replaces a manager thread that hangs, and runs its tasks again", async () =>
   await program.message(failing);
   const died = await program.line(/^manager died/);
   assert.match(String(died["reason"]), /no heartbeat for 6000 ms/);
-  // Servers before 14 notice a lost client only at the end of the statement.
+  // Before PostgreSQL 14, a backend notices only at the end of the statement that its client is gone.
   if ((await serverMajor()) < 14) await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND owner <> $2", [id, owner]);
   await client.query("SELECT pg_advisory_unlock(1)");

@@ -15,7 +15,7 @@ const client = await database.connect();
 const otherClient = await other.connect();
 
 const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
-/** The advisory lock that tasks wait for. */
+/** Key of the advisory lock for which tasks wait. */
 const key = 1;
 
 beforeEach(async () => {
@@ -29,7 +29,7 @@ const entry = ({ target }: TestDatabase, more: object = {}) => ({
   ...more,
 });
 
-/** Starts pg-task with threads that can be made to fail. */
+/** Starts pg-task so that the test can make its threads fail. */
 async function startSabotaged(config: object, ready = "ready"): Promise<TestProcess> {
   const program = await startProcess({
     config: { url: database.url, ...config },
@@ -158,7 +158,7 @@ for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
     const paused = "opening of sessions paused";
     await program.line(paused, 7);
     const pauses = program.linesMatching(paused).map((line) => Number(line["pauseMs"]));
-    // Without pg_work.restart the seventh pause would be at least 4.8 seconds.
+    // Without pg_work.restart, the seventh delay would be at least 4.8 seconds.
     assert.ok(
       pauses.every((ms) => ms <= 1000),
       String(pauses),

@@ -9,7 +9,7 @@ import { makeEntry, silentLog } from "../../support/taskTables.js";
 const { target } = await createDatabase();
 const { parameters } = makeEntry(target);
 
-/** A proxy that forwards nothing from the query for the settings on. */
+/** Starts a proxy that forwards nothing more once the settings have been queried. */
 async function startHalfOpenProxy(): Promise<{ port: number; queried: Promise<unknown> }> {
   const events = new EventEmitter();
   const queried = once(events, "queried");

@@ -19,7 +19,11 @@ const urlTo = (server: RestartableServer, database: string): string => {
   return url.href;
 };
 
-/** Runs a task in this table. @returns the user, database and port it ran with */
+/**
+ * Runs a task of this table.
+ *
+ * @returns the user, database and port with which the task ran
+ */
 async function runLocation(server: RestartableServer, database: string, table: string): Promise<string> {
   const client = await connectTo(urlTo(server, database));
   try {
@@ -50,7 +54,7 @@ it("serves several roles, databases, schemas and tables, also on another server"
         { data: "shop", schema: "apart", table: "third" },
         { data: "books", user: "shop" },
         { user: "clerk", data: "clerks" },
-        // The same schema and table as above, on the other server.
+        // The schema and table are the same as above, but on the other server.
         { url: other.href, schema: "apart", table: "third" },
         { url: other.href },
       ],
@@ -118,7 +122,7 @@ it(`starts ${tables} entries a few at a time, and keeps one connection for each 
     assert.match(await runLocation(first, "many", `task_${index}`), /^many many /);
   }
 
-  // A reload reaches all of them, and no more connect concurrently than at the start.
+  // A reload reaches all managers, and no more of them connect at the same time than at the start.
   await observer.query("ALTER DATABASE many SET pg_task.sleep = 700");
   program.child.kill("SIGHUP");
   await program.line("configuration reloaded");

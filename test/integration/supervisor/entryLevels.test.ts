@@ -39,7 +39,10 @@ async function waitForManagers(...tables: string[]): Promise<void> {
   );
 }
 
-/** Runs a task in a table. Waits for the table, since the manager shows its name before it creates it. */
+/**
+ * Runs a task of a table. Waits until the table exists, because the manager shows the table's name before it creates
+ * the table.
+ */
 async function runIn(table: string): Promise<void> {
   await eventually(client, `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('${table}')`, (rows) => rows.length > 0);
   await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT 1')`);
@@ -47,15 +50,15 @@ async function runIn(table: string): Promise<void> {
   await client.query(`DELETE FROM ${table}`);
 }
 
-/** Executes the statements one by one: together they would be one transaction. */
+/** Executes the statements one by one, because together they would be one transaction. */
 async function alter(...statements: string[]): Promise<void> {
   for (const statement of statements) await client.query(statement);
 }
 
-/** A server that accepts connections and never responds. */
+/** Starts a server that accepts connections but never answers. */
 async function startSilentServer(): Promise<{
   readonly url: string;
-  /** Resolves at this number of connections; fails if there are more. */
+  /** Resolves when there are this many connections. Fails if there are more. */
   readonly connections: (count: number) => Promise<void>;
 }> {
   const accepted = new EventEmitter();
@@ -128,7 +131,8 @@ it("finishes running tasks before a manager moves to another table", async () =>
   await waitForManagers("public task");
   await client.query("SELECT pg_advisory_lock(4711)");
   await client.query("INSERT INTO public.task (input) VALUES ('SELECT pg_advisory_lock(4711)')");
-  // A task is in state WORK from its claim on. A manager that ends releases tasks that do not run yet.
+  // The state would not be enough: a task is WORK as soon as it is claimed, and a manager that stops releases tasks
+  // that do not run yet.
   await eventually(
     client,
     "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted",

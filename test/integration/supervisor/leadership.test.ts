@@ -33,7 +33,7 @@ it("hands over to a standby at once, without polling", async () => {
   const first = seek("notified");
   await first.leads;
   const client = await database.connect();
-  // From here on no timer fires.
+  // From here on, no timer fires.
   mock.timers.enable({ apis: ["setTimeout"] });
   try {
     const second = seek("notified");
@@ -84,7 +84,7 @@ it("leads alongside a cluster with another name", async () => {
   await Promise.all([one.leadership.stop(), other.leadership.stop()]);
 });
 
-/** A proxy whose connections become half-open when it is cut; later connections work. */
+/** Starts a proxy. `cut` makes its connections half-open; connections that are opened later work. */
 async function startProxy(): Promise<{ readonly port: number; readonly cut: () => void }> {
   const sockets: Socket[] = [];
   let isCut = false;

@@ -79,7 +79,7 @@ it("starts new entries, stops removed ones after their tasks, and leaves the oth
   assert.equal(rows.length, 1, "a removed entry starts nothing more");
   assert.deepEqual(await managerOf("task"), before);
 
-  // Added again, it continues where it stopped.
+  // When the entry is added again, its tasks continue to run.
   await replaceConfig(program, { url, "pg_task.json": [own, { ...own, table: "leaving" }] });
   await stateIn("leaving", late, "DONE");
   assert.equal((await program.end()).code, 0);
@@ -187,7 +187,7 @@ it("warns that a changed cluster name or control connection applies at the next 
     parameters: ["pg_conf.restart"],
   });
   await stateIn("besides", await insertFirst("besides"), "DONE");
-  // It still leads under the old name in the old control database.
+  // The process still leads the cluster with the old name, in the old control database.
   const standby = await startProcess({ config: { url } });
   await standby.line("standby");
   assert.equal((await standby.end()).code, 0);
@@ -276,7 +276,7 @@ it("changes column defaults without blocking producers, as soon as it gets the l
   });
   const waits = await program.line("changed parameters not applied yet, retrying");
   assert.equal(waits["code"], "SCHEMA_LOCKED");
-  // Others get the lock between attempts, and soon during one.
+  // Other sessions get the lock between two attempts, and after a short wait during an attempt.
   const meanwhile = await insertTask(other, "SELECT 1");
   await waitForState(other, meanwhile, "DONE");
   await client.query("COMMIT");

@@ -25,7 +25,9 @@ async function reload(program: TestProcess, config: object): Promise<void> {
   await program.line(reloaded, count);
 }
 
-/** Resolves when the manager shows this pg_task.sleep, which it does after applying all settings. */
+/**
+ * Resolves when the manager's application_name shows this pg_task.sleep, which is after it has applied all settings.
+ */
 async function waitForSleep(ms: number): Promise<void> {
   await waitForRow(
     client,
@@ -46,7 +48,7 @@ async function insert(input: string, count = 1): Promise<string> {
 const ended = async (id: string): Promise<{ error: string | null; output: string | null }> =>
   await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state IN ('DONE', 'FAIL')", [id]);
 
-/** Tasks inside pg_sleep, so that a cancellation reaches the task itself. */
+/** FROM clause for running tasks that are inside pg_sleep, so that a cancel hits the input itself. */
 const sleeping = `task JOIN pg_stat_activity AS activity USING (pid)
   WHERE task.state = 'WORK' AND activity.wait_event = 'PgSleep'`;
 
@@ -104,7 +106,7 @@ const columns = {
   "pg_task.null": "nil",
 } as const;
 
-/** The same for the parameters that managers read, with their names in the log. */
+/** For each parameter that managers read, a value other than the default, and how the log shows it. */
 const settings = {
   "pg_task.sleep": { value: 765, line: { sleepMs: 765 } },
   "pg_task.reset": { value: "2 min", line: { resetMs: 120_000 } },
@@ -119,7 +121,7 @@ const settings = {
   "pg_work.restart": { value: 67, line: { restartMs: 67_000 } },
 } as const;
 
-/** Parameters with a test of their own, here or in the tests of entries. */
+/** Parameters that have tests of their own, in this file or in the tests of entries. */
 const others: readonly ParameterName[] = [
   "pg_task.plan",
   "pg_task.schema",
@@ -134,7 +136,7 @@ const others: readonly ParameterName[] = [
   "pg_conf.threads",
   "pg_conf.name",
   "pg_conf.log",
-  // In integration/web/server.
+  // These two are tested in integration/web/server.
   "pg_http.listen",
   "pg_http.token",
 ];
@@ -237,7 +239,7 @@ it("opens and closes sessions as pg_conf.max changes", async () => {
   await waitForSessions(5);
   await waitForRunning(5);
   await reload(program, { "pg_conf.max": 3 });
-  // Running tasks continue; their sessions close afterwards.
+  // Running tasks continue. Surplus sessions close when their tasks have ended.
   await waitForRunning(5);
   await endRunning(2);
   await waitForSessions(3);

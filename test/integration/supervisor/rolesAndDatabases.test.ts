@@ -44,7 +44,11 @@ async function ownerOf(database: string): Promise<string | undefined> {
   return rows[0]?.owner;
 }
 
-/** Runs a task in this database. @returns its output */
+/**
+ * Runs a task in this database.
+ *
+ * @returns the task's output
+ */
 const run = async (database: string, input: string, table = "task"): Promise<string | null> =>
   await inDatabase(database, async (client) => {
     const { rows } = await client.query<{ id: string }>(`INSERT INTO ${table} (input) VALUES ($1) RETURNING id`, [
@@ -72,7 +76,8 @@ it("creates the missing role, database, schema, type and table, and runs tasks t
 });
 
 it("gives a created role its entry's password and never logs it", async () => {
-  const password = "pàss'w\\ord-of-its-own";
+  // A soft hyphen and a no-break space, which SASLprep removes and replaces.
+  const password = "pàss'w\\ord-of\u00ADits\u00A0own";
   const rules = join(server.dataDirectory, "pg_hba.conf");
   const before = await readFile(rules, "utf8");
   await writeFile(rules, `host all asked 127.0.0.1/32 scram-sha-256\n${before}`);
@@ -159,7 +164,7 @@ it("logs the statement that lacked a privilege, serves other entries, and contin
   assert.equal(await run("wanted", "SELECT session_user"), "wanted");
   const { rows } = await admin.query<{ member: boolean }>(
     "SELECT pg_has_role('humble', 'wanted', $1) AS member",
-    // Memberships have options since 16.
+    // From PostgreSQL 16 on, the SET option of a membership is checked.
     [(await serverMajor()) < 16 ? "MEMBER" : "SET"],
   );
   assert.equal(rows[0]?.member, false, "the creator must not remain a member of the role");
@@ -173,7 +178,7 @@ it("retries while the template database is in use", async () => {
   const waits = await program.line("role or database unavailable, retrying");
   assert.equal(waits["code"], "SCHEMA_NOT_CREATED");
   assert.match(String(waits["reason"]), /^CREATE DATABASE "templated" .*SQLSTATE 55006/);
-  // Ready does not wait for this entry.
+  // pg-task becomes ready without waiting for this entry.
   await program.line("ready");
   await user.end();
   await program.line("serving table");
@@ -307,7 +312,7 @@ it("serves a role with its own schema once it may create it", async () => {
     { "pg_conf.restart": 1 },
   );
   await program.line("ready");
-  // One of the two owns the database; the other needs a grant to create its schema.
+  // One of the two roles owns the database. The other one needs a privilege to create its schema.
   const owner = await ownerOf("shared");
   const other = owner === "first" ? "second" : "first";
   const waits = await program.line("manager unavailable, retrying");

@@ -9,7 +9,7 @@ test("returns an idle thread once, and a new one when none is idle", async () =>
   const first = spare.take();
   const second = spare.take();
   assert.notEqual(first.worker.threadId, second.worker.threadId);
-  // It was started before the other one was requested.
+  // The first thread was started before the second one was requested.
   assert.ok(first.worker.threadId < second.worker.threadId);
   await Promise.all([first.worker.terminate(), second.worker.terminate()]);
 });

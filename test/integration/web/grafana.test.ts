@@ -8,10 +8,10 @@ import { token, Web } from "../../support/web.js";
 const root = new URL("../../../../", import.meta.url);
 const read = (file: string): string => readFileSync(new URL(file, root), "utf8");
 
-/** Names of our metrics in a text. */
+/** Returns the names of pg-task's metrics that occur in a text. */
 const namesIn = (text: string): Set<string> => new Set(text.match(/\b(?:pg_task|process)_[a-z_]+\b/g) ?? []);
 
-/** Names by which an expression may refer to a metric. */
+/** Returns the names by which an expression may refer to a metric. */
 function seriesNames(name: string, type: string): string[] {
   return type === "histogram" ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name];
 }
@@ -25,7 +25,7 @@ it("exports exactly the metrics of docs/web.md, and all that the dashboard uses"
   const web = await Web.connect(program);
   await program.line("ready");
   let text = "";
-  // The event loop delay is measured between two scrapes.
+  // The event loop delay is measured between two scrapes, so the first scrape does not contain it.
   do ({ text } = await web.requestWithoutToken("/metrics"));
   while (!text.includes("pg_task_event_loop_delay_seconds{"));
   await program.end();
@@ -51,7 +51,7 @@ it("exports exactly the metrics of docs/web.md, and all that the dashboard uses"
     for (const [, label = ""] of list.matchAll(/(\w+)="/g)) labels.set(name, names.add(label));
   }
   for (const expression of expressions) {
-    // Without the label that Prometheus adds.
+    // The label `instance` is left out, because Prometheus adds it.
     const by = [...expression.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = ""]) =>
       list.split(", ").filter((label) => label !== "instance"),
     );

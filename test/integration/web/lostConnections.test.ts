@@ -28,13 +28,13 @@ async function start(entries: readonly object[]): Promise<{ program: TestProcess
   return { program, web };
 }
 
-/** By table, its number of rows, or the error. */
+/** Returns, for each table, its number of rows or the error. */
 async function rowsOrErrors(web: Web): Promise<Record<string, number | string | null>> {
   const { tables } = await web.get(clusterSchema, "/api/tables");
   return Object.fromEntries(tables.map(({ table, summary, error }) => [table, summary?.rows.value ?? error]));
 }
 
-/** Value of a metric for a table. */
+/** Returns the value of a metric for a table. */
 async function metricValue(web: Web, name: string, table: string): Promise<number | null> {
   const { text } = await web.requestWithoutToken("/metrics");
   const line = text.split("\n").find((each) => each.startsWith(`${name}{`) && each.includes(`table="${table}"`));

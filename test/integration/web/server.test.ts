@@ -18,7 +18,7 @@ const config = {
 
 beforeEach(() => client.query("DELETE FROM task"));
 
-/** Value of the first matching sample. */
+/** Returns the value of the first matching sample in a scrape. */
 function value(text: string, name: string, labels = ""): number | null {
   const line = text.split("\n").find((each) => each.startsWith(name) && each.includes(labels));
   return line === undefined ? null : Number(line.split(" ").at(-1));
@@ -91,7 +91,7 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   await client.query("INSERT INTO task (input, plan) VALUES ('SELECT 2', now() + interval '1 day')");
   await waitForState(client, done, "DONE");
   await waitForState(client, failed, "FAIL");
-  // Managers report in batches.
+  // Managers report their counts in batches, so it takes a while until all are counted.
   let text = "";
   do text = await scrape(web);
   while (value(text, "pg_task_failed_total{") !== 1 || value(text, "pg_task_finished_total{") !== 1);
@@ -187,7 +187,7 @@ it("rejects requests without the token, and cross-site requests", async () => {
   assert.equal((await web.request(retry, { method: "POST", headers: { Origin: "http://evil.example" } })).status, 403);
   assert.equal((await waitForState(client, id, "DONE")).crash, 0);
 
-  // fetch does not allow setting Host.
+  // The Host header cannot be set with fetch.
   const statusForHost = (host: string): Promise<number> =>
     new Promise((resolve, reject) => {
       const get = request(`${web.url}/health`, { headers: { Host: host } }, (answer) => {

@@ -14,15 +14,15 @@ function refusal(code: string, where?: string): DatabaseError {
   return error;
 }
 
-/** A server that is so many ms away, and refuses some rows. */
+/** A server that answers after `ms` milliseconds, and refuses some rows. */
 class Server {
   readonly written: number[] = [];
   readonly refused: number[] = [];
-  /** How many times somebody waited for an answer. */
+  /** Number of round trips. */
   trips = 0;
   readonly #refuses: (row: number) => DatabaseError | null;
   readonly #ms: number;
-  /** Over which it is told how long to wait for locks. */
+  /** The connection over which the lock timeout is set. */
   readonly #client = Object.assign(new Client(), { query: async () => {} });
 
   constructor(ms: number, refuses: (row: number) => DatabaseError | null) {
@@ -40,7 +40,11 @@ class Server {
     this.written.push(...rows);
   }
 
-  /** @returns those that are left. */
+  /**
+   * Tries to change the rows.
+   *
+   * @returns the rows that are left to change
+   */
   async once(rows: readonly number[]): Promise<number[]> {
     return await changeRows(
       this.#client,
@@ -61,7 +65,7 @@ for (const [what, count, ms, code] of [
   ["a tenth of 200 rows, for a lock", 200, 10, "55P03"],
   ["one of 2 rows", 2, 60, "P0001"],
 ] as const) {
-  test(`${what} that a slow server refuses: each call settles some, and in the end all`, async () => {
+  test(`${what} that a slow server refuses: each call settles some of them, and the calls together all`, async () => {
     const server = new Server(ms, (row) => (bad(row) ? refusal(code, "a trigger") : null));
     for (let left = rows(count); left.length > 0;) {
       const settled = server.written.length + server.refused.length;
@@ -76,16 +80,16 @@ for (const [what, count, ms, code] of [
   });
 }
 
-test("of 1,000 rows all are refused: a slow server is asked little more often than there are rows", async () => {
+test("if all of 1,000 rows are refused, a slow server gets few more statements than there are rows", async () => {
   const server = new Server(10, () => refusal("P0001"));
   let calls = 0;
   for (let left = rows(1_000); left.length > 0; calls += 1) left = await server.once(left);
   assert.deepEqual(sorted(server.refused), rows(1_000));
-  // Each call begins with all that are left, and their parts.
+  // Each call starts with all remaining rows together, and then tries parts of them.
   assert.ok(server.trips <= 1_000 + 33 * calls, `${server.trips} statements`);
 });
 
-test("what is refused for no row is thrown once all that was sent has been answered", async () => {
+test("an error that no row causes is thrown when everything that was sent has been answered", async () => {
   const server = new Server(1, (row) => (row === 7 ? refusal("P0001") : row === 3 ? refusal("40001") : null));
   await assert.rejects(server.once([1, 2, 3]), { code: "40001" });
   const other = new Server(1, (row) => {
@@ -99,12 +103,12 @@ test("what is refused for no row is thrown once all that was sent has been answe
   assert.ok(before > 500);
 });
 
-test("what exceeds a limit, say of an index, is of a row, as what C triggers raise", () => {
+test("an exceeded limit, for example of an index, counts as an error of a row, as do errors of triggers in C", () => {
   for (const code of ["54000", "09000", "23503"]) assert.equal(isRowError(refusal(code)), true);
   for (const code of ["42501", "55000", "53100"]) assert.equal(isRowError(refusal(code)), false);
 });
 
-test("what may pass is of a row where the server says in what it came about", () => {
+test("an error that may pass counts as an error of a row if the server gives its context", () => {
   for (const code of ["55P03", "40001", "40P01", "57014"]) {
     assert.equal(isRowError(refusal(code)), false);
     assert.equal(isRowError(refusal(code, "PL/pgSQL function count() line 1")), true);
@@ -113,39 +117,39 @@ test("what may pass is of a row where the server says in what it came about", ()
     assert.equal(isRowError(refusal(code, "PL/pgSQL function count() line 1")), false);
 });
 
-test("what may pass is not said, and tried again soon; what does not is said once", () => {
+test("an error that may pass is retried soon without being logged; any other error is logged once", () => {
   const said: string[] = [];
   const log = createLog({ level: "error", name: "test", write: (line) => said.push(line) });
-  const refusals = new RejectedRows(log);
+  const rejectedRows = new RejectedRows(log);
   const locked = refusal("55P03", "a trigger");
-  for (let times = 0; times < 20; times += 1) refusals.add("1", locked, "refused");
+  for (let times = 0; times < 20; times += 1) rejectedRows.add("1", locked, "refused");
   assert.deepEqual(said, []);
-  assert.ok(refusals.nextRetryMs <= 5_000);
-  for (let times = 0; times < 2; times += 1) refusals.add("1", refusal("P0001"), "refused");
+  assert.ok(rejectedRows.nextRetryMs <= 5_000);
+  for (let times = 0; times < 2; times += 1) rejectedRows.add("1", refusal("P0001"), "refused");
   assert.equal(said.length, 1);
 });
 
-test("of those whose pause is over the one comes first that was not tried for the longest time", async () => {
-  const refusals = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
-  for (const id of ["1", "2", "3"]) refusals.add(id, refusal("P0001"), "refused");
-  while (refusals.retryableIds.length < 3) await passed(20);
-  refusals.postpone("1");
-  refusals.add("2", refusal("P0001"), "refused");
-  while (refusals.retryableIds.length < 3) await passed(20);
-  assert.deepEqual(refusals.retryableIds, ["3", "1", "2"]);
+test("of the rows whose delay is over, the one that has not been tried for the longest time comes first", async () => {
+  const rejectedRows = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+  for (const id of ["1", "2", "3"]) rejectedRows.add(id, refusal("P0001"), "refused");
+  while (rejectedRows.retryableIds.length < 3) await passed(20);
+  rejectedRows.postpone("1");
+  rejectedRows.add("2", refusal("P0001"), "refused");
+  while (rejectedRows.retryableIds.length < 3) await passed(20);
+  assert.deepEqual(rejectedRows.retryableIds, ["3", "1", "2"]);
 });
 
-test("where nothing is late the server is asked for nothing more", async () => {
+test("if no row is late, nothing more is sent to the server", async () => {
   let asked = 0;
   const query = async (): Promise<unknown> => {
     asked += 1;
     return { rows: [], rowCount: 0 };
   };
   const client = Object.assign(new Client(), { query });
-  const refusals = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+  const rejectedRows = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
   const outcome = await expireTasks(client, taskTable("public", "task"), [1], 10, {
     except: [],
-    refusals,
+    rejectedRows,
   });
   assert.deepEqual(outcome, { expired: 0, locked: [], again: false });
   assert.equal(asked, 1);

@@ -18,7 +18,7 @@ const documents = new Map(
   ].map((file) => [file, readFileSync(projectPath(file), "utf8").replaceAll(/^ *```[\s\S]*?^ *```$/gm, "")]),
 );
 
-/** The anchors of a document's headings, by GitHub's rule. */
+/** Returns the anchors of a document's headings, according to GitHub's rule. */
 function anchors(text: string): Set<string> {
   const found = new Set<string>();
   for (const [, heading = ""] of text.matchAll(/^#{1,6} +(.+?) *$/gm)) {
@@ -57,7 +57,7 @@ it("names only files and folders that exist", () => {
   const missing: string[] = [];
   for (const [file, text] of documents)
     for (const [, path = ""] of text.matchAll(/`((?:src|test|docs|bench|examples)\/[^`\s]*)`/g))
-      // For a pattern, only the folder is checked.
+      // If the path is a pattern, only its folder is checked.
       if (!existsSync(projectPath(path.replace(/[^/]*\*.*$/, "")))) missing.push(`${file}: ${path}`);
   assert.deepEqual(missing, []);
 });

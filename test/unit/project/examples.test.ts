@@ -38,7 +38,7 @@ interface Pm2App {
 const ecosystem: { apps: readonly Pm2App[] } = createRequire(import.meta.url)(join(root, "ecosystem.config.cjs"));
 
 const graceMs = Number(parameters.find(({ name }) => name === "pg_conf.grace")?.default);
-/** A stop may take ten seconds longer than the grace period. */
+/** Longest time that a stop may take: ten seconds more than the grace period. */
 const maxStopMs = graceMs + 10_000;
 const setting = (name: string): string => new RegExp(`^${name}=(.*)$`, "m").exec(unit)?.[1] ?? "";
 
@@ -66,7 +66,7 @@ it("the PM2 example names an existing program and leaves child processes to it",
 });
 
 it("systemd accepts the unit without a warning", { skip }, async () => {
-  // Node stands in for the program, which need not be installed.
+  // The path of Node.js replaces that of the program, because the program need not be installed.
   const text = unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`);
   assert.notEqual(text, unit);
   const file = join(folder, "pg-task.service");
@@ -113,7 +113,7 @@ it("builds and starts from only the files in the image", async () => {
       await cp(join(root, source), target, { recursive: true });
     }
   }
-  // What `npm ci` does after the installation.
+  // `npm ci` runs this script after the installation.
   await run("npm", ["run", "prepare"], { cwd: build });
   for (const { from, sources, to } of copies) {
     const [source = ""] = sources;

@@ -21,7 +21,7 @@ const arrows = (shape: string): [from: string, to: string][] =>
 const solid = arrows("-->");
 const dotted = arrows("-\\.->");
 
-/** The innermost folder of the diagram that holds the file. */
+/** Returns the innermost folder of the diagram that contains the file. */
 function layerOf(file: string): string {
   const holders = [...folders.values()].filter((folder) => file.startsWith(`${folder}/`));
   return holders.toSorted((a, b) => b.length - a.length)[0] ?? "none";
@@ -33,7 +33,7 @@ interface Reference {
   readonly to: string;
 }
 
-/** References to other layers: each match's first group is a relative specifier. */
+/** Returns the references to other layers. The pattern's first group must match a relative module specifier. */
 const references = (pattern: RegExp): Reference[] =>
   readdirSync(projectPath("src"), { recursive: true, encoding: "utf8" })
     .filter((name) => name.endsWith(".ts"))

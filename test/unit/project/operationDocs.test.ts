@@ -20,7 +20,7 @@ it("documents only existing log lines, each once", () => {
   for (const msg of messages) assert.ok(everything.includes(`"${msg}"`), msg);
 });
 
-/** The messages of all log calls with a literal message, which may be a constant just before. */
+/** The messages of all log calls whose message is a literal, or a constant that is defined just before the call. */
 const logged = sources
   .filter(({ file }) => !file.startsWith("embedded"))
   .flatMap(({ file, source }) =>

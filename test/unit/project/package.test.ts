@@ -9,7 +9,7 @@ import { projectPath } from "../../support/project.js";
 const run = promisify(execFile);
 const root = projectPath();
 
-/** Paths that `npm pack` would include. */
+/** The paths of the files that `npm pack` would include. */
 const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
   cwd: root,
   maxBuffer: 16 * 1024 * 1024,
@@ -17,11 +17,11 @@ const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-sc
 const [manifest]: [{ files: { path: string }[] }] = JSON.parse(stdout);
 const shipped = manifest.files.map(({ path }) => path);
 
-/** The source file of a compiled file. */
+/** Returns the path of the source file from which a file was compiled. */
 const sourceOf = (path: string): string =>
   path.replace(/^dist\//, "").replace(/(?:\.c?js|\.c?js\.map|\.d\.ts)$/, ".ts");
 
-/** Files of the package besides compiled code. */
+/** Patterns for the files of the package that are not compiled code. */
 const others = [
   /^(?:README|CHANGELOG|LICENSE)(?:\.md)?$/,
   /^docs\/(?:decisions\/)?[\w-]+\.md$/,

@@ -18,7 +18,7 @@ class Gate {
   }
 }
 
-/** A component whose hooks return at once, except those in `held`, which wait for their gates. */
+/** Creates a component whose hooks return at once, except those in `held`, which wait for their gates. */
 function createComponent(...held: Hook[]) {
   const calls: Hook[] = [];
   const states: LifecycleState[] = [];

@@ -5,15 +5,15 @@ import { Lifecycle, type LifecycleState } from "../../../src/shared/lifecycle.js
 
 /** How a hook behaves. */
 interface Behaviour {
-  /** It returns after this many turns of the event loop. */
+  /** Number of turns of the event loop after which the hook returns. */
   readonly turns: number;
   readonly fails: boolean;
-  /** Whether it returns only after its signal was aborted. */
+  /** Whether the hook returns only after its signal has been aborted. */
   readonly waitsForSignal: boolean;
 }
 
 interface Call {
-  /** Turns of the event loop since the previous call. */
+  /** Number of turns of the event loop since the previous call. */
   readonly after: number;
   readonly call: "start" | "drain" | "stop" | "fail";
   readonly graceMs: number;

@@ -48,7 +48,7 @@ test("no notification is lost, whenever it arrives", async () => {
             signal.notify();
             isNotified = true;
           } else mock.timers.tick(1000);
-          // With a waiter, a notification or the timeout must wake it with the right answer.
+          // If someone waits, a notification or the timeout must end the wait with the right answer.
           if (waiting === null || (each === "wait" && !isNotified)) continue;
           assert.equal(await waiting, isNotified);
           waiting = null;

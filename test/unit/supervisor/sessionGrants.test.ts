@@ -3,9 +3,9 @@ import { describe, it } from "node:test";
 import { array, assert as check, constantFrom, integer, nat, property, record } from "fast-check";
 import { SessionGrants, shareOut } from "../../../src/supervisor/sessionGrants.js";
 
-/** Models a manager: grants and answers are in transit for a while. */
+/** A model of a manager. Grants and answers are in transit for a while. */
 class Holder {
-  /** Grants in transit to it, and its answers in transit. */
+  /** The grants that are in transit to the manager, and its answers that are in transit. */
   readonly grants: { sessions: number; number: number }[] = [];
   readonly answers: { sessions: number; number: number }[] = [];
   held = 0;
@@ -26,7 +26,7 @@ class Holder {
     this.held = Math.max(this.held, this.#granted);
   }
 
-  /** Sessions are closed one by one as they become free. */
+  /** Closes one session, as a manager does when a session becomes free, and answers. */
   close(): void {
     if (this.held > this.#granted) this.held -= 1;
     this.#answer();
@@ -106,6 +106,8 @@ function applyStep(
   }
 }
 
+const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, each) => sum + each, 0);
+
 const sumHeld = (holders: readonly Holder[]): number => holders.reduce((sum, { held }) => sum + held, 0);
 
 describe("SessionGrants", () => {
@@ -119,8 +121,8 @@ describe("SessionGrants", () => {
           const now = sumHeld(all.holders);
           const { maxHeld, total: allowed } = all.shares;
           assert.ok(now <= maxHeld, `${now} held, ${maxHeld} assumed`);
-          // After the total was lowered there may be too many for a while, since a larger grant may still be in
-          // transit, but never more than were granted before.
+          // After the total has been lowered, there may be too many sessions for a while, because a larger grant may
+          // still be in transit. But there are never more than were granted before.
           assert.ok(maxHeld <= Math.max(before, allowed), `${maxHeld} of ${allowed}`);
         }
       }),
@@ -134,7 +136,7 @@ describe("SessionGrants", () => {
       property(integer({ min: 1, max: 12 }), array(step, { maxLength: 60 }), (total, steps) => {
         const all = createModel(total);
         for (const each of steps) applyStep(all, each);
-        // No server is full any more, and no session is merely kept open.
+        // From now on, no server counts as full, and no session is merely kept open.
         t.mock.timers.tick(3_000);
         for (const holder of all.holders) all.shares.setUsage(holder, { open: 0, busy: 0 });
         const demands = all.holders.map((_, index) => (index + steps.length) % 7);
@@ -178,7 +180,7 @@ describe("SessionGrants", () => {
     }
     deliverAnswer(shares, idle);
     assert.deepEqual(other.grants.at(-1)?.sessions, 6);
-    // It gets back what the other no longer needs.
+    // The idle holder gets back the sessions that the other one no longer needs.
     shares.setDemand(other, 2);
     while (other.grants.length > 0) other.receive();
     while (other.answers.length > 0) deliverAnswer(shares, other);
@@ -194,7 +196,7 @@ describe("SessionGrants", () => {
     shares.setDemand("first", 40);
     shares.setDemand("elsewhere", 4);
     shares.setUsage("first", { open: 20, busy: 20 });
-    // It is the only holder on its server: nobody else could give up sessions.
+    // "first" is the only holder with a demand on its server, so no other one could give up sessions.
     shares.reportFull("first", 0);
     assert.deepEqual(told.get("first"), 40);
     shares.setDemand("late", 5);
@@ -234,5 +236,52 @@ describe("SessionGrants", () => {
     }
     while (leaving.answers.length > 0) deliverAnswer(shares, leaving);
     assert.deepEqual(other.grants.at(-1)?.sessions, 4);
+  });
+});
+
+describe("shareOut", () => {
+  const total = nat({ max: 200 });
+  const demands = array(nat({ max: 100 }), { maxLength: 20 });
+
+  it("never exceeds a demand, and meets the smallest demands first", () => {
+    assert.deepEqual(shareOut(10, [1, 20, 3]), [1, 6, 3]);
+    assert.deepEqual(shareOut(10, [1, 2, 3]), [1, 2, 3]);
+    assert.deepEqual(shareOut(1, [5, 5]), [1, 0]);
+  });
+
+  it("gives out as much as is demanded and available", () => {
+    check(
+      property(total, demands, (sessions, wanted) => {
+        const shares = shareOut(sessions, wanted);
+        assert.equal(shares.length, wanted.length);
+        for (const [index, share] of shares.entries()) {
+          assert.ok(Number.isInteger(share) && share >= 0 && share <= (wanted[index] ?? 0));
+        }
+        assert.equal(sumOf(shares), Math.min(sessions, sumOf(wanted)));
+      }),
+    );
+  });
+
+  it("gives an unmet demand at most one session less than the largest share", () => {
+    check(
+      property(total, demands, (sessions, wanted) => {
+        const shares = shareOut(sessions, wanted);
+        for (const [index, share] of shares.entries()) {
+          if (share === wanted[index]) continue;
+          assert.ok(share >= Math.max(...shares) - 1, shares.join(" "));
+        }
+      }),
+    );
+  });
+
+  it("meets every demand that is no larger than an equal share", () => {
+    check(
+      property(total, demands, (sessions, wanted) => {
+        const shares = shareOut(sessions, wanted);
+        for (const [index, demand] of wanted.entries()) {
+          if (demand * wanted.length <= sessions) assert.equal(shares[index], demand);
+        }
+      }),
+    );
   });
 });

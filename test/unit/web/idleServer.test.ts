@@ -40,7 +40,7 @@ test("the web server has no timer and no connection while nobody is watching, ho
   const open = process.getActiveResourcesInfo().filter((name) => name.startsWith("TCPSocket"));
   assert.deepEqual(open, []);
 
-  // Not fetch, because that uses timers itself.
+  // This does not use fetch, because fetch itself uses timers.
   const request = get(`${url}api/events`, { headers: { Authorization: `Bearer ${token}` } });
   const [stream] = await once(request, "response");
   await once(stream, "data");

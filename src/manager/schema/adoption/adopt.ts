@@ -18,12 +18,12 @@ import { missingTriggers, dropExtensionTriggers } from "./triggers.js";
 
 /**
  * Brings a table that pg-task did not create to the state in which the first migration leaves a new table. Columns,
- * triggers and the objects that belong to the table are created in one short transaction. From then on new rows need no
- * further treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call
+ * triggers and the objects that belong to the table are created in one short transaction. From then on, new rows need
+ * no further treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call
  * continues it.
  *
- * @param options.lockTimeoutMs lock timeout of that transaction. Producers (clients that insert tasks) queue behind the
- * transaction while it waits for a lock.
+ * @param options.lockTimeoutMs lock timeout of the transaction. Producers (clients that insert tasks) queue behind the
+ *   transaction while it waits for a lock.
  * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit.
  * @throws PgTaskError SCHEMA_MISSING if the entry says `"create": false`.
  * @throws errors of the server.

@@ -9,10 +9,10 @@ const batchRows = 5000;
 const minBigint = "-9223372036854775808";
 
 /**
- * Queues existing rows in state PLAN by setting their column `ready`. For rows that are inserted in the meantime, the
- * column's default and the triggers set `ready`.
+ * Sets the column `ready` of existing rows in state PLAN, so that their tasks can be claimed. For rows that are
+ * inserted in the meantime, the column's default and the triggers set `ready`.
  *
- * @returns the number of rows queued.
+ * @returns the number of these rows.
  */
 export async function queueWaitingRows(client: Client, { qualified }: TaskTable): Promise<number> {
   const { rows: newest } = await client.query<{ id: string | null }>(`SELECT max(id)::text AS id FROM ${qualified}`);
@@ -56,7 +56,7 @@ export async function settleTakenRows(
   );
   if (taken.length === 0) return { running: 0, waiting: 0 };
   const ids = taken.map(({ id }) => id);
-  // A backend that started later than the run is not the one that ran the task. It has only the same process id.
+  // A backend that started later than the run only has the same pid; it is not the one that ran the task.
   const { rows: alive } = await client.query<{ id: string; owner: string }>(
     `SELECT t.id::text AS id, coalesce(${ownerSql("a")}, a.pid::text) AS owner
      FROM ${qualified} AS t JOIN pg_stat_activity AS a ON a.pid = t.pid AND a.pid <> pg_backend_pid()

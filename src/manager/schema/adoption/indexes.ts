@@ -1,6 +1,6 @@
 import type { Client } from "../../../shared/postgres/client.js";
 import { sqlState } from "../../../shared/postgres/client.js";
-import { PgTaskError } from "../../../shared/errors.js";
+import { errorMessage, PgTaskError } from "../../../shared/errors.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import { initialStatements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
@@ -114,7 +114,7 @@ async function ensureIndexOn(
     if (sqlState(error) !== "23505") throw error;
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `expected unique ids in ${relation.qualified}: ${error instanceof Error ? error.message : String(error)}`,
+      `expected unique ids in ${relation.qualified}: ${errorMessage(error)}`,
       { cause: error },
     );
   }

@@ -1,6 +1,6 @@
 import { sqlState, type Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
-import { states } from "../stateType.js";
+import { taskStates } from "../../../shared/taskState.js";
 import type { TaskTable } from "../taskTable.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
@@ -33,7 +33,7 @@ export async function forbiddenStates(client: Client, table: TaskTable, layout: 
   const column = layout.columns.get("state");
   if (column === undefined) return [];
   // States that the enum lacks are added later. Until then, a query cannot use them.
-  const known = states.filter((state) => column.kind !== "e" || column.labels.includes(state));
+  const known = taskStates.filter((state) => column.kind !== "e" || column.labels.includes(state));
   const found: ForbiddenStates[] = [];
   for (const check of await readChecks(client, table)) {
     const forbidden: string[] = [];
@@ -111,12 +111,12 @@ interface ExplainRow {
 }
 
 /**
- * Runs a query.
+ * Runs a query in a read-only transaction.
  *
- * @returns the rows, or null if the query fails. A failure proves nothing about the check.
+ * @returns the rows, or null if the query fails. A failure does not show whether the check forbids the state.
  */
 async function tryQuery(client: Client, query: string): Promise<readonly ExplainRow[] | null> {
-  // The transaction is read-only, because a check may call functions that write.
+  // A check may call functions that write.
   await client.query("BEGIN READ ONLY");
   try {
     const { rows } = await client.query<ExplainRow>(query);

@@ -5,13 +5,13 @@ import { initialStatements, render } from "../migrations.js";
 import type { TaskTable } from "../taskTable.js";
 import type { Layout } from "./layout.js";
 
-/** The server versions from which on partitions inherit BEFORE and AFTER row triggers. */
+/** The first server versions in which partitions inherit BEFORE and AFTER row triggers. */
 const inheritanceVersions = { before: 130_000, after: 110_000 } as const;
 
 interface Trigger {
   readonly name: string;
   readonly perRow: boolean;
-  /** The server version from which on partitions inherit the trigger from the partitioned table. */
+  /** The first server version in which partitions inherit the trigger from the partitioned table. */
   readonly inheritedSince: number;
   /** Returns the statement that creates the trigger on a relation. The relation's name is given quoted. */
   readonly statement: (relation: string) => string;

@@ -1,14 +1,14 @@
--- A task table and the objects beside it; src/manager/schema/taskTable.ts defines their names. For an
--- adopted table the statements about the table itself are applied selectively and in another form. All
+-- A task table and the objects that belong to it. src/manager/schema/taskTable.ts defines their names. For
+-- an adopted table, the statements about the table itself are applied selectively and in another form. All
 -- other statements can be applied to existing objects.
 --
--- Function bodies run with the caller's search_path, often that of a task. They qualify every name and
--- operator, so that a task cannot substitute its own.
+-- Function bodies run with the caller's search_path, often that of a task. They qualify every function,
+-- type and operator, so that a task cannot substitute its own.
 
 -- == Table ==
 
--- The type of state is shared by the tables of a schema and is created before this.
--- The fillfactor leaves room on the page for the row versions of claim and completion.
+-- The type of the column state is shared by the task tables of a schema and is created before this
+-- statement. The fillfactor leaves room on the page for the row versions that claim and completion write.
 CREATE TABLE :"schema".:"table" (
   id bigserial PRIMARY KEY,
   parent bigint,
@@ -86,22 +86,23 @@ COMMENT ON COLUMN :"schema".:"table".keep IS 'How long the row is kept after its
 
 -- == Indexes ==
 
--- The queue: due tasks of a group in the order in which they start, and planned tasks by time. In the life
--- of a task only marking it due and claiming it change these indexes: completion changes no indexed column,
--- so it is a HOT update.
+-- The first index holds the due tasks of each group in the order in which they start, the second one the
+-- planned tasks by time. After the insert, a task's entries change only when the task is marked as due and
+-- when it is claimed. Completion changes no indexed column, so it is a HOT update.
 CREATE INDEX :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
 CREATE INDEX :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
 
--- For pruning. By id rather than stop: an index on a column that completion writes would prevent HOT updates.
+-- For pruning. The key is id instead of stop, because an index on a column that completion writes would
+-- prevent HOT updates.
 CREATE INDEX :"keepIndex" ON :"schema".:"table" (id) WHERE keep > interval '0';
 
 -- == Trigger functions ==
 
--- Maintains ready in writes other than the manager's. A row with an owner is not due, whatever its state
--- was set to: its run has to end first. Also records who changed the state of a running task: a negated
--- pid means that the task itself did. Since this is stored in the row, it is undone by a rollback to a
--- savepoint and survives a commit in the middle of the run. A task cannot change a state that another
--- session has set.
+-- Maintains the column ready in all writes except the manager's. A row with an owner is not due, whatever
+-- its state was set to, because its run has to end first. The function also records who changed the state
+-- of a running task: a negated pid means that the task itself did. Since this is stored in the row, a
+-- rollback to a savepoint undoes it, and a commit in the middle of the run keeps it. A task cannot change a
+-- state that another session has set.
 CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE plpgsql AS $function$ BEGIN
   IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN'::pg_catalog.text AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp();
@@ -131,9 +132,9 @@ CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE
 END $function$;
 
 -- Wakes the manager, once per statement. NOTIFY serializes commits, so it is omitted in busy mode, which
--- the manager signals by holding an advisory lock. As a row trigger (ownDeleteTrigger) and for TRUNCATE it
--- records for `finish` that a task deleted its own row. This does not count if another session had set the
--- state of the row before.
+-- the manager signals by holding an advisory lock. As a row trigger (ownDeleteTrigger) and for TRUNCATE,
+-- the function also records for `finish` that a task deleted its own row. The deletion is not recorded if
+-- another session had set the state of the row before.
 CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsql AS $function$
 DECLARE
   root pg_catalog.oid := coalesce(pg_catalog.pg_partition_root(TG_RELID)::pg_catalog.oid, TG_RELID);
@@ -174,15 +175,16 @@ CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF plan, s
   WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
   EXECUTE FUNCTION :"schema".:"wakeUp"();
 
--- Partitions, later ones included, inherit the row triggers of a partitioned table.
+-- Partitions, including those created later, inherit the row triggers of a partitioned table.
 CREATE TRIGGER :"ownDeleteTrigger" AFTER DELETE ON :"schema".:"table" FOR EACH ROW
   WHEN (OLD.id::text = current_setting('pg_task.id', true)) EXECUTE FUNCTION :"schema".:"wakeUp"();
 
 -- == Default of plan ==
 
--- The time that the setting pg_task.plan of a session, role or database specifies: a timestamp, an
--- interval from now, or a clock function plus or minus an interval. The setting is parsed, never executed:
--- it would run with the rights of the inserting role, which may exceed those of the role that set it.
+-- Converts the setting pg_task.plan of a session, role or database to a time. The setting is a timestamp,
+-- an interval from now, or a clock function plus or minus an interval. It is parsed and never executed,
+-- because it would run with the privileges of the inserting role, which may exceed those of the role that
+-- set it.
 CREATE OR REPLACE FUNCTION :"schema".:"planned"(setting text) RETURNS timestamptz LANGUAGE plpgsql AS $function$
 DECLARE
   parts pg_catalog.text[] := pg_catalog.regexp_match(setting,
@@ -218,12 +220,13 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"planned"(text) IS 'pg-task planned';
 
--- Every inserting role calls it, and default privileges may have revoked EXECUTE from PUBLIC.
+-- Every role that inserts tasks calls the function, and default privileges may have revoked EXECUTE from
+-- PUBLIC.
 GRANT EXECUTE ON FUNCTION :"schema".:"planned"(text) TO PUBLIC;
 
 -- == Pauses ==
 
--- May remain from a dropped table.
+-- A table of this name may be left over from a dropped task table.
 CREATE TABLE IF NOT EXISTS :"schema".:"pauseTable" (
   "group" text,
   since timestamptz NOT NULL DEFAULT statement_timestamp(),
@@ -241,12 +244,12 @@ CREATE TRIGGER :"pauseWakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE ON :"
 
 -- == Ledgers ==
 
--- A run commits its effect and its ledger row in one transaction. There are two ledgers in rotation: one
--- can be truncated while runs write to the other. They are read only after a session has died, and then in
--- full, so they have no index; being truncated, they need no autovacuum. `start` and `stop` are for the
--- task's row if its session dies before it has reported the result. A row with a `place` is not a proof: it
--- is written before a remote task starts and names the server, which is queried if the local session is lost;
--- an empty place means that no query is needed.
+-- A run commits its effect and its ledger row in one transaction. There are two ledgers, used in turn, so
+-- that one can be truncated while runs write to the other. They need no autovacuum, because they are
+-- truncated. They have no index, because they are read only after a session has died, and then in full. If
+-- a session dies before it has reported a result, `start` and `stop` are copied from the ledger to the
+-- task's row. A row with a `place` is not a proof: it is written before a remote task starts, and names the
+-- server that is queried if the local session is lost. An empty place means that no query is needed.
 CREATE TABLE IF NOT EXISTS :"schema".:"ledger1" (
   id bigint NOT NULL,
   take bigint NOT NULL,
@@ -265,7 +268,8 @@ CREATE TABLE IF NOT EXISTS :"schema".:"ledger2" (
   place text
 ) WITH (autovacuum_enabled = off);
 
--- Rows of a dropped table. Skipped if the table exists: its runs may have proofs here.
+-- Removes rows left over from a dropped task table. Not executed for an existing task table, because its
+-- runs may have proofs here.
 TRUNCATE :"schema".:"ledger1", :"schema".:"ledger2";
 
 COMMENT ON TABLE :"schema".:"ledger1" IS 'For pg-task''s own use: runs whose effect was committed, and where remote ones run';
@@ -273,12 +277,13 @@ COMMENT ON TABLE :"schema".:"ledger2" IS 'For pg-task''s own use: runs whose eff
 
 -- == Functions that sessions call around each run ==
 
--- Last statement of a task's transaction: writes the proof if the transaction has written anything.
--- Returns null if it has not, true if the row is still in TAKE or WORK, false if the task itself has changed
--- its state or deleted the row. Fails, which aborts the transaction, if another session has done so or
--- owns the row. UNLISTEN takes effect at commit, so it has to be here: in `reset` it would take effect only
--- at the end of the next run. With variable_conflict unqualified names are parameters and variables, even
--- if the table has a column of that name.
+-- Last statement of a task's transaction. Writes the proof if the transaction has written anything. Returns
+-- null if the transaction has written nothing, true if the task is still in TAKE or WORK, and false if the
+-- task itself has changed its state or deleted its row. Fails, and thereby aborts the transaction, if
+-- another session has changed the state, deleted the row or become the owner. UNLISTEN takes effect at
+-- commit, so it has to be here: in `reset`, it would take effect only at the end of the next run. With
+-- variable_conflict, unqualified names are parameters and variables even if the table has a column of that
+-- name.
 CREATE OR REPLACE FUNCTION :"schema".:"finish"(task bigint, taken bigint, holder text, ledger integer)
 RETURNS boolean LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
@@ -332,9 +337,10 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"finish"(bigint, bigint, text, integer) IS 'pg-task finish';
 
--- Resets the session after a run and returns the time at which this began. Like DISCARD ALL, except that
--- it keeps cached plans: they are not observable, and `finish` and the tasks' functions would have to be
--- planned again each time. CLOSE means another statement in PL/pgSQL, hence EXECUTE.
+-- Resets the session after a run, and returns the time at which the reset began. The function does the same
+-- as DISCARD ALL, but keeps cached plans. Plans are not observable, and without them, `finish` and the
+-- tasks' functions would have to be planned again each time. CLOSE needs EXECUTE, because PL/pgSQL has a
+-- CLOSE statement of its own.
 CREATE OR REPLACE FUNCTION :"schema".:"reset"() RETURNS timestamptz LANGUAGE plpgsql AS $function$
 DECLARE
   began pg_catalog.timestamptz := pg_catalog.clock_timestamp();
@@ -352,13 +358,14 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"reset"() IS 'pg-task reset';
 
--- The same at the beginning of a queued run's transaction, whose start time it returns. It takes the lock
--- of that run until the end of the transaction, and fails unless the manager holds the session's pipeline
--- permit. A rollback restores the previous state, so the caller then resets the session once more. Read-only
--- mode and isolation can no longer be changed in this transaction, so it also fails if they differ from those
--- of a new session: the previous task may have changed the former; RESET up to PostgreSQL 15, or the server's
--- configuration, the latter. `group` and `name` are null if they are those of every new session. A single
--- expression, because PL/pgSQL sets each expression up anew in each transaction.
+-- The same reset, at the beginning of a queued run's transaction. Returns the start time of the
+-- transaction. Takes the lock of the queued run until the end of the transaction, and fails unless the
+-- manager holds the session's pipeline permit. A rollback undoes the reset, so the caller then resets the
+-- session once more. The transaction's read-only mode and isolation level can no longer be changed, so the
+-- function also fails if one of them differs from that of a new session. The previous task may have changed
+-- the read-only mode. RESET (up to PostgreSQL 15) or the server's configuration may have changed the
+-- isolation level. `group` and `name` are null if they are those of every new session. All checks are in a
+-- single expression, because PL/pgSQL sets up each expression anew in each transaction.
 CREATE OR REPLACE FUNCTION :"schema".:"reset"(next text, "group" text, name text, lock integer, permit integer) RETURNS timestamptz LANGUAGE plpgsql AS $function$
 BEGIN
   EXECUTE 'CLOSE ALL';
@@ -384,9 +391,9 @@ COMMENT ON FUNCTION :"schema".:"reset"(text, text, text, integer, integer) IS 'p
 
 -- == Views ==
 
--- Each view reads a function: a view on the table itself would prevent its owner from dropping it or
--- changing a column's type. The function runs with the rights of its caller, row-level security included,
--- and is inlined, being a single SELECT. The casts are for adopted tables.
+-- Each view reads a function, because a view on the table itself would prevent the owner from dropping the
+-- table or changing a column's type. The function runs with the privileges of its caller, also for
+-- row-level security. It is a single SELECT, so it is inlined. The casts are for adopted tables.
 CREATE OR REPLACE FUNCTION :"schema".:"statsRows"()
 RETURNS TABLE (hour timestamptz, count bigint, failed bigint, total interval, mean interval, max interval, p95 interval)
 LANGUAGE sql STABLE AS $function$
@@ -410,11 +417,12 @@ LANGUAGE sql STABLE AS $function$
   ) AS e GROUP BY e.error
 $function$;
 
--- Running tasks are counted by application_name, `pg_task SCHEMA TABLE GROUP`, without reading finished
--- rows. The server truncates it to 63 bytes and shows bytes that are not printable ASCII as \xff (before
--- PostgreSQL 16 as ?); the names of waiting groups are converted likewise to match them. The planner expects
--- NOT ready to be true in most rows, though ready is null in most: bounds that it cannot estimate make it
--- expect few. Literals are written so as not to depend on standard_conforming_strings.
+-- Running tasks are counted by application_name (`pg_task SCHEMA TABLE GROUP`), without reading finished
+-- rows. The server truncates application_name to 63 bytes and shows bytes that are not printable ASCII as
+-- \xff (before PostgreSQL 16 as ?). The names of waiting groups are converted in the same way, so that they
+-- match. The planner expects NOT ready to be true in most rows, although ready is null in most of them.
+-- Conditions on plan that the planner cannot estimate make it expect few rows. The string literals do not
+-- depend on standard_conforming_strings.
 CREATE OR REPLACE FUNCTION :"schema".:"groupsRows"()
 RETURNS TABLE ("group" text, running bigint, waiting bigint, due bigint, oldest timestamptz, paused boolean)
 LANGUAGE sql STABLE AS $function$

@@ -13,8 +13,8 @@ export class HandshakeReceiver {
   /**
    * Takes a payload from shared memory and acknowledges it.
    *
-   * @returns the payload, or null if the reference is stale because the parent has taken the payload back or because
-   * the payload was already taken
+   * @returns the payload, or null if the reference is stale because the parent has withdrawn the payload or because the
+   * payload was already taken
    * @throws PgTaskError PROTOCOL_PAYLOAD if the slot number is not valid for this channel
    */
   // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the message with the reference implies T

@@ -1,7 +1,8 @@
 import { PgTaskError } from "../../errors.js";
-import { Slots, type SlotClaim, type SlotReference } from "./slots.js";
+import { Slots, type Reservation, type SlotReference } from "./slots.js";
 
-interface Handover {
+/** A payload on its way to the child, and how the promise of its `send` is settled. */
+interface OutgoingPayload {
   readonly text: string;
   readonly post: (reference: SlotReference) => void;
   readonly timeoutMs: number;
@@ -9,19 +10,19 @@ interface Handover {
   readonly reject: (reason: unknown) => void;
 }
 
-interface InFlight extends SlotClaim {
-  readonly handover: Handover;
+interface InFlight extends Reservation {
+  readonly payload: OutgoingPayload;
   timer: NodeJS.Timeout | undefined;
 }
 
 /**
- * The parent thread's side of a handshake channel. A handover resolves when the child has taken its payload. It rejects
- * when the payload has been taken back, and then the child can never get that payload.
+ * The parent thread's side of a handshake channel. `send` resolves when the child has taken the payload. It rejects
+ * when the payload has been withdrawn, so that the child can no longer get it.
  */
 export class HandshakeSender {
   readonly #slots: Slots;
-  /** Handovers that wait for a free slot, and callbacks to be called after the handovers before them, in order. */
-  #waiting: (Handover | (() => void))[] = [];
+  /** Payloads that wait for a free slot, and callbacks to be called after the payloads before them, in order. */
+  #waiting: (OutgoingPayload | (() => void))[] = [];
   readonly #inFlight = new Set<InFlight>();
   #failure: Error | null = null;
 
@@ -39,11 +40,11 @@ export class HandshakeSender {
   }
 
   /**
-   * The number of handovers whose payload the child has not taken and that have not been taken back. Handovers that
-   * wait for a free slot are included.
+   * Number of pending payloads, which have been neither taken by the child nor withdrawn. Payloads that wait for a free
+   * slot are included.
    */
   get pending(): number {
-    return this.#handovers.length + this.#inFlight.size;
+    return this.#waitingPayloads.length + this.#inFlight.size;
   }
 
   /**
@@ -53,7 +54,7 @@ export class HandshakeSender {
    * @param payload must be representable as JSON
    * @param timeoutMs 1 to 2147483647, counted from the call of `post`
    * @throws PgTaskError PROTOCOL_ACK_TIMEOUT if the child has not taken the payload in time; the payload has then been
-   * taken back
+   * withdrawn
    * @throws PgTaskError PROTOCOL_PAYLOAD if the payload cannot be represented as JSON
    * @throws the error of `post`, or the reason given to `fail`
    */
@@ -67,9 +68,9 @@ export class HandshakeSender {
   }
 
   /**
-   * Calls `action` when the references of all earlier handovers have been posted, so that the action cannot overtake
-   * handovers that wait for a free slot. If no handover waits, `action` is called at once. If the child dies first,
-   * `action` is never called.
+   * Calls `action` when the references of all earlier payloads have been posted, so that the action cannot overtake
+   * payloads that wait for a free slot. If no payload waits for a slot, `action` is called at once. If the child dies
+   * before that, `action` is never called.
    */
   afterPending(action: () => void): void {
     if (this.#waiting.length === 0) action();
@@ -77,18 +78,18 @@ export class HandshakeSender {
   }
 
   /**
-   * Called when the child thread is dead. Takes back and rejects all pending handovers, and rejects every later `send`.
-   * Handovers whose payload the child had already taken still resolve.
+   * Called when the child thread is dead. Withdraws all pending payloads. Their calls of `send` reject, and so does
+   * every later call. If the child had already taken a payload, its `send` still resolves.
    */
   fail(reason: Error): void {
     this.#failure ??= reason;
-    const handovers = this.#handovers;
+    const payloads = this.#waitingPayloads;
     this.#waiting = [];
-    for (const handover of handovers) handover.reject(this.#failure);
-    for (const flight of this.#inFlight) this.#reclaim(flight, this.#failure);
+    for (const payload of payloads) payload.reject(this.#failure);
+    for (const flight of this.#inFlight) this.#withdraw(flight, this.#failure);
   }
 
-  get #handovers(): Handover[] {
+  get #waitingPayloads(): OutgoingPayload[] {
     return this.#waiting.flatMap((each) => (typeof each === "function" ? [] : each));
   }
 
@@ -99,43 +100,43 @@ export class HandshakeSender {
         next();
         continue;
       }
-      const claim = this.#slots.claim();
-      if (claim === null) return;
+      const reservation = this.#slots.reserve();
+      if (reservation === null) return;
       this.#waiting.shift();
-      this.#publish(claim, next);
+      this.#publish(reservation, next);
     }
   }
 
-  #publish(claim: SlotClaim, handover: Handover): void {
-    const bytes = Buffer.byteLength(handover.text, "utf8");
+  #publish(reservation: Reservation, payload: OutgoingPayload): void {
+    const bytes = Buffer.byteLength(payload.text, "utf8");
     const fits = bytes <= this.#slots.slotBytes;
-    if (fits) this.#slots.write(claim.slot, handover.text, bytes);
-    const overflow = fits ? {} : { overflow: bufferOf(handover.text, bytes) };
-    this.#slots.publish(claim);
+    if (fits) this.#slots.write(reservation.slot, payload.text, bytes);
+    const overflow = fits ? {} : { overflow: bufferOf(payload.text, bytes) };
+    this.#slots.publish(reservation);
 
-    const flight: InFlight = { ...claim, handover, timer: undefined };
+    const flight: InFlight = { ...reservation, payload, timer: undefined };
     this.#inFlight.add(flight);
     // This timer also keeps the process alive until the child answers. Atomics.waitAsync would not.
     flight.timer = setTimeout(() => {
-      this.#reclaim(flight, ackTimeout(handover.timeoutMs));
-    }, handover.timeoutMs);
-    void this.#slots.leavesPublished(claim).then(() => this.#acknowledged(flight));
+      this.#withdraw(flight, ackTimeout(payload.timeoutMs));
+    }, payload.timeoutMs);
+    void this.#slots.leavesPublished(reservation).then(() => this.#acknowledged(flight));
     try {
-      handover.post({ ...claim, ...overflow });
+      payload.post({ ...reservation, ...overflow });
     } catch (error) {
-      this.#reclaim(flight, error);
+      this.#withdraw(flight, error);
     }
   }
 
-  #reclaim(flight: InFlight, reason: unknown): void {
-    // The state of the slot decides, not the order of events in this thread. Therefore a payload that the child has
-    // taken is never reported as lost.
-    if (this.#slots.reclaim(flight)) this.#settle(flight, () => flight.handover.reject(reason));
+  #withdraw(flight: InFlight, reason: unknown): void {
+    // The state of the slot decides whether the child has taken the payload, not the order of events in this thread. So
+    // a payload that the child has taken is never reported as lost.
+    if (this.#slots.withdraw(flight)) this.#settle(flight, () => flight.payload.reject(reason));
     else this.#acknowledged(flight);
   }
 
   #acknowledged(flight: InFlight): void {
-    if (this.#slots.release(flight)) this.#settle(flight, flight.handover.resolve);
+    if (this.#slots.free(flight)) this.#settle(flight, flight.payload.resolve);
   }
 
   #settle(flight: InFlight, outcome: () => void): void {
@@ -172,6 +173,6 @@ function bufferOf(text: string, bytes: number): SharedArrayBuffer {
 function ackTimeout(timeoutMs: number): PgTaskError {
   return new PgTaskError(
     "PROTOCOL_ACK_TIMEOUT",
-    `expected the thread to take its parameters within ${timeoutMs} ms, got no answer; they have been taken back`,
+    `expected the thread to take its parameters within ${timeoutMs} ms, got no answer; they have been withdrawn`,
   );
 }

@@ -5,10 +5,10 @@
  *     control  for each slot: its word (generation and state in one Int32), length of its payload
  *     payload  for each slot: UTF-8
  *
- *              claim             publish                acknowledge
+ *             reserve            publish                acknowledge
  *     FREE(g) ──────▶ WRITING(g+1) ──────▶ PUBLISHED(g+1) ──────▶ TAKEN(g+1)
  *        ▲                                      │                    │
- *        │                reclaim               │                    │ release
+ *        │               withdraw               │                    │ free
  *        └──────────────────────────────────────┴────────────────────┘
  *
  * Every transition is one compareExchange of the slot's whole word, so state and generation change together. The
@@ -18,9 +18,9 @@ export const SlotState = { free: 0, writing: 1, published: 2, taken: 3 } as cons
 export type SlotState = (typeof SlotState)[keyof typeof SlotState];
 
 const stateBits = 2;
-// After this many uses of a slot its generation number repeats. A stale reference could then look current, but only if
-// the receiver had missed all generations in between. A channel has one receiver, which gets the references in order,
-// so the handover of each of those generations would have had to time out.
+// After this many uses of a slot, its generation number repeats. A stale reference could then look current, but only if
+// the receiver had taken no payload from the slot in between. As the only receiver of the channel gets the references
+// in order, all payloads in between would have to be withdrawn.
 export const generations = 2 ** (32 - stateBits);
 
 const header = { slots: 0, slotBytes: 1, words: 2 } as const;
@@ -37,13 +37,14 @@ export const packWord = (generation: number, state: SlotState): number => (gener
 const generationOf = (word: number): number => word >>> stateBits;
 const stateOf = (word: number): number => word & (2 ** stateBits - 1);
 
-export interface SlotClaim {
+/** A slot that is reserved for one payload. The generation tells this use of the slot from all others. */
+export interface Reservation {
   readonly slot: number;
   readonly generation: number;
 }
 
 /** Tells the receiver where to find a published payload. */
-export interface SlotReference extends SlotClaim {
+export interface SlotReference extends Reservation {
   /** The payload itself, if it does not fit into a slot. */
   readonly overflow?: SharedArrayBuffer;
 }
@@ -76,7 +77,7 @@ export class Slots {
    *
    * @returns null if no slot is free
    */
-  claim(): SlotClaim | null {
+  reserve(): Reservation | null {
     for (let slot = 0; slot < this.count; slot += 1) {
       const word = Atomics.load(this.#words, wordIndex(slot));
       if (stateOf(word) !== SlotState.free) continue;
@@ -90,7 +91,7 @@ export class Slots {
   }
 
   /**
-   * Writes a payload into a claimed slot.
+   * Writes a payload into a reserved slot.
    *
    * @param bytes the length of `text` in UTF-8, at most `slotBytes`
    */
@@ -103,11 +104,11 @@ export class Slots {
    * Marks a slot as published. Must be called after `write`, so that a thread that sees PUBLISHED also sees the whole
    * payload.
    */
-  publish({ slot, generation }: SlotClaim): boolean {
+  publish({ slot, generation }: Reservation): boolean {
     return this.#move(slot, generation, SlotState.writing, SlotState.published);
   }
 
-  isPublished({ slot, generation }: SlotClaim): boolean {
+  isPublished({ slot, generation }: Reservation): boolean {
     return Atomics.load(this.#words, wordIndex(slot)) === packWord(generation, SlotState.published);
   }
 
@@ -119,44 +120,45 @@ export class Slots {
   }
 
   /**
-   * Marks a published slot as taken. Must be called after `copy`. If `acknowledge` succeeds, nothing was written to the
-   * slot between `isPublished` and `acknowledge`, so the copy is valid. The reason is that the sender must change the
-   * state before it writes, and can do so only from PUBLISHED, which would make `acknowledge` fail, or from TAKEN,
-   * which is reached only by `acknowledge`.
+   * Marks a published slot as taken. Must be called after `copy`. If `acknowledge` succeeds, the copy is valid, because
+   * the sender cannot have written to the slot since `isPublished`. Before the sender writes, it must change the state,
+   * either from PUBLISHED or from TAKEN. A change from PUBLISHED would make `acknowledge` fail, and only `acknowledge`
+   * itself leads to TAKEN.
    *
    * @returns false if the slot is no longer published under this generation
    */
-  acknowledge({ slot, generation }: SlotClaim): boolean {
+  acknowledge({ slot, generation }: Reservation): boolean {
     const taken = this.#move(slot, generation, SlotState.published, SlotState.taken);
     if (taken) Atomics.notify(this.#words, wordIndex(slot));
     return taken;
   }
 
   /**
-   * Takes a published slot back.
+   * Withdraws a published payload and frees its slot.
    *
    * @returns false if the receiver has already taken the payload
    */
-  reclaim({ slot, generation }: SlotClaim): boolean {
-    const reclaimed = this.#move(slot, generation, SlotState.published, SlotState.free);
-    // Wakes the sender's own waitAsync, which waits for the slot to leave PUBLISHED.
-    if (reclaimed) Atomics.notify(this.#words, wordIndex(slot));
-    return reclaimed;
+  withdraw({ slot, generation }: Reservation): boolean {
+    const withdrawn = this.#move(slot, generation, SlotState.published, SlotState.free);
+    // Ends the sender's own waitAsync, which waits for the slot to leave PUBLISHED.
+    if (withdrawn) Atomics.notify(this.#words, wordIndex(slot));
+    return withdrawn;
   }
 
-  release({ slot, generation }: SlotClaim): boolean {
-    const released = this.#move(slot, generation, SlotState.taken, SlotState.free);
-    // If the sender saw TAKEN before the receiver's notify, the sender's waitAsync is still pending. Wakes it.
-    if (released) Atomics.notify(this.#words, wordIndex(slot));
-    return released;
+  free({ slot, generation }: Reservation): boolean {
+    const freed = this.#move(slot, generation, SlotState.taken, SlotState.free);
+    // If the sender saw TAKEN before the receiver called notify, the sender's waitAsync is still pending. This call
+    // ends it.
+    if (freed) Atomics.notify(this.#words, wordIndex(slot));
+    return freed;
   }
 
   /** Resolves when the slot is no longer published under this generation. */
-  async leavesPublished(claim: SlotClaim): Promise<void> {
-    const published = packWord(claim.generation, SlotState.published);
+  async leavesPublished(reservation: Reservation): Promise<void> {
+    const published = packWord(reservation.generation, SlotState.published);
     // A loop is needed because a late notify for an earlier generation can wake a later waiter.
-    while (this.isPublished(claim)) {
-      const wait = Atomics.waitAsync(this.#words, wordIndex(claim.slot), published);
+    while (this.isPublished(reservation)) {
+      const wait = Atomics.waitAsync(this.#words, wordIndex(reservation.slot), published);
       if (wait.async) await wait.value;
     }
   }

@@ -4,7 +4,10 @@ import { ConnectionProblem } from "../errors.js";
 
 const derive = promisify(pbkdf2);
 
-/** More iterations would occupy a thread of Node's pool for seconds. Servers use 4096. */
+/**
+ * Largest number of iterations that is accepted. More would occupy a thread of Node's pool for seconds. Servers use
+ * 4096.
+ */
 const maxIterations = 1_000_000;
 
 /** Channel binding: how the SCRAM exchange is tied to the TLS connection. */
@@ -85,6 +88,21 @@ export class Scram {
   }
 }
 
+/** Number of iterations of the verifiers that pg-task makes. This is also the server's default. */
+const verifierIterations = 4096;
+
+/**
+ * Returns the SCRAM-SHA-256 verifier that PostgreSQL stores for a password, computed like libpq's
+ * PQencryptPasswordConn. Sending the verifier instead of the password keeps the password out of the server's log.
+ */
+export async function scramVerifier(password: string): Promise<string> {
+  const salt = randomBytes(16);
+  const key = await derive(prepare(password), salt, verifierIterations, 32, "sha256");
+  const storedKey = createHash("sha256").update(hmac(key, "Client Key")).digest("base64");
+  const serverKey = hmac(key, "Server Key").toString("base64");
+  return `SCRAM-SHA-256$${verifierIterations}:${salt.toString("base64")}$${storedKey}:${serverKey}`;
+}
+
 function attributes(text: string): Record<string, string> {
   return Object.fromEntries(text.split(",").map((each) => [each.charAt(0), each.slice(2)]));
 }
@@ -94,8 +112,8 @@ function hmac(key: Buffer, text: string): Buffer {
 }
 
 /**
- * Prepares a password as SASLprep maps characters: non-ASCII spaces become spaces, some characters are removed, and the
- * text is normalized to NFKC.
+ * Prepares a password with the mappings of SASLprep: non-ASCII spaces become spaces, some characters are removed, and
+ * the text is normalized to NFKC.
  */
 function prepare(password: string): string {
   return password

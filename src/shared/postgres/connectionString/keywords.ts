@@ -1,7 +1,7 @@
 /**
  * What pg-task does with a keyword. `used` means that the keyword's value takes effect. `ignored` means that the
- * keyword affects neither security nor results here. `refused` means that ignoring the keyword would affect security or
- * results.
+ * keyword affects neither security nor results in pg-task. `refused` means that ignoring the keyword would affect
+ * security or results.
  */
 type Treatment = "used" | "ignored" | "refused";
 

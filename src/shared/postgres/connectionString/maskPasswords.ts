@@ -1,5 +1,4 @@
-/** The text that is shown in place of a secret. */
-export const mask = "***";
+import { mask } from "../../logRedaction.js";
 
 /** Masks the password of every connection string in `text`, both in URIs and after `password=`. */
 export function maskPasswords(text: string): string {

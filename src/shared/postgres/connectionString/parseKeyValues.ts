@@ -1,5 +1,5 @@
 import { ConnectionStringError } from "../errors.js";
-import { mask } from "./maskPasswords.js";
+import { mask } from "../../logRedaction.js";
 
 /** A keyword and its value, both unchecked. */
 export type Pair = readonly [keyword: string, value: string];
@@ -8,9 +8,9 @@ export type Pair = readonly [keyword: string, value: string];
 const whitespace = " \t\n\v\f\r";
 
 /**
- * Parses `key = value key = 'value with blanks'`. A backslash escapes the next character.
+ * Parses `key = value key = 'value with spaces'`. A backslash escapes the next character.
  *
- * @param check throws for an unknown keyword; `shown` is the keyword as a message is allowed to repeat it
+ * @param check throws for an unknown keyword; `shown` is what messages may show of the keyword
  * @throws ConnectionStringError
  */
 export function parseKeyValues(text: string, check: (keyword: string, shown: string) => void): Pair[] {
@@ -18,8 +18,7 @@ export function parseKeyValues(text: string, check: (keyword: string, shown: str
   let position = skipWhitespace(text, 0);
   while (position < text.length) {
     const keyword = readKeyword(text, position);
-    // This keyword can be the rest of an unquoted password that contains a blank. Messages therefore do not repeat the
-    // keyword.
+    // This keyword may be the rest of an unquoted password that contains a space. Messages must therefore not show it.
     const shown = pairs.at(-1)?.[0].includes("password") === true ? mask : keyword;
     position = skipWhitespace(text, position + keyword.length);
     if (text[position] !== "=") {

@@ -1,6 +1,7 @@
 import type { Pair } from "./parseKeyValues.js";
 import { ConnectionStringError } from "../errors.js";
-import { mask, maskPasswords } from "./maskPasswords.js";
+import { mask } from "../../logRedaction.js";
+import { maskPasswords } from "./maskPasswords.js";
 
 const prefix = /^postgres(?:ql)?:\/\//;
 
@@ -29,7 +30,7 @@ export function parseUri(uri: string, check: (keyword: string) => void): Pair[] 
   }
   const { hosts, ports, end } = readServers(rest, uri);
   rest = rest.slice(end);
-  // This is probably the beginning of a password that contains a "/".
+  // What looks like a port is probably the beginning of a password that contains a "/".
   if (/[^\d,]/.test(ports) && rest.includes("@")) {
     throw new ConnectionStringError(`invalid integer value "${mask}" for connection option "port"`);
   }
@@ -122,7 +123,7 @@ function readParameters(text: string, check: (keyword: string) => void): Pair[] 
 /**
  * Decodes percent-encoded text.
  *
- * @param shown the text as a message is allowed to repeat it
+ * @param shown what messages may show of the text
  */
 function decode(text: string, shown: string): string {
   const trimmed = text.replace(/^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$/g, "");

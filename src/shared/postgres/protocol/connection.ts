@@ -1,6 +1,6 @@
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { PgTaskError } from "../../errors.js";
+import { errorMessage, PgTaskError } from "../../errors.js";
 import { MessageFramer } from "./messageFramer.js";
 import {
   callResult,
@@ -37,7 +37,7 @@ interface PendingAnswer {
 
 const passed: ServerMessage = { type: "passed" };
 
-/** A logged-in, idle connection that no other code reads. */
+/** A connection that is logged in and idle, and that no other code reads. */
 export interface LoggedInStream {
   /** The backend's pid, from BackendKeyData. */
   readonly pid: number;
@@ -114,9 +114,9 @@ export class ProtocolConnection {
   }
 
   /**
-   * Sends commands on which everything sent behind them depends. If one command fails, the server skips everything that
-   * has been sent behind it by then, and each skipped request gets `skipped`. The server can hold the answer back until
-   * the next Flush, Sync or query.
+   * Sends commands on which everything sent behind them depends. If one of the commands fails, the server skips
+   * everything behind it up to the next Sync, and each skipped request gets `skipped`. The server can hold the answer
+   * back until the next Flush, Sync or query.
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
@@ -173,7 +173,7 @@ export class ProtocolConnection {
       this.#await("query", receive, 0, reject);
       this.#queue(text, queryLength(text));
     });
-    // If several answers are lost together, the caller might await only the first of them.
+    // If the connection is lost, several answers reject at once, and the caller may await only the first of them.
     answer.catch(() => {});
     return answer;
   }
@@ -243,8 +243,7 @@ export class ProtocolConnection {
     try {
       frames.push(chunk);
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
-      this.destroy(lost(`the server's message cannot be read: ${message}`));
+      this.destroy(lost(`the server's message cannot be read: ${errorMessage(error)}`));
     }
   }
 

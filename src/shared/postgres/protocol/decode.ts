@@ -28,8 +28,8 @@ export type TransactionStatus = "I" | "T" | "E";
 
 /**
  * A part of an answer. The answer to a query ends with `ready`, or with `skipped` if the server skipped the query. The
- * answer to a guard, a statement or a call ends with `passed` after success, and with `skipped` if the server skipped
- * the request or after an `error`. (A guard is a group of commands on which everything sent behind them depends.)
+ * answer to a guard, a statement or a call ends with `passed` after success. It ends with `skipped` after an `error`,
+ * or if the server skipped the request. (A guard is a group of commands on which everything sent behind them depends.)
  */
 export type ServerMessage =
   | { readonly type: "rowDescription"; readonly columns: readonly FieldDescription[] }
@@ -147,7 +147,10 @@ function valueAt(offset: number, body: Buffer): Buffer | null {
 /** The epoch of PostgreSQL's binary timestamps, 2000-01-01, in ms of Unix time. */
 const epochMs = 946_684_800_000;
 
-/** The second that was formatted last, and its text up to the decimal point. Most timestamps share the same second. */
+/**
+ * The second that was formatted last, and its text up to the decimal point. Most timestamps fall into the same second
+ * as the one before.
+ */
 const formatted = { second: NaN, text: "" };
 
 /** Decodes a binary timestamptz. Returns µs since 2000-01-01. */

@@ -4,7 +4,7 @@ import { encodeCopyFail } from "./encode.js";
 /** A task has no client that could send data to the server. */
 const refusal = encodeCopyFail("COPY FROM STDIN is not supported");
 
-/** Returns the answer to a server's message that asks for the data of a COPY, or null if the message does not. */
+/** Returns the answer to a message in which the server asks for the data of a COPY; null for any other message. */
 export function copyRefusal(code: number): Buffer | null {
   return code === MessageCode.copyInResponse || code === MessageCode.copyBothResponse ? refusal : null;
 }

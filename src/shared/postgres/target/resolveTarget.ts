@@ -14,7 +14,7 @@ export interface ConnectionContext {
 }
 
 /**
- * Default time limit for connecting, in ms. libpq has no such default. pg-task has one, because a server that accepts
+ * Default time limit for connecting, in ms. libpq has no default limit. pg-task has one, because a server that accepts
  * connections but never answers would block everything that waits for the connection.
  */
 export const defaultConnectTimeoutMs = 10_000;
@@ -44,8 +44,8 @@ export async function resolveTarget(given: PartialTarget, context: ConnectionCon
 }
 
 /**
- * Refuses PGHOST together with PGHOSTADDR. The certificate contains the host name, but the target keeps only the
- * address.
+ * Refuses PGHOST together with PGHOSTADDR. The target would keep only the address, but the server's certificate
+ * contains the host name.
  */
 function refuseHostAndAddress(env: NodeJS.ProcessEnv): void {
   if (!env["PGHOST"] || !env["PGHOSTADDR"]) return;

@@ -14,9 +14,7 @@ export interface ConnectionTarget {
   readonly user: string;
   readonly password?: string;
   readonly sslmode: SslMode;
-  /**
-   * Path of the file with the trusted root certificates. Without this file, Node's bundled certificates are trusted.
-   */
+  /** Path of the file with the trusted root certificates. If it is missing, Node's bundled certificates are trusted. */
   readonly sslrootcert?: string;
   /** Path of the client's certificate. */
   readonly sslcert?: string;

@@ -18,8 +18,7 @@ const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 export async function openSocket(target: SocketAddress, options: SocketOptions): Promise<Socket | TLSSocket> {
   const { signal, encryption, tls } = options;
   const socket = new Socket();
-  // Without a listener, an error would end the process. An error that occurs here is reported by the next operation
-  // that is awaited.
+  // Without a listener, an error would end the process. The error is reported by the next operation that is awaited.
   socket.on("error", () => {});
   try {
     socket.setNoDelay(true);

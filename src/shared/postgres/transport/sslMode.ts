@@ -34,8 +34,8 @@ export function chooseSslMode(given: SslMode | undefined, sslrootcert?: string):
 }
 
 /**
- * Returns the stricter mode that a file of root certificates implies. As in libpq, `require` then also verifies the
- * certificate's issuer.
+ * Returns the mode that takes effect with or without a file of root certificates. As in libpq, such a file makes
+ * `require` also verify the certificate's issuer.
  */
 export function withRootFile(mode: SslMode, hasRootFile: boolean): SslMode {
   return mode === "require" && hasRootFile ? "verify-ca" : mode;

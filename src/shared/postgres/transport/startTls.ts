@@ -37,8 +37,8 @@ export async function startTls(
 }
 
 /**
- * Returns the reason as libpq words it. Node has an error code for each defect of a certificate, whereas libpq has one
- * message for all defects.
+ * Returns the reason in libpq's words. Node has an error code for each defect of a certificate, but libpq has one
+ * message for all of them.
  */
 function tlsReason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);

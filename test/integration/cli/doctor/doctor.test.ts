@@ -16,7 +16,7 @@ const { target } = database;
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
 
-/** The doctor's line with this name after `statement`, which `undo` reverts. */
+/** Executes `statement`, returns the doctor's line with this name, and executes `undo`. */
 async function diagnose(
   name: string,
   statement: string,

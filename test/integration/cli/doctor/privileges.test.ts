@@ -21,7 +21,7 @@ async function lineAbout(name: string, given: Readonly<Record<string, string>>, 
   return line;
 }
 
-/** The environment of a machine whose clock is so far ahead of this one's, in ms. */
+/** Returns an environment in which the clock is ahead of this machine's clock by `ms` milliseconds. */
 function clockAhead(ms: number): Record<string, string> {
   const code = `const now = Date.now; Date.now = () => now() + (${ms});`;
   return { ...env, NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(code)}` };
@@ -37,7 +37,7 @@ describe("pg-task doctor, of the clocks of server and machine,", () => {
       assert.equal(level, "warn");
       const [, found, way] = /^the server's clock is (\d+) ms (.*) this machine's$/.exec(text) ?? [];
       assert.equal(way, words);
-      // The duration of the query is not counted.
+      // The time that the query takes is not part of the difference.
       assert.ok(Number(found) > 2000 && Number(found) <= 90_000, text);
       assert.match(remedy, /synchronize both with the same time server/);
     });
@@ -116,13 +116,13 @@ describe("pg-task doctor, of a table,", () => {
   test("reports dead rows, with the VACUUM that removes them", async () => {
     assert.equal((await lineAbout("bloat", env)).level, "ok");
     const writer = await connectClient(database.target, { applicationName: "test" });
-    // Keeps autovacuum away.
+    // Keeps autovacuum from vacuuming the table.
     await writer.query("ALTER TABLE task SET (autovacuum_vacuum_threshold = 2000000000)");
     await writer.query("INSERT INTO task (input, state) SELECT '', 'DONE' FROM generate_series(1, 20000)");
     await writer.query("DELETE FROM task");
     await writer.end();
     let line: DoctorLine;
-    // Statistics arrive a little after the end of a connection.
+    // The server updates its statistics only a moment after the connection has ended.
     do line = await lineAbout("bloat", env);
     while (line.level === "ok");
     assert.match(line.text, /^20000 dead and 0 live rows, last vacuumed never$/);

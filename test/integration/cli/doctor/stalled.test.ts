@@ -11,7 +11,7 @@ const database = await createDatabase();
 const tasks = await Tasks.create(await database.connect());
 const token = "open-sesame";
 
-/** The doctor's line about stalls. */
+/** Runs the doctor, and returns its line about stalls. */
 async function stalls(): Promise<DoctorLine> {
   const { lines } = await doctor({ DATABASE_URL: database.url });
   const line = lines.find(({ name }) => name === "stalls");
@@ -23,7 +23,7 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
   const program = await startProcess({
     config: {
       url: database.url,
-      // Goes to deep sleep soon, so that it depends on its wake-up.
+      // The manager enters deep sleep soon, so that it depends on being woken.
       "pg_task.sleep": 10,
       "pg_task.idle": 1,
       "pg_http.listen": "127.0.0.1:0",
@@ -40,11 +40,11 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
   assert.equal((await stalls()).level, "ok");
   assert.equal(await stalled(), null);
 
-  // No wake-up arrives.
+  // Without this trigger, inserts do not wake the manager.
   await tasks.client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
   const stall = program.line("due tasks do not start although sessions are free");
   let [id, taken] = ["", true];
-  // After each task the manager runs one more cycle, to prune rows.
+  // After each task, the manager runs one more cycle to prune rows. If that cycle takes the task, the test tries again.
   while (taken) {
     do await new Promise((resolve) => setTimeout(resolve, 3_000));
     while (!(await asleep()));
@@ -54,14 +54,14 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
   }
   const line = await stall;
   assert.deepEqual([line.level, line["tasks"], line["groups"]], ["error", [id], ["forgotten"]]);
-  // The manager then runs a cycle without a wake-up.
+  // After it has reported the stall, the manager runs a cycle without being woken.
   assert.equal((await tasks.ended(id))[0]?.state, "DONE");
   assert.deepEqual(await stalled().then((it) => it?.tasks), [id]);
   await program.line("due tasks start again");
   while ((await stalled()) !== null) await new Promise((resolve) => setTimeout(resolve, 50));
   await tasks.client.query("ALTER TABLE task ENABLE TRIGGER task_wake_up");
 
-  // The doctor does not depend on the process.
+  // The doctor finds stalled tasks even if the pg-task process is frozen.
   await tasks.run("SELECT 1", { group: "warm" });
   program.child.kill("SIGSTOP");
   const [waits = ""] = await tasks.insert({ input: "SELECT 1", group: "stopped" });
@@ -74,7 +74,7 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
   const bugs = program.linesMatching("due tasks do not start although sessions are free");
   assert.equal(bugs.length, 1);
 
-  // A task that a trigger refuses to start is no stall; the log names it.
+  // A task whose start a trigger rejects is not a stall. The log names the task.
   await tasks.client.query(`
     CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no start'; END $$;
     CREATE TRIGGER forbid BEFORE UPDATE ON task FOR EACH ROW
@@ -87,7 +87,7 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
   });
   assert.equal((await refusal)["id"], refused);
   let told = await stalls();
-  // Until the previous task's session counts as free, this task may be waiting for it.
+  // As long as the previous task's session does not count as free, this task may be waiting for that session.
   while (told.level === "ok") told = await stalls();
   const { text, remedy } = told;
   assert.match(text, /neither rows nor sessions show why: \d+ of group "refused"$/);
@@ -100,7 +100,7 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
   );
 });
 
-/** Whether the manager is in deep sleep: it has ended its sessions. */
+/** Whether the manager is in deep sleep, that is, has no sessions. */
 async function asleep(): Promise<boolean> {
   const { rowCount } = await tasks.client.query(
     "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg\\_task %' AND datname = current_database()",

@@ -9,7 +9,7 @@ const mebi = 1 << 20;
 const database = await createDatabase();
 const admin = await database.connect();
 
-/** Large outputs count as written only when `largeOutputWritten` is called. */
+/** Stands in for a manager that is slow to write large outputs: the test calls `largeOutputWritten` itself. */
 class SlowManager extends ExecutorDriver {
   override readonly acknowledgesLargeOutputs = false;
 
@@ -30,7 +30,7 @@ for (const [how, input] of outputs) {
     const sessions = Array.from({ length: count }, (_, index) => index + 1);
     await Promise.all(sessions.map((session) => driver.open(session)));
     const runs = sessions.map((session) => driver.makeRun(session, input.replace("$", String(session))));
-    // No run ends before all have begun.
+    // The lock keeps every run from ending before all runs have started.
     await admin.query("SELECT pg_advisory_lock(1)");
     driver.executor.dispatch(
       runs.map((run) => ({
@@ -91,7 +91,7 @@ test("a session's answer to a recall follows its large output and the released r
   await Promise.all([driver.open(1), driver.open(2)]);
   const large = "SELECT repeat('x', 2000000)";
   const [firstLarge, secondLarge] = [driver.makeRun(1, large), driver.makeRun(2, large)];
-  // An input with its own transaction is not pipelined behind another run.
+  // An input with a transaction of its own is not pipelined behind another run.
   const current = driver.makeRun(2, "BEGIN; SELECT pg_advisory_lock(2)");
   const queued = driver.makeRun(2, "SELECT 'next'");
   await admin.query("SELECT pg_advisory_lock(2)");

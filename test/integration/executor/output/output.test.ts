@@ -13,7 +13,7 @@ interface Case {
   readonly title: string;
   readonly input: string;
   readonly output: string | null;
-  /** First line of the error; absent if none is expected. */
+  /** First line of the expected error. Absent if no error is expected. */
   readonly error?: string;
   readonly format?: Partial<OutputFormat>;
 }
@@ -232,7 +232,7 @@ const cases: readonly Case[] = [
     output: "1",
     error: "ERROR:  output is not encoded in UTF8",
   },
-  // Not text.
+  // Output that is not text.
   {
     title: "a binary cursor fails",
     input: "BEGIN; DECLARE b BINARY CURSOR FOR SELECT 1; FETCH b",

@@ -118,7 +118,8 @@ test("a server that cannot be reached is the task's error", async () => {
     "host=no.such.host.invalid",
     'could not translate host name "no.such.host.invalid" to address: Name or service not known',
   );
-  // The rest of a password whose "@" is not percent-encoded, as libpq reads it.
+  // If a password contains an "@" that is not percent-encoded, libpq takes the rest of the password as part of the host
+  // name.
   await refused(
     "postgresql://u:ses@ame@no.such.host.invalid/d",
     'could not translate host name "***@no.such.host.invalid" to address: Name or service not known',
@@ -152,7 +153,7 @@ test("the server's refusal is the task's error", async () => {
   );
 });
 
-/** A server without TLS that refuses every login, and counts them. */
+/** Starts a server without TLS that refuses every login, and counts the logins. */
 async function startRefusing(code: string, message: string) {
   const logins = { count: 0 };
   const fields = `SFATAL\0VFATAL\0C${code}\0M${message}\0\0`;

@@ -9,7 +9,10 @@ const database = await createDatabase();
 const client = await database.connect();
 await server.admin.query("CREATE TABLE effect (what text)");
 
-/** Runs on without a client, as on a server before 14, until the test releases the lock. */
+/**
+ * Returns an input that continues without its client, as on a server before PostgreSQL 14, until the test releases the
+ * lock.
+ */
 const lasting = (what: string): string =>
   `SET client_connection_check_interval = 0; INSERT INTO effect VALUES ('${what}'); SELECT pg_advisory_xact_lock_shared(7)`;
 
@@ -21,7 +24,7 @@ async function insert(input: string, remote: string, group = "group"): Promise<s
   return rows[0]?.id ?? "";
 }
 
-/** Backends of the second server that run it. */
+/** Returns the pids of the second server's backends that run the input of `lasting(what)`. */
 async function running(what: string): Promise<number[]> {
   const { rows } = await server.admin.query<{ pid: number }>(
     `SELECT pid FROM pg_stat_activity WHERE strpos(query, $1) > 0 AND state = 'active' AND pid <> pg_backend_pid()`,
@@ -54,7 +57,7 @@ async function killDuringRun(
 test("a remote task that outlives pg-task is not run again before its backend is gone", async () => {
   const { id, pid, second } = await killDuringRun("alone", remoteString);
   assert.equal((await second.line("remote task may still run, asking its server"))["id"], id);
-  // Only tasks of its group wait for it.
+  // Only tasks of the same group wait for the lost run.
   await waitForState(client, await insert("SELECT 1", remoteString, "another"), "DONE");
   await waitForState(client, id, "WORK");
   assert.deepEqual(await running("alone"), [pid]);

@@ -18,7 +18,7 @@ await server.admin.query("CREATE TABLE effect (what text)");
 const tls = `${remoteString} sslmode=verify-full sslrootcert=${server.authority.certificate}`;
 const timedOut = "canceling statement due to statement timeout";
 
-/** Waits until the second server runs this; returns the pid. */
+/** Waits until the second server runs a query with this text. Returns the backend's pid. */
 async function running(text: string): Promise<number> {
   for (;;) {
     const { rows } = await server.admin.query<{ pid: number }>(
@@ -29,7 +29,7 @@ async function running(text: string): Promise<number> {
   }
 }
 
-/** A server that never answers; `contacted` resolves when it has received something. */
+/** Starts a server that never answers. `contacted` resolves when the server has received data. */
 async function startSilent(): Promise<{ port: number; contacted: Promise<unknown> }> {
   const events = new EventEmitter();
   const contacted = once(events, "data");
@@ -37,7 +37,7 @@ async function startSilent(): Promise<{ port: number; contacted: Promise<unknown
   return { port, contacted };
 }
 
-/** Starts a run, and waits until the second server runs it. */
+/** Dispatches a run, and waits until the second server runs it. */
 async function begin(driver: ExecutorDriver, input: string, options = {}) {
   const run = driver.makeRun(1, input, { remote: remoteString, ...options });
   driver.executor.dispatch([run]);
@@ -47,7 +47,7 @@ async function begin(driver: ExecutorDriver, input: string, options = {}) {
 
 const sleep = "INSERT INTO effect VALUES ('slept'); SELECT pg_sleep(600)";
 
-/** Waits until the cancel has reached the backend, and expects no effect. */
+/** Waits until the cancel has reached the backend, and asserts that the run had no effect. */
 async function expectNoEffect(): Promise<void> {
   const asleep =
     "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid() AND state = 'active'";
@@ -61,7 +61,7 @@ for (const [name, remote] of [
 ] as const) {
   test(`a timeout cancels the remote run ${name}`, async () => {
     const driver = await openDriver();
-    // How far it gets before the timeout, which includes connecting, depends on the machine.
+    // How far the run gets depends on the machine, because the timeout includes the time to connect.
     const { error } = await driver.run(1, `SET statement_timeout = 0; ${sleep}`, {
       remote,
       timeoutMs: 500,
@@ -195,7 +195,7 @@ test("other sessions run tasks while one connects", async () => {
   await driver.executor.stop();
 });
 
-/** Inserts the row of a run as a claim leaves it. */
+/** Inserts the row of a run's task as a claim leaves it. */
 async function insertClaimed(driver: ExecutorDriver, id: string): Promise<void> {
   const { owner, pid } = driver.backend(1);
   await admin.query("INSERT INTO task (id, input, state, owner, pid) VALUES ($1, '', 'WORK', $2, $3)", [
@@ -310,7 +310,7 @@ test("a run that lost its remote connection is lost only when the backend is gon
     const there = connectSocket(server.port, "127.0.0.1");
     there.on("error", () => {});
     connections.push(socket);
-    // The first connection is closed only on the client's side.
+    // When the client closes the first connection, the connection to the server stays open.
     if (connections.length === 1) {
       socket.on("data", (chunk) => there.write(chunk));
       there.on("data", (chunk) => socket.write(chunk));
@@ -323,7 +323,7 @@ test("a run that lost its remote connection is lost only when the backend is gon
   const catching = `DO $$ BEGIN PERFORM pg_advisory_lock(77); EXCEPTION WHEN query_canceled THEN PERFORM pg_advisory_lock(77); END $$; ${input}`;
   const { pid } = await begin(driver, catching, { remote: `${remoteString} port=${port}` });
   connections[0]?.resetAndDestroy();
-  // Cancelled once, it waits again: the session keeps the run as long as the backend exists.
+  // The cancelled input waits for the lock again. The session keeps the run as long as the backend exists.
   while (connections.length < 4) await server.admin.query("SELECT 1");
   assert.equal((await server.admin.query("SELECT FROM pg_stat_activity WHERE pid = $1", [pid])).rowCount, 1);
   assert.ok(!driver.messages.some(({ type }) => type === "lost"));

@@ -6,7 +6,7 @@ import { serverTarget } from "../../../support/database.js";
 import type { ExecutorDriver } from "../../../support/executorDriver.js";
 import { admin, openDriver, remoteString, server, startRawServer } from "../../../support/remoteDriver.js";
 
-/** Runs a task with `count` in session 1, whose remote session is kept. */
+/** Runs a task with `count` in session 1, so that the remote session is kept. Returns the output. */
 async function runKept(driver: ExecutorDriver, input: string, options: Partial<Run> = {}): Promise<string | null> {
   const { output, error } = await driver.run(1, input, {
     remote: remoteString,
@@ -19,7 +19,7 @@ async function runKept(driver: ExecutorDriver, input: string, options: Partial<R
 
 const pid = "SELECT pg_backend_pid()";
 
-/** Waits until the second server has no such backend. */
+/** Waits until the second server has no backend with this pid. */
 async function waitUntilGone(process: string | null): Promise<void> {
   const alive = "SELECT FROM pg_stat_activity WHERE pid = $1";
   while ((await server.admin.query(alive, [process])).rowCount !== 0);
@@ -79,7 +79,8 @@ test("a kept session that was lost is replaced without failing a task", async ()
   for (const known of [true, false]) {
     const first = await runKept(driver, pid);
     await server.admin.query("SELECT pg_terminate_backend($1)", [first]);
-    // Otherwise the next run may be sent before the loss is noticed.
+    // If the test did not wait, the next run might be sent before the loss is noticed. The second round tests that
+    // case.
     if (known) await waitUntilGone(first);
     assert.notEqual(await runKept(driver, pid), first);
   }
@@ -131,7 +132,7 @@ test("with save the next task finds the state of the previous one", async () => 
   const look = "SELECT value, current_setting('work_mem') FROM trace";
   assert.equal(await runKept(driver, look, { save: true, timeoutMs: 60_000 }), "value\tcurrent_setting\na\t12345kB");
   assert.equal(await runKept(driver, "SHOW statement_timeout", { save: true }), "0");
-  // The session is reset after this one.
+  // The session is reset after this run, because the run has no `save`.
   await runKept(driver, look);
   assert.equal(await runKept(driver, "SELECT to_regclass('pg_temp.trace') IS NULL"), "t");
   await driver.executor.stop();
@@ -144,7 +145,7 @@ test("a session is kept after a task that failed or timed out", async () => {
   assert.match((await driver.run(1, "SELECT 1/0", failing)).error ?? "", /division by zero/);
   assert.equal(await runKept(driver, pid), first);
   const late = { ...failing, timeoutMs: 200 };
-  // Without the server's timeout, the executor cancels.
+  // The input disables the server's timeout, so the executor cancels the run.
   const endless = "SET statement_timeout = 0; SELECT pg_sleep(600)";
   assert.match((await driver.run(1, endless, late)).error ?? "", /statement timeout/);
   for (let round = 0; round < 20; round += 1) assert.equal(await runKept(driver, pid), first);

@@ -22,12 +22,12 @@ const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 interface Case {
   readonly title: string;
   readonly input: string;
-  /** First line of the error; absent if none is expected. */
+  /** Matches the error. Absent if no error is expected. */
   readonly error?: RegExp;
   readonly effects: string[];
-  /** Whether the run is recorded in its ledger. */
+  /** Whether the run leaves a proof in its ledger. */
   readonly proven: boolean;
-  /** Whether it was committed before the row changed; by default as `proven`. */
+  /** Whether the effect was committed before the task's row changed. Defaults to `proven`. */
   readonly committed?: boolean;
   readonly output?: string | null;
 }

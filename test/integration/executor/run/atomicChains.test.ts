@@ -31,7 +31,7 @@ async function results(of: readonly Run[]): Promise<EndedResult[]> {
   return all.flatMap((result) => (result.outcome === "ended" ? result : []));
 }
 
-/** Each of these has had its effect exactly once and reports success. */
+/** Asserts that each of these runs had its effect exactly once and reports success. */
 async function expectEffects(of: readonly Run[]): Promise<void> {
   const ended = await results(of);
   assert.deepEqual(
@@ -124,7 +124,7 @@ for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
       );
     });
   }
-  // Its rollback would undo the reset.
+  // The reset after the first run is part of the failed run's transaction, so the rollback undoes that reset.
   test(`a run that fails in between restores nothing of ${what}`, async () => {
     const chain = await claim(leave, "SELECT 1; SELECT 1/0", look);
     driver.executor.dispatch(chain);
@@ -158,7 +158,7 @@ test("a run that resets its transaction's isolation does not affect the next", a
      CREATE FUNCTION weaken() RETURNS text LANGUAGE sql AS $$ SELECT set_config('transaction_isolation', NULL, false) $$;
      ALTER DATABASE ${strict.target.database} SET default_transaction_isolation = 'serializable'`,
   );
-  // Session 1 was opened before that setting.
+  // Session 1 was opened before the setting was made, so a new session is needed.
   await own.driver.open(2);
   const chain: Run[] = [];
   for (const input of ["SELECT weaken()", "SELECT kind_of_transaction()", "SELECT 1"]) {
@@ -169,10 +169,13 @@ test("a run that resets its transaction's isolation does not affect the next", a
   assert.equal(looked.outcome === "ended" && looked.output, "off serializable");
 });
 
-/** Pipeline depth at most. */
+/** Maximum pipeline depth. */
 const maxOnWire = 16;
 
-/** How many runs were sent, after the others were released; the number depends on their duration. */
+/**
+ * Returns how many runs were sent. To be called when the others have been released. The number depends on how long the
+ * runs took.
+ */
 function countOnWire(chain: readonly Run[], of: ExecutorDriver): number {
   const released = new Set(of.results().flatMap(({ id, outcome }) => (outcome === "released" ? id : [])));
   const onWire = chain.findIndex(({ id }) => released.has(id));

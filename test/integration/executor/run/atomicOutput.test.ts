@@ -10,7 +10,7 @@ const large = await ClaimedRuns.create(database, undefined, limit);
 const small = await ClaimedRuns.create(database, undefined, 1000);
 const { admin } = large;
 
-/** Writes, then outputs this many bytes besides its tag. */
+/** Returns an input that writes a row and then outputs this many bytes, besides command tags. */
 const writesAndOutputs = (what: string, bytes: number): string =>
   `INSERT INTO effect VALUES ('${what}'); SELECT repeat('x', 1023) FROM generate_series(1, ${Math.ceil(bytes / 1024)})`;
 
@@ -18,7 +18,8 @@ test("output far beyond the limit blocks the server until the cancel, without ef
   const { driver } = large;
   driver.onCancel = (session, id) => {
     void (async () => {
-      // The backend can neither continue nor finish, however long the cancel takes.
+      // The backend is blocked while it sends output, so it can neither continue nor finish, however long the cancel
+      // takes.
       await waitForRow(admin, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'ClientWrite'", [
         driver.backend(session).pid,
       ]);

@@ -16,7 +16,7 @@ beforeEach(async () => {
 const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 const cancelled = /^ERROR: {2}canceling statement due to user request\n/;
 
-/** Dispatches a run that waits for this advisory lock. */
+/** Dispatches a run, and waits until it is blocked by this advisory lock, which the test holds. */
 async function dispatchBlocked(lock: number, input: string): Promise<Run> {
   await admin.query("SELECT pg_advisory_lock($1)", [lock]);
   const run = await runs.claim(input);
@@ -81,7 +81,7 @@ for (const [title, input] of [
   });
 }
 
-/** Expects the result to agree with the database. */
+/** Asserts that the result agrees with what is in the database. */
 async function expectConsistent(run: Run, result: RunResult): Promise<void> {
   const hadEffect = (await runs.effects()).includes(run.id);
   assert.equal(await runs.proofs(run), hadEffect ? 1 : 0);

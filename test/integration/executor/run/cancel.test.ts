@@ -9,7 +9,7 @@ await admin.query("CREATE TABLE effect (what text)");
 
 const timedOut = (input: string) => `ERROR:  canceling statement due to statement timeout\nSTATEMENT:  ${input}`;
 
-/** A new executor with session 1 open. */
+/** Creates an executor with session 1 open. */
 async function openDriver(outputLimit = 64 << 20): Promise<ExecutorDriver> {
   const driver = new ExecutorDriver(database.target, admin, { outputLimit });
   await driver.open(1);
@@ -97,7 +97,7 @@ test("a session starts no other run until the requested cancel has been sent", a
   await driver.message("requestCancel");
   const { pid } = driver.backend(1);
   await admin.query("SELECT pg_cancel_backend($1)", [pid]);
-  // Reading the clock is the backend's last query: no reset while the cancel is pending.
+  // The backend's last query must be the one that reads the clock: while the cancel is pending, no reset is sent.
   await driver.untilIdle(1, "clock_timestamp");
   assert.deepEqual(driver.results(), []);
   await driver.cancel(1, slow.id);

@@ -8,7 +8,7 @@ const admin = await database.connect();
 const driver = new ExecutorDriver(database.target, admin);
 await driver.open(1);
 
-/** The error without its last field, which is the input. */
+/** Runs an input, and returns its error without the last field (STATEMENT). */
 async function errorOf(input: string): Promise<string> {
   const { error } = await driver.run(1, input);
   const statement = `\nSTATEMENT:  ${input.replaceAll("\n", "\n\t")}`;

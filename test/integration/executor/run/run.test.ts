@@ -20,7 +20,7 @@ async function effects(): Promise<string[]> {
 
 const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 
-/** Runs one input, then another in the same session, and expects the second's output as in a new session. */
+/** Tests that after `leave`, the output of `look` in the same session is what it would be in a new session. */
 function leavesNothing(title: string, leave: string, look: string, expected: string | null): void {
   test(`a task leaves no ${title}`, async () => {
     assert.equal((await driver.run(1, leave)).error, null);
@@ -50,7 +50,7 @@ test("a transaction left open is committed, with its tag in the output", async (
   assert.deepEqual(await effects(), ["open"]);
 });
 
-/** The tags of its statements. */
+/** Runs an input, and returns its output: the command tags of its statements. */
 async function tags(input: string): Promise<string | null> {
   return (await driver.run(1, input)).output;
 }

@@ -12,12 +12,12 @@ const admin = await database.connect();
 
 /** Rewrites the traffic of one connection. */
 interface Interceptor {
-  /** The bytes to forward to the server; null to forward none. */
+  /** Returns the bytes to forward to the server, or null to forward none. */
   readonly toServer?: (chunk: Buffer, client: Socket) => Buffer | null;
   readonly toClient?: (chunk: Buffer) => Buffer;
 }
 
-/** Starts a proxy whose connections are intercepted; returns its target. */
+/** Starts a proxy that intercepts its connections. Returns the proxy's address as a connection target. */
 async function startProxy(createInterceptor: () => Interceptor): Promise<ConnectionTarget> {
   const sockets = new Set<Socket>();
   const proxy = createServer((client) => {
@@ -49,7 +49,7 @@ async function startProxy(createInterceptor: () => Interceptor): Promise<Connect
   return { ...database.target, host: "127.0.0.1", port };
 }
 
-/** An ErrorResponse of this SQLSTATE. */
+/** Builds an ErrorResponse message with this SQLSTATE. */
 function refusal(code: string): Buffer {
   const body = Buffer.from(`SFATAL\0VFATAL\0C${code}\0Munrecognized configuration parameter\0\0`);
   const header = Buffer.from("E\0\0\0\0");

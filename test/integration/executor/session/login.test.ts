@@ -27,7 +27,7 @@ const refusal = (error: unknown): Outcome => {
   return { code, ...(sqlState === undefined ? {} : { state: sqlState }) };
 };
 
-/** Connects like a session. */
+/** Connects as a session does. */
 async function connectSession(target: ConnectionTarget): Promise<Outcome> {
   try {
     const options = { applicationName, startup: buildStartup({}), messageLimit: () => 1 << 16 };
@@ -40,7 +40,7 @@ async function connectSession(target: ConnectionTarget): Promise<Outcome> {
   }
 }
 
-/** Connects like a manager. */
+/** Connects as a manager does. */
 async function connectManager(target: ConnectionTarget): Promise<Outcome> {
   try {
     const client = await database.connectClient(target, { applicationName });
@@ -63,7 +63,7 @@ const base: ConnectionTarget = {
   connectTimeoutMs: 10_000,
 };
 
-/** Expects this outcome for both. */
+/** Asserts that connecting has this outcome, both for a session and for a manager. */
 async function expectOutcome(more: Partial<ConnectionTarget>, expected: Outcome): Promise<void> {
   const target = { ...base, ...more };
   const outcomes = { session: await connectSession(target), manager: await connectManager(target) };
@@ -114,7 +114,7 @@ test("verify-ca and verify-full check the issuer, verify-full also the name", as
     await expectOutcome({ sslmode, sslrootcert: stranger.certificate }, failed);
     await expectOutcome({ sslmode }, failed);
   }
-  // The same machine, but not the name in the certificate.
+  // This address leads to the same machine, but is not the name in the certificate.
   const elsewhere = { host: "0.0.0.0", sslrootcert };
   await expectOutcome({ ...elsewhere, sslmode: "verify-ca" }, { encrypted: true });
   await expectOutcome({ ...elsewhere, sslmode: "verify-full" }, failed);

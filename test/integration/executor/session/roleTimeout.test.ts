@@ -9,7 +9,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const role = `timed_${database.target.database}`;
 await client.query(`CREATE ROLE ${role} LOGIN`);
-// The database is dropped by then, and with it the role's privileges.
+// By then, the database has been dropped, and with it the role's privileges.
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 await client.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`);
 
@@ -18,7 +18,7 @@ const timedOut = (input: string): string =>
 const show = "SHOW statement_timeout";
 const sleep = "SELECT pg_sleep(600)";
 
-/** Runs as a role with this statement_timeout. */
+/** Creates an executor whose sessions use a role with this statement_timeout. */
 async function runsOf(statementTimeout: string): Promise<ClaimedRuns> {
   await client.query(`ALTER ROLE ${role} SET statement_timeout = '${statementTimeout}'`);
   const runs = await ClaimedRuns.create(database, role);
@@ -64,7 +64,7 @@ describe("with a statement_timeout of the role", () => {
     const { driver } = await runsOf("1h");
     const { host, port, database: name } = database.target;
     const remote = `host=${host} port=${port} dbname=${name} user=${role}`;
-    // Connecting has used part of it.
+    // Connecting has used up part of the timeout, so less than a minute is left.
     assert.match((await driver.run(1, show, { remote, timeoutMs: 60_000 })).output ?? "", /ms$/);
     assert.equal((await driver.run(1, show, { remote, timeoutMs: 7_200_000 })).output, "1h");
     assert.equal((await driver.run(1, show, { remote })).output, "1h");

@@ -203,7 +203,7 @@ test("a stop closes idle sessions, loses busy ones and releases queued runs", as
   assert.equal((await driver.message("closed")).session, 1);
   assert.equal((await driver.message("lost")).session, 2);
   assert.equal((await driver.message("openFailed")).session, 3);
-  // Servers before 14 do not check whether the client of a running query is gone.
+  // PostgreSQL before 14 does not check whether the client of a running query is gone, so the test ends the backend.
   await admin.query("SELECT pg_terminate_backend($1)", [driver.backend(2).pid]);
 });
 

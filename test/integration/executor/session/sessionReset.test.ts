@@ -32,7 +32,7 @@ describe("a change of the role's or database's settings", () => {
     }
     await client.query(`${onDatabase} RESET work_mem`);
     assert.equal(await output(memory), "4MB");
-    // Without a change the session is kept.
+    // If no setting changes, the session is kept.
     assert.equal(await output(pid), await output(pid));
   });
 
@@ -46,7 +46,8 @@ describe("a change of the role's or database's settings", () => {
       const group = title;
       const inputs = [`${memory}; SELECT pg_advisory_lock_shared(7)`, `${memory}; ${pid}`, `${memory}; ${pid}`];
       const ids = await tasks.insert(...inputs.map((input) => ({ input, group, ...more })));
-      // The row says WORK as soon as it is claimed; once it waits for the lock, it has read the setting.
+      // The row is in state WORK as soon as the task is claimed. When the task waits for the lock, it has read the
+      // setting.
       const waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted";
       await eventually(client, waits, (rows) => rows.length === 1);
       await client.query(`${onDatabase} SET work_mem = '5MB'`);
@@ -71,7 +72,8 @@ describe("a change of the role's or database's settings", () => {
     await client.query(`${onDatabase} SET work_mem = '9MB'`);
     const isReplacing = (): boolean =>
       pgTask.lines.slice(from).some(({ msg }) => msg === "settings changed, replacing sessions");
-    // Only a manager that has tasks looks for changed settings, so keep it busy until it has.
+    // Only a manager that has tasks checks for changed settings, so the test keeps it busy until it has noticed the
+    // change.
     while (!isReplacing()) {
       const more = await tasks.insert(...busy);
       before.push(...more);

@@ -16,7 +16,7 @@ beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
 });
 
-/** Inserts a task with these columns; ids count from 1. */
+/** Inserts a task with these columns. Ids start at 1. */
 async function add(more: Record<string, string | number> = {}): Promise<void> {
   const columns = { input: "SELECT 1", ...more };
   const names = Object.keys(columns).map((name) => `"${name}"`);
@@ -26,7 +26,7 @@ async function add(more: Record<string, string | number> = {}): Promise<void> {
 
 interface Circumstances {
   readonly sessions?: number;
-  /** How many of each group run. */
+  /** Number of running tasks of each group. */
   readonly running?: Readonly<Record<string, number>>;
   readonly lookAhead?: number;
   readonly except?: readonly string[];
@@ -39,7 +39,7 @@ async function claimed(circumstances: Circumstances = {}): Promise<ClaimResult> 
   return await claimFull(manager, table, claimOf(groups, { sessions, lookAhead, except }));
 }
 
-/** Ids in the order in which sessions were given to them. */
+/** Returns the ids of the claimed tasks, in the order in which sessions were assigned to them. */
 function order({ claimed: tasks }: ClaimResult): string[] {
   return tasks.toSorted((a, b) => Number(a.owner.slice(6)) - Number(b.owner.slice(6))).map(({ id }) => id);
 }
@@ -111,7 +111,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
   });
 });
 
-test("the larger max minus running goes first, then the smaller id", async () => {
+test("the task with the largest difference between max and running tasks goes first, then the smaller id", async () => {
   await add({ group: "a" });
   await add({ group: "b", max: 3 });
   await add({ group: "c", max: 5 });
@@ -119,21 +119,21 @@ test("the larger max minus running goes first, then the smaller id", async () =>
   assert.deepEqual(order(await claimed({ running: { c: 4 } })), ["2", "4", "3", "1"]);
 });
 
-test("each start of a group makes room for others before the next of it", async () => {
+test("after each task of a group, tasks of other groups may come before its next one", async () => {
   for (let each = 0; each < 3; each += 1) await add({ group: "wide", max: 2 });
   await add({ group: "narrow", max: 1 });
   await add({ group: "single" });
   assert.deepEqual(order(await claimed()), ["1", "2", "4", "3", "5"]);
 });
 
-test("a group gets no more than its tasks' max allows", async () => {
+test("no more tasks of a group are claimed than their max allows", async () => {
   for (let each = 0; each < 5; each += 1) await add({ group: "pair", max: 1 });
   assert.deepEqual(order(await claimed()), ["1", "2"]);
   assert.deepEqual(order(await claimed({ running: { pair: 2 } })), []);
   assert.deepEqual(order(await claimed({ running: { pair: 1 } })), ["3"]);
 });
 
-test("each task goes by its own max where a group has several", async () => {
+test("each task is claimed according to its own max if the tasks of a group differ", async () => {
   await add({ group: "mixed" });
   await add({ group: "mixed", max: 1 });
   await add({ group: "mixed", max: 4 });
@@ -141,7 +141,7 @@ test("each task goes by its own max where a group has several", async () => {
   assert.deepEqual(order(await claimed({ running: { mixed: 0 } })), ["2"]);
 });
 
-test("a task with a pause starts only while none of its group runs", async () => {
+test("a task with a pause starts only while no other task of its group runs", async () => {
   await add({ group: "calm", max: -100 });
   await add({ group: "calm", max: -100 });
   assert.deepEqual(order(await claimed({ running: { calm: 1 } })), []);
@@ -155,7 +155,7 @@ test("a task with a pause counts as one with max 0 in the order", async () => {
   assert.deepEqual(order(await claimed()), ["1", "2"]);
 });
 
-test("no more are claimed than there are sessions, and what else could start is counted", async () => {
+test("no more tasks are claimed than there are sessions, and the others that could start are counted", async () => {
   for (let each = 0; each < 6; each += 1) await add({ group: `g${each}` });
   const first = await claimed({ sessions: 2, lookAhead: 3 });
   assert.deepEqual([order(first), first.more], [["1", "2"], 3]);
@@ -163,7 +163,7 @@ test("no more are claimed than there are sessions, and what else could start is 
   assert.deepEqual([order(none), none.more], [[], 4]);
 });
 
-test("what is not due, not planned or excepted is not claimed", async () => {
+test("a task that is not due, not in PLAN or excepted is not claimed", async () => {
   await add({ group: "a", plan: "2100-01-01" });
   await add({ group: "b", state: "STOP" });
   await add({ group: "c", state: "DONE" });
@@ -172,7 +172,7 @@ test("what is not due, not planned or excepted is not claimed", async () => {
   assert.deepEqual(order(await claimed({ except: ["4"] })), ["5"]);
 });
 
-test("a row that somebody holds is reported and passed over", async () => {
+test("a locked row is reported and skipped", async () => {
   const holder = await database.connect();
   for (let each = 0; each < 3; each += 1) await add({ group: `g${each}` });
   await holder.query("BEGIN");
@@ -183,7 +183,7 @@ test("a row that somebody holds is reported and passed over", async () => {
   assert.deepEqual(order(await claimed()), ["2"]);
 });
 
-test("a row that somebody has changed meanwhile is not claimed", async () => {
+test("a row that was changed in the meantime is not claimed", async () => {
   const holder = await database.connect();
   await add();
   await holder.query("BEGIN");
@@ -194,7 +194,7 @@ test("a row that somebody has changed meanwhile is not claimed", async () => {
   assert.deepEqual(await states(), ["STOP"]);
 });
 
-test("due tasks that are active no longer are passed over and counted, those with a pause are claimed", async () => {
+test("late tasks are skipped and counted, but those with a pause are claimed", async () => {
   await add({ group: "a", plan: "2001-01-01", active: "1 day" });
   await add({ group: "b", plan: "2001-01-01", active: "1 day", max: -1 });
   await add({ group: "c", plan: "2001-01-01", active: "1000 years" });
@@ -203,11 +203,11 @@ test("due tasks that are active no longer are passed over and counted, those wit
   assert.deepEqual(await states(), ["PLAN", "WORK", "WORK"]);
 });
 
-test("a task is claimed though its active reaches beyond all time", async () => {
+test("a task is claimed even if plan + active is later than any timestamp", async () => {
   await add({ group: "a", active: "178000000 years" });
   await add({ group: "b", plan: "-infinity", active: "178000000 years" });
   await add({ group: "c", plan: "-infinity", active: "9000 years" });
-  // Intervals without end are known from 17 on.
+  // PostgreSQL supports infinite intervals from version 17 on.
   const endless = (await serverMajor()) < 17 ? [] : ["-infinity", "now"];
   for (const plan of endless) await add({ group: `d ${plan}`, plan, active: "infinity" });
   const outcome = await claimed();
@@ -218,7 +218,7 @@ test("a task is claimed though its active reaches beyond all time", async () => 
   );
 });
 
-test("changing max or group of a planned task counts from the next claim", async () => {
+test("a change of max or group takes effect at the next claim", async () => {
   await add({ group: "a" });
   await add({ group: "a" });
   await add({ group: "b", max: 1 });

@@ -27,7 +27,7 @@ beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
 });
 
-/** Inserts a task as a claim of "me" left it, but for these columns; ids count from 1. */
+/** Inserts a task as a claim for the owner "me" leaves it, except for these columns. Ids start at 1. */
 async function taken(more: Record<string, string | number> = {}): Promise<void> {
   const columns = {
     input: "SELECT 1",
@@ -55,7 +55,7 @@ async function rows(columns: string): Promise<Record<string, unknown>[]> {
   return (await user.query(`SELECT ${columns} FROM task ORDER BY id`)).rows;
 }
 
-/** Holds a row while `work` goes on. */
+/** Keeps a row locked while `work` runs. */
 async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
@@ -66,7 +66,7 @@ async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
   }
 }
 
-test("a result ends a task as DONE, one with an error as FAIL", async () => {
+test("a result sets its task to DONE, and a result with an error to FAIL", async () => {
   await taken();
   await taken({ state: "TAKE" });
   const locked = await completeFull(manager, table, shape, [result(1), result(2, { output: "", error: "ERROR:  no" })]);
@@ -79,13 +79,13 @@ test("a result ends a task as DONE, one with an error as FAIL", async () => {
   assert.equal(locked.lockedIds.size, 0);
 });
 
-test("a result whose end nobody saw ends now", async () => {
+test("a result without a stop time gets the current time", async () => {
   await taken();
   await completeFull(manager, table, shape, [result(1, { stop: null })]);
   assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
 });
 
-test("a row without output and error is deleted if it says so", async () => {
+test("a row with delete is deleted if it has neither output nor error", async () => {
   await taken({ delete: "true" });
   await taken({ delete: "false" });
   await taken({ delete: "true" });
@@ -104,7 +104,7 @@ test("a row without output and error is deleted if it says so", async () => {
   ]);
 });
 
-test("a task that was stopped while it ran stays STOP, with what came out of it", async () => {
+test("a task that was stopped while it ran stays STOP, and its row is not deleted", async () => {
   await taken({ delete: "true" });
   await user.query("UPDATE task SET state = 'STOP'");
   await completeFull(manager, table, shape, [result(1, { output: null })]);
@@ -113,7 +113,7 @@ test("a task that was stopped while it ran stays STOP, with what came out of it"
   ]);
 });
 
-test("a task that was planned anew while it ran is offered again, at its plan", async () => {
+test("a task that was set to PLAN while it ran becomes ready at its planned time", async () => {
   await taken();
   await taken();
   await user.query("UPDATE task SET state = 'PLAN'");
@@ -126,14 +126,14 @@ test("a task that was planned anew while it ran is offered again, at its plan", 
   ]);
 });
 
-test("a result for a task that another session has by now changes nothing", async () => {
+test("a result for a task that now belongs to another session changes nothing", async () => {
   await taken({ owner: "another" });
   const locked = await completeFull(manager, table, shape, [result(1), result(99)]);
   assert.equal(locked.lockedIds.size, 0);
   assert.deepEqual(await rows("state::text, owner, output"), [{ state: "WORK", owner: "another", output: null }]);
 });
 
-test("a result whose row somebody holds is reported, the others are written", async () => {
+test("a result whose row is locked is reported, and the other results are written", async () => {
   await taken();
   await taken();
   const locked = await holding(1, () => completeFull(manager, table, shape, [result(1), result(2)]));
@@ -141,7 +141,7 @@ test("a result whose row somebody holds is reported, the others are written", as
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
 });
 
-test("a task that is given back waits again, and shows nothing of its start", async () => {
+test("a released task waits again, and its row shows nothing of its start", async () => {
   await taken();
   await taken({ plan: "2100-01-01" });
   await taken({ state: "STOP" });
@@ -160,7 +160,7 @@ test("a task that is given back waits again, and shows nothing of its start", as
   );
 });
 
-test("a task to be given back whose row somebody holds is reported", async () => {
+test("a task to be released whose row is locked is reported", async () => {
   await taken();
   const owned = [{ id: "1", owner: "me" }];
   const locked = await holding(1, () => releaseTasks(manager, table, owned));
@@ -168,7 +168,7 @@ test("a task to be given back whose row somebody holds is reported", async () =>
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }]);
 });
 
-test("an owner is dead when its process is gone or is another by now", async () => {
+test("an owner is dead if its backend is gone, or if another backend has its pid", async () => {
   const { rows: alive } = await user.query<{ owner: string }>(
     `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
   );
@@ -178,7 +178,7 @@ test("an owner is dead when its process is gone or is another by now", async () 
   assert.deepEqual(await findDeadOwners(manager, [owner, successor, "2147483647 x"]), [successor, "2147483647 x"]);
 });
 
-/** How many of them are rescued. */
+/** Rescues tasks, and returns how many were rescued. */
 async function rescuedOf(request: Parameters<typeof rescueTasks>[3]): Promise<number> {
   return (await rescueTasks(manager, table, shape, request)).rescued.length;
 }
@@ -206,7 +206,7 @@ test("a rescued task waits again; only a death of its own run is counted", async
   );
 });
 
-test("after as many deaths as allowed a task is FAIL and says why", async () => {
+test("a task that reaches the crash limit becomes FAIL, and its error says why", async () => {
   await taken({ crash: 2 });
   await rescueTasks(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
   assert.deepEqual(await rows("state::text, crash, owner, ready, output, error, stop IS NOT NULL AS stopped"), [
@@ -228,7 +228,7 @@ test("a stopped task whose session died stays STOP", async () => {
   assert.deepEqual(await rows("state::text, owner, ready"), [{ state: "STOP", owner: null, ready: null }]);
 });
 
-test("an orphan whose row somebody holds is left for later", async () => {
+test("an orphan whose row is locked is left for later", async () => {
   await taken();
   const request = { dead: ["me"], ids: ["1"], crashes: 3, blame: false };
   assert.equal(await holding(1, () => rescuedOf(request)), 0);
@@ -239,13 +239,15 @@ test("an orphan whose row somebody holds is left for later", async () => {
   assert.equal(await rescuedOf(request), 1);
 });
 
-/** A task that waits for a plan, which comes without anybody's doing: as a trigger saw it before. */
+/**
+ * Inserts a task whose planned time has come without any write: its `ready` is still what the trigger computed before.
+ */
 async function planned(plan: string): Promise<void> {
   await manager.query(`INSERT INTO public.task (input, plan, active) VALUES ('SELECT 1', '2100-01-01', '1 day')`);
   await manager.query("UPDATE public.task SET plan = $1 WHERE id = (SELECT max(id) FROM public.task)", [plan]);
 }
 
-test("tasks whose plan has come become ready, and only they", async () => {
+test("only tasks whose planned time has come become ready", async () => {
   await planned("now");
   await planned("2100-01-01");
   await planned("yesterday");
@@ -259,7 +261,7 @@ test("tasks whose plan has come become ready, and only they", async () => {
   assert.deepEqual(await rows("ready"), [{ ready: true }, { ready: false }, { ready: true }]);
 });
 
-test("a thousand tasks whose plan has come may not be all", async () => {
+test("if more than a thousand tasks have become due, marking them reports that there are more", async () => {
   await user.query("INSERT INTO task (input, plan) SELECT 'SELECT 1', '2100-01-01' FROM generate_series(1, 1500)");
   await manager.query("UPDATE public.task SET plan = 'yesterday'");
   assert.equal((await markDue(manager, table)).more, true);
@@ -267,7 +269,7 @@ test("a thousand tasks whose plan has come may not be all", async () => {
   assert.deepEqual((await user.query("SELECT count(*)::int FROM task WHERE ready")).rows, [{ count: 1500 }]);
 });
 
-test("the nearest plan is that of the next task that is not due, never in the past", async () => {
+test("the next planned time is that of the next task that is not ready, and never in the past", async () => {
   assert.equal(await nextPlan(manager, table), null);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   assert.equal(await nextPlan(manager, table), null);
@@ -279,14 +281,14 @@ test("the nearest plan is that of the next task that is not due, never in the pa
   assert.equal(await nextPlan(manager, table), 0);
 });
 
-test("what is planned for never is nobody's nearest plan", async () => {
+test("a task that is planned for infinity does not count as the next planned one", async () => {
   await planned("infinity");
   assert.equal(await nextPlan(manager, table), null);
   await planned("yesterday");
   assert.equal(await nextPlan(manager, table), 0);
 });
 
-test("tasks that are active no longer expire, some at a time", async () => {
+test("late tasks expire in batches", async () => {
   const old = { plan: "2001-01-01", active: "1 day" };
   for (let each = 0; each < 3; each += 1) {
     await user.query("INSERT INTO task (input, plan, active, max) VALUES ('SELECT 1', $1, $2, $3)", [
@@ -315,7 +317,7 @@ test("tasks that are active no longer expire, some at a time", async () => {
   );
 });
 
-test("of locked tasks those still count that are due and held, and those that are free are due again", async () => {
+test("of the tasks found locked, those still locked are reported, and due ones that are free again are offered", async () => {
   await user.query(
     "INSERT INTO task (input, plan) SELECT 'SELECT 1', p::timestamptz FROM unnest('{now,now,2100-01-01}'::text[]) AS p",
   );

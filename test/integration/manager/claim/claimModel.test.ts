@@ -21,7 +21,7 @@ interface Row {
 
 interface Situation {
   readonly rows: readonly Row[];
-  /** How many of each group run. */
+  /** Number of running tasks of each group, indexed by group. */
   readonly running: readonly number[];
   readonly sessions: number;
 }
@@ -42,7 +42,7 @@ const situation: fc.Arbitrary<Situation> = fc.record({
   sessions: fc.nat({ max: 12 }),
 });
 
-/** The rule in its plainest form: start the best task that may start, and look again. */
+/** The rule in its simplest form: start the best task that may start, then look for the next one. */
 function expected({ rows, running: before, sessions }: Situation): string[] {
   const running = [...before];
   const waiting = rows.flatMap((row, index) =>

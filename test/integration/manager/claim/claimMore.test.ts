@@ -17,14 +17,14 @@ beforeEach(async () => {
 
 let hear: (more: number) => void = () => {};
 
-/** Opens none, and says how many are wanted. */
+/** Opens no sessions, but reports how many are wanted. */
 class HearingWorkforce extends PoolScaler {
   override async grow(_: Client, more: number): Promise<void> {
     if (more > 0) hear(more);
   }
 }
 
-/** How many sessions the manager wants when it meets these tasks, as groups and their max, and has none. */
+/** Returns how many sessions a manager without sessions wants for these tasks, each given by its group and max. */
 async function wanted(tasks: readonly (readonly [group: string, max: number])[]): Promise<number> {
   await user.query(
     `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', * FROM unnest($1::text[], $2::integer[])`,
@@ -54,7 +54,7 @@ test("tasks of a group that run one after another want one session", async () =>
   );
 });
 
-test("each group wants one, and one for each other that may run beside it of the group looked at", async () => {
+test("one session is wanted for each group, and one for each further task that its max allows to run", async () => {
   assert.equal(
     await wanted([
       ["one", 0],

@@ -22,7 +22,10 @@ const { rows: named } = await user.query<{ hash: number }>(
 );
 const hashes = named.map(({ hash }) => hash);
 
-/** A request with this many slots of its own for each group, in sessions that have tasks of it. */
+/**
+ * Returns a claim request with these numbers of queue slots per group, in sessions that already have tasks of the
+ * group.
+ */
 function requestOf(of: readonly { readonly running: number; readonly slots: number }[]): ClaimRequest {
   return {
     groups: of.map(({ running, slots }, group) => ({
@@ -44,7 +47,7 @@ function requestOf(of: readonly { readonly running: number; readonly slots: numb
   };
 }
 
-/** In a transaction of its own, which is undone. */
+/** Calls `work` in a transaction that is rolled back afterwards. */
 async function undone<T>(work: () => Promise<T>): Promise<T> {
   await manager.query("BEGIN");
   try {
@@ -66,7 +69,10 @@ interface Row {
   readonly more: string;
 }
 
-/** By the rule in its plainest form: those in front that need nothing more, as far as there are slots. */
+/**
+ * The rule in its simplest form: the first tasks of the group that need no special treatment, as many as there are
+ * slots.
+ */
 function expectedOf(
   rows: readonly Row[],
   paused: string,
@@ -79,7 +85,7 @@ function expectedOf(
       id: index + 1,
       max: more === "pausing" ? 0 : max,
       odd: more !== "" || paused === "all" || paused === each.group,
-      // A remote one is of another group than its name says.
+      // The hash of a remote task differs from that of its group's name, so it belongs to another group.
       waits: !["later", "stopped", "remote"].includes(more),
     }))
     .filter((each) => each.group === group && each.waits)
@@ -116,7 +122,7 @@ const insert = `INSERT INTO task (input, "group", max, plan, active, state, time
     CASE m WHEN 'live' THEN interval '1 h' ELSE '0' END, CASE m WHEN 'remote' THEN 'host=elsewhere' END, place % 2 = 0
   FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[]) WITH ORDINALITY AS r(i, g, x, m, place) ORDER BY place`;
 
-test("whatever is in the table, it takes what a claim that does everything would take first", async () => {
+test("for any table, it takes the tasks that the full claim would take first", async () => {
   const requested = fc.record({
     running: fc.nat({ max: 3 }),
     slots: fc.integer({ min: 1, max: 5 }),
@@ -169,7 +175,7 @@ test("whatever is in the table, it takes what a claim that does everything would
   );
 });
 
-test("while somebody holds one of the rows it claims none, and says so", async () => {
+test("while one of the rows is locked, it claims none of them and fails", async () => {
   await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
   await user.query(`INSERT INTO task (input, "group", max) SELECT 'SELECT 1', 'a', 9 FROM generate_series(1, 3)`);
   await holder.query("BEGIN; SELECT FROM task WHERE id = 2 FOR UPDATE");
@@ -183,7 +189,7 @@ test("while somebody holds one of the rows it claims none, and says so", async (
   assert.equal(rows.length, 3);
 });
 
-test("a task that somebody changed meanwhile is where the next claim begins, one that does everything", async () => {
+test("the next claim is a full one, and begins at the task that was changed in the meantime", async () => {
   const fixed = { hash: 1, max: 5, input: "SELECT 1", group: "a", next_max: 5, next_odd: false };
   const answer = [
     { ...fixed, id: "11", nth: 1, next_id: "12" },

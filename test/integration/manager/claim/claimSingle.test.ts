@@ -22,7 +22,7 @@ beforeEach(async () => {
 const single = async (except: readonly string[] = []): Promise<ClaimedTask | null> =>
   await claimSingle(manager, table, { session, except, traced: false });
 
-/** What the whole table says of whom it belongs to. */
+/** Returns id, state and owner of all rows, as one text. */
 async function owners(): Promise<string> {
   const { rows } = await user.query<{ text: string }>(
     "SELECT string_agg(concat(id, state, owner), ' ' ORDER BY id) AS text FROM task",
@@ -30,7 +30,7 @@ async function owners(): Promise<string> {
   return rows[0]?.text ?? "";
 }
 
-test("the only task that is due is claimed as by a claim that knows of it", async () => {
+test("the only due task is claimed with the same result as by the full claim", async () => {
   const insert = `INSERT INTO task (input, "group", max, count, timeout, header, "null", remote)
     VALUES ('SELECT max(1)', 'mine', 3, 2, '1.5 s', false, 'nil', 'host=elsewhere') RETURNING hash`;
   await user.query(`${insert}; INSERT INTO task (input, plan) VALUES ('SELECT 2', now() + '1 day')`);
@@ -67,7 +67,7 @@ for (const [what, statements] of Object.entries({
   });
 }
 
-test("a task that is not to be looked at, or that somebody has locked, is left alone", async () => {
+test("an excepted or locked task is not claimed", async () => {
   await user.query(several);
   assert.equal((await single(["1"]))?.id, "2");
   const holder = await database.connect();

@@ -24,7 +24,7 @@ const refused = new DatabaseError("no start", 0, "error");
 refused.code = "P0001";
 const options = { except: [], search: true, traced: false };
 
-/** A claim of a single task of these groups. */
+/** Returns a plan to claim one task of these groups. */
 function planOf(...hashes: readonly number[]): ClaimPlan {
   const groups = new ActiveGroups();
   const session = { owner: "1 now", pid: 1, startsNow: true };
@@ -42,7 +42,7 @@ function planOf(...hashes: readonly number[]): ClaimPlan {
   };
 }
 
-/** Tasks whose `data` is this, and the hash of their group. */
+/** Inserts tasks into a group. Returns their ids and the hash of the group. */
 async function insert(
   count: number,
   group: string,
@@ -57,7 +57,7 @@ async function insert(
 
 const badInput = "convert_from('\\x53454c4543542027e927', 'SQL_ASCII')";
 
-test("of tasks before one that cannot be read none is ended", async () => {
+test("only unreadable tasks are ended, not those that are claimed together with them", async () => {
   const before = await insert(3, "mixed");
   const bad = await insert(1, "mixed", badInput);
   const after = await insert(3, "mixed");
@@ -76,7 +76,7 @@ test("of tasks before one that cannot be read none is ended", async () => {
   assert.deepEqual(claims.rows.ids, []);
 });
 
-test("one that cannot be read is FAIL though its repetition is refused, and says so", async () => {
+test("an unreadable task becomes FAIL even if its successor is rejected, and its error says so", async () => {
   await client.query("ALTER TABLE task ADD COLUMN label text UNIQUE");
   const bad = await insert(1, "repeats", badInput);
   await client.query("UPDATE task SET repeat = '1 hour', label = 'one' WHERE id = $1", bad.ids);
@@ -88,7 +88,7 @@ test("one that cannot be read is FAIL though its repetition is refused, and says
   assert.deepEqual(claims.rows.ids, []);
 });
 
-test("what somebody has locked is not waited for, and tried again after a pause", async (context) => {
+test("locked tasks are not waited for, and are tried again after a delay", async (context) => {
   const { ids, hash } = await insert(1_000, "locked");
   await client.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no start'; END $$;
@@ -109,17 +109,17 @@ test("what somebody has locked is not waited for, and tried again after a pause"
   assert.deepEqual(tried.locked, ids);
   assert.equal(tried.rejected.size, 0);
   while (claims.rows.nextRetryMs > 0) await new Promise((resolve) => setTimeout(resolve, 20));
-  // Each says how many there are: all whose pause was over wait again.
+  // Wait until every rejected task may be tried again.
   while (claims.rows.retryableIds.length < claims.rows.ids.length)
     await new Promise((resolve) => setTimeout(resolve, 20));
   await claims.retry(manager);
-  assert.ok(claims.rows.pausedIds.length > 0);
+  assert.ok(claims.rows.delayedIds.length > 0);
   await holder.query("COMMIT");
   const free = await tryClaims(manager, table, ids, ["current"], { forMs: 60_000, lockMs: 1 });
   assert.deepEqual(free.free, ids);
 });
 
-test("tries end when their time is over, and say how far they have come", async () => {
+test("trying ends when its time is over, and reports how far it has come", async () => {
   await client.query(`
     CREATE TABLE counter (n int); INSERT INTO counter VALUES (0);
     CREATE FUNCTION count_up() RETURNS trigger LANGUAGE plpgsql AS

@@ -16,7 +16,7 @@ await client.query(`
   CREATE TRIGGER see AFTER UPDATE ON task REFERENCING NEW TABLE AS updated FOR EACH STATEMENT EXECUTE FUNCTION see()`);
 await pgTask.start({ url: database.url });
 
-/** Those that update tasks, by what only each of them has. */
+/** For each statement that updates tasks, a pattern that only this statement matches. */
 const marks = {
   "claim single": "%FROM due) = 1%",
   "claim queued": "%next_odd%",
@@ -25,7 +25,7 @@ const marks = {
   complete: "%pause_left%",
 };
 
-/** The statements that were used since the last call, each with the number of rows that it updated. */
+/** Returns the statements that were used since the last call, with the number of rows that each of them updated. */
 async function used(): Promise<Map<string, number>> {
   const { rows } = await client.query<{ name: string; count: number }>(
     `SELECT name, sum(rows)::integer AS count FROM unnest($1::text[], $2::text[]) AS m(name, mark)
@@ -36,26 +36,27 @@ async function used(): Promise<Map<string, number>> {
   return new Map(rows.map(({ name, count }) => [name, count]));
 }
 
-test("a single task is claimed and completed by the statements that do little", async () => {
+test("a single task is claimed by the single claim and completed by the plain completion", async () => {
   await tasks.run("SELECT 1");
   await used();
   await tasks.run("SELECT 2");
   assert.deepEqual([...(await used()).keys()], ["claim single", "complete plain"]);
 });
 
-test("tasks behind each other are claimed and completed by the statements that do little", async () => {
+test("queued tasks are mostly claimed by the queued claim and completed by the plain completion", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 2000) RETURNING id`,
   );
   await tasks.ended(...rows.map(({ id }) => id));
   const counts = await used();
   const rowsOf = (name: string): number => counts.get(name) ?? 0;
-  // On an overloaded machine, tasks behind a run that seems to be slow are taken back. The full statements handle them.
+  // On an overloaded machine, runs may seem slow, and the tasks queued behind them are recalled. These are handled by
+  // the full statements.
   assert.ok(rowsOf("claim queued") > rowsOf("claim"), JSON.stringify([...counts]));
   assert.ok(rowsOf("complete plain") > rowsOf("complete"), JSON.stringify([...counts]));
 });
 
-test("a task that repeats is planned again by the statement that does everything", async () => {
+test("a repeating task is completed by the full completion, which inserts its successor", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 day" });
   await tasks.ended(id);
   const { rows } = await client.query("SELECT FROM task WHERE plan > now()");
@@ -63,7 +64,7 @@ test("a task that repeats is planned again by the statement that does everything
   assert.ok((await used()).has("complete"));
 });
 
-test("no task sees a time before its plan, whatever runs before it in its session", async () => {
+test("no task sees a now() before its planned time, whatever runs before it in its session", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, plan) SELECT 'SELECT now() >= plan, now() >= take FROM task WHERE id = current_setting(''pg_task.id'')::bigint',
        now() + n * interval '2 ms' FROM generate_series(1, 400) AS n RETURNING id`,

@@ -11,14 +11,14 @@ const database = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
 
-test("a task that might not become due, and was planned anew, is the nearest as soon as it may", async () => {
+test("a task that could not be marked as due and was then postponed counts as the next planned one", async () => {
   await user.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.ready) EXECUTE FUNCTION refuse();
     INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '100 ms')`);
   const groups = new ActiveGroups();
   const scanner = new GroupScanner({ table: taskTable("public", "task"), groups, log: silentLog });
-  /** As a turn does: both go out together. */
+  /** Sends both statements at once, as a cycle does. */
   const look = () => Promise.all([scanner.markDue(manager), scanner.updateNextPlan(manager, false)]);
   while (scanner.rejectedIds.length === 0) {
     await look();

@@ -12,7 +12,7 @@ await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 const unstarted = (row: TaskRow): boolean => row.state === "PLAN" && row.start === null;
 
-test("a pause reaches what became due together with the run, however many there are", async () => {
+test("a pause also delays all tasks that became due together with the run, however many there are", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, "group", max, plan)
      SELECT 'SELECT 1', 'many', -3600000, statement_timestamp() + interval '300 ms' FROM generate_series(1, 3500)
@@ -25,7 +25,7 @@ test("a pause reaches what became due together with the run, however many there 
   assert.deepEqual(wrong.slice(0, 5), []);
 });
 
-test("a pause reaches what somebody had locked, before it can start", async () => {
+test("a pause also delays a task whose row was locked, before the task can start", async () => {
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(1)");
   const [first = "", locked = "", other = ""] = await tasks.insert(
@@ -44,11 +44,11 @@ test("a pause reaches what somebody had locked, before it can start", async () =
   await holder.query("COMMIT");
   const row = only(await tasks.until([locked], ({ plan, state }) => state !== "PLAN" || plan > (run.stop ?? "")));
   assert.ok(unstarted(row), row.state);
-  // And it is not forgotten that others may start.
+  // Tasks of other groups still start.
   assert.equal((await tasks.run("SELECT 4", { group: "else" })).state, "DONE");
 });
 
-test("a task that was planned anew by a pause starts when that is over", async () => {
+test("a task that a pause has delayed starts when the pause is over", async () => {
   const holder = await database.connect();
   const gate = await database.connect();
   await gate.query("SELECT pg_advisory_lock(2)");

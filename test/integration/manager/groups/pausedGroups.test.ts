@@ -7,7 +7,7 @@ import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { only, Tasks } from "../../../support/tasks.js";
 
-/** Two groups of the same hash. */
+/** Two groups with the same hash. */
 const [paused, free] = ["n744", "n171856"];
 const table = taskTable("public", "task");
 
@@ -25,7 +25,7 @@ async function insert(group: string, count: number, max = 0): Promise<string[]> 
   return rows.map(({ id }) => id);
 }
 
-test("the two have the same hash", async () => {
+test("the two groups have the same hash", async () => {
   const { rows } = await client.query<{ same: boolean }>("SELECT hashtext($1) = hashtext($2) AS same", [paused, free]);
   assert.ok(only(rows).same);
 });
@@ -41,14 +41,14 @@ for (const max of [0, 3]) {
     }
     await tasks.ended(...ids);
     await tasks.ended(...(await insert(free, 3, max + 1)));
-    // And one that comes before those that wait.
+    // The tasks of the paused group still wait.
     await tasks.until(waiting, ({ state }) => state === "PLAN");
     await client.query("DELETE FROM task_pause");
     await tasks.ended(...waiting);
   });
 }
 
-test("one behind thousands of a paused group is found, and each of several", async () => {
+test("a task behind thousands of tasks of a paused group is found, and so is each of several", async () => {
   await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [paused]);
   const waiting = await insert(paused, 12_000);
   await tasks.ended(...(await insert(free, 3)));
@@ -62,7 +62,7 @@ test("one behind thousands of a paused group is found, and each of several", asy
   await client.query("DELETE FROM task_pause");
 });
 
-test("a pause of the whole table stops both", async () => {
+test("a pause of the whole table stops both groups", async () => {
   await client.query("INSERT INTO task_pause DEFAULT VALUES");
   const ids = [...(await insert(paused, 1)), ...(await insert(free, 1))];
   await client.query(`SELECT pg_sleep(0.5)`);
@@ -71,7 +71,7 @@ test("a pause of the whole table stops both", async () => {
   await tasks.ended(...ids);
 });
 
-test("users are told of the one, not of the other", async () => {
+test("what users see distinguishes the two groups", async () => {
   await client.query("DELETE FROM task");
   await client.query(`INSERT INTO task_pause ("group") VALUES ($1), ('held')`, [paused]);
   const gate = await database.connect();
@@ -82,7 +82,7 @@ test("users are told of the one, not of the other", async () => {
     group: free,
   });
   await tasks.running(running);
-  // Alone in its session, it waits in none.
+  // A task with a timeout must be alone in its session, so it is queued in none.
   const [next = ""] = await tasks.insert({ input: "SELECT 1", group: free, timeout: "1 hour" });
   const situation = await readSituation(client, table, next);
   assert.deepEqual([situation?.ahead, situation?.groupRuns], [0, 1]);

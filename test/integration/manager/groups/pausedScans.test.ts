@@ -10,7 +10,7 @@ import { stubClient } from "../../../support/stubClient.js";
 import { only } from "../../../support/tasks.js";
 import { openManager, silentLog } from "../../../support/taskTables.js";
 
-/** Two groups of the same hash. */
+/** Two groups with the same hash. */
 const [paused, free] = ["n744", "n171856"];
 const table = taskTable("public", "task");
 
@@ -21,18 +21,18 @@ const { rows } = await client.query<{ hash: number }>("SELECT hashtext($1) AS ha
 const { hash } = only(rows);
 
 let looks = 0;
-/** The manager's connection, on which it is counted how often it looks behind what is paused. */
+/** The manager's connection. Counts in `looks` how often the manager searches behind paused heads. */
 const counting: Client = stubClient(async (text, values) => {
   if (text.includes("nth")) looks += 1;
   const { rows: found, rowCount } = await manager.query(text, [...values]);
   return { rows: found, rowCount: rowCount ?? 0 };
 });
 
-/** The clock of those under test, in ms. */
+/** The clock of the objects under test, in ms. */
 let clock = 0;
 const names = (): PausedGroups => new PausedGroups(table, () => clock);
 
-/** How often the server was asked while this was done. */
+/** Calls `work`, and returns how many searches were sent to the server in the meantime. */
 async function asked(work: () => Promise<unknown>): Promise<number> {
   const before = looks;
   await work();
@@ -57,14 +57,14 @@ beforeEach(async () => {
   await client.query(`TRUNCATE task, task_pause; INSERT INTO task_pause ("group") VALUES ('${paused}')`);
 });
 
-test("a paused group in which nothing else is rests for a second, however often something changes", async () => {
+test("a paused group in which nothing is found is not searched for a second, however often the table changes", async () => {
   await insert(paused, 6_000);
   const looking = names();
   const look = async (): Promise<void> => {
     looking.markChanged();
     await looking.findUnpaused(counting, [hash], []);
   };
-  // 5,000, the others, and the end.
+  // The first search reads 5,000 rows, the second one the other rows, and the third one finds the end.
   assert.deepEqual([await asked(look), await asked(look), await asked(look)], [1, 1, 1]);
   for (let each = 0; each < 20; each += 1) assert.equal(await asked(look), 0);
   clock = 999;
@@ -73,7 +73,7 @@ test("a paused group in which nothing else is rests for a second, however often 
   assert.equal(await asked(look), 1);
 });
 
-test("a look is due until all is known, and again after a change that came while it rested", async () => {
+test("another search is due until everything has been read, and again after a change in the meantime", async () => {
   await insert(paused, 5);
   const looking = names();
   assert.equal(looking.nextLookMs, Infinity);
@@ -94,7 +94,7 @@ test("a look is due until all is known, and again after a change that came while
   );
 });
 
-test("what was found is looked at each time", async () => {
+test("a group in which something was found is searched each time", async () => {
   await insert(paused, 5);
   const [first, second] = await insert(free, 2);
   const looking = names();
@@ -106,7 +106,7 @@ test("what was found is looked at each time", async () => {
   assert.deepEqual(await found(), []);
 });
 
-test("looking takes a tenth of the time", async () => {
+test("searches take at most a tenth of the time", async () => {
   await insert(paused, 6_000);
   const looking = names();
   const slow: Client = stubClient(async (text, values) => {
@@ -121,7 +121,7 @@ test("looking takes a tenth of the time", async () => {
   assert.equal(await asked(() => looking.findUnpaused(counting, [hash], [])), 1);
 });
 
-test("a group that is gone is forgotten after a round", async () => {
+test("a group without tasks is forgotten after a round", async () => {
   await insert(paused, 5);
   const looking = names();
   await looking.findUnpaused(counting, [hash], []);
@@ -133,7 +133,7 @@ test("a group that is gone is forgotten after a round", async () => {
   assert.equal(looking.nextLookMs, Infinity, "not known any more");
 });
 
-test("a pause of the whole table asks nothing about its groups", async () => {
+test("while the whole table is paused, no paused group is searched", async () => {
   await insert(paused, 5);
   await insert(free, 5);
   assert.equal(await asked(firstLook), 1);

@@ -16,7 +16,8 @@ import { PgTask } from "../../../support/pgTask.js";
 import { openManager, silentLog as log } from "../../../support/taskTables.js";
 import type { AssignedRun, OfferedSession } from "../../../../src/manager/model.js";
 
-// The manager remembers each group's first due task; users stop and delete tasks without asking it.
+// The manager remembers each group's first due task (its head). Users stop and delete tasks without telling the
+// manager.
 const pgTask = new PgTask();
 const served = await createDatabase("empty");
 const database = await createDatabase();
@@ -92,7 +93,7 @@ function makeParts() {
   return { groups, sessions, claiming, groupScanner: new GroupScanner({ table, groups, log }) };
 }
 
-/** Inserts one task in each of this many groups; returns the ids. */
+/** Inserts one task into each of this many groups. Returns the ids of the tasks. */
 async function insert(groups: number): Promise<string[]> {
   const { rows } = await user.query<{ id: string }>(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'group ' || i FROM generate_series(1, $1) AS i RETURNING id`,
@@ -104,7 +105,7 @@ async function insert(groups: number): Promise<string[]> {
 const free = { isSaturated: false, watch: true, except: [] };
 const saturated = { ...free, isSaturated: true };
 
-test("one scan of few groups drops heads that are no longer due", async () => {
+test("if there are few groups, one scan drops the heads that are no longer due", async () => {
   const { groups, groupScanner } = makeParts();
   await insert(300);
   await groupScanner.scan(manager, free);
@@ -117,19 +118,19 @@ test("one scan of few groups drops heads that are no longer due", async () => {
   assert.equal(groups.startable, 0);
 });
 
-test("a scan round of many groups drops stale heads at its end, and keeps those set meanwhile", async () => {
+test("if there are many groups, outdated heads are dropped at the end of a round, and new ones are kept", async () => {
   const { groups, groupScanner } = makeParts();
   await insert(300);
   await groupScanner.scan(manager, free);
   await user.query(`UPDATE task SET state = 'STOP' WHERE "group" LIKE '%0'`);
-  // Stale heads stay until the round ends; this is its first scan.
+  // Outdated heads stay until the end of a round of scans. This is the first scan of the round.
   await groupScanner.scan(manager, saturated);
   assert.equal(groups.startable, 300);
   const { rows } = await user.query<{ id: string; hash: number; max: number }>(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'new ' || i FROM generate_series(1, 20) AS i RETURNING id, hash, max`,
   );
   for (const task of rows) groupScanner.addDue(task);
-  // Saturated scans rest between each other.
+  // When all sessions are busy, there must be some time between two scans.
   while (groups.startable > 270 + 20) {
     await new Promise((resolve) => setTimeout(resolve, 20));
     await groupScanner.scan(manager, saturated);
@@ -137,7 +138,7 @@ test("a scan round of many groups drops stale heads at its end, and keeps those 
   assert.equal(groups.startable, 270 + 20);
 });
 
-test("claims get past groups with stale heads in one cycle", async () => {
+test("claims get past groups with outdated heads in one cycle", async () => {
   const { sessions, groups, claiming, groupScanner } = makeParts();
   await insert(500);
   await groupScanner.scan(manager, free);
@@ -152,7 +153,7 @@ test("claims get past groups with stale heads in one cycle", async () => {
   assert.deepEqual({ claimed, given: sessions.given, again }, { claimed: 1, given: [id], again: false });
 });
 
-test("with more of them than one turn should look at the next one comes at once", async () => {
+test("if there are more outdated heads than one cycle can read, the next cycle follows at once", async () => {
   const { sessions, claiming, groupScanner } = makeParts();
   for (let part = 0; part < 3; part += 1) {
     const groups = Array.from({ length: 1000 }, (_, nth) => part * 1000 + nth);
@@ -165,7 +166,7 @@ test("with more of them than one turn should look at the next one comes at once"
   assert.ok(turns > 1 && turns <= 4, String(turns));
 });
 
-test("a new task starts although four hundred others were stopped that waited for the same sessions", async () => {
+test("a new task starts although four hundred tasks that waited for the same sessions were stopped", async () => {
   await pgTask.start({ url: served.url, "pg_conf.max": 4, "pg_task.sleep": 3_600_000 });
   const client = await served.connect();
   const states = async (state: string): Promise<number> => {

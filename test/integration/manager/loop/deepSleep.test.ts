@@ -11,15 +11,15 @@ const database = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
 
-/** Pauses from this length on, in ms, are the ones under test. */
+/** Waits of at least this length, in ms, are the ones under test. */
 const longMs = 60_000;
 const fiveMinutesMs = 5 * 60_000;
 
-/** A wake signal on which long waits end only when the test lets the time pass. */
+/** A wake signal whose long waits end only when it is notified, or when the test calls `pass`. */
 class SleepersBell extends WakeSignal {
   #sleeper: { readonly ms: number; readonly wake: (rung: boolean) => void } | null = null;
   #watcher: (() => void) | null = null;
-  /** Whether it may have been notified while nobody waited. */
+  /** Whether the signal may have been notified while nobody waited for it. */
   #rung = false;
 
   override notify(): void {
@@ -39,7 +39,7 @@ class SleepersBell extends WakeSignal {
     });
   }
 
-  /** Resolves with the length of the manager's next long wait. */
+  /** Resolves with the length of the manager's next long wait, in ms, when that wait has begun. */
   async asleep(): Promise<number> {
     if (this.#sleeper === null) await new Promise<void>((resolve) => (this.#watcher = resolve));
     return this.#sleeper?.ms ?? 0;
@@ -82,7 +82,7 @@ test("§9 in deep sleep the table is checked every five minutes, which finds a t
   assert.equal(await signal.asleep(), fiveMinutesMs);
   await user.query("ALTER TABLE task DISABLE TRIGGER USER");
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-  // Notifications arrive before the answer to the connection's next query.
+  // A notification would have arrived before the answer to the connection's next query.
   await manager.query("SELECT 1");
   assert.ok(signal.isAsleep, "nothing has told of the task");
   signal.pass();
@@ -121,7 +121,7 @@ test("§9 the table is checked every pg_task.sleep, and every five minutes after
   };
   const expected = [100_000, 100_000, 100_000, fiveMinutesMs, fiveMinutesMs];
   assert.deepEqual(await pauses(), expected);
-  // A notified change wakes it again, for as long.
+  // After a notified change, the manager makes the same waits again.
   signal.pass();
   await signal.asleep();
   service.wake();

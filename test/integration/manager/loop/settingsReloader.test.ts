@@ -27,14 +27,17 @@ const renewal = new SettingsReloader({
   log: silentLog,
 });
 
-/** The number of attempts, after enough round trips to the server for another one to have ended. */
+/**
+ * Returns the number of attempts. Makes so many round trips to the server before that any further attempt would have
+ * ended.
+ */
 async function countAttempts(): Promise<number> {
   for (let each = 0; each < 300; each += 1) await client.query("SELECT 1");
   return attempts;
 }
 
 test("a missing object that cannot be created is retried with growing pauses, however many tasks need it", async (context) => {
-  // Pauses end only when the test lets the time pass.
+  // The delays between attempts end only when the test lets the time pass.
   context.mock.timers.enable({ apis: ["setTimeout"] });
   await client.query("DROP FUNCTION task_finish");
   renewal.restore();
@@ -45,7 +48,7 @@ test("a missing object that cannot be created is retried with growing pauses, ho
   }
   assert.equal(await countAttempts(), 1);
 
-  // Changed parameters end the pause.
+  // Changed parameters end the delay.
   renewal.restart();
   await once(events, "attempted");
   assert.equal(await countAttempts(), 2);

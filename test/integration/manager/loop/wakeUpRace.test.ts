@@ -18,24 +18,26 @@ await server.start({ max_prepared_transactions: 20 });
 const admin = await connectTo(server.url);
 after(() => admin.end());
 
-/** In each round some clients write at once, and then wait until every task has been found. */
+/**
+ * Number of rounds. In each round, some clients write at the same time, and then wait until every task has been found.
+ */
 const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 2000);
-/** How often a manager that never polls falls asleep while a writer keeps writing. */
+/** How often a manager that never polls has to fall asleep while a client keeps writing. */
 const sleepsWanted = Number(process.env["WAKE_UP_SLEEPS"] ?? 2000);
-/** Enters busy mode after the first notification, and leaves it soon. */
+/** Limits with which the manager enters busy mode after the first notification, and soon leaves it. */
 const restless: BusyModeLimits = { notifications: 1, minQuietMs: 1, maxQuietMs: 1 };
-/** Never enters busy mode. */
+/** Limits with which the manager never enters busy mode. */
 const told: BusyModeLimits = { notifications: Infinity, minQuietMs: 1, maxQuietMs: 1 };
-/** Number of managers, each with its own database; most of the time they wait. */
+/** Number of managers. Each has its own database. Most of the time they wait. */
 const managers = 4;
 
 const insert = (data: string): string => `INSERT INTO task (input, data) VALUES ('', '${data}')`;
 const randomPause = (maxMs: number): Promise<void> => pause(Math.random() * maxMs);
 
-/** Whether the producer's task `data` exists in the end. */
+/** Whether the task that a producer identifies by `data` exists in the end. */
 type End = "there" | "there, prepared" | "not there";
 
-/** The actions of producers. */
+/** What producers may do. */
 const ways: readonly ((client: Client, data: string) => Promise<End>)[] = [
   async (client, data) => {
     await client.query(insert(data));
@@ -70,7 +72,7 @@ const ways: readonly ((client: Client, data: string) => Promise<End>)[] = [
   async (client, data) => {
     await client.query(`BEGIN; ${insert(data)}`);
     await randomPause(4);
-    // The server does not let a transaction that notifies be prepared.
+    // The server refuses to prepare a transaction that has sent a notification.
     try {
       await client.query(`PREPARE TRANSACTION '${data}'`);
     } catch (error) {
@@ -87,7 +89,7 @@ const isBusy = `SELECT EXISTS (
   SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS busy`;
 
-/** Tests one manager with some clients. */
+/** Tests one manager together with some clients. */
 class Race {
   sleeps = 0;
   waysOutOfBusy = 0;
@@ -101,7 +103,7 @@ class Race {
 
   /**
    * @param writers how many clients write in each round
-   * @param more whether to start the round with this number
+   * @param more returns whether to start the round with this number
    */
   async run(
     limits: BusyModeLimits,
@@ -122,7 +124,7 @@ class Race {
     const url = new URL(server.url);
     url.pathname = `/${name}`;
     const clients = await Promise.all([1, 2, 3].map(() => connectTo(url.href)));
-    // In each round one writer is the last: no later wake-up can hide that its own was lost.
+    // In each round, one client writes last. If its wake-up is lost, no later wake-up can hide this.
     for (let round = 0; more(round); round += 1) {
       await Promise.all(
         clients.slice(0, writers(round)).map((client, index) => this.#write(client, `${name}-${round}-${index}`)),
@@ -149,7 +151,7 @@ class Race {
       this.#seen.delete(data);
     };
     return {
-      /** Finds tasks as any cycle does, and only completes them. */
+      /** Finds tasks as any cycle does, but completes them without running them. */
       workCycle: class extends WorkCycle {
         override async run(client: Client): Promise<CycleOutcome> {
           const { rows } = await client.query<{ data: string }>(
@@ -172,7 +174,7 @@ class Race {
           slept();
         }
       },
-      // Nothing else may find a task whose wake-up was lost.
+      // A cycle that prunes could find a task whose wake-up was lost.
       pruner: NoPruning,
       busyMode: class extends BusyMode {
         #busy = false;

@@ -13,7 +13,7 @@ const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 const gone = "1 2001-01-01T00:00:00.000000";
 
-/** A task that a session has whose process is gone. */
+/** Inserts a task whose owner is dead, and returns its id. */
 async function taken(): Promise<string> {
   const { rows } = await manager.query<{ id: string }>(
     "INSERT INTO public.task (input, state, owner, take, ready) VALUES ('', 'WORK', $1, now(), NULL) RETURNING id",
@@ -33,7 +33,7 @@ const ended = (id: string, committed: boolean) => ({
   committed,
 });
 
-test("after a lost connection committed results are kept only with a proof, deferred or not", async () => {
+test("after a lost connection, committed results are kept only if there is a proof, deferred results too", async () => {
   const [provenOne, unconfirmed, heldProven, heldUnproven, nothingWritten, notAtomic] = await Promise.all([
     taken(),
     taken(),
@@ -50,7 +50,7 @@ test("after a lost connection committed results are kept only with a proof, defe
       `INSERT INTO public.task_ledger_${ledger} (id, take, running) SELECT id, ${claimTime("t")}, true FROM public.task AS t WHERE id = $1`,
       [id],
     );
-  // The recorded location of a remote run is no proof, nor is the proof of another run of the task.
+  // Neither the recorded location of a remote run nor the proof of another run of the same task counts as a proof.
   await manager.query(
     `INSERT INTO public.task_ledger_1 (id, take, running, place)
      SELECT id, ${claimTime("t")}, false, 'there' FROM public.task AS t WHERE id = $1`,

@@ -17,7 +17,7 @@ const writes = "INSERT INTO effect VALUES (current_setting('pg_task.id'))";
 const { rows: resets } = await client.query<{ signature: string }>(
   "SELECT oid::regprocedure::text AS signature FROM pg_proc WHERE proname = 'task_reset' AND pronargs > 0",
 );
-/** The reset function, called at the beginning of the next run. */
+/** Signature of the reset function, which is called at the beginning of the next run. */
 const behind = only(resets).signature;
 
 const said = "dropped objects created again";
@@ -60,10 +60,10 @@ describe("dropped objects of pg-task are created again", () => {
       await effects([row.id]);
     });
 
-    // Only the ledger in use is missed.
+    // While tasks run, only a missing ledger that is in use is noticed.
     if (title === "the other ledger") continue;
 
-    test(`while it works: ${title}`, async () => {
+    test(`while pg-task runs: ${title}`, async () => {
       const warm = await tasks.insert({ input: writes }, { input: "SELECT 1" });
       await tasks.ended(...warm);
       const from = pgTask.lines.length;
@@ -77,7 +77,7 @@ describe("dropped objects of pg-task are created again", () => {
     });
   }
 
-  test("but a task that drops one itself fails, and others go on", async () => {
+  test("but a task that drops one of them itself fails, and other tasks continue", async () => {
     const row = await tasks.run(`${writes}; DROP TABLE task_ledger_1`);
     assert.equal(row.state, "FAIL");
     assert.match(row.error ?? "", /^ERROR: {2}relation "public.task_ledger_1" does not exist/);

@@ -29,7 +29,7 @@ const holder = "1 2001-01-01T00:00:00.000000";
 for (const schema of ["public", "parts"]) {
   const { qualified, qualifiedFinish, qualifiedLedger1, qualifiedLedger2 } = taskTable(schema, "task");
 
-  /** A running task, in a session that knows of it and has begun its transaction. */
+  /** Inserts a running task, and begins its run's transaction in a session. Returns the task's id and the session. */
   async function begin(how = "BEGIN"): Promise<{ id: string; session: Client }> {
     const { rows } = await manager.query<{ id: string }>(
       `INSERT INTO ${qualified} (input, state, owner, ready) VALUES ('', 'WORK', $1, NULL) RETURNING id`,
@@ -133,7 +133,7 @@ for (const schema of ["public", "parts"]) {
       });
     }
 
-    test("cannot change a state that others have set", async () => {
+    test("cannot change its state after another session has set it", async () => {
       for (const state of ["WORK", "PLAN", "DONE"]) {
         const { id, session } = await begin();
         await others(id);
@@ -177,7 +177,7 @@ for (const schema of ["public", "parts"]) {
       "deletes itself and others": `DELETE FROM ${qualified}`,
     };
     for (const [what, sql] of Object.entries(own)) {
-      test(`has its effect when it ${what}, and says that its row is another by now`, async () => {
+      test(`has its effect when it ${what}, and reports that its row is no longer in WORK`, async () => {
         const { id, session } = await begin();
         await session.query(sql.replaceAll("ID", id));
         assert.equal(await finish(session, id), false);

@@ -54,7 +54,7 @@ async function enter(id: string, ledger: 1 | 2, running = true): Promise<void> {
   ]);
 }
 
-/** Rescues all orphans; by default each task is blamed for its session's end. */
+/** Rescues all orphans, and returns how many. By default, each task is blamed for the end of its session. */
 async function rescueAll(blame = true): Promise<number> {
   const groups = new ActiveGroups();
   const orphans = new OrphanRescuer({
@@ -201,7 +201,7 @@ test("a stop after the commit is too late, one before it stays", async () => {
   assert.equal(await children(late), 0);
 });
 
-/** Completes a run of this owner and returns the outcome. */
+/** Completes a run of the task, and returns what is in the row afterwards. */
 async function completed(id: string, { committed = false, error = null as string | null }) {
   await completeFull(manager, table, await readColumnSet(manager, table), [
     {

@@ -13,7 +13,7 @@ await client.query("CREATE TABLE effect (task bigint)");
 const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 const url = `postgresql://${database.target.user}@127.0.0.1:${proxy.port}/${database.target.database}`;
 
-/** Number of the task's effects: its rows in the table `effect`. */
+/** Returns the number of the task's effects, that is, its rows in the table `effect`. */
 async function effects(task: string): Promise<number> {
   const { rows } = await client.query("SELECT FROM effect WHERE task = $1", [task]);
   return rows.length;
@@ -120,7 +120,7 @@ test("a remote task that is silent for long is left alone while it runs", async 
   ]);
   const id = rows[0]?.id ?? "";
   await waitForRun(client, id);
-  // Its own connection, and two that queried its server.
+  // One connection belongs to the run, and two were opened to ask the server about the run.
   await proxy.connected("quiet", 3);
   await gate.query("SELECT pg_advisory_unlock(4)");
   await waitForState(client, id, "DONE");

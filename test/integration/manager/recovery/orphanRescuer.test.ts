@@ -112,7 +112,7 @@ test("a task that is lost again before the next check counts once", async () => 
   groups.addOrphan(task.hash);
   orphans.add(task);
   assert.equal(await orphans.check(manager, request), 1);
-  // Claimed again, and lost again, before the next check.
+  // The task is claimed and lost again before the next check.
   await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [nobody, task.id]);
   groups.addOrphan(task.hash);
   orphans.add(task);
@@ -121,7 +121,7 @@ test("a task that is lost again before the next check counts once", async () => 
   assert.deepEqual([orphans.size, groups.totalRunning, await crashes(task.id)], [0, 0, 2]);
 });
 
-test("a lost session of this manager that goes on is terminated, another's is not", async () => {
+test("a lost session of this manager that is still alive is terminated, but not a session of another manager", async () => {
   const { orphans, groups } = some();
   const clients = [await database.connect(), await database.connect()];
   const runs = await Promise.all(

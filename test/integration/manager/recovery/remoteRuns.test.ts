@@ -112,7 +112,7 @@ test("a wrong connection string fails only its own task", async () => {
   assert.equal((await ended(await insert({ input: "SELECT 5" }))).output, "5");
 });
 
-/** The maximum number of these tasks that ran at once, by their start and stop. */
+/** Returns how many of these tasks ran at the same time, at most, according to their `start` and `stop`. */
 async function mostAtOnce(ids: readonly string[]): Promise<number> {
   const { rows } = await admin.query<{ most: number }>(
     `SELECT max((SELECT count(*) FROM task AS o WHERE o.id = ANY ($1) AND o.start <= t.start AND o.stop > t.start))::integer AS most

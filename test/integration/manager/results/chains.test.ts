@@ -24,7 +24,7 @@ import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
-// The components of a real manager, with cycles run by the test.
+// The tests use the components of a real manager, but run the cycles themselves.
 const database = await createDatabase();
 const user = await database.connect();
 const gate = await database.connect();
@@ -47,13 +47,14 @@ const settings: ManagerSettings = {
   restartMs: 1000,
 };
 
-/** A recall delay in ms that no test reaches. */
+/** A time in ms after which a run counts as slow, so long that no test reaches it. */
 const never = 1e9;
 
 /**
- * A manager with `count` sessions that knows the run times of these groups, in ms.
+ * Creates a manager with `count` sessions.
  *
- * @param slowMs how long a run may take before the tasks queued behind it are recalled
+ * @param known run times that the manager has recorded for these groups, in ms
+ * @param slowMs how long a run may take before the tasks queued behind it are recalled, in ms
  */
 async function managing(count: number, known: Readonly<Record<string, number>>, slowMs = 50) {
   const news = new EventEmitter();
@@ -174,12 +175,12 @@ beforeEach(async () => {
 
 interface Planted {
   readonly group?: string;
-  /** Whether it waits for the gate to open. */
+  /** Whether the task waits until the gate is opened. */
   readonly gated?: boolean;
   readonly [column: string]: string | number | boolean | undefined;
 }
 
-/** Inserts tasks that record that they ran; ids count from 1. */
+/** Closes the gate, and inserts tasks that record that they ran. Ids start at 1. */
 async function plant(...tasks: readonly Planted[]): Promise<void> {
   await gate.query("SELECT pg_advisory_lock(1)");
   await user.query("BEGIN");
@@ -289,7 +290,7 @@ test("queued tasks that are stopped or deleted do not run", async () => {
   await user.query("UPDATE task SET state = 'STOP' WHERE id = 2");
   await user.query("DELETE FROM task WHERE id = 3");
   await chain.step();
-  // Each by a cancel, or all queued tasks at once.
+  // Either each of these tasks is cancelled in the queue, or all queued tasks are recalled together.
   await chain.until(() => chain.pendingResults.size >= 2);
   await open();
   await chain.finish();
@@ -299,14 +300,14 @@ test("queued tasks that are stopped or deleted do not run", async () => {
   assert.deepEqual(rows, [{ owner: null, start: null }]);
 });
 
-/** Runs a task in a session, then sends five more behind one that waits for the gate. */
+/** Runs a task, then sends five more behind another one that waits for the gate. */
 async function sendBehind(chain: Awaited<ReturnType<typeof managing>>): Promise<void> {
   await user.query("CREATE SEQUENCE IF NOT EXISTS side");
   await user.query("ALTER SEQUENCE side RESTART");
   const others = Array.from({ length: 5 }, () => ({ input: "SELECT nextval('side')" }));
   await plant({ input: "SELECT pg_sleep(0.02)" }, { gated: true }, ...others);
   for (;;) {
-    // On a busy machine all of them may be recalled before that.
+    // On a busy machine, the tasks may be recalled before the gated one starts.
     await chain.step();
     const { rowCount } = await user.query(
       `SELECT FROM pg_stat_activity WHERE query LIKE '%xact_lock_shared%'
@@ -323,7 +324,7 @@ async function sideEffects(): Promise<number> {
   return only(rows).count;
 }
 
-/** Pipeline locks of runs that any session holds. */
+/** Returns the advisory locks of runs that any session holds. */
 async function runLocks(): Promise<object[]> {
   const { rows } = await user.query<object>(
     `SELECT l.* FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.classid::bigint
@@ -392,7 +393,7 @@ test("when a session is lost only its current task is to blame", async () => {
   await chain.until(() => chain.lost.length > 0);
   const blamed = chain.lost.filter(({ front }) => front).map(({ id }) => id);
   assert.deepEqual(blamed, ["1"]);
-  // Those behind it are lost too, unless they have been recalled by then.
+  // The tasks behind it are lost, too, unless they had been recalled by then.
   assert.equal(chain.lost.length + chain.pendingResults.size, 3);
   assert.deepEqual([chain.sessions.tasks.count, chain.groups.totalRunning], [0, 0]);
   await open();
@@ -411,7 +412,7 @@ for (const [what, columns] of Object.entries(alone)) {
     const chain = await managing(1, { g: 0.1, [`g${columns["remote"] ?? ""}`]: 0.1 });
     await plant({ gated: true }, {}, columns, {});
     await chain.step();
-    // The later tasks of its group wait for it.
+    // Later tasks of the same group wait for it. A remote task belongs to another group.
     const last = columns["remote"] === undefined ? "PLAN" : "TAKE";
     assert.deepEqual(await states(), ["WORK", "TAKE", "PLAN", last]);
     await user.query("TRUNCATE task, ran RESTART IDENTITY");

@@ -28,7 +28,7 @@ const row: fc.Arbitrary<Row> = fc.record({
   state: fc.constantFrom("TAKE", "WORK", "WORK", "WORK", "STOP", "PLAN", "DONE"),
   owner: fc.constantFrom("me", "me", "me", "other", null),
   repeat: fc.constantFrom("0", "0", "0", "1 day"),
-  // A pause so long that it cannot end during the test.
+  // The last value is a pause so long that it cannot end during the test.
   max: fc.constantFrom(0, 0, 0, 3, -2_000_000_000),
   delete: fc.boolean(),
 });
@@ -73,7 +73,10 @@ async function fill(rows: readonly Row[]): Promise<void> {
   );
 }
 
-/** The table afterwards; the change is rolled back. Within one transaction the time is the same for all. */
+/**
+ * Calls `work`, and returns the table's content afterwards. The changes are then rolled back. All calls are in one
+ * transaction, so `now()` is the same for all.
+ */
 async function after(work: () => Promise<void>): Promise<unknown[]> {
   await manager.query("SAVEPOINT before");
   try {

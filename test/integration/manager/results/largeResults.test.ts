@@ -90,7 +90,7 @@ test("a stop waits until large outputs are written", async () => {
   await client.query("TRUNCATE gate");
 });
 
-test("a larger limit than there can be output is one of 256 MB", async () => {
+test("a limit of more than 256 MB has the effect of a limit of 256 MB", async () => {
   await client.query("INSERT INTO gate VALUES (true)");
   const program = await startProcess({ config: { ...config, "pg_task.output": "2000MB" } });
   await program.line("ready");

@@ -9,7 +9,7 @@ const database = await createDatabase("task");
 const client = await database.connect();
 const { database: name } = database.target;
 
-/** For each column, the values of the file and of the levels above it, as the column displays them. */
+/** For each column, the value in the file and the values at the levels above the file, as the column displays them. */
 const columns: Record<string, { readonly file: boolean | number | string; readonly above: readonly string[] }> = {
   active: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   live: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
@@ -35,7 +35,7 @@ await ensureTaskTable(database.target, {
   parameters: Object.fromEntries(Object.entries(columns).map(([column, { file }]) => [`pg_task.${column}`, file])),
 });
 
-/** The values that a new row of a new session of the role gets. */
+/** Returns the column values that a row gets if a new session of the role inserts it. */
 async function inserted(
   role: string,
   column: string,

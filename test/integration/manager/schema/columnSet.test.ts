@@ -10,7 +10,7 @@ const database = await createDatabase("task");
 const client = await database.connect();
 const docs = readFileSync(projectPath("docs/table.md"), "utf8");
 
-/** Cells of the first table under a heading of the documentation. */
+/** Returns the cells of the first table under a heading of the documentation. */
 function documented(heading: string): string[][] {
   const section = docs.split(`\n## ${heading}\n`)[1]?.split("\n## ")[0] ?? "";
   const lines = section.split("\n").filter((line) => line.startsWith("|"));
@@ -124,7 +124,7 @@ describe("columns of the task table", () => {
     );
     assert.deepEqual(rows, [{ right: true }, { right: true }, { right: true }]);
     await assert.rejects(client.query("INSERT INTO task (input, hash) VALUES ('', 1)"), {
-      // 42601 before PostgreSQL 14.
+      // The SQLSTATE is not compared, because it is 42601 before PostgreSQL 14.
       message: /^cannot insert (?:into column|a non-DEFAULT value into column) "hash"$/,
     });
   });

@@ -182,7 +182,7 @@ const inHours = async (schema: string): Promise<number> => {
   return rows[0].hours;
 };
 
-/** How many hours later a new session's task is planned. */
+/** Returns how many hours from now the task of a new session is planned. */
 async function levelsHours(): Promise<number> {
   const session = await database.connect();
   const { rows } = await session.query<{ hours: number }>(
@@ -263,7 +263,7 @@ describe("pg_task.plan", () => {
     ["P1D", "plan = statement_timestamp() + interval '1 day'"],
     ["1 mon", "plan = statement_timestamp() + interval '1 mon'"],
     ["+10 minutes", `${clock} = 600`],
-    // PostgreSQL parses the next ones as out-of-range time zone displacements where it expects a time.
+    // Where PostgreSQL expects a time, it takes the following texts for time zone displacements that are out of range.
     ["+20 minutes", `${clock} = 1200`],
     ["-20 min", `${clock} = -1200`],
     ["+20 hours", `${clock} = 72000`],

@@ -21,7 +21,9 @@ await client.query(`
   ALTER TABLE large.task SET (autovacuum_enabled = off);
   INSERT INTO large.task (input, state) SELECT repeat('x', 1500), 'DONE' FROM generate_series(1, 30000)`);
 
-/** Adopts the table, calling `before` ahead of each statement; returns the debug messages about scans of it. */
+/**
+ * Adopts the table, and calls `before` ahead of each statement. Returns the debug messages about scans of the table.
+ */
 async function adopt(before: (text: string) => Promise<void>): Promise<{ statement: string; notice: string }[]> {
   const entry = makeEntry(target, { schema: "large" });
   const manager = await connectManager(entry);

@@ -12,7 +12,7 @@ const { target } = database;
 const client = await database.connect();
 const producer = await database.connect();
 
-/** Everything in the catalog that a change of the schema's table would affect. */
+/** Returns everything in the catalog that a change of the schema's table would change. */
 async function catalog(schema: string): Promise<unknown> {
   const { rows } = await client.query(
     `SELECT json_build_array(
@@ -32,7 +32,7 @@ async function catalog(schema: string): Promise<unknown> {
   return rows[0].everything;
 }
 
-/** Inserts in a transaction that stays open while `work` runs. */
+/** Inserts a row in a transaction that stays open while `work` runs. */
 async function whileProducing<T>(qualified: string, work: () => Promise<T>): Promise<T> {
   await producer.query("BEGIN");
   await producer.query(`INSERT INTO ${qualified} (input) VALUES ('SELECT 1')`);
@@ -129,7 +129,7 @@ describe("a table that has to change while a producer's transaction is open", ()
         .finally(() => ended.abort());
       while (!ended.signal.aborted && !(await isAwaited(qualified))) continue;
       const insert = inserting.query(`INSERT INTO ${qualified} (input) VALUES ('queued')`);
-      // The first producer's transaction is still open when the second one proceeds.
+      // The second producer's insert ends although the first producer's transaction is still open.
       assert.equal((await insert).rowCount, 1);
       await ensuring;
       const { rows } = await client.query("SELECT state FROM pg_stat_activity WHERE pid = $1", [own[0].pid]);

@@ -39,7 +39,7 @@ interface Statement {
   readonly values: readonly unknown[];
 }
 
-/** Statements that a function of the manager sends. */
+/** Returns the first statement that a function of the manager sends. */
 async function sent(work: (client: Client) => Promise<unknown>): Promise<Statement> {
   const statements: Statement[] = [];
   await work(
@@ -63,14 +63,14 @@ interface PlanNode {
 
 const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
 
-/** Untyped, so that it gets the parameter's type. */
+/** Formats a value as an untyped literal, so that it gets the parameter's type. */
 function asArgument(value: unknown): string {
   if (!Array.isArray(value)) return literal(String(value));
   const items = value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item))));
   return literal(`{${items.join(",")}}`);
 }
 
-/** How a statement of the manager reads the task table. */
+/** Returns how a statement of the manager reads the task table, according to its plan. */
 async function reads(
   work: (client: Client) => Promise<unknown>,
   mode: "force_custom_plan" | "force_generic_plan",
@@ -190,7 +190,7 @@ const waiting = `INSERT INTO task (input, "group", plan)
 
 const row = "INSERT INTO task (input) VALUES ('SELECT 1')";
 
-/** A cached plan is kept while the table grows, until its statistics change. */
+/** A cached plan stays in use while the table grows, until the table's statistics change. */
 for (const [what, statistics, rows] of [
   ["200,000 finished rows and statistics of yesterday's empty table", ["ANALYZE task"], [fill]],
   ["200,000 finished rows and statistics of rows that all wait", [waiting, "ANALYZE task", "TRUNCATE task"], [fill]],

@@ -29,7 +29,7 @@ async function row(values: string): Promise<string> {
   return rows[0].id;
 }
 
-/** Expected values for inserts and updates of any session. */
+/** Asserts that `ready` is correct after inserts and updates of any session. */
 async function keepsReady(by: Client): Promise<void> {
   const insert = (columns: string, values: string) =>
     ready(by, `INSERT INTO public.task (input${columns}) VALUES (''${values})`);
@@ -144,7 +144,7 @@ test("objects that the inserting session puts before pg_catalog have no effect",
   await withConnection(database.target, async (session) => {
     await session.query("SET search_path = hostile, pg_catalog");
     await assert.rejects(session.query("SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text"), /hostile/);
-    // The statements' own expressions avoid the operators and functions above.
+    // The statements of the test itself must not use the operators and functions above.
     const insert = async (columns: string, values: string) =>
       ready(session, `INSERT INTO public.task (input${columns}) VALUES (''${values})`);
     assert.equal(await insert("", ""), true);
@@ -165,7 +165,7 @@ test("objects that the inserting session puts before pg_catalog have no effect",
   });
 });
 
-/** Notifications that a statement sends, without the marker sent after it. */
+/** Returns the notifications that a statement sends, without the marker that is sent after it. */
 async function heard(by: Client, statement: string): Promise<string[]> {
   const listener = await database.connect();
   const { rows } = await listener.query("SELECT 'public.task'::regclass::oid AS oid");

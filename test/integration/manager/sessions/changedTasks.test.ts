@@ -34,7 +34,7 @@ const [unchanged = "", unrelated = "", input = "", timeout = "", stopped = "", d
   ({ id }) => id,
 );
 
-test("a queued task is recalled if and only if its run would be another", async () => {
+test("a queued task is recalled if and only if the change affects its run", async () => {
   assert.equal(claimed.length, 6);
   assert.deepEqual(await changedTasks(manager, table, claimed), []);
   const update = (set: string, id: string): Promise<unknown> =>

@@ -28,7 +28,7 @@ url.password = password;
 const refused = "cannot open a session, tasks wait";
 const sessions = `SELECT pid FROM pg_stat_activity
   WHERE datname = current_database() AND application_name LIKE 'pg\\_task %'`;
-/** Runs until the gate is open, then records the number of sessions. */
+/** An input that runs until the gate is open, and then records the number of sessions. */
 const waiting = `DO $$ BEGIN
   WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$;
   INSERT INTO public.ran SELECT current_setting('pg_task.id')::bigint, count(*) FROM pg_stat_activity
@@ -78,7 +78,7 @@ async function allAreDone(count: number): Promise<void> {
 test("tasks wait while the role's connection limit is reached, and run once it is raised", async () => {
   await limit(-1);
   const program = await start();
-  // The supervisor and the manager have one connection each.
+  // The supervisor and the manager have one connection each, which leaves three for sessions.
   await limit(5);
   await insert(20, waiting);
   await program.line(refused);
@@ -86,7 +86,7 @@ test("tasks wait while the role's connection limit is reached, and run once it i
   const [line, ...more] = program.linesMatching(refused);
   assert.match(String(line?.["reason"]), /too many connections for role .* \(SQLSTATE 53300\)/);
   assert.deepEqual(more, []);
-  // This limit is reached as well, but not logged again.
+  // The new limit is also reached, but this is not logged again.
   await limit(10);
   await sessionsAre(8);
   await client.query("INSERT INTO gate VALUES (true)");

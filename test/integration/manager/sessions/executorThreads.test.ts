@@ -11,7 +11,7 @@ import { createDatabase } from "../../../support/database.js";
 import { defaultFormat } from "../../../support/executorDriver.js";
 import { waitForRow } from "../../../support/waitFor.js";
 
-// Imported dynamically, so that the workers it starts are recorded.
+// The module is imported dynamically, so that the worker threads that it starts are recorded.
 const { ExecutorThreads } = await import("../../../../src/manager/sessions/executorThreads.js");
 
 const database = await createDatabase();
@@ -24,7 +24,7 @@ function isOf<Type extends SessionMessage["type"]>(message: SessionMessage, type
   return message.type === type;
 }
 
-/** Executor threads, and their messages. */
+/** Creates executor threads, and records their messages. */
 function startPool(test: TestContext) {
   const news = new EventEmitter();
   const limit = { closeMs: 60_000 };
@@ -58,7 +58,7 @@ function startPool(test: TestContext) {
     threadLog: silent,
   });
   test.after(() => executors.end());
-  /** The thread's next message of that type. */
+  /** Waits for the thread's next message of this type. */
   const heard = async <Type extends SessionMessage["type"]>(
     type: Type,
     thread: ExecutorThread,
@@ -76,12 +76,12 @@ function startPool(test: TestContext) {
     executors,
     heard,
     limit,
-    /** The reason, once the thread has ended. */
+    /** Waits until the thread has ended. Returns the reason. */
     async end(thread: ExecutorThread): Promise<PgTaskError | null> {
       while (!ended.has(thread)) await once(news, "news");
       return ended.get(thread) ?? null;
     },
-    /** Starts a thread with an open session of that number; returns its backend's pid. */
+    /** Starts a thread, and opens a session with this number in it. Returns the pid of the session's backend. */
     async open(session: number): Promise<{ thread: ExecutorThread; pid: number }> {
       const thread = executors.start();
       executors.send(thread, { type: "open", sessions: [session], group: "group" });

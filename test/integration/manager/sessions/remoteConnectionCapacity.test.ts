@@ -6,12 +6,12 @@ import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../../support/process.js";
 
-/** Number of connections reserved for others. */
+/** Number of connections that are left to other clients. */
 const left = 10;
 
 const noRoom = "connection limit of the server reached, remote tasks wait";
 
-/** Starts a server with this many connections, pg-task and a client. */
+/** Starts a server with this max_connections, pg-task, and a client. */
 async function start(
   connections: number,
   config: object = {},
@@ -35,7 +35,7 @@ async function stranger({ port }: RestartableServer, user = "postgres"): Promise
   );
 }
 
-/** Query for the number of connections. */
+/** Query that counts the connections. */
 const count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
 
 async function insert(
@@ -94,7 +94,7 @@ test("remote tasks to the manager's own server leave its last connections to oth
 test("when sessions use all connections, some are freed for remote tasks", async () => {
   const { client, program } = await start(30);
   const wait = `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$`;
-  // Supervisor, manager and the test have a connection each.
+  // The supervisor, the manager and the test have one connection each.
   await insert(client, 17, { input: wait, remote: null });
   await eventually<{ count: string }>(client, count, ([row]) => row?.count === "20");
   await insert(client, 20, { input: count, remote: "dbname=postgres", max: 5 });
@@ -116,7 +116,7 @@ test("with one connection for remote tasks they run one after another", async ()
 test("remote tasks wait while other clients have the connections, and other tasks run meanwhile", async () => {
   const { server, client, program } = await start(20);
   const strangers: Client[] = [];
-  // Capacity for one session and nothing else.
+  // These connections leave room for one session and nothing else.
   for (let each = 0; each < 6; each += 1) strangers.push(await stranger(server));
   await insert(client, 3, { input: "SELECT 1", remote: "dbname=postgres" });
   await program.line(noRoom);

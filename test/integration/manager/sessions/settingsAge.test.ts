@@ -12,7 +12,8 @@ import { RestartableServer } from "../../../support/restartableServer.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { Tasks } from "../../../support/tasks.js";
 
-// Locks a table that each login reads: on a separate server, so that no other test waits.
+// The tests lock a catalog table that each login reads. They use a server of their own, so that no other test has to
+// wait.
 const clients: Client[] = [];
 after(() => Promise.all(clients.map((client) => client.end())));
 const pgTask = new PgTask();
@@ -63,8 +64,8 @@ for (const [count, how] of [
   [1, "the only task"],
   [3, "each of several tasks"],
 ] as const) {
-  test(`${how} gets to its session though the look at the settings beside its claim fails`, async () => {
-    // They need open sessions: no new one could log in.
+  test(`${how} is dispatched although the query for changed settings that accompanies its claim fails`, async () => {
+    // The tasks need sessions that are already open, because no new session could log in.
     const inputs = Array.from({ length: count }, (_, n) => ({
       input: "SELECT pg_backend_pid()",
       group: `group ${n}`,

@@ -15,7 +15,7 @@ import { extensionTable, partitionedById, partitionedByPlan, type MakeTable } fr
 import { test } from "../../../support/limitedTest.js";
 import { ensureTaskTable } from "../../../support/taskTables.js";
 
-/** More rows than any window, and with their content more than 32 MB. */
+/** Number of rows. They are more than any query may read, and their content is larger than 32 MB. */
 const rows = 60_000;
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -38,7 +38,10 @@ async function fill(schema: string): Promise<void> {
   await client.query(`VACUUM ANALYZE ${schema}.task`);
 }
 
-/** How many rows of the table and its partitions a query reads, and whether it scans one of them completely. */
+/**
+ * Returns how many rows of the table and its partitions a query reads, and whether it scans any of these tables
+ * completely.
+ */
 async function visited(
   { qualified }: TaskTable,
   work: (client: Client) => Promise<unknown>,
@@ -94,7 +97,7 @@ for (const [schema, make] of kinds) {
     before(async () => {
       await client.query(settings);
       if (make !== null) await client.query(make(schema));
-      // The partitioned table lacks columns that the rows need.
+      // Adoption adds columns that the partitioned table lacks and that the rows need.
       await ensureTaskTable(database.target, { schema });
       await fill(schema);
     });
@@ -103,14 +106,14 @@ for (const [schema, make] of kinds) {
       test(`reads few rows for ${what}`, async () => {
         const found = await visited(table, (on) => ask(on, table));
         assert.equal(found.whole, false);
-        // Each partition is read one row further than needed.
+        // In each partition, one row more than needed is read.
         assert.ok(found.rows <= most + 10, `${found.rows} rows`);
       });
     }
 
     test("finds all matching tasks, across as many windows as needed", async () => {
       const found: string[] = [];
-      const looked: number[] = [];
+      const scanned: number[] = [];
       for (let from: string | undefined; ;) {
         const list: TaskList = await listTasks(
           client,
@@ -119,7 +122,7 @@ for (const [schema, make] of kinds) {
           () => true,
         );
         found.push(...list.tasks.map(({ id }) => id));
-        looked.push(list.looked);
+        scanned.push(list.scanned);
         if (list.next === null) break;
         from = list.next;
       }
@@ -127,14 +130,14 @@ for (const [schema, make] of kinds) {
         found,
         Array.from({ length: rows / 1000 }, (_, place) => String(rows - 1000 * place - 998)),
       );
-      assert.ok(looked.length > 9);
+      assert.ok(scanned.length > 9);
       const needle = await listTasks(client, table, {
         filter: { text: "needLE" },
         limit: 5,
         characters: 300,
       });
       assert.deepEqual([needle.tasks.map(({ id }) => id), needle.next], [["40"], null]);
-      assert.equal(needle.looked, rows);
+      assert.equal(needle.scanned, rows);
     });
 
     test("finds the whole chain of a task, however far apart its rows are", async () => {

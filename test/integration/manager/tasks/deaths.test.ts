@@ -21,7 +21,7 @@ async function terminate(application: string): Promise<void> {
   assert.equal(rowCount, 1);
 }
 
-/** Resolves when a new connection with this name exists. */
+/** Resolves when there is a connection with this application name that was opened after `before`. */
 async function back(application: string, before: string): Promise<void> {
   await eventually(
     client,

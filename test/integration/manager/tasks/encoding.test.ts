@@ -9,7 +9,7 @@ const latin = await createDatabase("LATIN1");
 await pgTask.start({ url: latin.url });
 const tasks = await Tasks.create(await latin.connect());
 
-/** Three LATIN1 characters whose bytes are those of € in UTF-8. */
+/** SQL for a text of three characters whose bytes in LATIN1 are the bytes of € in UTF-8. */
 const foreign = "convert_from('\\xe282ac', 'LATIN1')";
 
 const refusal =

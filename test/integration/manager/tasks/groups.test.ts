@@ -10,7 +10,10 @@ const client = await database.connect();
 const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_conf.max": 8 });
 
-/** Inserts tasks that all become due at once, so that their order is not that of the inserts. */
+/**
+ * Inserts tasks in one transaction, so that all become due at the same time and their order does not depend on the
+ * inserts.
+ */
 async function together(count: number, task: (index: number) => NewTask): Promise<string[]> {
   await client.query("BEGIN");
   const ids = await tasks.insert(...Array.from({ length: count }, (_, index) => task(index)));

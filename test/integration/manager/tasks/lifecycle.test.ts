@@ -104,7 +104,7 @@ test("a failed task that is set to PLAN runs again", async () => {
 test("a planned task that is set to STOP does not run", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "2100-01-01" });
   await client.query("UPDATE task SET state = 'STOP', plan = statement_timestamp() WHERE id = $1", [id]);
-  // All due tasks are claimed together: once a later one has run, this one was passed over.
+  // All due tasks are claimed together, so when later tasks have run, the stopped task has been passed over.
   await tasks.run("SELECT 2");
   await tasks.run("SELECT 3");
   const row = await tasks.row(id);

@@ -10,7 +10,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
 const name = database.target.database;
-// Different from the file's values: each must override them.
+// These values differ from those in the file. Each of them must override the file's value.
 await client.query(`ALTER DATABASE ${name} SET pg_task.run = 3`);
 await client.query(`ALTER DATABASE ${name} SET pg_task."fetch" = 2`);
 await client.query(`ALTER DATABASE ${name} SET pg_task.sleep = 137`);
@@ -32,7 +32,7 @@ test("no more tasks of a table run at once than pg_task.run of its database", as
     const input = "SELECT pg_advisory_lock_shared(1)";
     ids.push(...(await tasks.insert({ input, group: `g${index}` })));
   }
-  // As many as may run wait for the lock; the others wait for them.
+  // As many tasks as may run wait for the lock. The other tasks have not started.
   await eventually(
     client,
     `SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 1 AND NOT granted

@@ -41,7 +41,7 @@ async function hold(id: string): Promise<void> {
   await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
 }
 
-/** Whether the manager has entered deep sleep since then. */
+/** Whether the manager has entered deep sleep, according to the log lines from index `from` on. */
 function asleep(from: number): boolean {
   return pgTask.lines.slice(from).some((line) => line.msg === "executor threads stopped");
 }
@@ -113,7 +113,7 @@ test("a result that waits for a locked row is written even if the manager never 
   const held = await gated(3);
   await hold(held);
   await open(3);
-  // Endlessly one after another, so that the manager always has something to do.
+  // Each run of this task inserts the next one, so that the manager always has something to do.
   await tasks.insert({
     input:
       'INSERT INTO task (input, "group", delete) SELECT input, "group", true FROM task WHERE id = current_setting(\'pg_task.id\')::bigint AND EXISTS (SELECT FROM task WHERE id = ' +
@@ -132,7 +132,7 @@ test("a result that waits for a locked row keeps the manager awake", async () =>
   const from = pgTask.lines.length;
   await open(4);
   await tasks.run("SELECT 1");
-  // Long enough for deep sleep if there were nothing to do.
+  // The time until this task's plan is long enough for the manager to enter deep sleep, if it had nothing to do.
   await tasks.run("SELECT 1", { plan: new Date(Date.now() + 600).toISOString() });
   assert.equal((await tasks.row(held)).state, "WORK");
   assert.equal(asleep(from), false);
@@ -149,7 +149,7 @@ test("a due task whose row is locked keeps the manager awake", async () => {
   await open(5);
   await tasks.ended(first);
   await tasks.run("SELECT 1", { plan: new Date(Date.now() + 600).toISOString() });
-  // It may have been queued in the first one's session.
+  // The task may have been queued in the session of the first one.
   assert.ok(["PLAN", "TAKE"].includes((await tasks.row(held)).state));
   assert.equal(asleep(from), false);
   await holder.query("ROLLBACK");
@@ -163,7 +163,7 @@ test("work goes on after the whole table was locked", async () => {
   await client.query("BEGIN");
   await client.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   await open(6);
-  // The manager meets the lock when it writes the result.
+  // The manager has to wait for the lock when it writes the result.
   await pgTask.logged((line) => line.msg === "cycle deferred", first);
   await client.query("INSERT INTO task (input, data) VALUES ('SELECT 7', 'locked')");
   await client.query("COMMIT");
@@ -197,7 +197,7 @@ test("a trigger that raises when one task completes delays no other", async () =
   );
   const line = await pgTask.logged((each) => each.msg.startsWith("result rejected"), from);
   assert.equal(line["id"], refused);
-  // Retried each time, and logged once.
+  // Writing the result is retried, but the rejection is logged only once.
   await tasks.run("SELECT 5", { plan: new Date(Date.now() + 300).toISOString() });
   assert.equal((await tasks.row(refused)).state, "WORK");
   assert.equal(pgTask.lines.slice(from).filter((each) => each["id"] === refused && each.level === "error").length, 1);

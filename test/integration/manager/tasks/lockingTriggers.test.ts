@@ -20,7 +20,7 @@ await client.query(`
 const configuration = { url: database.url, "pg_task.sleep": 30, "pg_conf.grace": 300 };
 await pgTask.start(configuration);
 
-/** Log lines of a manager that has to wait or to skip a row. */
+/** Returns the log lines of a manager that has to wait for a row or to skip it. */
 function complaints(from: number): readonly LogLine[] {
   return pgTask.lines
     .slice(from)
@@ -30,7 +30,10 @@ function complaints(from: number): readonly LogLine[] {
 /** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 
-/** Makes matching changes of rows wait for a locked row of another table; returns a function that unlocks it. */
+/**
+ * Makes changes of rows that match `when` wait for a locked row of another table. Returns a function that unlocks that
+ * row.
+ */
 async function holding(when: string): Promise<() => Promise<void>> {
   await client.query(
     `CREATE TRIGGER count AFTER UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION count_up()`,
@@ -42,7 +45,7 @@ async function holding(when: string): Promise<() => Promise<void>> {
   };
 }
 
-/** Makes matching changes of rows fail with this SQLSTATE. */
+/** Makes changes of rows that match `when` fail with this SQLSTATE. Returns a function that ends this. */
 async function failing(when: string, code: string): Promise<() => Promise<void>> {
   await client.query(
     `CREATE TRIGGER count BEFORE UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION give_up('${code}')`,

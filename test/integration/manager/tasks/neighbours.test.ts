@@ -11,7 +11,7 @@ const client = await database.connect();
 const gate = await database.connect();
 const tasks = await Tasks.create(client);
 
-/** Runs until the test opens the gate. */
+/** An input that runs until the test opens the gate. */
 const long = "SELECT FROM pg_advisory_lock_shared(1)";
 const isLong = ({ input }: NewTask): boolean => input === long;
 
@@ -26,7 +26,7 @@ async function insert(planned: readonly NewTask[]): Promise<{ short: string[]; l
   return { short: ids(false), long: ids(true) };
 }
 
-/** While the gate is closed, all short tasks end and all long ones run. */
+/** Inserts tasks, and asserts that while the gate is closed, all short tasks end and all long ones run. */
 async function expectNoneWaits(planned: readonly NewTask[]): Promise<void> {
   await gate.query("SELECT pg_advisory_lock(1)");
   try {
@@ -134,7 +134,7 @@ test("whatever the tasks of groups take, none waits behind one that it could run
     fc.asyncProperty(plans, async (groups) => {
       const planned = groups.flatMap(({ max, inputs }, index) => {
         let left = max + 1;
-        // One run of the group's limit is left for its short tasks.
+        // The long tasks leave one place within the group's limit to the short tasks.
         return inputs.map((input) => {
           const fits = input !== long || (left -= 1) > 0;
           return { input: fits ? input : "SELECT 1", group: `random ${index}`, max };
@@ -168,7 +168,7 @@ test("whatever dies while runs are taken back, none of them runs twice", async (
     await tasks.running(front);
     const waiting = ids.short.slice(1);
     await tasks.until(waiting, (row) => row.state === "PLAN");
-    // After a kill it must run in another session.
+    // The task whose session is killed must run again, in another session.
     await client.query(`${kill}${kill.includes("FROM") ? " AND datname = current_database()" : ""}`);
     await gate.query("SELECT pg_advisory_unlock(1)");
     const ended = await tasks.ended(front, ...ids.short);

@@ -11,7 +11,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
 
-/** Tasks that another process left running, owned by this connection's backend. */
+/** Owns tasks that another process seems to have left running. Their owner is the backend of this connection. */
 const foreign = await database.connect();
 await foreign.query(
   `INSERT INTO task (input, state, owner, pid, "group")
@@ -37,7 +37,7 @@ test("tasks that another backend still runs count, and are left alone until they
   const [behind = ""] = await tasks.insert({ input: "SELECT 4", group: "left" });
   const [other = ""] = await tasks.insert({ input: "SELECT 5", group: "other" });
   await aTurnLater();
-  // At most two may run and three do, so none starts.
+  // At most two tasks of the table may run. The three tasks of the other backend run, so none starts.
   const waiting = await Promise.all([behind, other].map((id) => tasks.row(id)));
   assert.deepEqual(
     waiting.map((row) => row.state),
@@ -63,7 +63,7 @@ test("a manager with orphans keeps its own lock while the table is locked", asyn
   await client.query("LOCK TABLE task IN ACCESS EXCLUSIVE MODE");
   await gate.query("SELECT pg_terminate_backend($1)", [running.pid]);
   await pgTask.logged((line) => line.msg === "session lost", from);
-  /** The manager's backend waiting for the table, and since when. */
+  /** Query for the manager's backend that waits for the table, and the time since which it has been waiting. */
   const waits = `SELECT pid, query_start::text FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'pg_work%' AND wait_event_type = 'Lock'`;
   type Wait = { readonly pid: number; readonly query_start: string };

@@ -28,7 +28,7 @@ async function checked(): Promise<unknown> {
   return only(report.entries).paused;
 }
 
-/** Asserts that these tasks wait while a later one runs and ends. */
+/** Asserts that these tasks still wait after a task that was inserted later has run. */
 async function wait(ids: readonly string[], group: string): Promise<void> {
   await tasks.run("SELECT 'another group'", { group });
   for (const id of ids) assert.equal((await tasks.row(id)).state, "PLAN");

@@ -13,7 +13,10 @@ await client.query(`
     $$ BEGIN RAISE EXCEPTION 'no start'; END $$`);
 await pgTask.start({ url: database.url });
 
-/** Rejects claims of rows with this `data` into these states until the returned function is called. */
+/**
+ * Creates a trigger that rejects claims that would set rows with this `data` to one of these states. Returns a function
+ * that drops the trigger.
+ */
 async function forbidding(data: string, ...states: readonly string[]): Promise<() => Promise<void>> {
   const list = states.map((state) => `'${state}'`).join();
   await client.query(

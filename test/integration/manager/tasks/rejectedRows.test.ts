@@ -24,7 +24,7 @@ const configuration = {
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 await pgTask.start(configuration);
 
-/** Log lines since then that must never appear. */
+/** Returns the log lines, from index `from` on, that must not appear in any test. */
 function stuck(from: number): readonly LogLine[] {
   return pgTask.lines
     .slice(from)
@@ -35,7 +35,7 @@ function saidOf(id: string, from: number): readonly LogLine[] {
   return pgTask.lines.slice(from).filter((line) => line["id"] === id && line.level === "error");
 }
 
-/** Rejects matching changes of rows until the returned function is called. */
+/** Creates a trigger that rejects changes of rows that match `when`. Returns a function that drops the trigger. */
 async function refusing(when: string): Promise<() => Promise<void>> {
   await client.query(
     `CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (${when}) EXECUTE FUNCTION refuse()`,
@@ -43,7 +43,7 @@ async function refusing(when: string): Promise<() => Promise<void>> {
   return async () => void (await client.query("DROP TRIGGER refuse ON task"));
 }
 
-/** Inserts a row as a dead process leaves it; with `done` its effect was committed. */
+/** Inserts the row of a running task as a dead process leaves it. With `done`, the task's effect has been committed. */
 async function leftBehind(input: string, more: Record<string, string | number> = {}, done = false): Promise<string> {
   const [id = ""] = await tasks.insert({ input, state: "WORK", owner: nobody, ...more });
   await client.query("UPDATE task SET take = now(), start = now() WHERE id = $1", [id]);
@@ -152,7 +152,7 @@ test("orphans are settled row by row: rejected ones delay no other and are logge
   await tasks.run("SELECT 4", { plan: new Date(Date.now() + 1_500).toISOString() });
   assert.deepEqual(stuck(from), []);
   assert.equal(saidOf(refused, from).length, 1);
-  // A stop in that state takes effect too.
+  // pg-task can also be stopped in this state.
   await pgTask.stop();
   assert.deepEqual(stuck(from), []);
   await allow();
@@ -301,7 +301,7 @@ test("an output that is too long for a user's index delays no other", async () =
 });
 
 test("a run whose change to WORK is rejected ends as any other", async () => {
-  // It is queued behind another one of its group, and runs long enough to be set to WORK.
+  // The task is queued behind another one of its group, and runs long enough for its state to be set to WORK.
   const allow = await refusing("OLD.state = 'TAKE' AND NEW.state = 'WORK' AND NEW.data = 'unshown'");
   const from = pgTask.lines.length;
   const ids = await tasks.insert(...Array.from({ length: 20 }, () => ({ input: "SELECT 1", group: "row" })));

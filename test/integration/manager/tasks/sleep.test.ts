@@ -16,7 +16,7 @@ await pgTask.start({
   "pg_conf.log": "debug",
 });
 
-/** Runs a task and waits for deep sleep, when the executor threads have stopped. */
+/** Runs a task, and waits until the executor threads have stopped, that is, until the manager is in deep sleep. */
 async function fallAsleep(): Promise<void> {
   const from = pgTask.lines.length;
   await tasks.run("SELECT 1");
@@ -56,7 +56,7 @@ test("a task planned for later runs at its time and not before, from deep sleep"
   const row = only(await tasks.ended(only(rows).id));
   assert.equal(row.state, "DONE");
   assert.ok((row.start ?? "") >= row.plan, `${row.start} is before ${row.plan}`);
-  // Nothing else has woken it: the first thread since then is the one for this task.
+  // Nothing else woke the manager: no executor thread was started before the one for this task.
   await pgTask.logged((line) => line.msg === "executor thread started", from);
 });
 

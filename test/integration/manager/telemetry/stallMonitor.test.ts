@@ -14,12 +14,12 @@ import { RestartableServer } from "../../../support/restartableServer.js";
 import { connectTo } from "../../../support/connectTo.js";
 import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
 
-// Rows and server are real; the clock and the manager's counters are the test's.
+// The rows and the server are real. The test controls the clock and the manager's counters.
 const database = await createDatabase();
 const user = await database.connect();
 const other = await database.connect();
 const manager = await openManager(database.target);
-/** Represents an idle session. */
+/** A connection that stands for an idle session. */
 const idle = await database.connect();
 
 /** Names of two groups with the same hash. */
@@ -35,7 +35,7 @@ interface Line {
   readonly [key: string]: unknown;
 }
 
-/** The state of a manager; by default it has one free session. */
+/** The state of a manager. By default, the manager has one free session. */
 interface ManagerState {
   groups: Map<number, GroupLoad>;
   free: number[];
@@ -43,7 +43,7 @@ interface ManagerState {
   busy: number;
   orphans: number[];
   rejected: string[];
-  /** Ids of tasks that the server rejects to mark as due. */
+  /** Ids of tasks that the manager could not mark as due, because the server rejected this. */
   unmarkable: string[];
   started: number;
   canGrow: boolean;
@@ -137,7 +137,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
     lines,
     sent,
     actions,
-    /** Runs the checks of this many seconds; `between` runs before each. */
+    /** Makes the checks of this many seconds, and calls `between` before each check. */
     passes: async (seconds: number, between: () => unknown = () => {}, client = manager) => {
       for (let passed = 0; passed < seconds; passed += 2.5) {
         await between();
@@ -253,7 +253,7 @@ describe("reports once a due task that does not start although a session is free
   });
 });
 
-/** Asserts that nothing is reported within a minute. */
+/** Asserts that the checks of a minute report nothing. */
 async function assertSilent(given: Partial<ManagerState>, between?: () => unknown, client?: Client): Promise<void> {
   const { lines, sent, passes } = createMonitor(given);
   await passes(60, between, client);

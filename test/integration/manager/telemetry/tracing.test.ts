@@ -86,7 +86,7 @@ function run(of: TaskRow): RecordedSpan {
   return found;
 }
 
-/** Parses an ISO 8601 time with microseconds. */
+/** Converts an ISO 8601 time with microseconds to nanoseconds since 1970, as text. */
 const nanoseconds = (iso: string | null): string =>
   `${Date.parse(`${iso?.slice(0, 19)}Z`)}${iso?.slice(20, 26)}000`.replace(/000(\d{9})$/, "$1");
 

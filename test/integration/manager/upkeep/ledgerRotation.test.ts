@@ -39,7 +39,7 @@ interface Claimed {
   readonly taken: string;
 }
 
-/** A new manager with empty memory. */
+/** Creates the components of a new manager, which knows nothing about earlier runs. */
 function newManager(): { groups: ActiveGroups; orphans: OrphanRescuer; ledgers: LedgerRotation } {
   const groups = new ActiveGroups();
   return {
@@ -73,7 +73,7 @@ test("each effect happens once, whatever sessions die and managers change while 
   const state = { remaining: tasks, settledByLedger: 0 };
   let deaths = 0;
 
-  /** Sends everything at once, as on a busy session; the answer of a lost session is ignored. */
+  /** Executes a claimed task in a session: writes its effect and its proof, and commits. */
   async function run(session: Client, { id, taken }: Claimed, owner: string): Promise<void> {
     const ledger = own.ledgers.countRun();
     await session.query("BEGIN");
@@ -100,7 +100,7 @@ test("each effect happens once, whatever sessions die and managers change while 
           const ended = { outcome: "ended", session: 1, id: claimed.id, owner } as const;
           const times = { start: "2001-01-01T00:00:00Z", stop: "2001-01-01T00:00:01Z" };
           const result = { ...ended, ...times, output: "", error: null, committed: true };
-          // One in five loses its session after its effect was committed.
+          // One in five runs loses its session after its effect was committed.
           if (Math.random() < 0.2) break;
           await completeFull(manager, table, shape, [result]);
           own.groups.removeOrphan(claimed.hash);
@@ -115,7 +115,7 @@ test("each effect happens once, whatever sessions die and managers change while 
     }
   }
 
-  /** A manager runs one statement after another. */
+  /** The last rotation. Each one waits for the previous one, as in a manager. */
   let rotating = Promise.resolve();
   const rotateInOrder = (): Promise<void> => (rotating = rotating.then(rotate));
 

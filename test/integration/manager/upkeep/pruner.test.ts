@@ -30,7 +30,11 @@ async function remainingIds(): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-/** Runs one round. @returns how many rows each step deleted */
+/**
+ * Runs one round of pruning.
+ *
+ * @returns how many rows each step deleted
+ */
 async function pruneRound(limit: number): Promise<number[]> {
   const steps: number[] = [];
   let from = "0";

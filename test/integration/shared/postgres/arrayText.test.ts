@@ -12,7 +12,7 @@ async function read(type: string, text: string): Promise<unknown> {
   return rows[0]?.elements;
 }
 
-/** Text that the server can store. */
+/** Arbitrary text that the server can store. */
 const storable = fc
   .oneof(
     fc.string({ unit: "grapheme" }),

@@ -12,7 +12,7 @@ const user = await database.connect();
 const proxy = await TcpProxy.start(database.target.port, database.target.host);
 const target = { ...database.target, host: "127.0.0.1", port: proxy.port };
 
-/** Blocks this thread's event loop, as on a busy machine. */
+/** Blocks this thread's event loop, as may happen on a busy machine. */
 function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
@@ -41,7 +41,7 @@ test("a connection is left alone when this event loop was blocked", async () => 
   const client = await connectClient(target, { applicationName: "stalled" });
   const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
   for (let time = 0; time < 4; time += 1) {
-    // Just long enough for probes between the stalls.
+    // This leaves just enough time for probes between two stalls.
     await sleep(1200);
     stall(2500);
   }

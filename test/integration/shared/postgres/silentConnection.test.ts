@@ -14,7 +14,7 @@ async function openWire(): Promise<ProtocolConnection> {
   return new ProtocolConnection({ pid: 0, stream }, () => 1 << 20);
 }
 
-/** Blocks this thread's event loop, as on a busy machine. */
+/** Blocks this thread's event loop, as may happen on a busy machine. */
 function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
@@ -37,7 +37,7 @@ test("a connection is not silent when its own thread has not read what arrived",
   const wire = await openWire();
   await wire.query("SELECT 1");
   const answer = wire.query("SELECT 1");
-  // The query is sent at the end of this tick; then nothing is read while the event loop is blocked.
+  // The query is sent at the end of this tick. After that, nothing is read while the event loop is blocked.
   await new Promise((resolve) => process.nextTick(resolve));
   stall(500);
   assert.equal(await wire.silentMs(), 0);

@@ -10,7 +10,7 @@ const client = await database.connect();
 await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
 const tasks = await Tasks.create(client);
 
-/** Inserts a task whose input is not UTF-8, which the database accepts; returns its id. */
+/** Inserts a task whose input is not valid UTF-8. (A database with SQL_ASCII accepts this.) Returns the task's id. */
 async function insertUnreadable(more = ""): Promise<string> {
   const hex = Buffer.from("SELECT 'a\xe9b'", "latin1").toString("hex");
   const { rows } = await client.query<{ id: string }>(

@@ -12,7 +12,7 @@ import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.j
 import { token, Web } from "../../../support/web.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
-/** Folder in which to keep the screenshots. */
+/** Folder in which the screenshots are kept, if it is set. */
 const screenshotFolder = process.env["TEST_SCREENSHOTS"];
 const images = screenshotFolder ?? (await temporaryFolder());
 
@@ -196,7 +196,7 @@ describe("the page", { skip: noBrowserReason }, () => {
     await afterResponse(/text=needle/, () => page.getByLabel("Text in input, data or error").fill("needle"));
     const found = await ids();
     const further = page.getByRole("button", { name: /Older|Continue search/ });
-    // Each request scans for a limited time.
+    // Each request scans for a limited time, so the search may need several requests.
     while ((await further.count()) > 0) {
       await afterResponse(/before=/, () => further.click());
       found.push(...(await ids()));
@@ -218,7 +218,7 @@ describe("the page", { skip: noBrowserReason }, () => {
       requested.push(before);
       const next = { "300": "200", "200": null }[String(before)];
       await route.fulfill({
-        json: { tasks: [], next: next === undefined ? "300" : next, looked: 5 },
+        json: { tasks: [], next: next === undefined ? "300" : next, scanned: 5 },
       });
     });
     await page.goto(`${web.url}/tables/${table}/tasks?text=rare`);
@@ -233,7 +233,7 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.route(/\/api\/.*text=endless/, async (route) => {
       const before = new URL(route.request().url()).searchParams.get("before");
       if (before !== null) await opened;
-      await route.fulfill({ json: { tasks: [], next: "300", looked: 5 } });
+      await route.fulfill({ json: { tasks: [], next: "300", scanned: 5 } });
     });
     await page.goto(`${web.url}/tables/${table}/tasks?text=endless`);
     await page.getByRole("button", { name: "Continue search" }).click();
@@ -342,7 +342,7 @@ describe("the page", { skip: noBrowserReason }, () => {
       };
       await page.locator("canvas").nth(3).waitFor();
       await page.locator("table.groups tbody tr").nth(4).waitFor();
-      // Screenshots for the docs need data in the charts.
+      // In screenshots for the docs, the charts must show data.
       if (screenshotFolder !== undefined) await page.locator(".tile.alarm").waitFor();
       await shoot("overview");
       await page.goto(`${web.url}/tables/${table}/tasks`);
@@ -370,7 +370,11 @@ describe("the page", { skip: noBrowserReason }, () => {
   }
 });
 
-/** Inserts tasks of all kinds. @returns the id of one with children */
+/**
+ * Inserts tasks of all kinds.
+ *
+ * @returns the id of a task with children
+ */
 async function insertSampleTasks(): Promise<string> {
   const groups = ["mail", "reports", "import", "billing", "cleanup"];
   await client.query(

@@ -14,7 +14,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const { database: data, user } = database.target;
 
-/** More than the connections that a browser opens to one server. */
+/** Number of tabs. It is larger than the number of connections that a browser opens to one server. */
 const manyTabs = 8;
 
 beforeEach(() => client.query("TRUNCATE task"));

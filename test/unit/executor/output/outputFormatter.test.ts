@@ -34,7 +34,7 @@ function rowsSet(names: readonly string[], rows: readonly (readonly (string | nu
   ];
 }
 
-/** Parses output written with quote and escape into rows; an unquoted null text is null. */
+/** Parses output that was written with `quote` and `escape` into rows. An unquoted `null` text becomes null. */
 function parse(written: string, { delimiter, quote, escape, null: nil }: OutputFormat): (string | null)[][] {
   const rows: (string | null)[][] = [[]];
   let index = 0;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { PipelineDepth } from "../../../../src/executor/session/pipelineDepth.js";
 import { test } from "../../../support/limitedTest.js";
 
-/** The depth after fifty batches of as many runs as it allows. */
+/** Returns the depth after fifty batches, each with as many runs as the depth then allows. */
 function settledDepth(durationMs: (isLast: boolean) => number): number {
   const depth = new PipelineDepth();
   for (let batch = 0; batch < 50; batch += 1) {
@@ -39,7 +39,7 @@ test("the depth falls soon when runs become long and recovers when they become s
   assert.equal(depth.maxRuns, 32);
 });
 
-test("the depth stays at 16 while one of the recent runs was long", () => {
+test("the depth stays at 16 while one of the recent runs was slow", () => {
   const depth = new PipelineDepth();
   for (let run = 0; run < 10_000; run += 1) depth.addDuration(run % 100 === 0 ? 1000 : 0.1);
   assert.equal(depth.maxRuns, 16);

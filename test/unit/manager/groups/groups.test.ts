@@ -5,7 +5,7 @@ import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 
 const hash = fc.integer({ min: -3, max: 3 });
 
-test("what runs of each group is what began and has not ended", () => {
+test("the running tasks of a group are those that have started and not ended", () => {
   fc.assert(
     fc.property(fc.array(fc.record({ hash, ends: fc.boolean() }), { maxLength: 60 }), (steps) => {
       const groups = new ActiveGroups();
@@ -29,7 +29,7 @@ test("what runs of each group is what began and has not ended", () => {
   );
 });
 
-test("nothing of a group that is withheld may start, until it is allowed again", () => {
+test("no task of a withheld group may start until the group is allowed again", () => {
   const groups = new ActiveGroups();
   groups.addDue(1, { max: 0, id: 1n });
   groups.withhold(1);
@@ -66,7 +66,7 @@ const step = fc.oneof(
   }),
 );
 
-test("whatever happens, the next group is the one that the rule says", () => {
+test("whatever happens, the next group is the one that the rule requires", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
       const groups = new ActiveGroups();
@@ -90,7 +90,7 @@ test("whatever happens, the next group is the one that the rule says", () => {
           groups.enqueue(each.hash, each.max);
         } else if (each.does === "stir") {
           if (one.waiting.length === 0) continue;
-          // The least of them counts until none waits any more.
+          // The smallest `max` stays the limit until no task waits, so the model removes the largest one.
           one.waiting.splice(one.waiting.indexOf(Math.max(...one.waiting)), 1);
           groups.dequeue(each.hash);
         } else if (each.does === "see") {
@@ -129,7 +129,7 @@ test("a group that was taken comes back when it is released", () => {
   assert.equal(groups.takeBest(), group);
 });
 
-test("a group of which nothing runs and nothing is due is forgotten", () => {
+test("a group with no running and no due task is forgotten", () => {
   const groups = new ActiveGroups();
   groups.addSession(1);
   groups.setHead(1, { max: 0, id: 7n }, false);

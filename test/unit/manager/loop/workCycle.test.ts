@@ -41,7 +41,7 @@ const settings: ManagerSettings = {
 
 const nothing = (): void => {};
 
-/** A cycle that only has results to write. */
+/** Creates a cycle that has nothing to do but write results. */
 function createWritingCycle(pendingResults: PendingResults): WorkCycle {
   return createCycle(noSessions(), new ActiveGroups(), pendingResults);
 }
@@ -108,10 +108,12 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
   });
 }
 
-/** A connection to a server that gives these answers, and records the rows that it wrote. */
+/**
+ * Creates a connection to a server that gives these answers. The ids of the rows that it writes are added to `written`.
+ */
 function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Client {
   const query = async ({ name, values }: { name?: string; values: [string[]] }): Promise<unknown> => {
-    // An empty answer describes the columns of the table.
+    // Other statements, such as the one that reads the table's columns, get an empty answer.
     if (name?.startsWith("complete ") !== true) return { rows: [], rowCount: 0 };
     const [ids] = values;
     const found = ids.map((id) => answers.get(id));
@@ -125,7 +127,7 @@ function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Cl
         .map((id) => ({ id, since: null, holds: true, state: null })),
     };
   };
-  // The cycle uses no other members.
+  // The cycle uses no other members of the client.
   return Object.assign(new Client(), { query });
 }
 

@@ -10,7 +10,7 @@ function run(id: string): RemoteRun {
   return { id, owner: "2 start", remote: "host=there", process };
 }
 
-/** Remote runs with a clock and servers that the test controls. */
+/** Creates lost remote runs with a clock and servers that the test controls. */
 function createRuns(resetMs: number) {
   const queries: { id: string; answer: (gone: boolean | null) => void }[] = [];
   const lines: Record<string, unknown>[] = [];
@@ -35,7 +35,7 @@ function createRuns(resetMs: number) {
   return { lostRuns, queries, lines, clock, events, answer };
 }
 
-test("a run may go on as long as its server says that it is there", async () => {
+test("a run counts as active as long as its server says that its backend exists", async () => {
   const { lostRuns, queries, clock, answer, lines } = createRuns(1_000);
   for (let time = 0; time < 20; time += 1) {
     assert.deepEqual([...lostRuns.findRunning([run("1")])], ["1"]);
@@ -63,7 +63,7 @@ test("reports a run that is gone, which then no longer counts", async () => {
   assert.deepEqual([...lostRuns.findRunning([run("1"), run("2")])], ["2"]);
 });
 
-test("the runs of a server that is silent for reset are given up and logged", async () => {
+test("the runs of a server that does not answer for pg_task.reset are given up and logged", async () => {
   const { lostRuns, clock, answer, lines } = createRuns(1_000);
   lostRuns.findRunning([run("1")]);
   await answer(null);

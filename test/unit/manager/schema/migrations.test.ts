@@ -5,8 +5,11 @@ import { createObjectsBeside, latestVersion, migrations } from "../../../../src/
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { stubClient } from "../../../support/stubClient.js";
 
-/** First bytes of the SHA-256 of each migration: after its release, a change needs a new migration. */
-const hashes = ["41fc96421ca9b7cf"];
+/**
+ * First bytes of the SHA-256 of each migration. A migration that has been released must not change; a change needs a
+ * new migration.
+ */
+const hashes = ["994c6296522492e7"];
 
 test("migrations do not change", () => {
   assert.equal(latestVersion, hashes.length);

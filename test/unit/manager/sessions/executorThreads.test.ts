@@ -24,7 +24,7 @@ test("a message about a run never overtakes the run, even when the handshake's s
     sender: { value: sender },
     port: { value: { postMessage: (message: ToExecutor) => told.push(message) } },
   });
-  // The thread is busy and acknowledges nothing yet.
+  // The thread has not acknowledged anything yet, because it is busy.
   for (let each = 0; each < 4; each += 1) executors.dispatch(thread, []);
   executors.send(thread, { type: "cancel", session: 1, id: "4" });
   executors.dispatch(thread, []);

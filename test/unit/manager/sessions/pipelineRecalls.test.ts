@@ -7,7 +7,10 @@ import { openSession, pid } from "../../../support/openSession.js";
 
 const nothing = (): void => {};
 
-/** A connection to a server that executes the run with this lock; records the revoked permits. */
+/**
+ * Creates a connection to a server that executes the run with this lock. Adds the permits that are revoked to
+ * `revoked`.
+ */
 function server(running: number, revoked: number[]): Client {
   const query = async ({ name, values }: { name: string; values: [number[]] }) => {
     if (name === "revoke permits") revoked.push(...values[0]);
@@ -45,7 +48,7 @@ test("revokes a permit again that an abandoned recall has returned, when another
   const { sessions, permits } = openSession();
   const recalls = new PipelineRecalls(sessions.recalls);
   const revoked: number[] = [];
-  // The first recall's reason is a run that has ended, so its runs may stay.
+  // The reason for the first recall is a run that has ended in the meantime, so the recalled runs may stay.
   recalls.add(recall({ ids: ["2"], queuedBehind: "1", permit: 7 }));
   recalls.add(recall({ ids: ["3"], queuedBehind: null, permit: null }));
   await recalls.process(server(12, revoked));
@@ -92,12 +95,12 @@ test("recalls tasks again that were left in a stale session", () => {
   const { sessions, assign, recalled } = openSession();
   assign("1", "2", "3");
   sessions.recalls.recall(["2"], true);
-  // Until now, "2" is recalled only if it is delayed.
+  // So far, task "2" is to be recalled only if it is still delayed.
   sessions.markStale();
   assert.deepEqual(recalled(), [["2"], ["3"]]);
   sessions.recalls.complete({ session: 1, ids: ["2"], queuedBehind: "1" }, new Set());
   assert.deepEqual(recalled(), [["2"], ["3"], ["2"]]);
-  // That recall is unconditional, so its outcome is final.
+  // The last recall is unconditional, so its outcome is final.
   sessions.recalls.complete({ session: 1, ids: ["2"], queuedBehind: null }, new Set());
   assert.equal(recalled().length, 3);
 });

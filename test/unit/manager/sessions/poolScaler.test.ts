@@ -10,7 +10,7 @@ import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js"
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
 
-/** The pause after this many sessions failed to open, in ms. */
+/** Returns the delay after this many sessions have failed to open, in ms. */
 function refused(times: number, longestPauseMs: number): number {
   const executors = Object.create(ExecutorThreads.prototype);
   const sessions = Object.create(SessionPool.prototype);
@@ -39,7 +39,7 @@ it("pauses longer after each failure to open a session, up to the maximum", () =
   assert.ok(limited <= 40, String(pauses));
 });
 
-/** The look-ahead when all of `size` sessions are slow. */
+/** Returns the look-ahead if all of `size` sessions are slow. */
 function lookAhead(size: number, runTimes: RunTimes): number {
   const scaler = new PoolScaler({
     sessions: Object.create(SessionPool.prototype, {
@@ -68,7 +68,7 @@ it("looks ahead for as many sessions as are slow, however short runs have been",
 
 const nothing = (): void => {};
 
-/** A scaler with `count` open sessions, and what it sends to their thread and the supervisor. */
+/** Creates a scaler with `count` open sessions, and records what it sends to their thread and to the supervisor. */
 function openPool(count: number) {
   const thread: ExecutorThread = Object.create(null);
   const told: ToExecutor[] = [];
@@ -121,7 +121,7 @@ function openPool(count: number) {
 
 it("closes sessions that have long been idle, and lowers its demand", () => {
   const { sessions, scaler, closed, sent } = openPool(4);
-  // A minute has not passed.
+  // No session has been idle for a minute yet.
   scaler.shrink();
   assert.deepEqual([closed(), sent], [[], []]);
   const used = sessions.offer(2);
@@ -136,7 +136,7 @@ it("closes sessions that have long been idle, and lowers its demand", () => {
   assert.deepEqual(sent.length, 2);
 });
 
-/** A server with this many available connections. */
+/** Creates a connection to a server with this many available connections. */
 const serverWithAvailable = (room: number) =>
   stubClient(async () => await Promise.resolve({ rows: [{ room }], rowCount: 1 }));
 

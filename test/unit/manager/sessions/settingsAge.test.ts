@@ -6,7 +6,9 @@ import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog as log } from "../../../support/taskTables.js";
 
-/** A server that gives these answers in turn; counts how often sessions were marked as stale. */
+/**
+ * Creates a settings age for a server that gives these answers in turn. Counts how often sessions are marked as stale.
+ */
 function looking(...answers: readonly (string | Error)[]) {
   const left = [...answers];
   const client = stubClient(async () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CheckTimer } from "../../../../src/manager/sessions/slowRunMonitor.js";
 
-/** Blocks this thread. */
+/** Blocks this thread for `ms` milliseconds. */
 function block(ms: number): void {
   const until = performance.now() + ms;
   while (performance.now() < until);
@@ -33,7 +33,7 @@ test("a late timer lets pending messages be handled first", async () => {
   port2.start();
   block(30);
   port1.postMessage("pending");
-  // Keeps the process alive, which a check timer does not.
+  // This timer keeps the process alive, because the timer of a check does not.
   const keepAlive = setTimeout(() => {}, 10_000);
   await checked;
   clearTimeout(keepAlive);

@@ -5,14 +5,15 @@ import { test } from "node:test";
 import { allowedValues, entryKeys } from "../../../../src/shared/config/describeAllowedValues.js";
 import { jsonSchemaText } from "../../../../src/shared/config/jsonSchema.js";
 import { fileParameters } from "../../../../src/shared/config/parameters.js";
-import { maxInt, parameters, type Parameter } from "../../../../src/shared/config/parameterTable.js";
+import { parameters, type Parameter } from "../../../../src/shared/config/parameterTable.js";
 import { defaultParameters } from "../../../../src/shared/config/parameterValues.js";
+import { maxInt } from "../../../../src/shared/postgres/serverLimits.js";
 import { projectPath } from "../../../support/project.js";
 
 const root = projectPath();
 const docs = readFileSync(join(root, "docs/configuration.md"), "utf8");
 
-/** The cells of each row of the table under a heading. */
+/** Returns the cells of each row of the table under a heading. */
 function tableUnder(heading: string): string[][] {
   const section = docs.split(`\n${heading}\n`)[1]?.split("\n## ")[0] ?? "";
   const lines = section.split("\n").filter((line) => line.startsWith("|"));

@@ -7,7 +7,9 @@ import { createDatabase } from "../../../support/database.js";
 
 const database = await createDatabase("empty");
 
-/** The server's sign of each interval: -1, 0 or 1; null for an invalid one. */
+/**
+ * Returns, for each text, the sign of the interval according to the server: -1, 0 or 1, or null if the text is invalid.
+ */
 async function serverSigns(texts: readonly string[]): Promise<(number | null)[]> {
   const client = await database.connect();
   await client.query(`
@@ -92,9 +94,9 @@ void test("accepts every interval that the server accepts, with the right sign",
     if (expected === null || expected === undefined) continue;
     const seconds = roughSeconds(text);
     assert.notEqual(seconds, null, `the server accepts ${JSON.stringify(text)}`);
-    // The server rounds to microseconds.
+    // The server rounds intervals to microseconds.
     if (seconds !== null && Math.abs(seconds) < 1e-6) continue;
-    // With a clock time the server drops the hours of fractional days.
+    // In an interval with a clock time, the server ignores the hours that a fraction of a day stands for.
     if (/:/.test(text) && /\./.test(text)) continue;
     assert.equal(Math.sign(seconds ?? 0), expected, JSON.stringify(text));
   }
@@ -127,7 +129,7 @@ void test("rejects invalid intervals, like the server", async () => {
     await serverSigns(texts),
     texts.map(() => null),
   );
-  // Servers before 15 accept this one.
+  // PostgreSQL before 15 accepts the last text.
   for (const text of [...texts, "day 1"]) assert.equal(roughSeconds(text), null, JSON.stringify(text));
 });
 
@@ -137,7 +139,7 @@ void test("sizes are parsed like pg_size_bytes", async () => {
     const { rows } = await client.query<{ bytes: string }>("SELECT pg_size_bytes($1) AS bytes", [text]);
     assert.equal(String(parseSize(text)), rows[0]?.bytes, text);
   }
-  // Servers before 16 do not know this unit.
+  // PostgreSQL before 16 does not know this unit.
   assert.equal(parseSize("0B"), 0);
   for (const text of ["", "MB", "64mb", "64KB", "-1", "1 TBs", "0x10", "1e3"]) {
     assert.equal(parseSize(text), null, text);

@@ -67,7 +67,7 @@ void test("agrees with JSON.parse on text without comments", () => {
       fc.pre(!/\/[/*]/.test(text));
       const expected = outcome(JSON.parse, text);
       const actual = outcome(parseJson, text);
-      // Only duplicate keys are accepted by JSON.parse and rejected here.
+      // Duplicate keys are the only thing that JSON.parse accepts and `parseJson` rejects.
       if (actual === "refused" && expected !== "refused") {
         assert.match(problem(text), /expected each key once/);
       } else assert.deepEqual(actual, expected);

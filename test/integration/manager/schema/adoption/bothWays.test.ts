@@ -15,7 +15,7 @@ const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-/** Every object that pg-task creates, with unqualified names. */
+/** Describes every object that pg-task created in the schema, with unqualified names. */
 async function everything(schema: string): Promise<unknown> {
   const { rows } = await client.query<{ part: string }>(
     `SELECT replace(part, $1, 'SCHEMA') AS part FROM (

@@ -23,7 +23,10 @@ async function columnNames(schema: string): Promise<string[]> {
   return rows.map(({ name }) => name);
 }
 
-/** Returns the refusal, which leaves the table unchanged; its statements make the table adoptable. */
+/**
+ * Returns the error with which adoption is refused. Asserts that the table is unchanged, and that the statements in the
+ * error make it adoptable.
+ */
 async function refusal(schema: string, make: MakeTable): Promise<string> {
   await client.query(make(schema));
   const before = await columnNames(schema);

@@ -28,7 +28,7 @@ await client.query(partitionedById("hashes"));
 const ranges = await ensureTaskTable(target, { schema: "ranges" });
 const hashes = await ensureTaskTable(target, { schema: "hashes" });
 
-/** Notifications that a listener to the partitioned table receives for a statement. */
+/** Returns how many notifications a listener to the partitioned table receives because of a statement. */
 async function heard(schema: string, statement: string): Promise<number> {
   const listener = await database.connect();
   const { rows } = await client.query<{ oid: number }>(`SELECT '${schema}.task'::regclass::oid AS oid`);
@@ -36,7 +36,7 @@ async function heard(schema: string, statement: string): Promise<number> {
   listener.on("notification", () => (count += 1));
   await listener.query(`LISTEN "pg_task_${rows[0]?.oid}"`);
   await client.query(statement);
-  // Notifications sent before are delivered before this response.
+  // All notifications that were sent before are delivered before the answer to this query.
   await listener.query("SELECT");
   return count;
 }
@@ -122,7 +122,7 @@ const asArgument = (value: unknown): string =>
     ? literal(`{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`)
     : literal(String(value));
 
-/** How a statement of the manager reads the partitions. */
+/** Returns how a statement of the manager reads the partitions, according to its plan. */
 async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]> {
   const statements: { text: string; values: readonly unknown[] }[] = [];
   await work(
@@ -143,7 +143,7 @@ async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]
     rows
       .flatMap((row) => flatten(row["QUERY PLAN"][0].Plan))
       .filter((node) => node["Node Type"].endsWith("Scan") && node["Relation Name"] !== undefined)
-      // These are small and read completely.
+      // The ledgers are small and are read completely.
       .filter((node) => node["Relation Name"]?.startsWith("task_ledger_") !== true)
       .map((node) => `${node["Node Type"]} ${node["Relation Name"]}`)
   );
@@ -178,7 +178,7 @@ describe("statements on a partitioned table", () => {
         rescue: (stub) => rescueTasks(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),
       };
       for (const [name, work] of Object.entries(works)) {
-        // The pause table has few rows.
+        // The pause table has few rows, so it may be read completely.
         const found = (await reads(work)).filter((read) => !read.endsWith(" task_pause"));
         assert.ok(found.length > 0, name);
         for (const read of found) assert.match(read, /^Index (Only )?Scan /, `${name}: ${found.join("; ")}`);

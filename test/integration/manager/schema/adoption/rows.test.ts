@@ -20,7 +20,7 @@ const producer = await database.connect();
 const plainRow = `active, live, repeat, timeout, count, max, delete, drift, header, save, string, delimiter, escape, quote, "group", "null"`;
 const plainValues = `'1 day', '0', '0', '0', 0, 0, false, false, true, false, true, ',', '', '', 'group', 'nil'`;
 
-/** Adopts a table, calling a function before each statement. */
+/** Adopts a table, and calls `before` ahead of each statement. */
 async function adoptWatching(schema: string, before: (text: string) => Promise<void>): Promise<void> {
   const entry = makeEntry(target, { schema });
   const manager = await connectManager(entry);
@@ -49,7 +49,7 @@ describe("a task that the extension left in TAKE or WORK", () => {
     );
     await client.query(`UPDATE alive.task SET "group" = 'other' WHERE id = 3`);
     await pgTask.start({ url: database.url, "pg_task.schema": "alive" });
-    // This backend started after the run: the pid was reused.
+    // The backend with this pid was started after the run, so the pid was reused and the task is an orphan.
     await waitForRow(client, "SELECT FROM alive.task WHERE id = 3 AND state = 'DONE'");
     const { rows } = await client.query(
       "SELECT state::text, owner IS NOT NULL AS owned FROM alive.task WHERE id < 3 ORDER BY id",
@@ -68,7 +68,7 @@ describe("a task that the extension left in TAKE or WORK", () => {
 describe("a large table", () => {
   test("is adopted without delaying producers, which insert before each step", async () => {
     await client.query(extensionTable("large"));
-    // It locks the table for longer than the lock timeout: adoption is then retried.
+    // Autovacuum locks the table for longer than adoption's lock timeout, so adoption would be retried.
     await client.query("ALTER TABLE large.task SET (autovacuum_enabled = off)");
     await client.query(
       `INSERT INTO large.task (parent, input, state, plan, ${plainRow})
@@ -80,7 +80,8 @@ describe("a large table", () => {
     const built: string[] = [];
     await adoptWatching("large", async (text) => {
       if (/^CREATE (?:UNIQUE )?INDEX/.test(text)) built.push(text);
-      // The one transaction that locks the table makes producers wait for its end.
+      // Statements in the transaction that locks the table are left out, because producers wait for the end of that
+      // transaction.
       if (/^(?:UPDATE|CREATE INDEX|SELECT max)|VALIDATE CONSTRAINT/.test(text)) {
         inserted += 1;
         await producer.query(
@@ -96,7 +97,7 @@ describe("a large table", () => {
          OR state = 'PLAN' AND hash IS DISTINCT FROM hashtext("group" || coalesce(remote, ''))`,
     );
     assert.equal(wrong.length, 0);
-    // Each update moves a row to another ctid.
+    // An update would have moved the row to another ctid.
     assert.deepEqual((await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'")).rows, before);
   });
 

@@ -16,7 +16,7 @@ const major = await serverMajor();
 
 let schemaCount = 0;
 
-/** A user's table with a task, in its own schema. */
+/** Creates a user's table with one task, in a schema of its own. Returns the name of the schema. */
 async function createUserTable(state: string, before = "", after = ""): Promise<string> {
   const schema = `own${(schemaCount += 1)}`;
   const named = (text: string): string => text.replaceAll("SCHEMA", schema);
@@ -27,7 +27,7 @@ async function createUserTable(state: string, before = "", after = ""): Promise<
   return schema;
 }
 
-/** Catalog entries of the schema, and the table's rows. */
+/** Returns the schema's catalog entries, and the table's rows. */
 async function contents(schema: string): Promise<unknown> {
   const { rows } = await client.query(
     `SELECT (SELECT json_agg(json_build_array(relname, relkind, xmin::text) ORDER BY oid) FROM pg_class WHERE relnamespace = n.oid) AS relations,
@@ -42,7 +42,10 @@ async function contents(schema: string): Promise<unknown> {
   return rows[0];
 }
 
-/** Returns the refusal, which leaves the table unchanged; its statements make the table adoptable. */
+/**
+ * Returns the error with which adoption is refused. Asserts that the table is unchanged, and that the statements in the
+ * error make it adoptable.
+ */
 async function refusal(schema: string): Promise<string> {
   const before = await contents(schema);
   const error: unknown = await ensureTaskTable(target, { schema }).catch((reason: unknown) => reason);
@@ -230,7 +233,7 @@ describe("adopts a table with a check that", () => {
     await ensureTaskTable(target, { schema: "archive" });
   });
 
-  // Servers before 18 enforce all of them.
+  // Servers before PostgreSQL 18 enforce all constraints.
   if (major >= 18) {
     test("is not enforced", async () => {
       const schema = await createUserTable(

@@ -18,7 +18,7 @@ const table = taskTable("public", "task");
 
 const source = projectPath("src");
 
-/** Every word of the statements that read or write the table. */
+/** Returns every word of pg-task's statements that read or write the table. */
 async function statementWords(): Promise<string[]> {
   const words: string[] = [];
   for (const folder of ["manager", "tasks", "web"]) {
@@ -33,7 +33,7 @@ async function statementWords(): Promise<string[]> {
   return words;
 }
 
-/** Names of parameters, variables and everything else in the functions of this database. */
+/** Returns the names of parameters, and every word of the source, of pg-task's functions in this database. */
 async function functionWords(): Promise<string[]> {
   const { rows } = await client.query<{ names: string[] | null; source: string }>(
     `SELECT proargnames AS names, prosrc AS source FROM pg_proc
@@ -49,7 +49,7 @@ async function usedNames(): Promise<string[]> {
   return [...new Set(all)].filter((name) => !system.has(name));
 }
 
-/** Adds columns of these names to the table of `schema`, except existing ones. */
+/** Adds columns with these names to the table in `schema`, except for names that it already has. Returns how many. */
 async function addColumns(schema: string, wanted: readonly string[]): Promise<number> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT name FROM unnest($1::text[]) AS name WHERE name NOT IN (
@@ -82,7 +82,7 @@ test("columns may have the names of anything in pg-task's functions and statemen
   for (const row of await tasks.ended(...written)) {
     assert.deepEqual([row.state, row.error], ["DONE", null]);
   }
-  // Slow tasks are monitored while they run and completed by other statements than short ones.
+  // Slow tasks are checked while they run, and are completed by other statements than short tasks.
   assert.equal((await tasks.run(`${writes}; SELECT pg_sleep(0.3)`)).state, "DONE");
   assert.equal((await tasks.run("SELECT 1/0")).state, "FAIL");
   const late = { plan: "2020-01-01", active: "1 minute" };
@@ -108,7 +108,7 @@ test("columns may have the names of anything in pg-task's functions and statemen
   await client.query("DELETE FROM task_pause");
   assert.equal(only(await tasks.ended(held)).state, "DONE");
 
-  // A session that dies in its first run: the task is rescued and runs again.
+  // The task ends its own session in its first run. It is rescued and runs again.
   const dies = `${writes}; SELECT pg_terminate_backend(pg_backend_pid()) FROM task WHERE id = $1 AND crash = 0`;
   const [dead = ""] = await tasks.insert({ input: "SELECT 1", plan: "2100-01-01" });
   await client.query("UPDATE task SET plan = now(), input = $2 WHERE id = $1", [dead, dies.replace("$1", dead)]);
@@ -147,7 +147,7 @@ test("the same holds in adopted tables, partitioned or not", async () => {
         state ${schema}.state NOT NULL DEFAULT 'PLAN', PRIMARY KEY (id, plan))
       ${partitioned ? "PARTITION BY RANGE (plan)" : ""}`);
     if (partitioned) await client.query(`CREATE TABLE ${schema}.every PARTITION OF ${schema}.task DEFAULT`);
-    // Columns that adoption adds keep their types.
+    // Columns that adoption adds are left out, so that they get their own types.
     await addColumns(
       schema,
       own.filter((name) => !ours.has(name)),

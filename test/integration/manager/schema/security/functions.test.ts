@@ -5,12 +5,12 @@ import { createDatabase, onServer } from "../../../../support/database.js";
 import { startProcess } from "../../../../support/process.js";
 import { waitForState } from "../../../../support/waitFor.js";
 
-/** In this database new functions are not executable by PUBLIC. */
+/** In this database, PUBLIC has no EXECUTE privilege on new functions. */
 const database = await createDatabase("empty");
 const admin = await database.connect();
 const name = database.target.database;
 
-/** Roles belong to the whole server, so their names contain the database's. */
+/** Roles belong to the whole server, so their names contain the name of the test's database. */
 const [owner, producer, reader] = [`owner_${name}`, `producer_${name}`, `reader_${name}`];
 
 const clients: Client[] = [];
@@ -19,7 +19,7 @@ const opened = async (user: string): Promise<Client> => {
   clients.push(client);
   return client;
 };
-// The database has been dropped by now, with everything they owned.
+// By then, the database has been dropped, with everything that the roles owned.
 after(async () => {
   await Promise.all(clients.map((client) => disconnect(client)));
   await onServer((server) => server.query(`DROP ROLE ${owner}, ${producer}, ${reader}`));

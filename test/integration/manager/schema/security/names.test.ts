@@ -9,7 +9,7 @@ import { waitForRow } from "../../../../support/waitFor.js";
 const database = await createDatabase("empty");
 const mark = database.target.database.slice(-8);
 
-/** Names that break any statement or text in which they are not quoted; at most 63 bytes. */
+/** Names of at most 63 bytes that break any statement or text in which they are not quoted. */
 const names = [
   `"; DROP TABLE canary; --${mark}`,
   `'); DROP TABLE canary; --${mark}`,

@@ -13,7 +13,7 @@ const admin = await database.connect();
 const name = database.target.database;
 const limit = { timeout: 60_000 };
 
-/** Roles belong to the whole server, so their names contain the database's. */
+/** Roles belong to the whole server, so their names contain the name of the test's database. */
 const named = (role: string): string => `${role}_${name}`;
 const [owner, producer, mail] = [named("owner"), named("producer"), named("mail")];
 const [alice, bob] = [named("alice"), named("bob")];
@@ -27,14 +27,14 @@ const opened = async (user: string): Promise<Client> => {
 
 const config = { url: database.url, "pg_task.json": [{ data: name, user: owner }] };
 
-// The database has been dropped by now, with everything they owned.
+// By then, the database has been dropped, with everything that the roles owned.
 after(async () => {
   await Promise.all(clients.map((client) => disconnect(client)));
   const all = [owner, producer, alice, bob, mail].join(", ");
   await onServer((server) => server.query(`DROP ROLE ${all}`));
 });
 
-/** The statements of docs/security.md, for the roles of this test. */
+/** The SQL of docs/security.md, with the names of this test's roles filled in. */
 const [entrys, grants, policies, definers] = [
   ...readFileSync(projectPath("docs/security.md"), "utf8").matchAll(/^```sql\n(.*?)^```$/gms),
 ].map(([, sql = ""]) => sql.replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`).replaceAll(/\bmail\b/g, mail));
@@ -134,7 +134,7 @@ it("needs only a role and a schema for an entry", limit, async () => {
   const entry = { data: name, user: mail, schema: mail };
   const other = await startProcess({
     config: {
-      // The control connection belongs to no entry.
+      // No entry uses the role of the control connection.
       url: database.url.replace("postgres@", `${bob}@`),
       "pg_conf.name": "other",
       "pg_task.json": [entry],

@@ -1,0 +1,59 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { ManagerComponents } from "../components.js";
+import { RejectedRows, changeRows } from "../rejectedRows.js";
+import type { ReleasedTask } from "./pendingResults.js";
+import { releaseTasks } from "./releaseTasks.sql.js";
+
+/** Releases claimed tasks that have not run: returns them to the state `PLAN`. */
+export class TaskReleaser {
+  readonly #components: TaskReleaserOptions;
+  readonly #rejected: RejectedRows;
+
+  constructor(components: TaskReleaserOptions) {
+    this.#components = components;
+    this.#rejected = new RejectedRows(components.log);
+  }
+
+  async release(client: Client, tasks: readonly ReleasedTask[]): Promise<void> {
+    const { pendingResults } = this.#components;
+    const unwritten = new Set(tasks);
+    try {
+      const untried = await changeRows(
+        client,
+        tasks,
+        async (some) => {
+          await this.#releaseTogether(client, some);
+          for (const task of some) unwritten.delete(task);
+        },
+        (task, error) => {
+          const message = "release rejected by the server, retrying";
+          const until = this.#rejected.add(task.id, error, message);
+          pendingResults.defer([], [task], until, !isTransient(error));
+          unwritten.delete(task);
+        },
+      );
+      pendingResults.requeueLast([], untried);
+    } catch (error) {
+      pendingResults.defer([], [...unwritten]);
+      throw error;
+    }
+  }
+
+  async #releaseTogether(client: Client, tasks: readonly ReleasedTask[]): Promise<void> {
+    const { groupScanner, pendingResults, table, tracing } = this.#components;
+    const locked = await releaseTasks(client, table, tasks);
+    const deferred = tasks.filter((task) => locked.has(task.id));
+    pendingResults.defer([], deferred);
+    for (const { id, due } of tasks) {
+      this.#rejected.delete(id);
+      if (locked.has(id)) continue;
+      tracing?.released(id);
+      if (due === undefined) groupScanner.markChanged();
+      else groupScanner.addDue({ id, ...due });
+    }
+  }
+}
+
+export type TaskReleaserOptions = Pick<ManagerComponents, "table" | "groupScanner" | "pendingResults" | "log"> &
+  Partial<Pick<ManagerComponents, "tracing">>;

@@ -1,0 +1,73 @@
+import type { Client } from "../../shared/postgres/client.js";
+import type { ManagerComponents } from "../components.js";
+import { changedTasks } from "./changedTasks.sql.js";
+import { unwantedRuns } from "./unwantedRuns.sql.js";
+import { compareRowsMs, fewTasks, longQueuedMs } from "../tuning.js";
+
+/**
+ * Compares the tasks of the sessions with their rows. Cancels a run if its row was deleted or got another state.
+ * Recalls a queued task (takes it back from its session) if its row was changed.
+ */
+export class UnwantedRunCanceller {
+  readonly #components: UnwantedRunCancellerOptions;
+  /** Whether rows of claimed tasks may have been deleted, or their state set, since the last check. */
+  #isDue = false;
+  /** Whether a change of the table was notified. If so, any queued task may have been changed. */
+  #wasNotified = false;
+  #checkedAt = 0;
+
+  constructor(components: UnwantedRunCancellerOptions) {
+    this.#components = components;
+  }
+
+  /**
+   * Compares tasks with their rows if that is due.
+   *
+   * @param request.checkRuns whether rows of claimed tasks may have been deleted or their state set
+   * @param request.notified whether a change of the table was notified
+   */
+  async check(
+    client: Client,
+    { checkRuns, notified }: { readonly checkRuns: boolean; readonly notified: boolean },
+  ): Promise<void> {
+    const { sessions, table } = this.#components;
+    const { recalls, tasks } = sessions;
+    this.#isDue ||= checkRuns;
+    this.#wasNotified ||= notified;
+    if (!this.#shouldCheck()) return;
+    const current = this.#isDue ? tasks.current() : [];
+    const queued = tasks.queued(this.#wasNotified ? 0 : longQueuedMs);
+    const wasRecalling = this.#isDue && recalls.isPending;
+    this.#isDue = false;
+    this.#wasNotified = false;
+    this.#checkedAt = performance.now();
+    // If one of the statements fails, these values stay, and the next check compares everything again.
+    let [checkAgain, checkAllQueued] = [true, true];
+    try {
+      const [unwanted, changed] = await Promise.all([
+        current.length > 0 ? unwantedRuns(client, table, current) : [],
+        queued.length > 0 ? changedTasks(client, table, queued) : [],
+      ]);
+      for (const id of unwanted) sessions.cancel(id);
+      recalls.recall(changed, false);
+      // Another check is needed after a recall. If the recalled task has started in the meantime, the next check
+      // cancels its run. If the task stays in its queue after all, the next check compares it with its row, which this
+      // check has not done.
+      checkAllQueued = changed.length > 0 || wasRecalling;
+      checkAgain = checkAllQueued;
+    } finally {
+      this.#isDue ||= checkAgain;
+      this.#wasNotified ||= checkAllQueued;
+    }
+  }
+
+  #shouldCheck(): boolean {
+    const { busy, tasks } = this.#components.sessions;
+    const sinceMs = performance.now() - this.#checkedAt;
+    const mayHaveOldQueuedTask = tasks.count > busy && sinceMs >= longQueuedMs;
+    if (!this.#isDue && !mayHaveOldQueuedTask) return false;
+    return tasks.count <= fewTasks || sinceMs >= compareRowsMs;
+  }
+}
+
+export type UnwantedRunCancellerOptions = Pick<ManagerComponents, "table" | "sessions">;

@@ -1,0 +1,45 @@
+/**
+ * The application names of pg-task's connections, which pg_stat_activity shows. The conditions at the end of this file
+ * find the connections by these names. The server truncates a name that is too long.
+ */
+export const applicationNames = {
+  supervisor: "pg_conf",
+  /** The connections on which a supervisor or manager asks what its backend is doing. */
+  supervisorWatch: "pg_conf watch",
+  managerWatch: "pg_work watch",
+  /** The connection on which a manager writes large outputs. */
+  managerOutput: "pg_work output",
+  /** The connection on which a session asks what the backend of a remote run is doing. */
+  remoteWatch: "pg_task",
+  web: "pg_task web",
+  check: "pg_task check",
+} as const;
+
+export interface TaskTableName {
+  readonly schema: string;
+  readonly table: string;
+}
+
+/** Returns the name of a manager's own connection. */
+export function managerName({ schema, table }: TaskTableName, sleepMs: number): string {
+  return `pg_work ${schema} ${table} ${sleepMs}`;
+}
+
+/** Returns the name of a session that runs nothing. */
+export function idleSessionName({ schema, table }: TaskTableName): string {
+  return `pg_task ${schema} ${table}`;
+}
+
+/** Returns the name of a session that runs a task of the group. The group's name comes last. */
+export function busySessionName(table: TaskTableName, group: string): string {
+  return `${idleSessionName(table)} ${group}`;
+}
+
+/** SQL conditions on an application name. `name` is the SQL expression that yields the application name. */
+export const isSupervisorSql = (name: string): string => `${name} = '${applicationNames.supervisor}'`;
+export const isManagerSql = (name: string): string => `${name} LIKE 'pg\\_work %'`;
+/** Also true for connections of the web server and of `pg-task check`. */
+export const isSessionSql = (name: string): string => `${name} LIKE 'pg\\_task %'`;
+export const isWebSql = (name: string): string => `${name} = '${applicationNames.web}'`;
+/** True for the names that one of the four conditions above matches. */
+export const isPgTaskSql = (name: string): string => `${name} ~ '^pg_(conf$|work |task )'`;

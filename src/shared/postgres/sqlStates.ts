@@ -1,0 +1,11 @@
+/** SQLSTATEs that several modules know, under the names of PostgreSQL's error conditions. */
+export const characterNotInRepertoire = "22021";
+export const untranslatableCharacter = "22P05";
+export const serializationFailure = "40001";
+export const deadlockDetected = "40P01";
+export const insufficientPrivilege = "42501";
+export const undefinedFunction = "42883";
+export const undefinedTable = "42P01";
+export const tooManyConnections = "53300";
+export const lockNotAvailable = "55P03";
+export const queryCanceled = "57014";

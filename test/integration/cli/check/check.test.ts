@@ -1,0 +1,325 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { check } from "../../../../src/cli/commands/check.js";
+import type { CheckReport } from "../../../../src/cli/check/report.js";
+import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
+import { createLog } from "../../../../src/shared/log.js";
+import { createDatabase, onServer } from "../../../support/database.js";
+
+const database = await createDatabase("empty");
+const { host, port, database: name } = database.target;
+const role = `${name}_role`;
+const password = "hunter2";
+const cwd = await mkdtemp(join(tmpdir(), "pg-task-check-"));
+after(() => rm(cwd, { recursive: true }));
+
+await onServer((client) => client.query(`CREATE ROLE ${role} LOGIN`));
+after(() => onServer((client) => client.query(`DROP ROLE ${role}`)));
+
+async function run(content: unknown, options: { json?: boolean } = {}): Promise<{ exitCode: number; text: string }> {
+  await writeFile(join(cwd, "c.json"), JSON.stringify(content));
+  let text = "";
+  const env = { HOME: cwd, DATABASE_URL: database.url };
+  const write = (more: string): void => void (text += more);
+  const exitCode = await check({ config: "c.json", ...options }, { cwd, env, write });
+  return { exitCode, text };
+}
+
+/** Checks a configuration with this entry. Returns the exit code, and the report's findings for the entry. */
+async function states(entry: object): Promise<[number, Record<string, string>, string]> {
+  const { exitCode, text } = await run([entry], { json: true });
+  const report: CheckReport = JSON.parse(text);
+  const [first] = report.entries;
+  assert.equal(report.exitCode, exitCode);
+  const objects = Object.fromEntries((first?.objects ?? []).map((it) => [it.what, it.state]));
+  return [exitCode, objects, first?.error?.message ?? ""];
+}
+
+const created = "would be created";
+
+/** Returns a port on which nothing listens. */
+async function closedPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const address = server.address();
+  await new Promise((closed) => server.close(closed));
+  return typeof address === "object" && address !== null ? address.port : assert.fail();
+}
+
+void test("reports what exists and what would be created, and changes nothing", async () => {
+  const entry = { data: name, user: "postgres" };
+  const expected = { role: "exists", database: "exists", schema: "exists" };
+  assert.deepEqual(await states(entry), [0, { ...expected, type: created, table: created }, ""]);
+  assert.deepEqual(await states({ ...entry, schema: "not_there" }), [
+    0,
+    { ...expected, schema: created, type: created, table: created },
+    "",
+  ]);
+  const client = await database.connect();
+  await client.query(`CREATE TABLE task (id bigserial, plan timestamptz, state text DEFAULT 'PLAN', input text)`);
+  assert.deepEqual(await states(entry), [0, { ...expected, type: "exists", table: "exists" }, ""]);
+  assert.match((await run([entry])).text, /exists: not created by pg-task, would be adopted/);
+  const asItIs = await states({ ...entry, create: false });
+  assert.deepEqual([asItIs[0], asItIs[1]["table"]], [4, "missing"]);
+  const { rows } = await client.query("SELECT FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0");
+  assert.equal(rows.length, 4);
+});
+
+void test("reports the type of an existing table's column state", async () => {
+  const client = await database.connect();
+  await client.query(
+    `CREATE SCHEMA typed; CREATE TYPE typed.state AS ENUM ('PLAN'); CREATE DOMAIN typed.mood AS varchar(9);
+     CREATE TABLE typed.one (id bigserial, plan timestamptz, input text, state text);
+     CREATE TABLE typed.two (id bigserial, plan timestamptz, input text, state varchar(8));
+     CREATE TABLE typed.three (id bigserial, plan timestamptz, input text, state typed.mood);
+     CREATE TABLE typed.four (id bigserial, plan timestamptz, input text, state typed.state)`,
+  );
+  for (const [table, line] of [
+    ["one", "type +text +exists: type of the column state"],
+    ["two", "type +character varying\\(8\\) +exists: type of the column state"],
+    ["three", "type +typed\\.mood +exists: type of the column state"],
+    ["four", "type +state +exists"],
+    ["five", "type +state +exists"],
+  ] as const) {
+    const { text } = await run([{ data: name, user: "postgres", schema: "typed", table }]);
+    assert.match(text, new RegExp(`^ +${line}$`, "m"));
+  }
+  const { text } = await run([{ data: name, user: "postgres", table: "absent" }]);
+  assert.match(text, /^ +type +state +would be created$/m);
+});
+
+void test("reports relations that cannot be adopted as start does", async () => {
+  const client = await database.connect();
+  await client.query(
+    `CREATE VIEW v AS SELECT; CREATE SEQUENCE s; CREATE TABLE lacking ();
+     CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
+     CREATE FOREIGN TABLE far (id bigint) SERVER nowhere`,
+  );
+  for (const [table, why] of [
+    ["v", "the name belongs to a view, which cannot be adopted"],
+    ["s", "the name belongs to a sequence, which cannot be adopted"],
+    ["far", "the name belongs to a foreign table, which cannot be adopted"],
+    ["lacking", '"public"."lacking" exists and was not created by pg-task: it has no column id'],
+  ] as const) {
+    const { exitCode, text } = await run([{ data: name, user: "postgres", table }]);
+    assert.equal(exitCode, 4, text);
+    assert.ok(text.includes(`not allowed: ${why}`), text);
+  }
+});
+
+void test("reports conflicting names as start does", async () => {
+  const client = await database.connect();
+  for (const [schema, statement, line] of [
+    ["n1", "CREATE TABLE n1.state ()", /type +state +not allowed: expected "n1"\.state to be an enum/],
+    ["n2", "CREATE TYPE n2.state AS ENUM ('a')", /type +state +not allowed: expected the enum/],
+    [
+      "n3",
+      "CREATE FUNCTION n3.task_wake_up() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+      /table +task +not allowed: .* the function n3\.task_wake_up\(\) exists/,
+    ],
+    ["n4", "CREATE TABLE n4.task_pause (a int)", /table +task +not allowed: .* the relation n4\.task_pause exists/],
+    ["n5", "CREATE TABLE n5.task_due_idx ()", /table +task +not allowed: .* the relation n5\.task_due_idx exists/],
+    [
+      "n6",
+      "CREATE VIEW n6.task_ledger_2 AS SELECT",
+      /table +task +not allowed: .* the relation n6\.task_ledger_2 exists/,
+    ],
+  ] as const) {
+    await client.query(`CREATE SCHEMA ${schema}; ${statement}`);
+    const entry = { data: name, user: "postgres", schema };
+    const { exitCode, text } = await run([entry]);
+    assert.equal(exitCode, 4, text);
+    assert.match(text, line);
+    const configuration = await loadConfiguration({
+      file: "c.json",
+      cwd,
+      env: { DATABASE_URL: database.url },
+    });
+    const [found] = configuration.entries;
+    assert.ok(found);
+    await assert.rejects(
+      ensureTable(
+        client,
+        taskTable(schema, "task"),
+        found,
+        createLog({ level: "silent", name: "test", write: () => {} }),
+      ),
+      (error: Error) => text.includes(error.message),
+    );
+  }
+  const { text } = await run([{ data: name, user: "postgres", schema: "n7", table: "state" }]);
+  assert.match(text, /type +state +not allowed: the type of the column state already has the name "n7"\."state"/);
+});
+
+void test("reports an invalid pg_task.plan, whether the table exists or not", async () => {
+  for (const [plan, words] of [
+    ["now(", "syntax error"],
+    ["no_such()", "function no_such\\(\\) does not exist"],
+    ["'x'::text", "types .* cannot be matched"],
+    ["now()); SELECT (1", "syntax error"],
+  ] as const) {
+    const { exitCode, text } = await run({
+      "pg_task.plan": plan,
+      "pg_task.json": [{ data: name, user: "postgres" }],
+    });
+    assert.equal(exitCode, 2, text);
+    assert.match(text, new RegExp(`error: expected pg_task\\.plan to be an expression .*${words}`));
+    assert.match(text, /table +task +/);
+  }
+  for (const plan of ["now() -- soon", "'tomorrow'", "current_date + 1"]) {
+    const { exitCode, text } = await run([{ data: name, user: "postgres", "pg_task.plan": plan }]);
+    assert.equal(exitCode, 0, text);
+  }
+});
+
+void test("reports a task table with a missing column", async () => {
+  const whole = await createDatabase();
+  const client = await whole.connect();
+  await client.query("ALTER TABLE task RENAME output TO outp");
+  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
+  assert.equal(exitCode, 4, text);
+  assert.match(text, /table +task +not allowed: it no longer has the column output/);
+});
+
+void test("reports that a schema with a reserved name cannot be created", async () => {
+  for (const schema of ["pg_x", "pg_catalog"]) {
+    const { exitCode, text } = await run([{ data: name, user: "postgres", schema }]);
+    assert.equal(exitCode, 4);
+    assert.match(text, /not allowed: missing, and schema names that begin with "pg_" are reserved/);
+  }
+});
+
+void test("shows settings of the server, including those that move the table", async () => {
+  const client = await database.connect();
+  for (const setting of [
+    "pg_task.\"table\" = 'elsewhere'",
+    "pg_task.sleep = '77'",
+    "pg_task.max = '3'",
+    "pg_conf.restart = '9'",
+    "pg_conf.close = 'soon'",
+  ]) {
+    await client.query(`ALTER DATABASE ${name} SET ${setting}`);
+  }
+  try {
+    const { exitCode, text } = await run([{ data: name, user: "postgres" }]);
+    assert.equal(exitCode, 0);
+    assert.match(text, /table +elsewhere +would be created/);
+    assert.match(text, /pg_task\.sleep +"77" +server\n/);
+    assert.match(text, /pg_task\.max +"3" +server\n/);
+    assert.match(text, /pg_conf\.restart +9 s +server\n/);
+    assert.match(text, /pg_conf\.close +60000 ms +default\n/);
+    assert.match(text, /warning +invalid setting pg_conf\.close "soon" on the server, using 60000/);
+    const own = await run([{ data: name, user: "postgres", table: "mine" }], { json: true });
+    const report: CheckReport = JSON.parse(own.text);
+    assert.equal(report.entries[0]?.table, "mine");
+  } finally {
+    await client.query(`ALTER DATABASE ${name} RESET ALL`);
+  }
+});
+
+void test("keeps a name with a line feed on one line", async () => {
+  const { text } = await run([{ data: name, user: "postgres", schema: "two\nlines", table: "\u001b[31m" }]);
+  assert.match(text, /schema +two\\u000alines +would be created\n/);
+  assert.match(text, /table +\\u001b\[31m +would be created\n/);
+});
+
+void test("reports that a missing role or database and its objects would be created", async () => {
+  const all = { role: created, database: created, schema: created, type: created, table: created };
+  assert.deepEqual(await states({ data: `${name}_missing` }), [0, all, ""]);
+  const unknown = { schema: "unknown", type: "unknown", table: "unknown" };
+  assert.deepEqual(await states({ data: name, user: `${name}_missing` }), [
+    0,
+    { role: created, database: "exists", ...unknown },
+    "",
+  ]);
+  assert.deepEqual(await states({ data: `${name}_missing`, create: false }), [
+    4,
+    { role: "missing", database: "missing", ...unknown },
+    "",
+  ]);
+});
+
+void test("reports missing privileges to create objects, with exit code 4", async () => {
+  const entry = { data: name, user: role, schema: "not_there" };
+  const [code, objects] = await states(entry);
+  assert.deepEqual([code, objects["schema"]], [4, "not allowed"]);
+
+  const url = `postgresql://${role}@${host}:${port}/${name}`;
+  const { exitCode, text } = await run({ url, "pg_task.json": [{ data: `${name}_missing` }] });
+  assert.equal(exitCode, 4);
+  assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEROLE`));
+  assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEDB`));
+});
+
+void test("reports missing privileges on a table beside the other findings", async () => {
+  const client = await database.connect();
+  await client.query('CREATE SCHEMA private; CREATE TABLE private.task_pause ("group" text)');
+  await client.query(`GRANT USAGE ON SCHEMA private TO ${role}`);
+  const { exitCode, text } = await run([{ data: name, user: role, schema: "private" }]);
+  assert.equal(exitCode, 4);
+  assert.match(text, /error: permission denied on "private"."task": permission denied for table task_pause/);
+  const entry = text.slice(text.indexOf("\nentries\n"));
+  for (const what of ["role", "database", "schema", "table"]) {
+    assert.equal(entry.match(new RegExp(`^ +${what} `, "gm"))?.length, 1, text);
+  }
+  const neither = await run([{ data: `${name}_missing`, create: false }]);
+  assert.match(neither.text, /unknown until the role and database exist\n/);
+});
+
+void test("names sources and values, but no passwords", async () => {
+  const url = `postgresql://postgres:${password}@${host}:${port}/${name}`;
+  const { exitCode, text } = await run({
+    url,
+    "pg_task.sleep": 123,
+    "pg_task.json": [{ data: name, user: "postgres", password, "pg_task.null": "nil" }],
+  });
+  assert.equal(exitCode, 0);
+  assert.ok(text.startsWith(`configuration  ${join(cwd, "c.json")}\n`), text);
+  assert.match(text, /password \*\*\* sslmode prefer \(url in the file\), PostgreSQL \d+/);
+  assert.match(text, /pg_task\.sleep +123 ms +file\n/);
+  assert.match(text, /pg_task\.crash +3 +default\n/);
+  assert.match(text, /pg_task\.null +"nil" +entry\n/);
+  assert.doesNotMatch(text, /hunter2/);
+  assert.doesNotMatch((await run({ url }, { json: true })).text, /hunter2/);
+});
+
+void test("reports an unreachable control server at the end, with exit code 3", async () => {
+  const closed = await closedPort();
+  const url = `postgresql://postgres:${password}@127.0.0.1:${closed}/${name}`;
+  const { exitCode, text } = await run({ url, "pg_task.json": [{ data: "shop" }] });
+  assert.equal(exitCode, 3);
+  assert.match(text, /pg_task\.sleep +1000 ms +default/);
+  assert.match(text, /role +shop +unknown: the control connection failed/);
+  const last = text.trimEnd().split("\n").at(-1) ?? "";
+  assert.match(last, new RegExp(`^control connection: no connection .* 127.0.0.1, port ${closed} `));
+  assert.doesNotMatch(text, /hunter2/);
+});
+
+void test("inspects an entry on another server there, and reports its failure beside the other entries", async () => {
+  const url = `postgresql://u:${password}@127.0.0.1:${await closedPort()}/d`;
+  const { exitCode, text } = await run([{ url }, { data: name, user: "postgres" }]);
+  assert.equal(exitCode, 3);
+  assert.match(text, /database +d\n[^]*error: no connection to the server at 127\.0\.0\.1, port /);
+  assert.match(text, new RegExp(`database +${name} +exists`));
+  assert.doesNotMatch(text, /hunter2/);
+});
+
+void test("reports that start would start the embedded server if nothing is configured", async () => {
+  const empty = await mkdtemp(join(tmpdir(), "pg-task-nothing-"));
+  let text = "";
+  const write = (more: string): void => void (text += more);
+  assert.equal(await check({}, { cwd: empty, env: {}, write }), 0);
+  assert.match(text, /control +the embedded PostgreSQL/);
+  assert.match(text, /pg_task\.sleep +1000 ms +default/);
+  await rm(empty, { recursive: true });
+});
+
+void test("throws an error of the family CONFIG before it connects, if the configuration is invalid", async () => {
+  await assert.rejects(run([{ sleep: 0 }]), { code: "CONFIG_INVALID", exitCode: 2 });
+});

@@ -1,0 +1,208 @@
+import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
+import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
+import { cli } from "../../../support/cli.js";
+import { until } from "../../../support/changes.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { startProcess } from "../../../support/process.js";
+import { Tasks } from "../../../support/tasks.js";
+import { token, Web } from "../../../support/web.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
+
+interface Reason {
+  readonly code: string;
+  readonly text: string;
+}
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+const { host, port, user, database: name } = database.target;
+
+/** Returns the reasons that `explain-plan` reports for a task. */
+async function explain(id: string, cwd?: string): Promise<Reason[]> {
+  const where = cwd === undefined ? { env: { DATABASE_URL: database.url } } : { cwd };
+  const { stdout } = await cli(["explain-plan", id, "--json"], where);
+  return JSON.parse(stdout).reasons;
+}
+
+const codes = (reasons: readonly Reason[]): string[] => reasons.map(({ code }) => code);
+
+test("reports that there is no leader", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+  assert.deepEqual(codes(await explain(id)), ["no-leader"]);
+  await client.query("DELETE FROM task");
+});
+
+test("reports a late task before a manager expires it", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "2020-01-01" });
+  assert.deepEqual(codes(await explain(id)), ["too-late", "no-leader"]);
+  await client.query("DELETE FROM task");
+});
+
+test("reports that the database's pg_task.run is reached", async () => {
+  await client.query(`ALTER DATABASE ${name} SET pg_task.run = 1`);
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  const [first = "", second = ""] = await tasks.insert(
+    { input: "SELECT pg_sleep(60)", group: "one" },
+    { input: "SELECT 2", group: "two" },
+  );
+  await tasks.sleeping(first);
+  const [reason, ...more] = await explain(second);
+  assert.deepEqual(more, []);
+  assert.equal(reason?.code, "run-limit");
+  assert.equal(reason?.text, "the table runs 1 task, and pg_task.run allows 1");
+  await cli(["stop", first], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(second);
+  await pgTask.stop();
+  await client.query(`ALTER DATABASE ${name} RESET pg_task.run`);
+});
+
+test("reports that pg_conf.max is reached", async () => {
+  const config = { url: database.url, "pg_conf.max": 1 };
+  await pgTask.start({ ...config, "pg_task.sleep": 100 });
+  const cwd = await temporaryFolder();
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
+  const [first = "", second = ""] = await tasks.insert(
+    { input: "SELECT pg_sleep(60)", group: "one" },
+    { input: "SELECT 2", group: "two" },
+  );
+  await tasks.sleeping(first);
+  const found = await explain(second, cwd);
+  assert.deepEqual(codes(found), ["session-limit"]);
+  assert.match(found[0]?.text ?? "", /pg_conf\.max allows 1 for all tables together/);
+  await cli(["stop", first], { cwd });
+  await tasks.ended(second);
+  await pgTask.stop();
+});
+
+/** A configuration with these tables. */
+const configOf = (...tables: string[]): string =>
+  JSON.stringify({
+    url: database.url,
+    "pg_conf.max": 2,
+    "pg_task.json": tables.map((table) => ({ data: name, user, table })),
+  });
+
+test("counts only the sessions of the configured tables towards pg_conf.max", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+  const cwd = await temporaryFolder();
+  const reasonsFor = async (...tables: string[]): Promise<string[]> => {
+    await writeFile(join(cwd, "pg_task.json"), configOf(...tables));
+    const { stdout } = await cli(["explain-plan", id, "--table", "task", "--json"], { cwd });
+    return codes(JSON.parse(stdout).reasons);
+  };
+  const sessions = await Promise.all(
+    ["others one", "others two", "others", "third three"].map((session) =>
+      connectClient(database.target, { applicationName: `pg_task public ${session}` }),
+    ),
+  );
+  assert.deepEqual(await reasonsFor("task"), ["no-leader"]);
+  assert.deepEqual(await reasonsFor("task", "third"), ["no-leader"]);
+  assert.deepEqual(await reasonsFor("task", "others"), ["no-leader", "session-limit"]);
+  await Promise.all(sessions.map((session) => session.end()));
+  await client.query("DELETE FROM task");
+});
+
+test("explains a negative max, before and during the pause", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  const [first = "", second = ""] = await tasks.insert(
+    { input: "SELECT pg_sleep(60)", group: "slow", max: -3_600_000 },
+    { input: "SELECT 2", group: "slow", max: -3_600_000 },
+  );
+  await tasks.sleeping(first);
+  const [limited] = await explain(second);
+  assert.equal(limited?.code, "group-limit");
+  assert.match(limited?.text ?? "", /its max allows 0 besides it, since a negative max is a pause$/);
+  await client.query("SELECT pg_cancel_backend(pid) FROM task WHERE id = $1", [first]);
+  await tasks.ended(first);
+  await tasks.until([second], ({ plan }) => Date.parse(`${plan}Z`) > Date.now() + 60_000);
+  const [paused, ...more] = await explain(second);
+  assert.deepEqual([paused?.code, more], ["not-due", []]);
+  assert.match(paused?.text ?? "", /after each run its group pauses for 3600000 ms/);
+});
+
+test("names the backend of a remote task, and the error of one whose server is unreachable", async () => {
+  const remote = `host=${host} port=${port} user=${user} dbname=${name}`;
+  const [running = "", refused = ""] = await tasks.insert(
+    { input: "SELECT pg_sleep(60)", group: "there", remote },
+    { input: "SELECT 1", group: "nowhere", remote: `${remote} port=1` },
+  );
+  // The remote backend's pid is written to the row as soon as it is known.
+  const [{ pid } = { pid: 0 }] = await until<{ pid: number }>(
+    client,
+    `SELECT a.pid FROM task AS t JOIN pg_stat_activity AS a USING (pid)
+     WHERE t.id = ${running} AND a.state = 'active' AND a.query LIKE '%pg_sleep(60)%'`,
+    (rows) => rows.length === 1,
+  );
+  const [reason] = await explain(running);
+  assert.equal(reason?.code, "running");
+  assert.match(reason?.text ?? "", new RegExp(`on its remote server, in server process ${pid}$`));
+  await tasks.ended(refused);
+  const [failed] = await explain(refused);
+  assert.equal(failed?.code, "ended");
+  assert.match(failed?.text ?? "", /failed at [^:]+:.*: ERROR: .*Connection refused/);
+  await cli(["stop", running], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(running);
+  await pgTask.stop();
+});
+
+test("the API also reports why a task waits, and nothing for a finished one", async () => {
+  const program = await startProcess({
+    config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+  });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
+  const [waits = "", ran = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" }, { input: "SELECT 2" });
+  await tasks.ended(ran);
+  const path = `/api/tables/${await web.tableId()}/tasks`;
+  const page = await web.get(taskDetailSchema, `${path}/${waits}`);
+  assert.equal(page.waits.length, 1);
+  assert.match(page.waits[0] ?? "", /^its group "halted" has been paused since .*: why not$/);
+  assert.deepEqual((await web.get(taskDetailSchema, `${path}/${ran}`)).waits, []);
+  await program.end();
+});
+
+test("reports a finished run whose result the server rejects", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  await client.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+  await pgTask.logged(({ msg }) => msg === "result rejected by the server, retrying");
+  // `unwritten` is reported once the session has been idle for a second.
+  let found = await explain(id);
+  while (codes(found)[0] === "running") found = await explain(id);
+  assert.deepEqual(codes(found), ["unwritten"]);
+  assert.match(found[0]?.text ?? "", /has ended, and its result is not written yet$/);
+  // It is also reported once the session runs another task.
+  const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
+  await tasks.sleeping(other);
+  assert.deepEqual(codes(await explain(id)), ["unwritten"]);
+  assert.deepEqual(codes(await explain(other)), ["running"]);
+  await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
+  await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(id);
+  await pgTask.stop();
+});
+
+test("names the triggers that may suppress updates of a due task", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  await client.query(`
+    CREATE FUNCTION keep_back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+    CREATE TRIGGER keep_back BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.data = 'kept') EXECUTE FUNCTION keep_back()`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "kept" });
+  const [reason, ...more] = await explain(id);
+  await client.query("DROP FUNCTION keep_back CASCADE");
+  assert.deepEqual(more, []);
+  assert.equal(reason?.code, "due");
+  assert.match(reason?.text ?? "", /one of your triggers on the table \(keep_back\) suppresses/);
+  await tasks.ended(id);
+  await pgTask.stop();
+});

@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { it } from "node:test";
+import { z } from "zod";
+import { createDatabase } from "../../../support/database.js";
+import { startProcess } from "../../../support/process.js";
+import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { token, Web } from "../../../support/web.js";
+import { projectPath } from "../../../support/project.js";
+
+interface Operation {
+  readonly parameters: readonly { readonly name: string; readonly in: "path" | "query" }[];
+  readonly responses: Readonly<
+    Record<string, { readonly content: Readonly<Record<string, { readonly schema: object }>> }>
+  >;
+}
+
+interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+  readonly components: { readonly schemas: Readonly<Record<string, object>> };
+}
+
+const database = await createDatabase();
+const client = await database.connect();
+const program = await startProcess({
+  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+});
+const web = await Web.connect(program);
+await program.line("ready");
+const document: Document = JSON.parse((await web.requestWithoutToken("/api/openapi.json")).text);
+
+/** Returns the documented schema of a response. It allows no other properties. */
+function documentedSchema(operation: Operation, status: number): z.ZodType {
+  const schema = operation.responses[status]?.content["application/json"]?.schema;
+  assert.ok(schema, `${status} is not in the document`);
+  const text = JSON.stringify({ ...schema, $defs: document.components.schemas });
+  return z.fromJSONSchema(JSON.parse(text.replaceAll("#/components/schemas/", "#/$defs/")));
+}
+
+/**
+ * Makes a documented request, and validates the response.
+ *
+ * @returns the status of the response
+ */
+async function ask(
+  method: string,
+  path: string,
+  values: Readonly<Record<string, string>>,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<number> {
+  const operation = document.paths[path]?.[method];
+  assert.ok(operation, `${method} ${path} is not in the document`);
+  const query = new URLSearchParams();
+  let target = path;
+  for (const [name, value] of Object.entries(values)) {
+    const location = operation.parameters.find((parameter) => parameter.name === name)?.in;
+    if (location === "path") target = target.replace(`{${name}}`, value);
+    else query.set(name, value);
+  }
+  const { status, text } = await web.request(`${target}?${query}`, {
+    method: method.toUpperCase(),
+    headers,
+  });
+  documentedSchema(operation, status).parse(JSON.parse(text));
+  return status;
+}
+
+const table = await web.tableId();
+const done = await insertTask(client, "SELECT 1");
+const failed = await insertTask(client, "SELECT 1/0");
+await waitForState(client, done, "DONE");
+await waitForState(client, failed, "FAIL");
+const { rows } = await client.query<{ id: string }>(
+  `INSERT INTO task (input, plan, parent, remote, repeat)
+   VALUES ('SELECT 2', 'infinity', $1, 'host=nowhere password=secret', '1 hour') RETURNING id`,
+  [done],
+);
+const planned = rows[0]?.id ?? "";
+const filter = {
+  table,
+  state: "DONE,FAIL",
+  group: "group",
+  text: "select",
+  from: "2020-01-01T00:00:00Z",
+  to: "2999-01-01T00:00:00+01:00",
+  before: "9223372036854775807",
+  limit: "7",
+};
+
+/** Requests for every operation, with their expected status. */
+const requests: readonly (readonly [string, string, Readonly<Record<string, string>>, number])[] = [
+  ["get", "/api/tables", {}, 200],
+  ["get", "/api/tables/{table}", { table }, 200],
+  ["get", "/api/tables/{table}", { table: "none" }, 404],
+  ["get", "/api/tables/{table}/history", { table }, 200],
+  ["get", "/api/tables/{table}/groups", { table }, 200],
+  ["get", "/api/tables/{table}/tasks", { table }, 200],
+  ["get", "/api/tables/{table}/tasks", filter, 200],
+  ["get", "/api/tables/{table}/tasks", { table, state: "NOPE" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, limit: "0" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, limit: "201" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, before: "1; DROP TABLE task" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, from: "yesterday" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, text: "x".repeat(201) }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, text: "a\0b" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, group: "\0" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, group: "\ud800" }, 200],
+  ["get", "/api/tables/{table}/tasks", { table, from: "0000-01-01T00:00:00Z" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, to: "0001-01-01T00:00:00+15:59" }, 200],
+  ["get", "/api/tables/{table}/tasks", { table, before: "9223372036854775808" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, another: "1" }, 400],
+  ["get", "/api/tables/{table}/tasks/{id}", { table, id: done }, 200],
+  ["get", "/api/tables/{table}/tasks/{id}", { table, id: failed }, 200],
+  ["get", "/api/tables/{table}/tasks/{id}", { table, id: planned }, 200],
+  ["get", "/api/tables/{table}/tasks/{id}", { table, id: "404404" }, 404],
+  ["get", "/api/tables/{table}/tasks/{id}", { table, id: "9223372036854775808" }, 400],
+  ["post", "/api/tables/{table}/tasks/{id}/retry", { table, id: planned }, 409],
+  ["post", "/api/tables/{table}/tasks/{id}/run-now", { table, id: done }, 409],
+  ["post", "/api/tables/{table}/tasks/{id}/stop", { table, id: planned }, 200],
+  ["post", "/api/tables/{table}/tasks/{id}/stop", { table, id: "404404" }, 404],
+  ["post", "/api/tables/{table}/tasks/{id}/retry", { table, id: done }, 200],
+  ["post", "/api/tables/{table}/tasks/{id}/run-now", { table, id: "0x1" }, 400],
+];
+
+for (const [method, path, values, status] of requests) {
+  const shown = Object.entries(values).filter(([name]) => name !== "table");
+  it(`answers ${method} ${path} as documented, with ${status}: ${JSON.stringify(shown)}`, async () => {
+    assert.equal(await ask(method, path, values), status);
+  });
+}
+
+it("explains what is wrong with a request", async () => {
+  for (const [query, message] of [
+    ["limit=x", 'limit: expected a whole number from 1 to 200, got "x"'],
+    ["limit=1.5", 'limit: expected a whole number from 1 to 200, got "1.5"'],
+    ["limit=0", 'limit: expected a whole number from 1 to 200, got "0"'],
+    [
+      "state=NOPE",
+      'state: expected comma-separated states out of PLAN, TAKE, WORK, DONE, FAIL, GONE, STOP, got "NOPE"',
+    ],
+    ["before=x", 'before: expected a task id, a whole number, got "x"'],
+    ["from=yesterday", 'from: expected an ISO 8601 time such as 2026-11-23T10:00:00Z, got "yesterday"'],
+    ["text=", 'text: expected 1 to 200 characters, got ""'],
+    ["another=1", "another: unknown parameter"],
+  ]) {
+    const { status, text } = await web.requestWithoutToken(`/api/tables/${table}/tasks?${query}`, {
+      headers: { Authorization: `Bearer ${token}` },
+    });
+    assert.deepEqual([status, JSON.parse(text).error.message], [400, message]);
+  }
+});
+
+it("runs a planned task now on request", async () => {
+  const { rows: more } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 3', 'infinity') RETURNING id",
+  );
+  const id = more[0]?.id ?? "";
+  assert.equal(await ask("post", "/api/tables/{table}/tasks/{id}/run-now", { table, id }), 200);
+  await waitForState(client, id, "DONE");
+});
+
+it("rejects every operation without the token and from other sites, as documented", async () => {
+  for (const [path, operations] of Object.entries(document.paths)) {
+    for (const [method, operation] of Object.entries(operations)) {
+      const target = path.replace("{table}", table).replace("{id}", done);
+      for (const [headers, status] of [
+        [{}, 401],
+        [{ Authorization: "Bearer wrong" }, 401],
+        [{ Authorization: `Bearer ${token}`, Origin: "http://evil.example" }, 403],
+      ] as const) {
+        const answer = await web.requestWithoutToken(target, {
+          method: method.toUpperCase(),
+          headers,
+        });
+        assert.equal(answer.status, status, `${method} ${target}`);
+        documentedSchema(operation, status).parse(JSON.parse(answer.text));
+      }
+    }
+  }
+});
+
+it("has the same operations in the OpenAPI document, in docs/web.md and in this test", async () => {
+  const documented = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => `${method} ${path}`),
+  );
+  assert.deepEqual(
+    new Set(documented),
+    new Set([...requests.map(([method, path]) => `${method} ${path}`), "get /api/events"]),
+  );
+  const inDocs = [...readFileSync(projectPath("docs/web.md"), "utf8").matchAll(/^\| `(GET|POST) ([^`?]+)`/gm)].map(
+    ([, method = "", path = ""]) => `${method.toLowerCase()} ${path.replace("ID", "{table}").replace("TASK", "{id}")}`,
+  );
+  assert.deepEqual(new Set(inDocs), new Set(documented));
+  for (const path of ["/api", "/api/nothing", `/api/tables/${table}/nothing`]) {
+    assert.equal((await web.request(path)).status, 404, path);
+  }
+  await program.end();
+});

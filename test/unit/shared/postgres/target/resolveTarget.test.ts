@@ -1,0 +1,228 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir, userInfo } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import * as fc from "fast-check";
+import { resolveTarget } from "../../../../../src/shared/postgres/target/resolveTarget.js";
+import { findPassword } from "../../../../../src/shared/postgres/target/passwordFile.js";
+import type { ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
+import { maskPasswords } from "../../../../../src/shared/postgres/connectionString/maskPasswords.js";
+import { ConnectionStringError } from "../../../../../src/shared/postgres/errors.js";
+import { parseTargetUrl } from "../../../../../src/shared/postgres/target/parseTarget.js";
+
+const home = await mkdtemp(join(tmpdir(), "pg-task-home-"));
+after(() => rm(home, { recursive: true }));
+
+const warnings: string[] = [];
+
+/** Resolves a URL, or the target without a URL, with only these environment variables. */
+async function resolve(url: string | null, env: Record<string, string> = {}): Promise<ConnectionTarget> {
+  return await resolveTarget(url === null ? {} : parseTargetUrl(url), {
+    env: { HOME: home, ...env },
+    warn: (message) => warnings.push(message),
+  });
+}
+
+function reason(url: string): string {
+  try {
+    parseTargetUrl(url);
+  } catch (error) {
+    if (error instanceof ConnectionStringError) return error.message;
+    throw error;
+  }
+  throw new assert.AssertionError({ message: `accepted ${url}` });
+}
+
+const text = fc.string({ unit: "grapheme", minLength: 1 }).filter((it) => !it.includes("\0"));
+const host = fc.oneof(
+  fc.domain(),
+  fc.ipV4(),
+  fc.ipV6(),
+  fc.constantFrom("/var/run/postgresql", "/tmp/a socket:folder", "localhost"),
+);
+
+void test("any name and password survives the URL encoding", () => {
+  const port = fc.integer({ min: 1, max: 65_535 });
+  const parts = fc.record({ user: text, password: text, host, port, database: text }, { noNullPrototype: true });
+  fc.assert(
+    fc.property(parts, fc.constantFrom("postgres", "postgresql"), (given, scheme) => {
+      const [user, password, database] = [given.user, given.password, given.database].map(encodeURIComponent);
+      const server = given.host.includes(":") && !given.host.startsWith("/");
+      const encoded = server ? `[${given.host}]` : encodeURIComponent(given.host);
+      const inAuthority = `${scheme}://${user}:${password}@${encoded}:${given.port}/${database}`;
+      assert.deepEqual(parseTargetUrl(inAuthority), given);
+      const inQuery = `${scheme}://?user=${user}&password=${password}&host=${encodeURIComponent(given.host)}&port=${given.port}&dbname=${database}`;
+      assert.deepEqual(parseTargetUrl(inQuery), given);
+    }),
+  );
+});
+
+void test("a masked URL shows no password, however malformed", () => {
+  fc.assert(
+    fc.property(fc.string({ minLength: 1 }), fc.constantFrom("postgres", "mysql"), (rest, scheme) => {
+      const secret = `hunter2${rest.replaceAll("@", "")}`;
+      assert.doesNotMatch(maskPasswords(`${scheme}://user:${secret}@host/database`), /hunter2/);
+      const inQuery = `${scheme}://host/database?password=${encodeURIComponent(secret)}`;
+      assert.doesNotMatch(maskPasswords(inQuery), /hunter2/);
+    }),
+  );
+});
+
+void test("the error for a rejected URL does not contain its password", () => {
+  const mistakes = ["hunter2/x", "hunter2@x", "hunter2%zz", "hunter2%00", "hunter2?x/y", "hunter2#/x"];
+  for (const password of mistakes) {
+    assert.doesNotMatch(reason(`postgres://user:${password}@host/database`), /hunter2/);
+  }
+  assert.doesNotMatch(reason("host=h password=hunter2"), /hunter2/);
+  assert.doesNotMatch(reason("mysql://u:hunter2@h/d"), /hunter2/);
+});
+
+void test("unsupported parts of a URL are named", () => {
+  assert.match(reason("postgres://h1:5432,h2:5433/d"), /expected one host, got several/);
+  assert.match(reason("postgres://?host=h1,h2"), /expected one host, got several/);
+  assert.match(reason("postgres://h:0/d"), /expected a port from 1 to 65535, got "0"/);
+  assert.match(reason("postgres://h/d?sslmode=on"), /expected sslmode one of disable, .*, got "on"/);
+  assert.match(reason("postgres://h/d?connect_timeout=1s"), /in whole seconds .*, got "1s"/);
+  assert.match(
+    reason("postgres://h/d?pgbouncer=true"),
+    /unsupported URI query parameter: "pgbouncer" \(supported: host, port, /,
+  );
+  assert.match(reason("postgres://h/d?sslmode"), /missing key\/value separator "="/);
+  assert.match(reason("postgres://h/d?toString=1"), /parameter: "toString"/);
+});
+
+void test("everything unspecified comes from libpq's defaults", async () => {
+  const user = userInfo().username;
+  assert.deepEqual(await resolve(null), {
+    host: process.platform === "linux" ? "/var/run/postgresql" : "/tmp",
+    port: 5432,
+    database: user,
+    user,
+    sslmode: "prefer",
+    connectTimeoutMs: 10_000,
+  });
+  const empty = { PGHOST: "", PGPORT: "", PGUSER: "", PGDATABASE: "" };
+  assert.deepEqual(await resolve("postgres://", empty), await resolve(null));
+});
+
+void test("variables fill in what the URL omits, and nothing else", async () => {
+  const env = {
+    PGHOST: "envhost",
+    PGPORT: "6000",
+    PGUSER: "envuser",
+    PGDATABASE: "envdb",
+    PGPASSWORD: "envpassword",
+    PGSSLMODE: "disable",
+    PGSSLROOTCERT: "/root.crt",
+    PGSSLCERT: "/client.crt",
+    PGSSLKEY: "/client.key",
+    PGCONNECT_TIMEOUT: "3",
+  };
+  const fromEnv = {
+    host: "envhost",
+    port: 6000,
+    database: "envdb",
+    user: "envuser",
+    password: "envpassword",
+    sslmode: "disable",
+    sslrootcert: "/root.crt",
+    sslcert: "/client.crt",
+    sslkey: "/client.key",
+    connectTimeoutMs: 3000,
+  };
+  assert.deepEqual(await resolve(null, env), fromEnv);
+  assert.deepEqual(await resolve("postgres://u@h/", env), { ...fromEnv, user: "u", host: "h" });
+  const whole = "postgres://u:p@[::1]:1/d?sslmode=verify-full&sslrootcert=/r&connect_timeout=0";
+  assert.deepEqual(await resolve(whole, env), {
+    ...fromEnv,
+    host: "::1",
+    port: 1,
+    database: "d",
+    user: "u",
+    password: "p",
+    sslmode: "verify-full",
+    sslrootcert: "/r",
+    connectTimeoutMs: 0,
+  });
+  assert.equal((await resolve("postgres://u@", { PGPASSWORD: "x" })).database, "u");
+});
+
+void test("PGHOSTADDR applies unless a URL names the host", async () => {
+  const env = { PGHOST: "name", PGHOSTADDR: "10.0.0.1" };
+  assert.equal((await resolve(null, env)).host, "10.0.0.1");
+  assert.equal((await resolve("postgres://other", env)).host, "other");
+  await assert.rejects(
+    resolve(null, { ...env, PGSSLMODE: "verify-full" }),
+    /PGHOSTADDR: must not be set together with PGHOST/,
+  );
+  await assert.rejects(resolve(null, { PGHOSTADDR: "name" }), /PGHOSTADDR: expected an IP address/);
+});
+
+void test("an invalid variable is named", async () => {
+  await assert.rejects(resolve(null, { PGPORT: "many" }), /PGPORT: expected a port .* got "many"/);
+  await assert.rejects(resolve(null, { PGSSLMODE: "on" }), /PGSSLMODE: expected sslmode one of/);
+  await assert.rejects(resolve(null, { PGSERVICE: "s" }), /PGSERVICE: expected it not to be set/);
+});
+
+void test("certificates are verified like libpq does", async () => {
+  const verified = await resolve("postgres://h/d?sslmode=require&sslrootcert=/r");
+  assert.equal(verified.sslmode, "verify-ca");
+  assert.equal((await resolve("postgres://h/d?ssl=true")).sslmode, "require");
+  const system = await resolve("postgres://h/d?sslrootcert=system");
+  assert.deepEqual([system.sslmode, system.sslrootcert], ["verify-full", undefined]);
+  await assert.rejects(
+    resolve("postgres://h/d?sslrootcert=system&sslmode=require"),
+    /weak sslmode "require" may not be used with sslrootcert=system/,
+  );
+
+  const folder = join(home, "with-files", ".postgresql");
+  await mkdir(folder, { recursive: true });
+  for (const name of ["root.crt", "postgresql.crt", "postgresql.key"]) {
+    await writeFile(join(folder, name), "");
+  }
+  const found = await resolve("postgres://h/d?sslmode=require", { HOME: join(home, "with-files") });
+  assert.equal(found.sslmode, "verify-ca");
+  assert.equal(found.sslrootcert, join(folder, "root.crt"));
+  assert.equal(found.sslcert, join(folder, "postgresql.crt"));
+  assert.equal(found.sslkey, join(folder, "postgresql.key"));
+});
+
+/** Escapes a field for a password file. */
+const escape = (field: string): string => field.replace(/[\\:]/g, "\\$&");
+
+void test("any escaped password is found in a password file", () => {
+  const field = text.filter((it) => !/[\r\n]/.test(it) && it !== "*" && !it.startsWith("#"));
+  fc.assert(
+    fc.property(field, field, field, field, fc.nat({ max: 15 }), (name, database, user, password, stars) => {
+      const fields = [name, "5432", database, user].map((it, index) => ((stars >> index) % 2 === 1 ? "*" : escape(it)));
+      const file = `# a comment\n\nnonsense\n${fields.join(":")}:${escape(password)}\n*:*:*:*:other\n`;
+      const key = { host: name, port: 5432, database, user };
+      assert.equal(findPassword(file, key), password);
+      const elsewhere = findPassword(file, { ...key, port: 1 });
+      assert.equal(elsewhere, fields[1] === "*" ? password : "other");
+    }),
+  );
+});
+
+void test("the first matching line counts, and the default socket is named localhost", () => {
+  const file = "localhost:*:*:*:first\n*:*:*:*:second";
+  const key = { port: 5432, database: "d", user: "u" };
+  const socket = process.platform === "linux" ? "/var/run/postgresql" : "/tmp";
+  assert.equal(findPassword(file, { ...key, host: socket }), "first");
+  assert.equal(findPassword(file, { ...key, host: "/other" }), "second");
+  assert.equal(findPassword("h:5432:d:u:with:colons", { ...key, host: "h" }), "with:colons");
+  assert.equal(findPassword("h:5432:d", { ...key, host: "h" }), null);
+});
+
+void test("a password file that others may read is ignored with a warning", async () => {
+  const path = join(home, "passwords");
+  await writeFile(path, "*:*:*:*:from the file\n", { mode: 0o600 });
+  const url = "postgres://u@h/d";
+  assert.equal((await resolve(url, { PGPASSFILE: path })).password, "from the file");
+  assert.equal((await resolve(url, { PGPASSFILE: path, PGPASSWORD: "p" })).password, "p");
+  assert.deepEqual(warnings, []);
+  await chmod(path, 0o640);
+  assert.equal((await resolve(url, { PGPASSFILE: path })).password, undefined);
+  assert.match(warnings.join(), /passwords is not used: .* permissions should be u=rw \(0600\)/);
+});
