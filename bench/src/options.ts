@@ -21,7 +21,7 @@ export interface Options {
   readonly samples: number;
   /** Duration of one run of the producers, and of one observation of a large table, in s. */
   readonly seconds: number;
-  /** Whether only to write the page from the stored results. */
+  /** Whether to measure nothing and only write the page from the stored results. */
   readonly page: boolean;
 }
 

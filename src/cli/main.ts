@@ -67,7 +67,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** Exits quietly when the reader closes the output, as `head` does, because a report would have no reader. */
+/**
+ * Exits without an error message when the program that reads the output closes it, as `head` does after its last line.
+ */
 function exitOnClosedOutput(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;

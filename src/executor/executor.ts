@@ -114,8 +114,8 @@ export class Executor {
   }
 
   /**
-   * Makes each of these sessions that is waiting for an answer from the server report, as `silence`, how long nothing
-   * has arrived.
+   * Asks sessions how long their server has been silent. A session that is waiting for an answer from the server
+   * reports, as `silence`, how long nothing has arrived.
    */
   reportSilence(sessions: readonly number[]): void {
     for (const session of sessions) void this.#sessions.get(session)?.reportSilence();

@@ -24,10 +24,10 @@ export const pipelineMs = 8;
 
 /**
  * The typical run duration is multiplied by `durationGrowth` after a run that took longer, and by `durationShrink`
- * after a run that took less. With these factors the typical duration settles where a third of the runs are shorter.
- * The mean would be unsuitable: the last run on the wire seems to last until the next run arrives. Any delay in the
- * executor would therefore make runs look longer, so fewer runs would be sent, and more of them would be the last on
- * the wire.
+ * after a run that took less. With these factors the typical duration settles at a value such that a third of the runs
+ * are shorter and two thirds are longer. The mean would be unsuitable: the last run on the wire seems to last until the
+ * next run arrives. Any delay in the executor would therefore make runs look longer, so fewer runs would be sent, and
+ * more of them would be the last on the wire.
  */
 export const durationGrowth = 1.25;
 export const durationShrink = 0.64;
@@ -39,29 +39,29 @@ export const durationShrink = 0.64;
 export const startedReportMs = 50;
 
 /**
- * How long results are collected while their sessions have more to do, in ms. Results are collected because each
- * message between threads costs more than its bytes. A longer time did not help: 12 ms instead of 4 in the manager made
- * no measurable difference.
+ * How long results are collected while their sessions have more to do, in ms. Results are collected because the fixed
+ * cost of a message between threads exceeds the cost of its bytes. A longer time would not help: when the manager
+ * collected for 12 ms instead of 4, there was no measurable difference.
  */
 export const resultBatchMs = 2;
 
 /**
- * A pipelined run is cancelled when its output comes this close to the output limit, in bytes. The server is ahead of
- * the executor by the part of the answer that the operating systems buffer between them, so it may commit before the
- * executor has read that part. This margin is more than what they buffer.
+ * A pipelined run is cancelled when its output comes this close, in bytes, to the output limit. The operating systems
+ * on both sides buffer a part of the answer, so the server may commit before the executor has read that part. This
+ * margin is larger than those buffers.
  */
 export const maxBufferedBytes = 48 << 20;
 
 /**
- * If the output limit is lower than this (the default limit), in bytes, runs are not pipelined: nothing is sent after
- * an input until its output is known. If they were, too many runs would come within `maxBufferedBytes` of the limit and
- * would have to be repeated.
+ * Smallest output limit, in bytes, with which runs are pipelined. It is also the default limit. With a lower limit,
+ * nothing is sent after an input until its output is known. Otherwise, too many runs would come within
+ * `maxBufferedBytes` of the limit and would have to be repeated.
  */
 export const minPipelinedOutputLimit = 64 << 20;
 
 /**
- * Runs are pipelined only if the session has no statement_timeout, or one of at least this, in ms. A shorter timeout
- * might also hit pg-task's own statements around the input.
+ * Smallest statement_timeout of a session, in ms, with which its runs are still pipelined. A shorter timeout might also
+ * hit pg-task's own statements around the input.
  */
 export const minPipelinedTimeoutMs = 1_000;
 

@@ -18,8 +18,8 @@ export class Backoff {
    * @param options.factor factor by which the delay grows after each failure, at least 1; default 2
    * @param options.jitter largest fraction, 0 to 1, by which a delay is shortened at random; default 0.25
    * @param options.random returns a number from 0 (inclusive) to 1 (exclusive)
-   * @param options.calmMs if set, the next delay is 0 at first, and again after an attempt that succeeds at least this
-   * long after the last failure
+   * @param options.calmMs if set, the delay after the first failure is 0. If an attempt succeeds at least this long, in
+   * ms, after the last failure, the delay after the next failure is 0 again.
    * @param options.now returns the time in ms
    */
   constructor(options: {

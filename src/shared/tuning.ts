@@ -6,7 +6,7 @@
  */
 export const slowRunMs = 50;
 
-/** A task counts as stalled if it could have started for this long but did not start, in ms. */
+/** Time, in ms, after which a task that could start but has not started counts as stalled. */
 export const stalledMs = 10_000;
 
 /**
@@ -29,7 +29,7 @@ export const stopMarginsMs = {
 } as const;
 
 /**
- * How long the answer of a backend that has become idle can take to arrive, in ms. After a longer silence, the
+ * Longest time, in ms, that an answer can take to arrive after its backend has become idle. After a longer silence, the
  * connection is considered half-open. The time is long enough for a lost packet to be sent again.
  */
 export const maxSilenceMs = 400;

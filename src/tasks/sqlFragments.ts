@@ -1,14 +1,15 @@
-/** SQL condition that a row of the table `t` is marked due. It uses the index of due tasks. */
+/** SQL condition that is true if a row of the table `t` is marked due. The index of due tasks supports it. */
 export const isDueSql = "t.ready";
 
 /**
- * The sort order of the index of due tasks, as SQL. With this order and a LIMIT, the planner reads no more rows from
- * the index than the LIMIT needs, however many rows it expects.
+ * The sort order of the index of due tasks, as SQL. With this order and a LIMIT, the server reads no more rows from the
+ * index than the LIMIT needs, however many rows the planner expects.
  */
 export const dueOrderSql = "t.hash, greatest(t.max, 0) DESC, t.id";
 
 /**
- * SQL condition that a row waits and is not marked due. IS FALSE makes the planner expect few rows, because `ready` is
+ * SQL condition that is true if a row of the table `t` waits and is not marked due. `NOT t.ready` is the condition of
+ * the index of planned tasks. With IS FALSE in addition, the planner expects few rows, because it knows that `ready` is
  * null in most rows.
  */
 export const isPlannedSql = "NOT t.ready AND t.ready IS FALSE";

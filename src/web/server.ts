@@ -149,8 +149,8 @@ export class WebServer implements LifecycleHooks {
   }
 
   /**
-   * Returns the URL of the page. The URL contains the token only if the token is random, because there is then no other
-   * way to learn it.
+   * Returns the URL of the page. The URL contains the token only if the token is random: a user has no other way to
+   * learn a random token.
    */
   #pageUrl(server: Server): string {
     const address = server.address();

@@ -34,7 +34,7 @@ interface Situation {
   readonly baseline: string;
   /** Statements that insert tasks before pg-task starts. */
   readonly fill: (sizes: Sizes) => readonly string[];
-  /** Statement that inserts tasks to run while a snapshot is held, before the measurement. */
+  /** Statement that inserts tasks that run before the measurement, while a snapshot is held. */
   readonly churn?: (sizes: Sizes) => string;
   /** Statement that inserts tasks once pg-task runs. */
   readonly due?: (sizes: Sizes) => string;

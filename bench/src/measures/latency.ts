@@ -86,7 +86,7 @@ async function run(bench: Bench): Promise<Latency> {
   return { samples, ahead };
 }
 
-/** Deep sleep as soon as there is nothing to do. */
+/** Settings with which pg-task enters deep sleep as soon as there is nothing to do. */
 const deepSleep: Configuration = { "pg_task.idle": 1, "pg_task.sleep": 50 };
 
 async function shortRest(): Promise<void> {

@@ -11,7 +11,10 @@ import type { Bench, Measure } from "./measure.js";
 interface Pair {
   readonly situation: string;
   readonly round: number;
-  /** Inserted rows per second, with and without the trigger (or `instead`). */
+  /**
+   * Inserted rows per second, with the trigger and without it. If `instead` is set, `with` is the rate of the script
+   * `instead`, and `without` is the rate of `script`.
+   */
   readonly with: number;
   readonly without: number;
 }
@@ -25,7 +28,10 @@ interface Situation {
   readonly title: string;
   readonly manager: "none" | "idle" | "busy";
   readonly script: string;
-  /** If set, this script is compared with `script`, instead of `script` with and without the trigger. */
+  /**
+   * If set, this script is compared with `script`. If not set, `script` with the trigger is compared with `script`
+   * without it.
+   */
   readonly instead?: string;
 }
 

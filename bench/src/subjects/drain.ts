@@ -24,7 +24,10 @@ export async function makeSink({ client }: Database): Promise<void> {
   await client.query("CREATE TABLE sink (n integer NOT NULL)");
 }
 
-/** Warms up the queue, then measures how long it takes for `tasks` tasks. Nothing runs while these tasks are added. */
+/**
+ * Warms up the queue, then measures how long it takes for `tasks` tasks. These tasks are added in one transaction, so
+ * none of them runs before all are added.
+ */
 export async function drain(
   queue: Queue,
   { database, meter }: Surroundings,

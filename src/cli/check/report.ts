@@ -27,8 +27,8 @@ export interface CheckReport {
 }
 
 /**
- * A parameter's value and where the value comes from. "server" means a setting of the control database, of the control
- * connection's role, or of the server.
+ * A parameter's value and where the value comes from. If `from` is "server", the value is a setting of the control
+ * database, of the control connection's role, or of the server.
  */
 interface ParameterReport {
   readonly value: unknown;
@@ -125,8 +125,9 @@ export function reportParameters(
 }
 
 /**
- * Returns the exit code of the control connection's failure, or else of the first entry that failed. If nothing failed,
- * returns 4 if an object is missing, and 0 otherwise.
+ * Returns the exit code of the report. If the control connection failed, it is the exit code of that failure;
+ * otherwise, if entries failed, that of the first of them. If nothing failed, it is 4 if an object is missing that
+ * `start` would not create, and 0 otherwise.
  */
 function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
   if (control !== null) return control.exitCode;

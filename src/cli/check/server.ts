@@ -110,7 +110,7 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
  * Inspects which objects of an entry exist.
  *
  * @param control null for an entry on another server; the role and the database of such an entry can be inspected only
- * by connecting as the entry
+ * over the entry's own connection
  */
 export async function inspectEntry(
   entry: Entry,
@@ -196,8 +196,8 @@ export function notInspected(entry: Entry): EntryFindings {
 }
 
 /**
- * Converts an error to a PgTaskError. An error that is not one already means that the connection was lost during a
- * query.
+ * Converts an error to a PgTaskError. If it is not a PgTaskError already, it means that the connection was lost during
+ * a query.
  */
 export function toPgTaskError(error: unknown): PgTaskError {
   if (error instanceof PgTaskError) return error;
@@ -206,7 +206,10 @@ export function toPgTaskError(error: unknown): PgTaskError {
   });
 }
 
-/** Returns findings that the entry's role and database exist. They must exist if the entry could connect. */
+/**
+ * Returns the findings that the entry's role and database exist. Called only after the entry's own connection has
+ * succeeded, which proves that both exist.
+ */
 function existingAccount({ target }: Entry): Finding[] {
   return [
     { what: "role", name: target.user, state: "exists" },
@@ -277,7 +280,8 @@ function objectFindings({ schema, table }: Entry, rest: Pick<Finding, "state" | 
 
 async function readPausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
   const { pauses } = taskTable(entry.schema, entry.table);
-  // A table with this name may belong to another application. The finding about the task table reports such a conflict.
+  // A table with this name may belong to another application and have other columns. The finding about the task table
+  // reports such a conflict.
   const found = await client.query<{ there: boolean }>(
     `SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute
        WHERE attrelid = pg_catalog.to_regclass($1) AND attname = 'group' AND NOT attisdropped) AS there`,

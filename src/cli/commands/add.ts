@@ -132,7 +132,7 @@ async function insert(
     if (state === null) throw error;
     if (options.wait) await client.query("ROLLBACK");
     const message = `${errorMessage(error)} (SQLSTATE ${state})`;
-    // The SQLSTATE means a data exception, a constraint violation or an undefined column.
+    // These SQLSTATEs mean a data exception, a constraint violation or an undefined column.
     if (state.startsWith("22") || state.startsWith("23") || state === "42703") {
       throw new PgTaskError("USAGE", `${table.qualified} rejects the task: ${message}`, {
         cause: error,

@@ -30,10 +30,10 @@ const exitCodesByState: Readonly<Record<string, number>> = {
 
 /**
  * Inserts a task, waits until it ends, prints its output to standard output, and prints its error to standard error.
- * Ctrl-C stops the waiting but not the task. The signal handlers are installed before the insert, so that the id is
- * always reported.
+ * Ctrl-C stops the waiting but not the task. The signal handlers are installed before the insert, so that a signal
+ * during the insert cannot end the command before it has reported the id.
  *
- * @param insert resolves with the task's id
+ * @param insert inserts the task and resolves to its id
  * @returns the exit code for the task's final state
  */
 export async function waitForTask(
@@ -103,8 +103,7 @@ async function poll(
 }
 
 /**
- * Returns why the task waits, as text that continues "task N waits". Null if nothing prevents the task from starting
- * any more.
+ * Returns why the task waits, as text that continues "task N waits". Returns null if there is no longer such a reason.
  */
 async function readWaitReason(opened: OpenTable, id: string): Promise<string | null> {
   try {

@@ -105,8 +105,8 @@ async function retryFiltered(
 }
 
 /**
- * Reads the ids of all tasks that match now. All ids are read before the first retry. A retried task can fail again,
- * and would otherwise match and be retried a second time.
+ * Reads the ids of all tasks that match now. All ids are read before the first retry, because a retried task can fail
+ * again. If ids were read later, the task would then match and be retried a second time.
  */
 async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Promise<string[]> {
   const found: string[] = [];

@@ -76,7 +76,8 @@ export async function start(options: StartOptions): Promise<number> {
       await readConfiguration(
         {
           ...source,
-          // A reload reads the file that was found when the process started, even if this file no longer exists.
+          // A reload always reads the file that was found when the process started. If this file no longer exists, the
+          // reload fails, and no other source takes its place.
           ...(file === null ? {} : { file }),
           ...(inUse === undefined ? {} : { inUse, warn }),
         },
@@ -111,8 +112,8 @@ async function readConfiguration(source: LoadOptions, control: string | undefine
 /**
  * Resolves the path of the data directory.
  *
- * @throws PgTaskError CONFIG_INVALID for the working directory or one of its parents, because initdb would replace its
- * contents
+ * @throws PgTaskError CONFIG_INVALID if the data directory is the working directory or one of its parents, because
+ * initdb would replace the contents of the data directory
  */
 function resolveDataDirectory(data: string): string {
   const directory = resolve(data);

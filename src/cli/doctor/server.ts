@@ -5,7 +5,10 @@ import { readCluster, readConnections, readOtherLeaders } from "../../tasks/quer
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
-/** The check warns if the clocks differ by this much, in ms, because it is then hard to match log lines to rows. */
+/**
+ * Smallest difference between the clocks, in ms, that the check warns about. With such a difference, it is hard to
+ * match log lines to rows.
+ */
 const clockWarnMs = 2000;
 
 /**
@@ -32,7 +35,10 @@ async function checkVersion(client: Client): Promise<Check> {
   return fail("version", `PostgreSQL ${text}`, "use PostgreSQL 12 or later");
 }
 
-/** The result for every connection that could be opened. It is always ok, because connecting through a pooler fails. */
+/**
+ * The result of the check for a pooler. It is ok for every connection that could be opened, because pg-task refuses to
+ * connect through a pooler.
+ */
 export const directConnection: Check = ok("connection", "direct, without a pooler");
 
 async function checkPrimary(client: Client): Promise<Check> {

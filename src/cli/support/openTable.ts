@@ -126,8 +126,8 @@ export async function withTable<T>(
 }
 
 /**
- * Throws if the entry's user lacks the privilege to create the table. A manager can nevertheless be running, waiting
- * for this privilege.
+ * Throws if the entry's user lacks the privilege to create the table. Without this check, the error would only
+ * recommend `pg-task start`, although a manager may already be running and waiting for this privilege.
  *
  * @throws PgTaskError SCHEMA_NOT_ALLOWED
  */

@@ -1,8 +1,8 @@
 const segments = new Intl.Segmenter();
 
 /**
- * Matches characters that do not take one column: East Asian characters and emoji take two columns, and combining marks
- * take none.
+ * Match characters that do not take exactly one column: East Asian characters and emoji take two columns (`wide`), and
+ * combining marks take none (`zeroWidth`).
  */
 const wide =
   /^(?:\p{Emoji_Presentation}|\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul}|[\u3000-\u303f\uff01-\uff60\uffe0-\uffe6])|\u{fe0f}/u;

@@ -27,6 +27,7 @@ const pollMs = 25;
 export async function awaitRelease(dataDirectory: string, log: Log): Promise<number | null> {
   const start = performance.now();
   let isLogged = false;
+  let isSignalled = false;
   for (;;) {
     const found = await readLockFile(dataDirectory);
     if (found === null) return null;
@@ -35,24 +36,21 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
       if (waitedMs > emptyLimitMs) await rm(lockFilePath(dataDirectory), { force: true });
     } else {
       if (!(await isServer(found.pid, dataDirectory))) return found.pid;
-      const holder = found.status === "" ? null : await readHolder(dataDirectory);
-      const isLeaving = await isShuttingDown(found, holder);
-      if (!isLeaving || waitedMs > shutdownLimitMs) throw inUse(dataDirectory, found, holder);
-      if (!isLogged) log.info(`waiting for the embedded server ${found.pid} to shut down`);
-      if (!isLogged && found.status !== "stopping") process.kill(found.pid, "SIGINT");
+      const { status } = found;
+      // A server without a status is still starting, and which pg-task started it is not recorded yet.
+      const holder = status === "" ? null : await readHolder(dataDirectory);
+      const isAbandoned = holder !== null && !(await isAlive(holder));
+      const isTransient = status === "" || status === "stopping" || isAbandoned;
+      if (!isTransient || waitedMs > shutdownLimitMs) throw inUse(dataDirectory, found, holder);
+      if (!isLogged) log.info(`waiting for the embedded server ${found.pid} to start or shut down`);
       isLogged = true;
+      if (isAbandoned && status !== "stopping" && !isSignalled) {
+        isSignalled = true;
+        process.kill(found.pid, "SIGINT");
+      }
     }
     await sleep(pollMs);
   }
-}
-
-/**
- * Whether to wait until the server has ended: it is shutting down, or the pg-task that started it is gone, or it has no
- * status yet. A server without a status is still starting, and which pg-task started it is not recorded yet.
- */
-async function isShuttingDown({ status }: LockFile, holder: number | null): Promise<boolean> {
-  if (status === "" || status === "stopping") return true;
-  return holder !== null && !(await isAlive(holder));
 }
 
 function inUse(dataDirectory: string, { pid, port }: LockFile, holder: number | null): PgTaskError {

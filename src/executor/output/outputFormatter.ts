@@ -40,7 +40,10 @@ export class OutputFormatter {
   #isHeaderPending = false;
   #isCopying = false;
 
-  /** @param onFailure called once if the output exceeds the limit or is not text; after that, nothing is added to it */
+  /**
+   * @param onFailure called once if the output exceeds the limit or is not text. After that, nothing is added to the
+   * output.
+   */
   constructor(format: OutputFormat, limit: OutputLimit, onFailure: () => void) {
     this.#format = format;
     this.#limit = limit;

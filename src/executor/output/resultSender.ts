@@ -5,8 +5,8 @@ type SessionScopedMessage = Extract<FromExecutor, { readonly session: number }>;
 
 /**
  * Sends messages to the manager. Large outputs are sent one at a time: each one only after the manager has written the
- * previous one, so that at most one is in memory on both sides. While a large output waits, later messages of its
- * session wait behind it, so that their order is kept.
+ * previous one, so that at most one of this thread's large outputs is in the manager's memory. While a large output
+ * waits, later messages of its session wait behind it, so that their order is kept.
  */
 export class ResultSender {
   readonly #send: (message: FromExecutor) => void;

@@ -16,8 +16,8 @@ export interface ServerIdentity {
  * Recognizes connections of remote tasks to the manager's own server. They are opened only with a permit, because the
  * last free connections of that server are left to other clients.
  *
- * Before the first connection to an address, the server is recognized by address and port; all addresses of this
- * machine count as one. After that, it is recognized by its start time.
+ * Before the first connection to an address, the manager's server is recognized there by address and port (all
+ * addresses of this machine count as one). After that, it is recognized by its start time.
  */
 export class ManagerServer {
   readonly #permits: ConnectionPermits;
@@ -42,7 +42,10 @@ export class ManagerServer {
     return this.isAt(address) ? await this.#permits.request(signal) : () => {};
   }
 
-  /** Records whether the server at an address is the manager's server, by its start time. */
+  /**
+   * Records whether the server at an address is the manager's server, that is, whether the start times of the two are
+   * equal.
+   */
   recordStart(address: SocketAddress, startedAt: string): void {
     if (this.#identity.startedAt === null) return;
     const isSame = startedAt === this.#identity.startedAt;

@@ -26,7 +26,10 @@ export interface RemoteRunContext extends TaskTableName {
   /** Name of the ledger in which the run's location (server and backend) is recorded. Quoted and schema-qualified. */
   readonly ledger: string;
   readonly log: ForwardingLog;
-  /** How long to keep asking a run's server whether the run is still active after its connection was lost, in ms. */
+  /**
+   * If a remote run loses its connection, its server is asked for at most this long, in ms, whether the run is still
+   * active.
+   */
   readonly lostRunTimeoutMs: number;
   /** Called when the run starts, with the time by the clock of the local session's server. */
   readonly onStart: (start: string) => void;

@@ -21,16 +21,16 @@ type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
 const maxFailedCancels = 3;
 
 /**
- * One execution of one task on the server that the task's connection string names. Until it ends, the task stays
- * assigned to the local session.
+ * One execution of one task on the server that the task's connection string names. The task stays assigned to the local
+ * session until the run ends.
  *
  *     local: clock, settings ─ remote: connect ─ run ─ close ─ local: clock, reset
  *
  * If the task has `count` or `live`, the remote session is kept instead of closed. The local session's next run uses it
  * if that run has the same group and connection string.
  *
- * To end a run early, an attempt to connect is aborted at once, and a run in progress is cancelled by a cancel request
- * to the remote server.
+ * To end a run early while it is still connecting, the attempt to connect is aborted at once. Later, a cancel request is
+ * sent to the remote server.
  *
  * The modules that connect are loaded on first use, so that executor threads start quickly.
  */

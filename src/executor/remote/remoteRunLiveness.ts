@@ -20,8 +20,8 @@ const pauseMs = 500;
 const answerMs = 10_000;
 
 /**
- * Bounds of the period of silence after which a run's server is queried about the run, in ms. The period doubles with
- * each query, and is short again after data has arrived.
+ * Bounds, in ms, of the period of silence after which a run's server is queried about the run. The period doubles with
+ * each query. After data has arrived, it starts again at the minimum.
  */
 const minQueryIntervalMs = 1_000;
 const maxQueryIntervalMs = 30_000;
@@ -95,8 +95,9 @@ async function isGone(target: RemoteTarget, process: RemoteProcess, options: Pro
 
 /**
  * Watches a run's connection, because a half-open connection (one whose other end is gone) never reports that it is
- * closed. After a period of silence, asks the server what the backend is doing. As long as the backend is working, it
- * asks less and less often. Behind a pooler the connection is not watched, because another backend may run the task.
+ * closed. After a period of silence, asks the server what the backend is doing. As long as the backend is working, the
+ * server is asked less and less often. Behind a pooler, the connection is not watched, because the pooler may run the
+ * task in another backend.
  *
  * @returns true if the connection is half-open, or false if `signal` was aborted or the connection is not watched
  */

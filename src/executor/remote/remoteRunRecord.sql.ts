@@ -34,7 +34,8 @@ export async function recordLocation(
  * Writes the pid of the remote backend to the task's row before the run starts. Waits only briefly for the row's lock.
  * An error in a user's trigger does not keep the task from running.
  *
- * @returns `locked` if the row is locked, another error, or null on success
+ * @returns null on success, `locked` if the row is locked, or the server's error if the update failed for another
+ * reason
  */
 export async function writePid(
   { wire, backend }: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity },

@@ -116,7 +116,7 @@ export class RemoteSessionCache {
 
   /**
    * Removes and returns the session that is kept for this connection string and group. Closes a session that is kept
-   * for another one.
+   * for another connection string or group.
    *
    * @returns null if no session is kept for this connection string and group
    */

@@ -32,7 +32,8 @@ export class RunCancellation {
 
   /**
    * @param timeoutMs time limit of the run, in ms; 0 means no limit
-   * @param requestCancel asks the manager for a cancel. The manager answers each request with `cancelAnswered`.
+   * @param requestCancel requests a cancel: from the manager, or from the other server if the run is remote. Each
+   * request is answered by a call of `cancelAnswered`.
    */
   constructor(timeoutMs: number, requestCancel: () => void) {
     this.#timeoutMs = timeoutMs;
@@ -85,7 +86,7 @@ export class RunCancellation {
     this.suspend();
   }
 
-  /** Notes that the manager's cancel has reached the server, or could not be sent. */
+  /** Notes that the requested cancel has reached the server, or could not be sent. */
   cancelAnswered(): void {
     if (!this.#isPending) return;
     this.#isPending = false;

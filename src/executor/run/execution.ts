@@ -20,7 +20,10 @@ export interface ExecutionContext extends StepwiseAttemptContext {
   readonly outputLimit: number;
   /** How the proof is written. Null means that there is no proof, because the run's effect is in another database. */
   readonly proof: FinishContext | null;
-  /** Requests that the session's backend be sent a cancel. `cancelAnswered` must be called when this has been done. */
+  /**
+   * Requests a cancel of what the session's backend is doing. `cancelAnswered` must be called when the cancel has
+   * reached the server or could not be sent.
+   */
   readonly requestCancel: () => void;
 }
 
@@ -64,7 +67,7 @@ export interface RunEvents {
  *        ▲                                       │
  *        └─────────────prepareRetry──────────────┘
  *
- * If the connection is lost, `end` follows directly while the run is on the wire.
+ * If the connection is lost while the run is on the wire, `end` is called without `done`.
  */
 export class Execution {
   /** Whether the run was queued behind other runs when it was dispatched. */
@@ -88,7 +91,7 @@ export class Execution {
     this.#run = run;
     this.#context = context;
     const { input, timeoutMs, save, atomic, format } = run;
-    // With escapes, the output is larger than the server's answer by an unknown amount.
+    // If characters are escaped, the output is larger than the server's answer by an unknown amount.
     const isOutputSafe = context.outputLimit >= minPipelinedOutputLimit && format.escape === "";
     const isInputSafe = isWrappable(input) && (atomic || !mayNeedTransactionBlock(input));
     const sessionTimeoutMs = context.messages?.sessionTimeoutMs ?? 0;
@@ -140,7 +143,7 @@ export class Execution {
     this.#cancellation.cancelAnswered();
   }
 
-  /** Marks the run to be released instead of retried if it has not run. */
+  /** Marks the run as recalled: if it has not run, it is released rather than retried. */
   recall(): void {
     this.#isRecalled = true;
   }

@@ -27,9 +27,10 @@ export interface PipelinedAttemptContext {
  *                                                 └ [COMMIT AND CHAIN] ┬ [reset, COMMIT]
  *                                                                      └ reset, settings ─ [input] ─ …
  *
- * Finish is left out if there is no proof to write. An input of several statements is not a guard either: after an
- * error in it, the COMMIT rolls the transaction back, and the next transaction begins with a reset. A chained run was
- * claimed before its transaction begins, so no task sees a now() that is earlier than its planned time.
+ * Finish is left out if there is no proof to write. Unlike a single statement, an input of several statements is not a
+ * guard: after an error in it, the COMMIT rolls the transaction back, and the next transaction begins with a reset. The
+ * transaction of a chained run begins after the run was claimed, so no task sees a now() that is earlier than its planned
+ * time.
  *
  * When an input of a single statement fails, the server skips everything behind it, including the next attempts. In
  * that case the session must be repaired.

@@ -68,7 +68,7 @@ function settingsPrefix(table: TaskTableName & { readonly name?: string }, group
 
 /**
  * Returns a query whose one value is the time by the server's clock at the end of the run. The query also disables the
- * run's timeout, so that it does not interrupt the reset. With `save`, and if the task has no timeout, the session's
+ * run's timeout, which could otherwise interrupt the reset. If the task has `save` and no timeout, the session's
  * statement_timeout is kept.
  */
 export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {

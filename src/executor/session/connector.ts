@@ -82,8 +82,8 @@ export class Connector {
    * Opens a connection and sets it up to run tasks.
    *
    * @param group the group of the first tasks. It is set at login, so that it need not be set for each task.
-   * @throws PgTaskError CONNECTION_FAILED or CONNECTION_POOLED, as when connecting
-   * @throws PgTaskError CONNECTION_REJECTED as when connecting, or if the session cannot be set up
+   * @throws PgTaskError CONNECTION_FAILED or CONNECTION_POOLED, for the same reasons as `openProtocolConnection`
+   * @throws PgTaskError CONNECTION_REJECTED if the server refuses the connection, or if the session cannot be set up
    * @throws PgTaskError CONNECTION_LOST
    */
   async open(group: string): Promise<OpenConnection> {

@@ -40,8 +40,8 @@ interface RemoteSupport {
 }
 
 /**
- * Loads the code that only remote tasks need. It is loaded on first use, because the first task after deep sleep has to
- * wait until an executor's code is loaded.
+ * Loads the code that only remote tasks need. It is loaded only on first use: the first task after deep sleep has to
+ * wait while an executor's code is loaded, so this code should be short.
  */
 async function loadRemoteSupport(): Promise<RemoteSupport> {
   const { RemoteExecution } = await import("../remote/remoteExecution.js");

@@ -20,7 +20,10 @@ export interface LoadOptions extends SourceOptions {
   readonly control?: string | undefined;
   /** Receives warnings, for example about a password file that other users can read. */
   readonly warn?: (message: string) => void;
-  /** The control connection in use. Stays in use, also for the entries, even if the file now names another server. */
+  /**
+   * The control connection that this process already uses, if any. It stays in use, and the entries inherit from it,
+   * even if the file now names another server.
+   */
   readonly inUse?: ControlConnection;
 }
 

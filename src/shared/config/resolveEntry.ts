@@ -105,8 +105,8 @@ function keyPart(name: string): string {
 }
 
 /**
- * Resolves `user` and `data`. Each of the two defaults to the other. If both are missing, both come from the
- * parameters.
+ * Resolves `user` and `data`. If one of the two is missing, it takes the value of the other. If both are missing, both
+ * come from the parameters.
  */
 function resolveNames(
   raw: RawEntry,

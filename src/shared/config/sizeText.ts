@@ -10,8 +10,8 @@ const units: Readonly<Record<string, number>> = {
 export const sizePattern = /^\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|)\s*$/;
 
 /**
- * Parses a size in PostgreSQL syntax into bytes. Units are case-sensitive multiples of 1024. Returns null if the text
- * is invalid.
+ * Parses a size in PostgreSQL syntax into bytes. Units are case-sensitive, and 1 kB is 1024 bytes. Returns null if the
+ * text is invalid.
  */
 export function parseSize(text: string): number | null {
   const match = sizePattern.exec(text);

@@ -31,7 +31,8 @@ export interface ExecutorParameters {
   /** Whether the target's user is a superuser. If not, remote tasks must give a password in their connection string. */
   readonly isSuperuser: boolean;
   /**
-   * How long to keep asking the other server whether a remote run is still active after its connection was lost, in ms.
+   * If a remote run loses its connection, its server is asked for at most this long, in ms, whether the run is still
+   * active.
    */
   readonly lostRunTimeoutMs: number;
 }

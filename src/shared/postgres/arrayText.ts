@@ -1,6 +1,6 @@
 /**
- * Formats array literals for query parameters with many elements, because the pg driver would inspect the type of each
- * element.
+ * Formats array literals for query parameters with many elements. The pg driver could format the arrays, but it would
+ * inspect the type of each element, which takes longer.
  */
 
 /** Formats elements that need no quotes, such as numbers and timestamps. */

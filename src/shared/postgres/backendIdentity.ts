@@ -19,8 +19,8 @@ export function ownerSql(alias: string): string {
 
 /**
  * Returns an SQL condition that is true if a row of pg_stat_activity is the given backend, and not a later backend with
- * the same pid. The caller must compare the pid itself. The condition is also true if the start time of the backend
- * cannot be read, so that such a backend is never treated as dead.
+ * the same pid. The pid is not compared here, so the caller must also compare it. The condition is also true if the
+ * start time of the backend cannot be read, so that such a backend is never treated as dead.
  *
  * @param owner SQL expression for the `PID BACKEND_START` of the wanted backend
  */

@@ -14,8 +14,8 @@ export function pooledError(target: ConnectionTarget, what: string, cause?: unkn
 }
 
 /**
- * Returns the statement with which the user can change the password of an existing role. The configuration never
- * changes that password.
+ * Returns the statement with which the user can change the password of an existing role. A password in the
+ * configuration is never set for an existing role.
  */
 const alterRole = ({ user }: ConnectionTarget): string => `ALTER ROLE ${identifier(user)} PASSWORD '…'`;
 

@@ -1,7 +1,7 @@
 /** The oldest supported version of PostgreSQL, as in the setting `server_version_num`. */
 export const minServerVersion = 120_000;
 
-/** The number of connections below max_connections that pg-task always leaves to other clients. */
+/** How many of a server's connections (`max_connections`) pg-task always leaves to other clients. */
 export const reservedConnections = 10;
 
 /** Largest value of PostgreSQL's `integer`. */

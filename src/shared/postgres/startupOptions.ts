@@ -19,8 +19,8 @@ export const keepAliveSettings = {
 };
 
 /**
- * How often a server checks during a long statement whether its client is still connected, in ms. This is a setting of
- * PostgreSQL 14 and later, on some platforms only.
+ * Interval, in ms, at which a server checks during a long statement whether its client is still connected. This is a
+ * setting of PostgreSQL 14 and later, on some platforms only.
  */
 export const connectionCheckSettings = { client_connection_check_interval: 200 };
 
@@ -76,7 +76,7 @@ export interface Startup {
 }
 
 export function buildStartup(settings: StartupSettings): Startup {
-  // The mark must be unique but not secret, so node:crypto, which is slow to load, is not needed.
+  // The mark must be unique but need not be secret, so Math.random is enough. node:crypto is slow to load.
   const mark = Math.random().toString(36).slice(2);
   const marked: StartupSettings = { ...settings, [markSetting]: mark };
   const options = Object.entries(marked)
@@ -89,17 +89,19 @@ export function buildStartup(settings: StartupSettings): Startup {
 /** Reads the backend's pid and the mark of its startup options, in the columns `pid` and `mark`. */
 export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
 
-/** Reads the same columns as `probeSql`, and also sets those of the newer settings that the server has. */
+/**
+ * Reads the same columns as `probeSql`, and also sets the newer settings, except those that the server does not have.
+ */
 export const neutralProbeSql = `${probeSql}, (
   SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
   FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
 
 /**
- * Refuses a connection through a pooler. A pooler's backend outlives its client and then serves other clients. pg-task
- * could therefore not tell from a live backend that a task is still running, nor from a held lock that the client which
- * took the lock is still connected. A pooler is recognized in two ways: some (PgBouncer in all modes) announce a
- * different backend than the one that answers, and others hand out a backend that was started with the settings of
- * another client.
+ * Refuses a connection through a pooler. A pooler's backend outlives its client and then serves other clients.
+ * Therefore, a live backend would not prove to pg-task that a task is still running, and a held lock would not prove
+ * that the client that took the lock is still connected. A pooler is recognized in two ways: some (PgBouncer in all
+ * modes) announce a different backend than the one that answers, and others hand out a backend that was started with
+ * the settings of another client.
  *
  * @param announced the pid in BackendKeyData; null if none was sent, as with some poolers
  * @param answer the row that `probeSql` returned

@@ -26,8 +26,8 @@ export interface ChangeResult {
 }
 
 /**
- * For each change, the SQL condition that a row of `found` must meet. The condition is evaluated while the row is
- * locked.
+ * For each change, the SQL condition that a row of `found` must meet. `found` contains the tasks with the given ids,
+ * except those in locked rows. The condition is evaluated while the row is locked.
  */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
@@ -38,8 +38,8 @@ const allowedRows: Readonly<Record<Change, string>> = {
 };
 
 /**
- * SQL condition that a repeating task already has a successor (its next run). If such a task were retried with its
- * `repeat`, a second series would start.
+ * SQL condition that is true if a repeating task already has a successor (the task of the next repetition). If such a
+ * task were retried with its `repeat`, a second series of repetitions would start.
  */
 const hasSuccessor = `t.id = ANY (ARRAY(
   SELECT c.parent FROM TABLE AS c WHERE EXISTS (SELECT FROM found WHERE repeats)

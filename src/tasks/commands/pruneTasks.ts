@@ -29,8 +29,8 @@ export async function readPruneCutoff(client: Client, older: string): Promise<st
 }
 
 /**
- * Returns an SQL condition that a task is finished and ended before the cutoff. If the task never started, its planned
- * time counts as its end.
+ * Returns an SQL condition that is true if a task is finished and ended before the cutoff. If the task never started,
+ * its planned time counts as its end.
  */
 function isPrunableSql(values: unknown[], before: string, filter: TaskFilter): string {
   return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")})

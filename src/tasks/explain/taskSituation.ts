@@ -13,12 +13,12 @@ export interface TaskSituation {
   /** Time until the task's planned time, in ms. Negative if the planned time has passed, null if it is infinite. */
   readonly waitMs: number | null;
   readonly ready: boolean | null;
-  /** Whether the time `plan + active` has passed, so the task expires instead of running. */
+  /** Whether the task is late: the time `plan + active` has passed, and the task will expire instead of running. */
   readonly tooLate: boolean;
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
-  /** Whether the task has a connection string in `remote`, so it runs on another server. */
+  /** Whether the task has a connection string in `remote`. Such a task usually runs on another server. */
   readonly remote: boolean;
   /** First line of the task's error. */
   readonly problem: string | null;
@@ -46,14 +46,15 @@ export interface TaskSituation {
 }
 
 /**
- * Running tasks are searched for in at most this many rows up to the task, and in at most this many of the newest rows.
+ * Maximum number of rows, up to and including the task's own row, that are searched for running tasks. The same maximum
+ * applies to the newest rows, which are searched as well.
  */
 const maxScannedRows = 10_000;
 /** Maximum number of due tasks of the same group that are counted. */
 const maxAhead = 1_000;
 
 /**
- * SQL condition that a task is too late to run. The rule is the same as in the manager. A task never expires if its
+ * SQL condition that is true if a task is late. The rule is the same as in the manager. A task never expires if its
  * `max` is negative or its `active` exceeds the range of dates.
  */
 const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
@@ -62,8 +63,8 @@ const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 yea
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /**
- * Reads a task's situation. Running tasks, which no index covers, are found in the rows before the task and in the
- * newest rows, and by the application names of all sessions.
+ * Reads a task's situation. No index covers running tasks. They are therefore found by scanning the rows before the
+ * task and the newest rows, and by reading the application names of all sessions.
  *
  * @returns null if there is no such task.
  */

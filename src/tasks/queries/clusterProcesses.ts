@@ -99,8 +99,8 @@ export async function readManager(client: Client, { qualified }: TaskTable): Pro
 }
 
 /**
- * SQL condition that a backend uses one of the server's client connections. An unprivileged role does not see the type
- * of other roles' backends, but sees whether these backends have a database and a user.
+ * SQL condition that is true if a backend uses one of the server's client connections. An unprivileged role does not
+ * see the type of other roles' backends, but sees whether these backends have a database and a user.
  */
 const occupiesConnection =
   "backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL";

@@ -19,8 +19,8 @@ export interface ExecutorSessions {
   /** Number of sessions that run a task. */
   readonly running: number;
   /**
-   * Number of sessions that are named after a group but whose backend has been idle for a second, as far as this role
-   * can see.
+   * Number of sessions whose application name says that they run a task, but whose backend has been idle for a second,
+   * as far as this role can see.
    */
   readonly idle: number;
   /**

@@ -45,9 +45,12 @@ export interface Groups {
 export interface GroupScanLimits {
   /** Maximum number of rows that are read from each of the two indexes of waiting tasks. */
   readonly rows: number;
-  /** Size of the random sample of the table, in pages. The sample is read if more than `rows` tasks wait. */
+  /**
+   * Size of the random sample of the table, in pages. The sample is read if one of the two indexes reaches the limit
+   * `rows`.
+   */
   readonly pages: number;
-  /** If the table is sampled and a group has fewer due tasks than this, they are counted exactly. */
+  /** If the table is sampled and a group has fewer due tasks than this, the group's due tasks are counted exactly. */
   readonly rowsPerGroup: number;
 }
 
@@ -66,8 +69,8 @@ type GroupCounts = Omit<Group, "running">;
 type GroupRow = GroupCounts & { readonly named: boolean };
 
 /**
- * `hashes` are the values of the column `hash` in the group's sampled rows, one for each `remote`. Null if the group
- * has no sampled rows.
+ * `hashes` are the values of the column `hash` in the group's sampled rows, one for each value of `remote`. `hashes` is
+ * null if the group has no sampled rows.
  */
 type SampledRow = GroupRow & { readonly hashes: readonly number[] | null };
 
@@ -155,7 +158,8 @@ export async function readGroups(
 
 /**
  * Counts the due tasks of the first sampled groups, up to `max.rows` for each group. The count is needed because
- * estimates from few sampled rows are rough, and overestimated groups come first.
+ * estimates from few sampled rows are rough. As the groups are sorted by their estimates, those whose estimates are too
+ * high tend to come first.
  */
 async function countSampled(
   client: Client,

@@ -4,8 +4,8 @@ import { literal } from "../../shared/postgres/quoting.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 
 /**
- * Maximum size of a table whose rows are counted, in pages. It is 32 MB in pages of 8 kB. The numbers of rows of larger
- * tables are estimated.
+ * Maximum size of a table whose rows are counted, in pages. With pages of 8 kB, this is 32 MB. The numbers of rows of
+ * larger tables are estimated.
  */
 const maxCountedPages = 4096;
 

@@ -1,7 +1,9 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 
-/** Returns whether the table exists, and whether it was created or adopted by pg-task. */
+/**
+ * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it, and "not adopted" otherwise.
+ */
 export async function readTableExistence(
   client: Client,
   { qualified, pauses }: TaskTable,

@@ -15,7 +15,9 @@ import { destroyOnAbort, withTimeout } from "./timeLimit.js";
 const pollMs = 2_000;
 /** Minimum interval between two notifications of a listener, in ms. */
 const notifyMs = 250;
-/** Time limit for connecting and for each query, in ms. `statement_timeout` is shorter. */
+/**
+ * Time limit for connecting and for each query, in ms. A slow statement ends earlier, because of `statement_timeout`.
+ */
 const queryMs = 6_000;
 
 export interface ChangeListener {
@@ -27,7 +29,7 @@ export interface ChangeListener {
 
 /**
  * Detects changes to a table while the feed has listeners. It uses its own connection, on which it receives the table's
- * wake-ups and polls the table's write counters. Without listeners, the feed has neither a connection nor a timer.
+ * notifications and polls the table's write counters. Without listeners, the feed has neither a connection nor a timer.
  *
  *     idle ──first listener──▶ connecting ──counters read──▶ live
  *      ▲                         │     ▲                      │

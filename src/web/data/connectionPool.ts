@@ -79,8 +79,10 @@ export class ConnectionPool {
    * Runs `work`, which must only read. `work` must end within six seconds after it gets a connection. If an idle
    * connection turns out to be closed, `work` runs again on another connection.
    *
-   * @throws ApiError UNAVAILABLE if there is no connection or `work` takes too long; BUSY; TOO_SLOW; CONFLICT for a
-   * lock timeout; other errors of the server unchanged
+   * @throws ApiError UNAVAILABLE if there is no connection or no table, or if `work` takes too long; BUSY if too many
+   * requests wait; TOO_SLOW if a statement takes too long; CONFLICT for a lock timeout or deadlock; FORBIDDEN for a
+   * missing privilege
+   * @throws other errors of the server unchanged
    */
   async read<T>(work: (client: Client) => Promise<T>): Promise<T> {
     return await this.#run(work, () => true);
@@ -239,7 +241,8 @@ export class ConnectionPool {
 
   /**
    * Runs `work` with the time limit of `requestMs`. On timeout, first marks the server as unresponsive, and only then
-   * destroys the connection. Destroying it lets the next waiting request proceed, which must already see the mark.
+   * destroys the connection. Destroying it lets the next waiting request proceed, and that request must already see the
+   * mark.
    */
   async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     return await withTimeout(requestMs, this.#closing.signal, async (signal) => {

@@ -90,8 +90,8 @@ export class WebTable {
     };
     const end = (): void => {
       request.endedAt = performance.now();
-      // The callers stopped waiting before the summary arrived. Reporting a change makes open pages request the summary
-      // again.
+      // If the callers stopped waiting before the summary arrived, a change is reported, so that open pages request the
+      // summary again.
       if (request.endedAt > startedAt + maxWaitMs) this.changes.noteChange();
     };
     request.summary.then(end, end);

@@ -30,8 +30,8 @@ export function securityHeaders(scriptHashes: readonly string[]): MiddlewareHand
 }
 
 /**
- * Rejects requests that pages of other sites send. On loopback, also rejects requests for other host names, which
- * protects against DNS rebinding.
+ * Rejects requests that pages of other sites send. If the server listens on a loopback address, also rejects requests
+ * whose Host header does not name a loopback address, which protects against DNS rebinding.
  *
  * @param listenHost returns the host that the server listens on; empty for all addresses
  */

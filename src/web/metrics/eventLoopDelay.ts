@@ -5,8 +5,8 @@ const unusedMs = 120_000;
 const resolutionMs = 20;
 
 /**
- * Converts a value of the histogram to a delay in seconds. The histogram records the time between two timer ticks, so
- * the delay is the part that exceeds the resolution.
+ * Converts a value of the histogram to a delay in seconds. The histogram records the time between two timer ticks.
+ * Without delay, this time equals the resolution, so the delay is the part that exceeds the resolution.
  */
 const delaySeconds = (ns: number): number => Math.max(0, ns / 1e9 - resolutionMs / 1000);
 

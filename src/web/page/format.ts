@@ -12,7 +12,8 @@ export function countText({ value, exact }: Count): string {
 }
 
 /**
- * Formats a count. PostgreSQL's planner never estimates less than one row, so an estimate of one row is shown as "few".
+ * Formats a count. An estimate of one row is shown as "few": PostgreSQL's planner never estimates less than one row, so
+ * there may also be none.
  */
 export function countOrFewText(value: Count): string {
   return !value.exact && value.value <= 1 ? "few" : countText(value);

@@ -20,8 +20,9 @@ export interface Resource<T> {
 }
 
 /**
- * Returns the API's response for `path`. The request is repeated when the table changes (or when any table changes, if
- * `table` is not given) and every `pollMs`, but at most once per `minIntervalMs`.
+ * Returns the API's response for `path`. The request is repeated when the table changes, when the cluster or the state
+ * of the login changes, and every `pollMs`, but at most once per `minIntervalMs`. If `table` is not given, a change of
+ * any table counts.
  */
 export function useResource<T>(
   path: string,

@@ -19,7 +19,7 @@ type EventHandler = (event: LiveEvent) => void;
 /** Name of the broadcast channel, and of the lock that the leading tab holds. */
 const channelName = "pg-task events";
 const reconnectMs = 2_000;
-/** Time without a message after which a stream is considered lost, in ms. The server sends one every five seconds. */
+/** Time without a message after which a stream is considered lost, in ms. The server sends at least one every 5 s. */
 const silenceMs = 15_000;
 
 const disconnected: LiveEvent = { event: "state", connected: false, live: [] };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chown, readdir, stat, writeFile } from "node:fs/promises";
+import { chown, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
@@ -11,7 +11,7 @@ import { inspect, pathFor } from "../../../src/embedded/data/dataDirectory.js";
 import { startGuarded } from "../../../src/embedded/guardedProcess.js";
 import { installedPackage } from "../../../src/embedded/binaries/installedPackage.js";
 import { readLockFile } from "../../../src/embedded/data/lockFile.js";
-import { spawnHolder, start, until, untilGone } from "../../support/embedded.js";
+import { recordingLog, spawnHolder, start, until, untilGone } from "../../support/embedded.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { withConnectionTo } from "../../support/connectTo.js";
 
@@ -115,6 +115,24 @@ test("Ctrl-C in the terminal does not reach the server", async () => {
   assert.equal((await readLockFile(dataDirectory))?.status, "ready");
   await holder.kill();
   await untilGone(pid);
+});
+
+test("a server that has just begun to start is not shut down by another start", async () => {
+  const server = await start({ dataDirectory });
+  const path = join(dataDirectory, "postmaster.pid");
+  const ready = await readFile(path, "utf8");
+  // At first, a server's lock file has no status.
+  await writeLockFile(ready.split("\n").slice(0, 5).join("\n"));
+  const { log, lines } = recordingLog();
+  const second = start({ dataDirectory, log });
+  const refused = assert.rejects(second, { code: "EMBEDDED_DATA_IN_USE" });
+  await until("the second start waits", async () =>
+    lines.some(({ msg }) => msg.startsWith("waiting for the embedded")),
+  );
+  await writeLockFile(ready);
+  await refused;
+  await withConnectionTo(server.url, (client) => client.query("SELECT 1"));
+  await server.stop();
 });
 
 test("a lock file with a reused process id does not block", async () => {

@@ -45,7 +45,10 @@ export function parseUri(uri: string, check: (keyword: string) => void): Pair[] 
   return pairs;
 }
 
-/** Reads hosts and ports, each joined by commas. `end` is the position at which parsing continues. */
+/**
+ * Reads the hosts and ports. Returns all hosts as one comma-separated list, and all ports as another. `end` is the
+ * position at which parsing continues.
+ */
 function readServers(
   text: string,
   uri: string,

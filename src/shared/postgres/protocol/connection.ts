@@ -115,8 +115,8 @@ export class ProtocolConnection {
 
   /**
    * Sends commands on which everything sent behind them depends. If one of the commands fails, the server skips
-   * everything behind it up to the next Sync, and each skipped request gets `skipped`. The server can hold the answer
-   * back until the next Flush, Sync or query.
+   * everything behind it up to the next Sync, and each skipped request gets `skipped`. The server can delay the answer
+   * until it receives a Flush, a Sync or a query.
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
@@ -125,8 +125,8 @@ export class ProtocolConnection {
   }
 
   /**
-   * Sends one statement. Its answer looks like that of a query. As with a guard, the server can hold the answer back,
-   * and if the statement fails, the server skips what was sent behind it.
+   * Sends one statement. Its answer consists of the same messages as the answer to a query. As with a guard, the server
+   * can delay the answer. If the statement fails, the server skips what was sent behind it.
    */
   statement(text: string, receive: Receive): void {
     if (this.#over) return;
@@ -136,8 +136,8 @@ export class ProtocolConnection {
   }
 
   /**
-   * Calls a function. The server answers at once and also sends all answers that were held back. If the call fails, the
-   * transaction fails, but the server skips nothing.
+   * Calls a function. The server answers at once, and also sends all answers that it has delayed. If the call fails,
+   * the transaction fails, but the server skips nothing.
    */
   call(bytes: Buffer, receive: Receive): void {
     if (this.#over) return;

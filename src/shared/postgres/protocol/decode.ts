@@ -149,7 +149,7 @@ const epochMs = 946_684_800_000;
 
 /**
  * The second that was formatted last, and its text up to the decimal point. Most timestamps fall into the same second
- * as the one before.
+ * as the timestamp before.
  */
 const formatted = { second: NaN, text: "" };
 

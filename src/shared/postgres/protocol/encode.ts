@@ -59,7 +59,10 @@ const bindDescribeExecute = Buffer.concat([
   execute,
 ]);
 
-/** Encodes a statement for the extended protocol. Its answer looks like that of a simple query. */
+/**
+ * Encodes a statement for the extended protocol. `ProtocolConnection` reports its answer in the same way as that of a
+ * simple query.
+ */
 export function encodeStatement(text: string): Buffer {
   return Buffer.concat([encodeParse(text), bindDescribeExecute]);
 }
@@ -72,7 +75,7 @@ export function encodeCommand(command: string): Buffer {
 /** Sync: ends the skipping after an error. The server answers with ReadyForQuery. */
 export const sync = Buffer.from([0x53, 0, 0, 0, 4]);
 
-/** Flush: makes the server send the output that it is holding back. */
+/** Flush: makes the server send the answers that it has delayed. */
 export const flush = Buffer.from([0x48, 0, 0, 0, 4]);
 
 function begin(code: number, length: number): Buffer {

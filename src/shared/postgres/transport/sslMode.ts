@@ -21,7 +21,8 @@ export const encryptionAttempts: Readonly<Record<SslMode, readonly Encryption[]>
 };
 
 /**
- * Chooses the effective `sslmode`. Defaults to `verify-full` if `sslrootcert` is "system", and otherwise to `prefer`.
+ * Chooses the effective `sslmode`. If none is given, it is `verify-full` if `sslrootcert` is "system", and otherwise
+ * `prefer`.
  *
  * @throws ConnectionStringError for a mode that would ignore the system's root certificates
  */
@@ -34,8 +35,8 @@ export function chooseSslMode(given: SslMode | undefined, sslrootcert?: string):
 }
 
 /**
- * Returns the mode that takes effect with or without a file of root certificates. As in libpq, such a file makes
- * `require` also verify the certificate's issuer.
+ * Returns the mode that takes effect, which depends on whether there is a file of root certificates. As in libpq, such
+ * a file makes `require` also verify the certificate's issuer.
  */
 export function withRootFile(mode: SslMode, hasRootFile: boolean): SslMode {
   return mode === "require" && hasRootFile ? "verify-ca" : mode;

@@ -19,7 +19,7 @@ await pgTask.start({ url: database.url });
 /** For each statement that updates tasks, a pattern that only this statement matches. */
 const marks = {
   "claim single": "%FROM due) = 1%",
-  "claim queued": "%next_odd%",
+  "claim queued": "%next_needs_full%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
   complete: "%pause_left%",
