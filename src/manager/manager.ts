@@ -43,8 +43,8 @@ export class Manager implements LifecycleHooks {
   readonly #changes = new Condition();
   readonly #finalWriteDeadline = new FinalWriteDeadline();
   /**
-   * Aborted when all executor threads have ended, so that no task is running any more. Results may still have to be
-   * written at that time.
+   * Aborted when all executor threads have ended. From then on, no task is running, but results may still have to be
+   * written.
    */
   readonly #ending = new AbortController();
   #settings: ManagerSettings | null = null;
@@ -54,7 +54,7 @@ export class Manager implements LifecycleHooks {
    */
   #retry = new AbortController();
   #isDraining = false;
-  /** When running tasks are cancelled, as a value of performance.now(). */
+  /** The time at which running tasks are cancelled, as a value of performance.now(). */
   #deadline = 0;
   #serving: Promise<void> = Promise.resolve();
 

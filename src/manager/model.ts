@@ -9,7 +9,7 @@ export interface DueTask {
   readonly max: number;
 }
 
-/** A task and the session that claimed the task. */
+/** A task and its owner, the session for which the task was claimed. */
 export interface OwnedTask {
   readonly id: string;
   readonly owner: string;

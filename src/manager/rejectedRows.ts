@@ -44,7 +44,7 @@ export const isLockTimeout = (error: unknown): boolean => sqlState(error) === lo
  *
  * @param change changes all of the given rows, or rejects and changes none of them; called concurrently
  * @param onRejected called for each row that is rejected even on its own
- * @returns the rows that were not tried for lack of time
+ * @returns the rows that are neither changed nor known to be rejected, because there was no time left to try them
  * @throws any error that is not caused by a row, once all statements have been answered
  */
 export async function changeRows<Row>(

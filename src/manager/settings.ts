@@ -4,13 +4,13 @@ import { sqlState, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
 
 /**
- * Settings of a manager. A value set for its role, its database or the server takes precedence over the value in the
- * configuration file.
+ * Settings of a manager. A value that is set on the server (for the manager's role, its database or all databases)
+ * takes precedence over the value in the configuration file.
  */
 export interface ManagerSettings {
-  /** How often the table is checked while the manager is awake, in ms. */
+  /** Interval, in ms, between checks of the table while the manager is awake. */
   readonly sleepMs: number;
-  /** How often the table is scanned for orphans (claimed tasks whose owner is dead), in ms. */
+  /** Interval, in ms, between scans of the table for orphans (claimed tasks whose owner is dead). */
   readonly resetMs: number;
   /** How many checks in a row must find nothing before deep sleep begins. */
   readonly idle: number;

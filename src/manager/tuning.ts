@@ -47,7 +47,7 @@ export const serverFullReportMs = 500;
  */
 export const shortRunMs = 5;
 
-/** If the median run time is at most this, in ms, the number of sessions is computed for short runs. */
+/** The largest median run time, in ms, with which the number of sessions is computed for short runs. */
 export const shortMedianMs = 2 * shortRunMs;
 
 /**
@@ -91,10 +91,10 @@ export const minQueuedMs = 25;
 export const collectMs = 4;
 export const maxCollectedResults = 200;
 
-/** How often the table is checked in deep sleep, in ms. These checks only find tasks whose notification was lost. */
+/** Interval, in ms, between checks of the table in deep sleep. They only find tasks whose notification was lost. */
 export const maxSleepMs = 5 * 60_000;
 
-/** How often running tasks are compared with their rows while changes are not notified, in ms. */
+/** Interval, in ms, between comparisons of running tasks with their rows while writers do not notify the manager. */
 export const checkRunsMs = 200;
 
 /** Minimum time between comparisons of tasks with their rows, in ms, while more than `fewTasks` tasks are claimed. */
@@ -102,8 +102,8 @@ export const compareRowsMs = 25;
 export const fewTasks = 64;
 
 /**
- * Once a task has been queued for this long, in ms, it is compared with its row repeatedly, because not every change is
- * notified. While runs are short, hardly any task waits that long, so the check costs almost nothing.
+ * Once a task has been queued for this long, in ms, it is compared with its row repeatedly, because the manager is not
+ * notified of every change. While runs are short, hardly any task waits that long, so the check costs almost nothing.
  */
 export const longQueuedMs = 100;
 
@@ -160,7 +160,7 @@ export const scanRestFactor = 10;
 /** Minimum time between two scans while startable tasks are known, in ms. */
 export const minScanIntervalMs = 2;
 
-/** How often the time of the next planned task is read while every session is busy, in ms. */
+/** Interval, in ms, at which the time of the next planned task is read while every session is busy. */
 export const planReadIntervalMs = 10;
 
 /** How many paused groups one search visits, and how many tasks it reads in all of these groups together. */
@@ -191,7 +191,7 @@ export const rejectedSearchMs = 200;
 export const trialRoundSize = { initial: 64, min: 8, max: 1_000 };
 export const trialRoundMs = 50;
 
-/** How long trial rounds can follow each other, in ms. They end earlier if a task is rejected or its row is locked. */
+/** How long one series of trial rounds can take, in ms. It ends earlier if a task is rejected or its row is locked. */
 export const trialRetryMs = 200;
 
 /** If trials do not show which task is rejected, this many claims take only a single task. */
@@ -241,7 +241,7 @@ export const lockRetryMs = 100;
 /** The two ledgers are switched after this many runs, or after this time in ms. */
 export const maxLedgerUse = { runs: 20_000, ms: 5 * 60_000 };
 
-/** How long after a switch the idle ledger is first emptied, in ms. Most runs that use it have ended by then. */
+/** Time from a switch to the first attempt to empty the idle ledger, in ms. By then, most runs using it have ended. */
 export const ledgerSettleMs = 2_000;
 
 /** Time before the next attempt to empty a ledger, in ms. */
@@ -250,8 +250,8 @@ export const ledgerRetryMs = 1_000;
 // Pruning
 
 /**
- * Time between two rounds of pruning, in ms: `min` after a round that found nothing more to delete, and at most `max`,
- * because users may have changed `keep`.
+ * Minimum and maximum time between two rounds of pruning, in ms. After `max` a round follows even if no row seems to be
+ * old enough, because users may have changed `keep`.
  */
 export const pruneIntervalMs = { min: 1_000, max: 5 * 60_000 };
 
@@ -260,11 +260,12 @@ export const pruneIntervalMs = { min: 1_000, max: 5 * 60_000 };
 /** How long the server can be silent, in ms, before the manager checks whether its own connection is half-open. */
 export const managerQuietMs = 150;
 
-/** How often the backends of sessions are checked, in ms: while some sessions are busy, and while none is. */
+/** Interval between checks of the sessions' backends, in ms: `busy` if any session is busy, `idle` if none is. */
 export const backendCheckMs = { busy: 150, idle: 300 };
 
 /**
- * How often settings are compared while tasks are claimed only for busy sessions, in ms. Each comparison costs a query.
+ * Interval, in ms, between comparisons of the settings, during periods when tasks are claimed only for busy sessions.
+ * Each comparison costs a query.
  */
 export const settingsCheckMs = 250;
 

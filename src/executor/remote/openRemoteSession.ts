@@ -27,8 +27,8 @@ export interface RemoteRunContext extends TaskTableName {
   readonly ledger: string;
   readonly log: ForwardingLog;
   /**
-   * If a remote run loses its connection, its server is asked for at most this long, in ms, whether the run is still
-   * active.
+   * If a remote run loses its connection, its server is asked whether the run is still active, at most for this long,
+   * in ms.
    */
   readonly lostRunTimeoutMs: number;
   /** Called when the run starts, with the time by the clock of the local session's server. */

@@ -29,8 +29,8 @@ const maxFailedCancels = 3;
  * If the task has `count` or `live`, the remote session is kept instead of closed. The local session's next run uses it
  * if that run has the same group and connection string.
  *
- * To end a run early while it is still connecting, the attempt to connect is aborted at once. Later, a cancel request is
- * sent to the remote server.
+ * To end a run early while it is still connecting, the attempt to connect is aborted at once. Later, a cancel request
+ * is sent to the remote server.
  *
  * The modules that connect are loaded on first use, so that executor threads start quickly.
  */

@@ -29,8 +29,8 @@ export interface PipelinedAttemptContext {
  *
  * Finish is left out if there is no proof to write. Unlike a single statement, an input of several statements is not a
  * guard: after an error in it, the COMMIT rolls the transaction back, and the next transaction begins with a reset. The
- * transaction of a chained run begins after the run was claimed, so no task sees a now() that is earlier than its planned
- * time.
+ * transaction of a chained run begins after the run was claimed, so no task sees a now() that is earlier than its
+ * planned time.
  *
  * When an input of a single statement fails, the server skips everything behind it, including the next attempts. In
  * that case the session must be repaired.

@@ -43,7 +43,7 @@ export interface ClaimRequest {
   /** Slots shared by all groups that have no slots of their own, best slot first. */
   readonly slots: readonly QueueSlot[];
   readonly dedicated: readonly DedicatedSession[];
-  /** Maximum number of tasks of these groups to rank. */
+  /** Maximum number of tasks, the best of these groups, that compete for the shared slots and dedicated sessions. */
   readonly maxCandidates: number;
   /** Ids of tasks to skip. */
   readonly except: readonly string[];
@@ -72,7 +72,7 @@ interface ClaimRow extends ClaimedRow {
  * stays with one group, gets a task of its group if the task's `count` and `live` allow that.
  *
  * Each group is read from its head (first due task). Tasks that were claimed and finished earlier therefore cost
- * nothing, even while an old snapshot keeps their index entries.
+ * nothing, even while an old snapshot keeps the server from removing their index entries.
  */
 export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
   const { dedicated } = request;
@@ -153,8 +153,11 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
 }
 
 /**
- * SQL of the first due tasks of group `g`. The hash is compared as an array element, so that the planner keeps the hash
- * in ORDER BY. As a result, only the index with that order can be used, however few rows the planner expects.
+ * SQL that reads the first due tasks of group `g`, always through the index of due tasks. With `hash = g.hash`, the
+ * planner would drop the constant hash from ORDER BY, and where `max` is constant as well, only the id would remain.
+ * That is also the order of the primary key, so the planner might read the rows of all groups. Compared as an array
+ * element, the hash stays in ORDER BY. Any other index would then need a sort, so the planner does not choose it,
+ * however few rows it expects.
  */
 function firstDue({ qualified }: TaskTable, from: string): string {
   return `
@@ -164,13 +167,14 @@ function firstDue({ qualified }: TaskTable, from: string): string {
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
 
-/** SQL that is true if a candidate can get a shared slot. */
+/** SQL condition that is true if a candidate can get a shared slot. */
 const startable = (c: string): string =>
   `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.late AND NOT ${c}.paused`;
 
 /**
- * SQL that is true if the CTE `part` contains the id. The planner hashes the subquery. An array of a thousand ids would
- * cost a million comparisons. For a join, the planner would choose a method by its row estimates, which can be wrong.
+ * SQL condition that is true if the CTE `part` contains the id. The planner hashes the subquery, so a lookup is cheap.
+ * Looking a thousand ids up in an array of a thousand would cost a million comparisons. For a join, the planner would
+ * choose a method by its row estimates, which can be wrong.
  */
 const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS TRUE`;
 const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;

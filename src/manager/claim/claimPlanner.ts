@@ -208,8 +208,8 @@ export class ClaimPlanner {
   }
 
   /**
-   * Returns whether the group limit allows another session for the group, although none of its runs has been measured
-   * yet.
+   * Returns whether none of the group's runs has been measured yet, while the group limit allows another session for
+   * the group.
    */
   #isUntried({ hash, head, running }: ActiveGroup): boolean {
     return head !== null && head.max >= running && this.#runTimes.count(hash) === 0;
@@ -243,7 +243,8 @@ export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): Cla
     groups: plan.groups.filter(({ hash }) => !hashes.has(hash)),
     planned: plan.planned.filter(({ group }) => !hashes.has(group.hash)),
     dedicated: plan.dedicated.filter(({ hash }) => !hashes.has(hash)),
-    // Sessions dedicated to one of these groups must not be ended.
+    // Sessions dedicated to one of these groups are left out, because a claim closes offered dedicated sessions that
+    // get no task.
     offered: plan.offered.filter(({ dedication }) => dedication === null || !hashes.has(dedication.hash)),
   };
 }

@@ -32,8 +32,8 @@ interface QueuedRow extends CommonColumns {
 
 /**
  * Queued claim: gives the first due tasks of groups to sessions that already have tasks of the same groups. It does the
- * same as `claimFull` with three quarters of the work. In each group it stops at the first task that is late, exclusive
- * (must be alone in its session's queue) or of a paused group.
+ * same as `claimFull` with three quarters of the work. In each group it stops at the first task that is late, is
+ * exclusive (must be alone in its session's queue), or belongs to a paused group.
  *
  * @throws lock_not_available if one of the rows is locked for longer than `lockTimeoutMs.brief`; then no task
  *   is claimed
@@ -83,13 +83,14 @@ const notExclusive = {
 };
 
 /**
- * SQL that lets the claim commit without waiting for the WAL flush, see `unflushed` in claimedTask.sql.ts. Remote tasks
- * would have to wait, but they are exclusive and never part of a queued claim.
+ * SQL that lets the claim commit without waiting for the WAL flush, see `unflushed` in claimedTask.sql.ts. A claim of
+ * remote tasks would have to wait for the flush, but they are exclusive and never part of a queued claim.
  */
 const unflushed = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL";
 
 /**
- * SQL of the first due tasks of group `g`. It has the same form as in the full claim, so that the same index is used.
+ * SQL that reads the first due tasks of group `g`. It has the same form as in the full claim, so that the same index is
+ * used.
  */
 function firstDue({ qualified }: TaskTable, from: string): string {
   return `
@@ -100,7 +101,7 @@ function firstDue({ qualified }: TaskTable, from: string): string {
 }
 
 /**
- * Builds the statement. It uses `bool_or` instead of a filtered count over subqueries, which PostgreSQL 15 cannot plan.
+ * Builds the statement. It uses `bool_or`, because PostgreSQL 15 cannot plan a filtered count over subqueries.
  */
 function claimQueuedStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;

@@ -34,8 +34,8 @@ export async function claimSingle(
 }
 
 /**
- * Builds the statement. Only one index has the order of its ORDER BY, so no other index can be used, however few rows
- * the planner expects.
+ * Builds the statement. Its ORDER BY is the order of the index of due tasks. Any other index would need a sort, so the
+ * planner uses that index, however few rows it expects.
  */
 function claimSingleStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;

@@ -6,7 +6,7 @@
  *   of the same cycle then reads the head of each group, and a full claim follows.
  * - The **queued claim** (claimQueued.sql.ts) does the same as the full claim with three quarters of the work. It is
  *   sent when no session is free and all tasks would be queued behind tasks of their own group. If it meets a task that
- *   is late, exclusive or of a paused group, full claims follow until a full claim meets no such task.
+ *   is late, is exclusive, or belongs to a paused group, full claims follow until a full claim meets no such task.
  * - The **full claim** (claimFull.sql.ts) handles every case. It is sent when sessions are free, and whenever the other
  *   two do not apply or have failed.
  */
@@ -20,8 +20,8 @@ import { claimFull, type ClaimRequest, type ClaimResult } from "./claimFull.sql.
 import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
 
 /**
- * Returns whether a single claim is possible: whether no task that is known could come before the only due task of the
- * table.
+ * Returns whether a single claim is possible. The group of its task is not known in advance. Therefore nothing may be
+ * running, no group may be withheld from claims, and no task may be known that would have to start first.
  */
 export function canClaimSingle(
   { totalRunning, startable, hasWithheld }: ActiveGroups,

@@ -37,7 +37,10 @@ export type CommonColumns = Omit<
   "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now"
 >;
 
-/** What a task can only be if it is exclusive, and whether it starts at once. A queued claim takes no such tasks. */
+/**
+ * The properties that only exclusive tasks have, and `startsNow`. They are the same for all tasks of a queued claim,
+ * which takes no exclusive tasks and starts no task at once.
+ */
 type ExclusiveTraits = Pick<ClaimedTask, "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote"> & {
   readonly pauses: boolean;
 };
@@ -83,8 +86,8 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
 }
 
 /**
- * Returns whether the input mentions `max`. If it does, the task may change its own `max` while it runs, and the value
- * of `max` when the task ends decides whether the group pauses.
+ * Returns whether the input mentions `max`. If it does, the task may change its own `max` while it runs. Whether the
+ * group pauses depends on the value that `max` has when the task ends.
  */
 const mayChangeMax = (input: string): boolean => /max/i.test(input);
 
@@ -98,8 +101,8 @@ export const unflushed = `set_config('synchronous_commit',
   CASE WHEN bool_or(remote IS NOT NULL) THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
 
 /**
- * SQL that is true if a task is exclusive (must be alone in its session's queue), because the run can end or replace
- * the session, or keep it as a dedicated session.
+ * SQL condition that is true if a task is exclusive (must be alone in its session's queue). The run of such a task can
+ * end or replace the session, keep it as a dedicated session, or make the group pause.
  */
 export const isExclusive =
   "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";

@@ -188,8 +188,8 @@ export class Claimer {
       ({ more, moreOf } = result);
       // The claim was rejected, and some groups were left out. The other groups need not wait for the next cycle.
       if (this.#suspectGroups.length > suspects && claimed < limits.limit) continue;
-      // If the claim only topped up queues, they are full now. Too few slots can have become free in the meantime to
-      // make another claim worthwhile.
+      // If the claim only added tasks to queues, the queues are full now. The few slots that may have become free in
+      // the meantime are not worth another claim.
       const isFilled = plan.offered.length === 0 && result.claimed.length < maxTasks;
       if (result.claimed.length === 0) {
         // The tasks known to be next have been stopped or deleted, so other tasks may be next now.
@@ -199,7 +199,8 @@ export class Claimer {
       } else if (isFilled || claimed >= limits.limit) break;
     }
     locked += this.#suspectGroups.length;
-    // `more` counts tasks of the groups that were read. For each other startable group, one more task is known.
+    // `more` counts only tasks in groups whose tasks were read. Every other startable group adds one known task: its
+    // head.
     const counted = [...moreOf].filter((hash) => this.#groups.canStart(hash)).length;
     more += this.#groups.startable - counted;
     if (more < limits.lookAhead) more += this.#sessions.tasks.countMovable(limits.lookAhead - more);

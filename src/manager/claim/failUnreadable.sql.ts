@@ -9,8 +9,8 @@ import { appendNote } from "../sql/omissions.js";
 import { isLate, isReady } from "../sql/fragments.sql.js";
 
 /**
- * SQLSTATEs of text that the server cannot send, because its bytes are invalid in their encoding or because the
- * client's encoding lacks one of its characters.
+ * SQLSTATEs of the errors about a text that the server cannot send, because the text's bytes are invalid in their
+ * encoding or because the client's encoding lacks one of its characters.
  */
 const unreadable: ReadonlySet<string> = new Set([characterNotInRepertoire, untranslatableCharacter]);
 
@@ -41,8 +41,8 @@ WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UP
 /**
  * Ends a due task with unreadable values as FAIL. If the task repeats, its successor is inserted.
  *
- * @param unrepeated null to insert the successor, or a note for the column `error` that is written instead, because
- *   inserting the successor was rejected before
+ * @param unrepeated if null, the successor is inserted; otherwise it is not, because the server has rejected that
+ *   before, and this note is written to the column `error`
  */
 export async function failUnreadable(
   client: Client,

@@ -47,9 +47,9 @@ export interface ClaimTrial {
   readonly locked: readonly string[];
 }
 
-/** The setting in which the DO block stores its outcome, because it cannot return anything. */
+/** The setting in which the DO block stores its outcome, because a DO block cannot return anything. */
 const setting = "pgtask.tried";
-/** SQLSTATE that the block raises to roll back a successful trial. */
+/** SQLSTATE that the DO block raises to roll back a successful trial. */
 const undo = "PGT00";
 
 /**

@@ -39,8 +39,8 @@ export class DeferredPauses {
   }
 
   /**
-   * Replans the deferred tasks whose rows are not locked. Called periodically, and for each new connection of the
-   * manager, because the server keeps the list of deferred tasks in a setting of the connection.
+   * Replans the deferred tasks whose rows are not locked. Called periodically. Also called for each new connection of
+   * the manager, because the list of deferred tasks is kept in a setting of the connection and has to be set again.
    */
   async retry(client: Client): Promise<void> {
     if (this.#deferred.length === 0) return;

@@ -35,8 +35,8 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
  * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
  * are skipped.
  *
- * @param unrepeated null to insert successors, or a note for the column `error` that is written instead, because
- *   inserting a successor was rejected before
+ * @param unrepeated if null, successors are inserted; otherwise they are not, because the server has rejected that
+ *   before, and this note is written to the column `error`
  * @returns the ids of the expired tasks
  */
 export async function expire(

@@ -21,7 +21,10 @@ import {
 
 /** A value that precedes all hashes. */
 const firstHash = -2_147_483_649;
-/** How many of the last ids are read again, because transactions may commit in another order than that of their ids. */
+/**
+ * How many ids, up to the largest known one, are read again. A row with a smaller id may become visible later, because
+ * transactions need not commit in the order of the row ids.
+ */
 const overlap = 64n;
 
 export interface ScanResult {

@@ -39,8 +39,8 @@ export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: In
  * with the same priority, the one whose head has the smallest id comes first.
  *
  * Heads are only hints: the rows themselves decide which tasks a claim takes. If a head is no longer due, claims that
- * start reading at it find nothing. This ends at the latest when the current scan round ends. If the first due task of
- * a group is not known as its head yet, the task starts later.
+ * start reading at it may find nothing. This ends at the latest when the current scan round ends. If the manager does
+ * not know yet that a task is the first due task of its group, the task starts later than it could.
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();

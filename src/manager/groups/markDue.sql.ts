@@ -8,7 +8,7 @@ type DueRow = Omit<DueTask, "id"> & { readonly id: string | number };
 
 const toDue = ({ id, hash, max }: DueRow): DueTask => ({ id: String(id), hash, max });
 
-/** SQL of the ids of tasks to mark as due, except the ids in parameter $1. */
+/** SQL that reads the ids of tasks to mark as due, except the ids in parameter $1. */
 const overdue = ({ qualified }: TaskTable): string => `
   SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$1")}
   ORDER BY plan LIMIT ${maxMarkedDue} FOR NO KEY UPDATE SKIP LOCKED`;

@@ -23,9 +23,9 @@ interface Search {
 
 /**
  * Groups are identified by a hash, but pauses apply to names. Two names can have the same hash, so behind a paused head
- * (first due task) there may be a due task of another name. Therefore paused groups are searched for such tasks, some
- * of their tasks at a time. A group in which nothing was found is searched again only after a second, because two names
- * hardly ever have the same hash.
+ * (first due task) there may be a due task of another name. Therefore paused groups are searched for such tasks, in
+ * several steps if they are long. A group in which nothing was found is searched again only after a second, because two
+ * names hardly ever have the same hash.
  */
 export class PausedGroups {
   readonly #table: TaskTable;
@@ -140,8 +140,8 @@ function advance({ found }: Search, row: HeadRow | undefined): Pick<Search, "fro
   if (row === undefined) return { from: start, found: null };
   const at = { max: row.max, id: BigInt(row.id) };
   if (row.paused) return { from: at, found };
-  // The search found the same task again, so the task cannot start. An unpaused task may have been inserted before it,
-  // so the search starts at the beginning of the group.
+  // The search found the same task again, so the task has not started yet. An unpaused task may have been inserted
+  // before it in the meantime, so the next search starts at the beginning of the group.
   if (found !== null && String(found.id) === String(row.id)) return { from: start, found: row };
   return { from: { ...at, id: at.id - 1n }, found: row };
 }

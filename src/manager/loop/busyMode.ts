@@ -67,13 +67,13 @@ export class BusyMode {
     this.#quietMs = limits.minQuietMs;
   }
 
-  /** Records that a change was notified. */
+  /** Records that the manager was notified of a change. */
   receive(): void {
     this.#receivedAt.push(performance.now());
     if (this.#receivedAt.length > this.#limits.notifications) this.#receivedAt.shift();
   }
 
-  /** Whether every change from now on is notified. */
+  /** Whether the manager is notified of every change from now on. */
   get isNotified(): boolean {
     return this.#state === "notified";
   }

@@ -41,7 +41,7 @@ export interface ManagerConnectionOptions {
   /** A condition that checks its predicates again whenever sessions or results change. */
   readonly changes: Condition;
   readonly send: (message: FromManager) => void;
-  /** Aborted when all executor threads have ended, so that no task is running any more. */
+  /** Aborted when all executor threads have ended. From then on, no task is running. */
   readonly signal: AbortSignal;
 }
 

@@ -34,7 +34,7 @@ export interface ManagerLoopEvents {
   /** Called after each cycle. */
   readonly cycled: () => void;
   /**
-   * Called once, to let another manager serve the table. The call follows as soon as no more tasks are claimed and no
+   * Called once, to let another manager serve the table. This happens as soon as no more tasks are claimed and no
    * results of closed sessions have to be written.
    */
   readonly handOver: () => Promise<void>;
@@ -79,7 +79,7 @@ export class ManagerLoop {
     this.#components = components;
   }
 
-  /** Called when the server has notified a change of the table. */
+  /** Called when the server has notified the manager of a change of the table. */
   receiveNotification(): void {
     this.#components.busyMode.receive();
     this.wake();
@@ -246,8 +246,8 @@ export class ManagerLoop {
   async #rescue(): Promise<void> {
     const { orphans, poolScaler, sessions, statistics } = this.#components;
     const { batch, crash: crashes } = this.#settings;
-    // `grow` must not be called with 0 tasks here: that would withdraw the demand for sessions for the tasks that the
-    // next claim is to start.
+    // `grow` must not be called with 0 tasks here: that would withdraw the request for sessions that the next claim
+    // needs.
     const openSessions = async (tasks: number): Promise<void> => {
       const more = tasks - sessions.free;
       if (this.#isAccepting && more > 0) await poolScaler.grow(this.#client, more);

@@ -12,7 +12,7 @@ import { RunningRows } from "../results/runningRows.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
 import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
 
-/** A cycle that takes longer than `slowCycleMs` is logged, but at most once in `warnEveryMs`, both in ms. */
+/** A cycle that takes longer than `slowCycleMs` is logged, but only one such cycle in `warnEveryMs`. Both are in ms. */
 const slowCycleMs = 5_000;
 const warnEveryMs = 60_000;
 
@@ -21,9 +21,9 @@ export interface CycleRequest {
   readonly start: number;
   /** How many startable tasks to count beyond the tasks that can start. */
   readonly lookAhead: number;
-  /** Whether rows of claimed tasks may have been deleted, or their state set. */
+  /** Whether rows of claimed tasks may have been deleted or set to another state. */
   readonly checkRuns: boolean;
-  /** Whether a change of the table was notified. */
+  /** Whether the manager was notified of a change of the table. */
   readonly notified: boolean;
 }
 

@@ -51,14 +51,14 @@ export class LargeResultWriter {
   }
 
   /**
-   * Notes whether these results from an executor thread include a large one, which always comes alone. The thread then
-   * waits for `acknowledge` before it sends the next large result.
+   * Notes whether an executor thread has sent a large result, which is always the only result in its message. If so,
+   * the thread waits for `acknowledge` before it sends the next large result.
    */
   receive([first]: readonly RunResult[]): void {
     this.#isUnacknowledged ||= first?.outcome === "ended" && first.largeOutput !== undefined;
   }
 
-  /** Lets the executor threads send more large results once all of those received are written. */
+  /** Lets the executor threads send more large results once all large results received so far are written. */
   acknowledge(): void {
     if (!this.#isUnacknowledged || this.#pendingResults.largeCount > 0) return;
     this.#isUnacknowledged = false;

@@ -200,7 +200,7 @@ export class PendingResults {
     return [...taken, ...this.#lastReleased.splice(0, maxWrittenResults - taken.length)];
   }
 
-  /** Removes and returns the results that a server crash may have undone, including deferred results. */
+  /** Removes and returns the results of runs that a server crash may have undone, including deferred results. */
   takeUnconfirmed(): OwnedResult[] {
     const all = [
       ...this.#deferred.splice(0).map(({ item }) => item),

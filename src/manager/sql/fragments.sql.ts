@@ -3,8 +3,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { lockTimeoutMs } from "./lockTimeout.js";
 
 /**
- * SQL that is true if the row `t` has this id. The id is compared as an array element, which forces an index lookup.
- * With `=`, a generic plan made while the table was empty might scan an index in order and compare every row.
+ * SQL condition that is true if the row `t` has this id. The id is compared as an array element, which forces an index
+ * lookup. With `=`, a generic plan made while the table was empty might scan an index in order and compare every row.
  */
 export const hasId = (id: string): string => `t.id = ANY (ARRAY[${id}])`;
 
@@ -15,32 +15,32 @@ export const hasId = (id: string): string => `t.id = ANY (ARRAY[${id}])`;
 export const isReady = "coalesce(ready, false)";
 
 /**
- * SQL that is true if the id is not in this array parameter. It is fast for long arrays because the subquery is hashed,
- * while `<> ALL` would compare each row with each element.
+ * SQL condition that is true if the id is not in this array parameter. It is fast for long arrays because the subquery
+ * is hashed, while `<> ALL` would compare each row with each element.
  */
 export const isNotIn = (id: string, parameter: string): string =>
   `(${id} IN (SELECT unnest(${parameter}::bigint[]))) IS NOT TRUE`;
 
 /**
- * SQL of how many other tasks of its group can be running when a task starts. A negative `max` is treated as 0, as in
- * the index.
+ * SQL of the number of other tasks of its group that can be running when a task starts. A negative `max` is treated
+ * as 0, as in the index.
  */
 export const maxOthers = "greatest(max, 0)";
 
 /**
- * SQL that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the task never
- * expires.
+ * SQL condition that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the
+ * task never expires.
  */
 export const isLate =
   "max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END";
 
-/** SQL of when a task was claimed, in µs since 1970. The ledgers use this time to tell the runs of a task apart. */
+/** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */
 export const claimTime = (task: string): string => `(date_part('epoch', ${task}.take) * 1000000)::bigint`;
 
-/** SQL that is true while the whole table is paused. */
+/** SQL condition that is true while the whole table is paused. */
 export const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
 
-/** SQL that is true for a row with this alias if its group or the whole table is paused. */
+/** SQL condition that is true for a row with this alias if its group or the whole table is paused. */
 export const isGroupPaused = (table: TaskTable, task: string): string => `
     (${task}."group" = ANY (ARRAY(SELECT "group" FROM ${table.pauses} WHERE "group" IS NOT NULL))
       OR ${isTablePaused(table)})`;
@@ -60,6 +60,7 @@ export interface HeadRow {
 }
 
 /**
- * SQL that is true if the task itself set the state of its row `t` while it ran. The table's trigger marks such rows.
+ * SQL condition that is true if the task itself set the state of its row `t` while it ran. The table's trigger marks
+ * such rows.
  */
 export const isSetByTask = "t.pid < 0";

@@ -7,7 +7,10 @@ import type { TaskTable } from "../schema/taskTable.js";
  */
 const margin = 40;
 
-/** With a longer repetition the next time might exceed the range of dates, so the successor is planned for infinity. */
+/**
+ * If a task repeats at a longer interval than this, its next time might exceed the range of dates. Its successor is
+ * then planned for infinity.
+ */
 const never = "interval '5000 years'";
 
 /** Mean length of the interval column in seconds, with Gregorian months. */

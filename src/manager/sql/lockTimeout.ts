@@ -8,7 +8,7 @@ export const lockTimeoutMs = {
    * time before its turn.
    */
   normal: 1_000,
-  /** The timeout for some time after a statement has run into its lock timeout. */
+  /** The timeout that applies for some time after a statement has run into its lock timeout. */
   reduced: 100,
   /**
    * The timeout while the manager finds out which rows are rejected. It is very short, because each of these statements

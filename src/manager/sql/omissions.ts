@@ -1,9 +1,9 @@
 import type { DatabaseError } from "pg";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 
-/** The parts that a statement which ends tasks omits because the server has rejected them. */
+/** What a statement that ends tasks omits, because the server has rejected it. */
 export interface Omissions {
-  /** Whether the group's pause is omitted. It is deferred. */
+  /** Whether the group's pause is omitted. If so, it is deferred. */
   readonly pause: boolean;
   /**
    * A note that replaces the successor of a repeating task and is appended to the column `error`. Null means that the

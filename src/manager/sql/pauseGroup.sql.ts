@@ -30,17 +30,17 @@ const passed = `extract(epoch FROM p.since - t.plan)::float8 * 1000 / abs(t.max:
 const next = `
     CASE WHEN t.drift OR NOT isfinite(t.plan) THEN p.since + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
 
-/** SQL that is true if a pause applies to a task, because the task is due and its `max` is negative. */
+/** SQL condition that is true if a pause applies to a task: the task is due and its `max` is negative. */
 const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
 
 /**
- * SQL of CTEs that pause the groups of ended runs that have a negative `max`. Due tasks of these groups are replanned
+ * SQL of CTEs that pause the groups of ended runs whose `max` is negative. Due tasks of these groups are replanned
  * if their own `max` is negative, each by its own |max| in ms. With `drift`, the new planned time is stop + |max|.
- * Otherwise it is the first plan + n × |max| after the stop. The CTE `pause_left` (columns id, since) lists the tasks
+ * Otherwise it is the first `plan + n × |max|` after the stop. The CTE `pause_left` (columns id, since) lists the tasks
  * with locked rows, which could not be replanned. The CTE `pause_held` keeps this connection from starting those tasks.
  *
  * @param ended name of a CTE with the columns hash, max and stop
- * @param later SQL that is true if all of these tasks should be deferred
+ * @param later SQL condition that is true if all of these tasks should be deferred
  */
 export function pauseCtes({ qualified }: TaskTable, ended: string, later: string): string {
   const pausing = `(SELECT hash, max(stop) AS since FROM ${ended} WHERE max < 0 GROUP BY hash)`;
@@ -81,7 +81,7 @@ export async function retryPauses(
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/** Keeps this connection from starting exactly these tasks, although they are due. */
+/** Keeps this connection from starting these tasks, although they are due. Replaces the list that was set before. */
 export async function setDeferred(client: Client, tasks: readonly DeferredPause[]): Promise<void> {
   await client.query("SELECT set_config($1, $2, false)", [setting, arrayLiteral(tasks.map(({ id }) => id))]);
 }

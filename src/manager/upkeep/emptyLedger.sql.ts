@@ -11,8 +11,8 @@ export type Ledger = Run["ledger"];
  * proof that a late run writes to this ledger afterwards is just as valid.
  *
  * @returns false if the ledger was empty.
- * @throws 55P03 instead of waiting, if a transaction that wrote a proof is still open or a client is reading the
- *   ledger.
+ * @throws 55P03 (lock_not_available) without waiting, if a transaction that wrote a proof is still open or a client
+ *   is reading the ledger.
  */
 export async function emptyLedger(client: Client, table: TaskTable, ledger: Ledger): Promise<boolean> {
   const { qualified, qualifiedLedger1, qualifiedLedger2 } = table;

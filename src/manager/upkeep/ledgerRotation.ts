@@ -23,8 +23,8 @@ export class LedgerRotation {
   #runs = 0;
   #since = performance.now();
   /**
-   * When the idle ledger may be emptied; null if it is empty. The initial value is the present time, because an earlier
-   * process may have left proofs in both ledgers.
+   * When the idle ledger may be emptied; null if it is empty. It starts as the current time, not null, because an
+   * earlier process may have left proofs in both ledgers.
    */
   #emptyAt: number | null = performance.now();
   #isFailureLogged = false;

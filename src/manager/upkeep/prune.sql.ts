@@ -9,7 +9,8 @@ export interface PruneStep {
   /** The id after which the next step continues. "0" means that the end of the table was reached. */
   readonly next: string;
   /**
-   * Time until the first of the rows that were read and not yet deleted can be deleted, in ms. Null if there is none.
+   * Time until the next row can be deleted, in ms, among the rows that this step has read and that are not old enough
+   * yet. Null if there is no such row.
    */
   readonly dueMs: number | null;
 }

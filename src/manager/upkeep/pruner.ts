@@ -15,11 +15,11 @@ export class Pruner {
   /** The next step continues after this id. "0" begins a new round. */
   #from = "0";
   #notBefore = 0;
-  /** Whether tasks may have ended whose rows the last round has not read. */
+  /** Whether tasks may have ended since the latest round began. */
   #touched = true;
   /**
-   * The earliest time at which one of the rows can be deleted that were left by the last round (`#dueAt`), or by the
-   * present round so far (`#roundDueAt`).
+   * `#dueAt` is the earliest time at which a row that the last round has left can be deleted. `#roundDueAt` is the same
+   * for the present round so far.
    */
   #dueAt = Infinity;
   #roundDueAt = Infinity;

@@ -31,8 +31,8 @@ export interface ExecutorParameters {
   /** Whether the target's user is a superuser. If not, remote tasks must give a password in their connection string. */
   readonly isSuperuser: boolean;
   /**
-   * If a remote run loses its connection, its server is asked for at most this long, in ms, whether the run is still
-   * active.
+   * If a remote run loses its connection, its server is asked whether the run is still active, at most for this long,
+   * in ms.
    */
   readonly lostRunTimeoutMs: number;
 }
