@@ -65,7 +65,10 @@ export const minPipelinedOutputLimit = 64 << 20;
  */
 export const minPipelinedTimeoutMs = 1_000;
 
-/** Maximum number of attempts of a run whose commit conflicts with other transactions. */
+/**
+ * Maximum number of attempts of a run in one form, pipelined or stepwise, if `finish` or the commit conflicts with other
+ * transactions.
+ */
 export const maxConflicts = 5;
 
 /**

@@ -5,7 +5,8 @@ import { cancelRepeatMs } from "../tuning.js";
 export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNearLimit";
 
 /**
- * Cancels one run, on request or when its timeout expires. Requests a cancel only while the cancel can hit no other run.
+ * Cancels one run, on request or when its timeout expires. Requests a cancel only while the cancel can hit no other
+ * run.
  *
  *     waiting ──start──▶ running ──end──▶ ended
  *        ▲                  │

@@ -10,7 +10,7 @@ export interface GroupPosition extends Head {
 }
 
 /**
- * Searches for due tasks that are not paused, in groups whose first due task is paused. There can be one, because
+ * In groups whose first due task is paused, searches for a due task that is not paused. There can be one, because
  * groups are identified by the hash of their name, and two names can have the same hash. For each group, this reads the
  * next `limit` due tasks behind a position, and returns the first of them whose group name is not paused. If all of
  * them are paused, it returns the last one. It returns no row for a group without further due tasks, and none at all
