@@ -59,8 +59,8 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedS
 
 const silenceLimitMs = 60_000;
 /**
- * How long to retry a start that something prevents, in ms. Remains of a killed server disappear by themselves, and a
- * program that uses a port only briefly frees the port again.
+ * How long to retry a start that something prevents, in ms. The obstacle may disappear by itself: the remains of a
+ * killed server are removed, or a program that has used the port for a moment frees it.
  */
 const startRetryLimitMs = 30_000;
 const retryMs = 50;

@@ -98,8 +98,8 @@ async function end(child: ChildProcess): Promise<ProcessExit> {
       // The program's process id may be reused, so the guard must no longer send a signal to it.
       const guardPipe = child.stdio[3];
       if (guardPipe instanceof Writable) guardPipe.end("ended\n", () => guardPipe.destroy());
-      // If this process was stalled, the timer may fire before output is read that has already arrived. Let that output
-      // be read first.
+      // If this process was stalled, the timer may fire although some output has arrived but has not been read yet. Let
+      // that output be read first.
       const timer = setTimeout(() => setImmediate(() => resolve({ code, signal })), outputAfterEndMs);
       child.once("close", () => {
         clearTimeout(timer);

@@ -25,9 +25,9 @@ export const pipelineMs = 8;
 /**
  * The typical run duration is multiplied by `durationGrowth` after a run that took longer, and by `durationShrink`
  * after a run that took less. With these factors the typical duration settles at a value such that a third of the runs
- * are shorter and two thirds are longer. The mean would be unsuitable: the last run on the wire seems to last until the
- * next run arrives. Any delay in the executor would therefore make runs look longer, so fewer runs would be sent, and
- * more of them would be the last on the wire.
+ * are shorter and two thirds are longer. The mean would be unsuitable. When nothing is sent behind a run, its measured
+ * duration includes the wait for what the executor sends next. Any delay in the executor would therefore make runs look
+ * longer. Then fewer runs would be sent, and even more of them would have nothing behind them.
  */
 export const durationGrowth = 1.25;
 export const durationShrink = 0.64;

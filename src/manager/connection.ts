@@ -2,7 +2,11 @@ import type { Entry } from "../shared/config/types.js";
 import { managerName } from "../shared/postgres/applicationNames.js";
 import { connectClient, type Client } from "../shared/postgres/client.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
-import { connectionCheckSettings, type StartupSettings } from "../shared/postgres/startupOptions.js";
+import {
+  connectionCheckSettings,
+  lostClientSettings,
+  type StartupSettings,
+} from "../shared/postgres/startupOptions.js";
 import { lockTimeoutMs } from "./sql/lockTimeout.js";
 
 /**
@@ -23,6 +27,7 @@ const managerSettings: StartupSettings = {
   enable_nestloop: "on",
   jit: "off",
   plan_cache_mode: "force_generic_plan",
+  ...lostClientSettings,
 };
 
 /**

@@ -13,7 +13,7 @@ import { identifier } from "../shared/postgres/quoting.js";
 const lockRetryMs = 200;
 /** How long to wait for an answer from the server, in ms. */
 const answerTimeoutMs = 10_000;
-/** Time limit for releasing the lock at a stop, in ms. */
+/** Time limit, in ms, for releasing the lock when the process stops. */
 const handOverTimeoutMs = 1_000;
 /**
  * Longest delay between connection attempts, in ms. It is short because managers wait for the connection as well, and
@@ -61,7 +61,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     /** Name of the cluster. */
     readonly name: string;
     readonly log: Log;
-    /** Returns true while there is no work, so that the loss of the leader's connection need not be noticed soon. */
+    /** Returns true while there is no work. Then the loss of the leader's connection need not be noticed soon. */
     readonly isIdle: () => boolean;
   }) {
     super();

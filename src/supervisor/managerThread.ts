@@ -232,7 +232,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#isRecreating = false;
   }
 
-  /** Logs each reason only once instead of at every attempt. */
+  /** Logs each reason only once rather than at every attempt. */
   #logUnavailable(error: unknown): void {
     const { code, message } = toReport(error);
     if (this.#lastLogged === message || this.#ending.signal.aborted) return;

@@ -13,7 +13,7 @@ import { insufficientPrivilege } from "../shared/postgres/sqlStates.js";
 const alreadyExists = new Set(["42710", "42P04", "23505"]);
 const membershipOptionsSince = 160_000;
 
-/** Which of an entry's role and database exist. */
+/** Whether an entry's role exists, and whether its database exists. */
 interface Existing {
   readonly role: boolean;
   readonly database: boolean;

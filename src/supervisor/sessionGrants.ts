@@ -60,10 +60,10 @@ interface Share {
 }
 
 /**
- * Shares sessions among several holders, such as managers. No grant raises the number of sessions that all holders
- * together can have above the total. After the total has been lowered, no holder gets more sessions until that number
- * is below the new total. Sessions that are merely kept open are granted last. The capacity of a full server is shared
- * only among the holders on this server. The state of one holder:
+ * Shares sessions among several holders, such as managers. No grant allows the holders, all together, to have more
+ * sessions than the total. After the total has been lowered, they may have more for a while. Until they have fewer than
+ * the new total, no holder gets additional sessions. Sessions that are merely kept open are granted last. The capacity
+ * of a full server is shared only among the holders on this server. The state of one holder:
  *
  *   settled ──grant sent──▶ unanswered ──last grant acknowledged──▶ settled
  *
@@ -207,7 +207,10 @@ export class SessionGrants<Holder> {
     }
   }
 
-  /** Returns the demands, limited by the capacity of full servers. */
+  /**
+   * Returns the demands. If several holders use a server that is full, each of their demands is limited to the holder's
+   * share of the server's capacity. All other demands are unchanged.
+   */
   #usableDemands(): Demand[] {
     const shares = [...this.#shares.values()];
     const demands = shares.map(demandOf);

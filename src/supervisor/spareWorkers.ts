@@ -56,8 +56,8 @@ export class SpareWorkers {
   }
 
   /**
-   * Starts an idle thread. An idle thread that ends is dropped. If the cause persists, the thread that a manager gets
-   * instead reports it.
+   * Starts an idle thread. An idle thread that ends is dropped. If the cause persists, it is reported by the thread
+   * that a manager gets in its place.
    */
   #add(): void {
     const spare = startWorker();

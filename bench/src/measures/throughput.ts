@@ -44,7 +44,7 @@ export const throughput: Measure<Throughput> = {
           ...there.map(({ name }) => Math.round(medianRate(raw, name, to) ?? 0).toLocaleString("en")),
         ],
       ],
-      note: `Each figure is a ratio to “${named.find(({ name }) => name === to)?.title ?? to}”: the median over all rounds. The benchmark verified that each task was done exactly once, and that each row that a task had to write exists exactly once.`,
+      note: `In each round, a rate was divided by that of “${named.find(({ name }) => name === to)?.title ?? to}”. Each figure is the median of these ratios over all rounds. The benchmark verified that each task was done exactly once, and that each row that a task had to write exists exactly once.`,
     };
   },
 };

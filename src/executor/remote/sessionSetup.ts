@@ -3,7 +3,7 @@ import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIde
 import { literal } from "../../shared/postgres/quoting.js";
 import {
   connectionCheckSettings,
-  keepAliveSettings,
+  lostClientSettings,
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
@@ -12,7 +12,7 @@ import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { RemoteTarget, SessionAttributes } from "./remoteTarget.js";
 
-const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...keepAliveSettings };
+const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...lostClientSettings };
 
 /** Applies the settings above, except those that the server does not know or that the connection string sets. */
 const settingsSql = `SELECT pg_catalog.set_config(s.name, v.value, false)

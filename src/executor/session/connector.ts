@@ -5,7 +5,7 @@ import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIde
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import {
   connectionCheckSettings,
-  keepAliveSettings,
+  lostClientSettings,
   expectNoPooler,
   buildStartup,
   probeSql,
@@ -26,7 +26,7 @@ export interface OpenConnection {
   readonly backend: BackendIdentity;
 }
 
-const settings: StartupSettings = { client_encoding: "UTF8", ...keepAliveSettings };
+const settings: StartupSettings = { client_encoding: "UTF8", ...lostClientSettings };
 
 /** The settings added here exist from PostgreSQL 14 on, but not on every platform. */
 const laterSettings: StartupSettings = {

@@ -90,8 +90,8 @@ export class GroupScanner {
   }
 
   /**
-   * Time until the next task becomes due or paused groups have to be searched again, in ms. Null if neither is
-   * expected.
+   * Time in ms until the next task becomes due, or until paused groups have to be searched again, whichever comes first.
+   * Null if neither is expected.
    */
   get nextDueMs(): number | null {
     const planMs = this.#planAt === null ? Infinity : Math.max(0, this.#planAt - performance.now());

@@ -55,7 +55,7 @@ export class WorkCycle {
   readonly #runningRows: RunningRows;
   readonly #releaser: TaskReleaser;
   readonly #canceller: UnwantedRunCanceller;
-  /** Whether results are being written that are no longer among the pending results. */
+  /** Whether results that were taken out of the pending results are still being written. */
   #isWriting = false;
   #warnedAt = -Infinity;
 

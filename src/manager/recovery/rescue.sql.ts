@@ -58,7 +58,7 @@ WHERE NOT EXISTS (
   return rows.map((row) => row.owner);
 }
 
-/** Terminates the backends of these owners that belong to the manager's role. */
+/** Terminates the backends of these owners, except backends that belong to another role than the manager's. */
 export async function terminateOwners(client: Client, owners: readonly string[]): Promise<void> {
   await client.query({
     name: "end owners",

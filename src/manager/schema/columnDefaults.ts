@@ -47,7 +47,7 @@ export function parameterDefault(column: ParameterColumn, type: string, paramete
 const parentDefault = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '0')::bigint`;
 
 /**
- * Matches the default that the pg_task extension sets for `parent`. With that default, INSERT fails on a server that
+ * Pattern of the default that the pg_task extension sets for `parent`. With that default, INSERT fails on a server that
  * does not know the setting `pg_task.id`.
  */
 const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bigint, .+\)$/;

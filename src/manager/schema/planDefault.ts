@@ -45,8 +45,8 @@ function settingFirst({ qualifiedPlanned }: TaskTable, expression: string): stri
 const parenthesized = (expression: string): string => `(${expression}\n)`;
 
 /**
- * Alters the default. Sets the configuration file's expression alone first, so that an error message refers only to
- * that expression.
+ * Alters the default in two steps. The first step sets only the configuration file's expression, so that an error
+ * message refers only to that expression.
  */
 async function alter(client: Client, table: TaskTable, fileExpression: string, expression: string): Promise<void> {
   try {
@@ -91,7 +91,8 @@ const shownAs = (expression: string): string => `\nshown as ${expression}`;
 
 /**
  * Reads the record of the default that pg-task set last. The record is the comment of one of pg-task's triggers, so
- * that it stays with the table. Before PostgreSQL 13, the wake-up trigger is the only trigger of a partitioned table.
+ * that it stays with the table. This is the trigger that sets `ready` at each INSERT. If the table is partitioned and
+ * the server is older than PostgreSQL 13, the table cannot have that trigger, and its wake-up trigger is used.
  */
 async function readRecord(client: Client, table: TaskTable): Promise<{ trigger: string; record: string }> {
   const { rows } = await client.query<{ trigger: string; record: string }>(

@@ -2,9 +2,9 @@ import type { Client } from "../../shared/postgres/client.js";
 import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 
 /**
- * Returns how many more connections pg-task may open, at least 0. The server hides the `backend_type` of other roles'
- * processes from ordinary roles, but not whether a process has a database and a user. The latter are therefore checked
- * instead.
+ * Returns how many more connections pg-task may open, at least 0. From ordinary roles, the server hides the
+ * `backend_type` of other roles' processes, but not whether a process has a database and a user. A process whose type
+ * is hidden is therefore counted if it has both.
  */
 export async function availableConnections(client: Client): Promise<number> {
   const { rows } = await client.query<{ room: number }>({

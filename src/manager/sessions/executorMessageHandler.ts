@@ -147,7 +147,7 @@ export class ExecutorMessageHandler {
 
   /**
    * Checks whether the run lacked an object that pg-task created, and reports this.
-   * @returns whether to repeat the run, because it failed for this reason for the first time.
+   * @returns true if the run has to be repeated: it failed for this reason, and for the first time.
    */
   #mustRepeat(result: RunResult): boolean {
     const wasRepeated = this.#repeated.delete(result.id);

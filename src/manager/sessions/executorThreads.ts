@@ -14,8 +14,9 @@ import type {
 } from "../../shared/ipc/executorMessages.js";
 import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
 
-// The executor's code, bundled into one CommonJS file: Node.js aborts the whole process if a thread is terminated while
-// it loads ES modules for Piscina, and one file loads faster than many.
+// The executor's code, bundled into one CommonJS file. It does not consist of ES modules, because Node.js aborts the
+// whole process if a thread is terminated while it loads ES modules for Piscina. It is one file, because one file loads
+// faster than many.
 const entry = fileURLToPath(new URL("../../executor/host.cjs", import.meta.url));
 
 /** The largest value that the setting `pg_conf.threads` can have. */
@@ -24,7 +25,7 @@ const maxThreads = 1024;
 /** How long threads may take to close their sessions when they are stopped, in ms. */
 const maxStopMs = 5_000;
 
-/** One executor thread. It occupies a thread of the Piscina pool until its work ends. */
+/** Represents one executor thread, which is a thread of the Piscina pool, from the beginning to the end of its work. */
 export interface ExecutorThread {
   readonly number: number;
   readonly pool: Piscina;
@@ -38,8 +39,8 @@ export interface ExecutorThread {
 export interface ExecutorEvents {
   message(thread: ExecutorThread, message: SessionMessage): void;
   /**
-   * The thread requests a connection for a remote task, or reports that it has used its connection permit (the
-   * manager's permission to open the connection).
+   * The thread requests a connection permit (the manager's permission to open a connection) for a remote task, or
+   * reports that the connection for which it had a permit is open or could not be opened.
    */
   connectionRequest(thread: ExecutorThread, message: ConnectionRequestMessage): void;
   /** The thread and its connections are gone. The reason is null if the thread was told to stop. */

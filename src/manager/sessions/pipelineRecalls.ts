@@ -8,12 +8,13 @@ import { heldRunLocks, revokePermits, takePermits } from "./recallLocks.sql.js";
  * Recalls runs that have been sent to the server behind another run, while that other run continues.
  *
  * A session that has runs to send behind its current one needs a pipeline permit: an advisory lock that the manager
- * holds. A run that was sent behind another one begins only while the manager holds that lock. From its beginning to
- * its end, the run holds a lock of its own. So once a permit is revoked, no run that was sent under it can begin any
- * more. If a run still holds its own lock after that, none of the runs sent behind it can have begun.
+ * holds. A run that was sent behind another one begins only while the manager holds that lock. So once a permit is
+ * revoked, no run that was sent under it can begin any more. In addition, each run holds a lock of its own from its
+ * beginning to its end. If a run still holds its own lock after the permit was revoked, none of the runs sent behind it
+ * has begun.
  *
- * Permits also end with the manager's connection. That they have ended is certain only when the manager has locked the
- * table again, because the lost connection held the table lock too.
+ * Permits also end when the server ends the manager's connection. After losing its connection, the manager knows that
+ * this has happened only when it has locked the table again: the lost connection held the table lock too.
  *
  *     none ──a task is queued in the session──▶ permitted ──recall, connection lost──▶ none
  */

@@ -155,7 +155,9 @@ export class PoolScaler {
   }
 
   /**
-   * Opens sessions for `more` tasks that could start. Opens few sessions at first, and more if those do not suffice.
+   * Opens sessions, few at first, and others later if those do not suffice.
+   *
+   * @param more how many more tasks could start if there were sessions for them.
    */
   async grow(client: Client, more: number): Promise<void> {
     const { size, opening, free } = this.#sessions;
@@ -179,8 +181,8 @@ export class PoolScaler {
   }
 
   /**
-   * Closes sessions that have been idle for `idleMs` since a peak, but leaves at least one. Lowers the demand
-   * accordingly.
+   * Closes sessions that have been idle for `idleMs`, but leaves at least one open. Lowers the demand by the number of
+   * closed sessions.
    */
   shrink(idleMs = maxSessionIdleMs): void {
     const { size, closing, opening } = this.#sessions;
@@ -195,8 +197,8 @@ export class PoolScaler {
   }
 
   /**
-   * Called when a session was opened. Ends the delay, unless another session of the same batch failed: in that case,
-   * there is no more capacity.
+   * Called when a session was opened. Ends the delay, unless another session of the same batch failed to open. In that
+   * case, there is no capacity for more sessions.
    */
   sessionOpened(): void {
     if (this.#openFailed) return;

@@ -25,7 +25,10 @@ export class RemoteConnectionCapacity {
   readonly #groups: ActiveGroups;
   readonly #log: Log;
   #requests: { readonly thread: ExecutorThread; readonly number: number }[] = [];
-  /** The numbers of granted connections, by thread. The server's list of connections may not contain them yet. */
+  /**
+   * For each thread, the request numbers of the connections that were granted to it and that the server's list of
+   * connections may not contain yet.
+   */
   readonly #reserved = new Map<ExecutorThread, Set<number>>();
   /** Group hashes, in the order in which the groups began to wait. */
   readonly #waitingGroups = new Set<number>();

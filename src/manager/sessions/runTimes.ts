@@ -36,14 +36,17 @@ export class RunTimes {
   }
 
   /**
-   * How much work of a session's own groups may be queued in the session, in ms, while the tasks could not start
-   * elsewhere.
+   * How much work, in ms, a session's queue may hold when a task is queued behind other tasks of its group. Such a task
+   * could not start in another session.
    */
   get maxOwnGroupMs(): number {
     return this.#scaleToCycle(ownGroupQueue);
   }
 
-  /** How much work may be queued in a session, in ms, if the tasks could also start in another session. */
+  /**
+   * How much work, in ms, a session's queue may hold when a task is queued behind tasks of any group. Such a task could
+   * also start in another session.
+   */
   get maxAnyGroupMs(): number {
     return this.#scaleToCycle(anyGroupQueue);
   }
@@ -67,16 +70,16 @@ export class RunTimes {
   }
 
   /**
-   * The estimated median of all run times, in ms. Unlike the mean, the median hardly reflects waits for locks or the
-   * CPU.
+   * The estimated median of all run times, in ms. Unlike the mean, the median hardly changes if some runs have to wait
+   * for locks or the CPU.
    */
   get medianMs(): number {
     return this.#medianMs;
   }
 
   /**
-   * Returns the expected run time of a task, in ms. Uses the average of the task's group, or of all groups if none is
-   * given or known.
+   * Returns the expected run time of a task, in ms. Uses the average of the task's group, or of all groups if no
+   * group is given or the group has no samples.
    * @returns null if there are no samples.
    */
   expectedMs(hash?: number): number | null {

@@ -69,19 +69,19 @@ interface Dedication {
 export interface SessionPoolEvents {
   /**
    * Reports that a cycle may have something to do: there are results to write, a session is gone, or a session has less
-   * work.
+   * work than before.
    *
-   * @param urgent whether a session may run out of tasks or other work waits for this cycle. If false, results can be
-   *   collected for a while.
+   * @param urgent true if a session may run out of tasks, or if something else waits for this cycle. If false, results
+   *   can be collected for a while.
    */
   changed(urgent: boolean): void;
   result(result: RunResult, owner: string, queued: QueuedTask): void;
   started(task: StartedTask): void;
-  /** Reports the backend on the remote server that runs a remote task. */
+  /** Reports which backend on the remote server runs a remote task. */
   remote(place: RemotePid): void;
   /** Reports that a session ended while it had this task, either as its current task or as a queued one. */
   lost(task: Pick<ClaimedTask, "id" | "hash">, owner: string, isCurrent: boolean): void;
-  /** Reports that nothing has been received from this session's backend for `ms`, although an answer is expected. */
+  /** Reports that nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
   silent(owner: string, ms: number): void;
   /** Asks for the recall of runs that have been sent to the server behind another run. */
   recall(recall: SentRecall): void;

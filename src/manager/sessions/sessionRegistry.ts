@@ -16,7 +16,7 @@ export class SessionRegistry {
   readonly #byOwner = new Map<string, PooledSession>();
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
   /**
-   * Sessions in state `closing` that their threads have not been told to close yet. Null means that threads are told at
+   * Sessions in state `closing` whose threads have not been told yet to close them. Null means that threads are told at
    * once.
    */
   #deferredCloses: Set<PooledSession> | null = null;

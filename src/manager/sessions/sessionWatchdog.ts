@@ -9,7 +9,7 @@ import { terminateOwners } from "../recovery/rescue.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { backendCheckMs } from "../tuning.js";
 
-/** How often the pool is checked while it has no session, in ms. `sessionsOpened` ends such a wait early. */
+/** Interval, in ms, between checks of the pool while it has no session. `sessionsOpened` ends such a wait early. */
 const emptyCheckMs = 60_000;
 /** The session's thread is asked only after the backend has been idle for this long, in ms. */
 const minIdleMs = 100;
@@ -24,9 +24,9 @@ interface Silence {
 }
 
 /**
- * Finds sessions with half-open connections (the other end is gone without notice). The session's backend is idle or
- * gone, although its task has not been answered, and the answer never arrives. The session's own thread has to confirm
- * that nothing arrives, because the thread may just be too busy to read.
+ * Finds sessions with half-open connections (the other end is gone without notice). The backend of such a session is
+ * idle or gone, but the session still waits for the answer about its task, which never arrives. The session's own
+ * thread has to confirm that nothing arrives, because the thread may just be too busy to read.
  *
  *   backend busy ──idle or gone, task unanswered──▶ silent ──thread confirms──▶ confirmed ──still idle──▶ dropped
  */

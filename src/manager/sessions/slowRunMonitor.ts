@@ -103,7 +103,7 @@ export class SlowRunMonitor {
 
 /**
  * Whether the group limit allows a queued task to run in another session. After the move, its present session no longer
- * has a task of the group, unless the session's current task belongs to the same group.
+ * counts towards the limit, unless the session's current task belongs to the same group.
  */
 export function canMove({ hash, max }: ClaimedTask, current: ClaimedTask, groups: ActiveGroups): boolean {
   const running = groups.get(hash)?.running ?? 0;

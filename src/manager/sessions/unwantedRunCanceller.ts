@@ -10,9 +10,9 @@ import { compareRowsMs, fewTasks, longQueuedMs } from "../tuning.js";
  */
 export class UnwantedRunCanceller {
   readonly #components: UnwantedRunCancellerOptions;
-  /** Whether rows of claimed tasks may have been deleted, or their state set, since the last check. */
+  /** Whether rows of claimed tasks may have been deleted or given another state since the last check. */
   #isDue = false;
-  /** Whether a change of the table was notified. If so, any queued task may have been changed. */
+  /** Whether the manager was notified of a change of the table. If so, any queued task may have been changed. */
   #wasNotified = false;
   #checkedAt = 0;
 
@@ -23,8 +23,8 @@ export class UnwantedRunCanceller {
   /**
    * Compares tasks with their rows if that is due.
    *
-   * @param request.checkRuns whether rows of claimed tasks may have been deleted or their state set
-   * @param request.notified whether a change of the table was notified
+   * @param request.checkRuns whether rows of claimed tasks may have been deleted or given another state
+   * @param request.notified whether the manager was notified of a change of the table
    */
   async check(
     client: Client,

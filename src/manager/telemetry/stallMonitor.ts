@@ -84,7 +84,7 @@ export class StallMonitor {
   /**
    * Checks repeatedly until `signal` is aborted.
    *
-   * @param currentLoop returns null while tasks are not claimed.
+   * @param currentLoop returns the manager's loop, or null while the manager claims no tasks.
    */
   async watch(
     client: Client,
@@ -103,7 +103,7 @@ export class StallMonitor {
   /** Makes one check. Called every few seconds. */
   async check(client: Client, loop: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
-    // After such a long time, this process was probably suspended, so no task could start.
+    // If the last check was so long ago, this process was probably suspended, so no task could start.
     if (now - this.#checkedAt > 3 * stallCheckMs) this.#suspects.clear();
     this.#checkedAt = now;
     try {
@@ -157,7 +157,8 @@ export class StallMonitor {
 
   /**
    * Whether the server confirms that a session is free or may be opened. If nothing was claimed, busy sessions are
-   * checked as well, because the pool may be wrong about them. They are not checked while a large output is on its way.
+   * checked as well, because the pool may be wrong about them. They are not checked while a large output waits
+   * to be written.
    */
   async #serverConfirmsFree(client: Client, { free, working }: SessionPoolLoad, isIdle: boolean): Promise<boolean> {
     const { pendingResults, poolScaler } = this.#components;
@@ -264,8 +265,8 @@ export class StallMonitor {
   }
 
   /**
-   * Corrects the counters, and has the first due task of every group read again. This is safe, because a claim decides
-   * by the locked rows, not by the counters, which tasks it takes.
+   * Corrects the counters, and has the first due task of every group read again. This is safe, because a claim relies
+   * on the rows that it has locked, not on the counters, when it decides which tasks to take.
    */
   #recount(): void {
     const { sessions, groups, orphans, claimer, groupScanner } = this.#components;

@@ -51,7 +51,7 @@ export class Statistics {
 
   /**
    * Counts the tasks of a cycle.
-   * @param since when the cycle began, by performance.now().
+   * @param since the time at which the cycle began, as returned by performance.now().
    */
   cycleEnded(cycle: { readonly claimed: number; readonly expired: number }, since: number): void {
     this.#count("gone", cycle.expired);

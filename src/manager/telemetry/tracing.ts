@@ -118,7 +118,7 @@ export class Tracing {
   /**
    * Creates the spans of results that were written.
    *
-   * @param written.states the states of the written rows. Rows that are missing were deleted, are locked, or have
+   * @param written.states the states of the written rows. A row that is missing here was deleted, is locked, or has
    *   another owner.
    * @param since the time at which the statement that wrote the results was sent
    */

@@ -69,7 +69,7 @@ export type RunResult =
       /** Null means that the connection was lost after the run ended but before the server's clock was read. */
       readonly stop: string | null;
       readonly output: string | null;
-      /** Replaces `output` if the output is large. Contains the same text, encoded in UTF-8. */
+      /** Used instead of `output` if the output is large. Contains the output, encoded in UTF-8. */
       readonly largeOutput?: Uint8Array<ArrayBuffer>;
       /** Null means that the run ended without error. */
       readonly error: string | null;

@@ -7,16 +7,19 @@ import { pooledError } from "./connectionErrors.js";
  */
 export type StartupSettings = Readonly<Record<string, string | number>>;
 
-/**
- * With these settings a server ends a backend about ten seconds after the connection to its client has been cut, and
- * releases the backend's locks.
- */
-export const keepAliveSettings = {
+/** TCP keepalive: how soon a server probes a silent client, in s, and how many probes may remain unanswered. */
+const keepAliveSettings = {
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 2,
   tcp_keepalives_count: 3,
-  tcp_user_timeout: 10_000,
 };
+
+/**
+ * With these settings, a server ends a backend about ten seconds after the connection to its client has been cut, and
+ * releases the backend's locks. `tcp_user_timeout`, in ms, applies while the server is sending. Servers older than
+ * PostgreSQL 12 do not have it.
+ */
+export const lostClientSettings = { ...keepAliveSettings, tcp_user_timeout: 10_000 };
 
 /**
  * Interval, in ms, at which a server checks during a long statement whether its client is still connected. This is a

@@ -211,6 +211,6 @@ function resultText({ error, output, outputBytes }: TaskSummary): string {
 }
 
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
-  if (state !== "WORK" || start === null) return tookMs === null ? "" : formatDuration(tookMs);
+  if (state !== "WORK" || start === null) return tookMs === null ? "" : formatDuration(Math.max(0, tookMs));
   return formatWholeSeconds(Math.max(0, now - Date.parse(start)));
 }

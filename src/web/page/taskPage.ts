@@ -128,7 +128,7 @@ function Times({ task, now }: { task: FullTask; now: number }): VNode {
           ? formatDuration(Math.max(0, now - Date.parse(start)))
           : tookMs === null
             ? ""
-            : formatDuration(tookMs),
+            : formatDuration(Math.max(0, tookMs)),
     },
   ];
   return html`<ol class="times panel" aria-label="Times">

@@ -18,7 +18,7 @@ const hashValue = `pg_catalog.hashtext(NEW."group"::pg_catalog.text OPERATOR(pg_
 /**
  * Returns the rules of the fill trigger, which completes the rows of an adopted table. Adding a generated column `hash`
  * would rewrite the whole table. Adding NOT NULL to a column in which the user allows null would reject rows that were
- * accepted before. The trigger sets the hash and replaces nulls instead.
+ * accepted before. The trigger avoids both: it sets the hash and replaces nulls.
  */
 function fillRules(columns: ReadonlyMap<string, FoundColumn>, parameters: FileParameters): FillRule[] {
   const nullable = (name: string): FoundColumn[] => {
