@@ -52,7 +52,9 @@ export async function waitForTask(
       .catch((error: unknown) => toReport(toCommandError(error, opened.table)))
       .finally(() => terminal.showProgress(null));
     if (outcome === "interrupted") {
-      terminal.writeError(`pg-task: task ${id} keeps running; stop it with pg-task stop ${id}\n`);
+      terminal.writeError(
+        `pg-task: no longer waiting for task ${id}, which was not cancelled; pg-task stop ${id} stops it\n`,
+      );
       return commandExitCodes.interrupted;
     }
     if (outcome !== null && "message" in outcome) {

@@ -61,7 +61,7 @@ function inUse(dataDirectory: string, { pid, port }: LockFile, holder: number | 
       : `the pg-task of process ${holder} runs a server (${server}) on it`;
   return new PgTaskError(
     "EMBEDDED_DATA_IN_USE",
-    `the data folder ${dataDirectory} is in use, ${who}: stop that one, or give another data folder`,
+    `the data folder ${dataDirectory} is in use: ${who}; stop that server, or give another data folder`,
   );
 }
 

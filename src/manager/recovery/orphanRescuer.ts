@@ -264,7 +264,7 @@ export class OrphanRescuer {
   #logRescued(rescued: readonly RescuedTask[], blame: boolean): void {
     const reason = blame
       ? "the session that ran them died"
-      : "the server, the process or the manager's connection went, and their sessions with it";
+      : "the server, the process or the manager's connection was lost, and the sessions with it";
     for (const [verdict, outcome] of outcomes) {
       const ids = rescued.flatMap((each) => (each.verdict === verdict ? each.id : []));
       if (ids.length === 0) continue;

@@ -14,6 +14,6 @@ export function resolveSecret(given: unknown, env: NodeJS.ProcessEnv, kind: stri
   const value = env[name];
   if (value) return value;
   throw new MissingSecret(
-    `expected the environment variable ${name} to hold the ${kind}, got ${value === "" ? "an empty one" : "none of that name"}`,
+    `expected the environment variable ${name} to hold the ${kind}, got ${value === "" ? "an empty one" : "no such variable"}`,
   );
 }

@@ -241,7 +241,10 @@ describe("pg-task add", () => {
     child.kill("SIGINT");
     await once(child, "close");
     assert.equal(child.exitCode, 130);
-    assert.equal(text, `pg-task: task ${id} keeps running; stop it with pg-task stop ${id}\n`);
+    assert.equal(
+      text,
+      `pg-task: no longer waiting for task ${id}, which was not cancelled; pg-task stop ${id} stops it\n`,
+    );
     assert.equal((await tasks.row(id)).state, "WORK");
     assert.equal((await cli(["stop", id], { env })).code, 0);
     const row = only(await tasks.until([id], ({ owner }) => owner === null));

@@ -35,7 +35,7 @@ test("a second start names the process and port that use the data", async () => 
   const { pid, port } = await holder.started();
   await assert.rejects(start({ dataDirectory, port }), {
     code: "EMBEDDED_DATA_IN_USE",
-    message: `the data folder ${dataDirectory} is in use, the pg-task of process ${holder.pid} runs a server (process ${pid}, port ${port}) on it: stop that one, or give another data folder`,
+    message: `the data folder ${dataDirectory} is in use: the pg-task of process ${holder.pid} runs a server (process ${pid}, port ${port}) on it; stop that server, or give another data folder`,
   });
   await holder.kill();
   await untilGone(pid);

@@ -150,7 +150,7 @@ it("rejects a folder with other content", async () => {
 it("rejects a data directory in use by another pg-task", async () => {
   const first = await startProcess();
   await first.line("ready");
-  await refuses({ cwd: first.cwd, says: /is in use, the pg-task of process \d+ runs a server/ });
+  await refuses({ cwd: first.cwd, says: /is in use: the pg-task of process \d+ runs a server/ });
   assert.equal((await first.end()).code, 0);
 });
 

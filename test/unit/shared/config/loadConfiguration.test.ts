@@ -312,7 +312,7 @@ void test("no message contains a password", async () => {
 void test("a missing password variable is named", async () => {
   assert.deepEqual(await refusal([{ data: "a", password: { env: "NOT_SET" } }]), [
     "CONFIG_INVALID",
-    "[0].password: expected the environment variable NOT_SET to hold the password, got none of that name",
+    "[0].password: expected the environment variable NOT_SET to hold the password, got no such variable",
   ]);
 });
 
@@ -400,7 +400,7 @@ void test("the token may come from a variable, and reaches neither managers nor 
   assert.doesNotMatch(JSON.stringify(maskParameters(configuration.parameters)), /sesame/);
   assert.deepEqual(await refusal({ "pg_http.token": { env: "TOKEN" } }), [
     "CONFIG_INVALID",
-    "pg_http.token: expected the environment variable TOKEN to hold the token, got none of that name",
+    "pg_http.token: expected the environment variable TOKEN to hold the token, got no such variable",
   ]);
 });
 
