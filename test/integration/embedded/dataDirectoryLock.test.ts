@@ -64,7 +64,7 @@ test("a server started by another program on the data is named", async () => {
   await assert.rejects(start({ dataDirectory }), {
     code: "EMBEDDED_DATA_IN_USE",
     message: new RegExp(
-      `^the data folder .* in use, a PostgreSQL server \\(process ${other.pid}, port 5999\\) runs on it: `,
+      `^the data folder .* in use: a PostgreSQL server \\(process ${other.pid}, port 5999\\) runs on it; `,
     ),
   });
   other.signal("SIGINT");
