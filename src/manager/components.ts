@@ -20,6 +20,7 @@ import { OrphanRescuer } from "./recovery/orphanRescuer.js";
 import { PendingResults } from "./results/pendingResults.js";
 import { DeferredPauses } from "./groups/deferredPauses.js";
 import { Pruner } from "./upkeep/pruner.js";
+import { ZoneChanges } from "./upkeep/zoneChanges.js";
 import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
 import type { RemotePid, StartedTask } from "./model.js";
 import { RetryQueue } from "./results/retryQueue.js";
@@ -60,6 +61,7 @@ export interface ManagerComponents {
   readonly lostRemoteRuns: LostRemoteRuns;
   readonly ledgers: LedgerRotation;
   readonly pruner: Pruner;
+  readonly zoneChanges: ZoneChanges;
   readonly statistics: Statistics;
   /** Null if no OpenTelemetry SDK is loaded. */
   readonly tracing: Tracing | null;
@@ -175,6 +177,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     lostRemoteRuns,
     ledgers,
     pruner: new Pruner(base),
+    zoneChanges: new ZoneChanges(base),
     statistics,
   };
   return created;

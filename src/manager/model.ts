@@ -48,6 +48,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   /** Whether the group can pause after this task. */
   readonly mayPause: boolean;
   readonly repeats: boolean;
+  /** Whether the successor is planned before the task starts, and not when its run has ended. */
+  readonly overlaps: boolean;
   /** The value of the column `data` if it may hold a trace context. Null if the claim was not traced. */
   readonly data: string | null;
   /** The version of the row that the claim wrote. Any later change gives the row another version. */

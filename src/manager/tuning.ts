@@ -255,6 +255,14 @@ export const ledgerRetryMs = 1_000;
  */
 export const pruneIntervalMs = { min: 1_000, max: 5 * 60_000 };
 
+// Schedules
+
+/** Time between two rounds that check planned tasks against the server's time zone data, in ms. */
+export const zoneCheckIntervalMs = 24 * 60 * 60 * 1000;
+
+/** How many planned tasks one step of such a round checks. Each takes up to half a millisecond. */
+export const zoneCheckRows = 50;
+
 // Watching the server (decision 18)
 
 /** How long the server can be silent, in ms, before the manager checks whether its own connection is half-open. */

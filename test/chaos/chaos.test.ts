@@ -6,6 +6,15 @@ import { Cluster } from "./cluster.js";
 import { pickFault } from "./faults.js";
 import { verify, prepare, produce, stopRefusing, countUnfinished } from "./flow.js";
 import { Random } from "./random.js";
+import { judgeSchedules } from "./scheduleJudge.js";
+import {
+  holdSchedules,
+  letSchedulesGo,
+  schedulesFor,
+  startSchedules,
+  stopSchedules,
+  waitingSchedules,
+} from "./schedules.js";
 import { withConnectionTo } from "../support/connectTo.js";
 
 /** Set by `npm run chaos`; by default a short run with a random seed. */
@@ -13,16 +22,20 @@ const seconds = Number(process.env["CHAOS_SECONDS"] ?? 15);
 const seed = Number(process.env["CHAOS_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 
 const producers = 3;
+const schedules = schedulesFor(seconds);
 /** Longest time between two faults, and between two inserts of a producer, in ms. */
 const maxFaultPauseMs = 1500;
 const maxInsertPauseMs = 30;
 /** How long after the last fault a task must have ended, in ms. After that, it counts as stuck. */
 const stuckMs = 120_000;
 
-test(`every task ends and has its effect once under random faults (seed ${seed}, ${seconds} s)`, async (t) => {
+test(`every task has its effect once and every schedule goes on under random faults (seed ${seed}, ${seconds} s)`, async (t) => {
   const cluster = await Cluster.start();
   try {
-    await withConnectionTo(cluster.url, prepare);
+    await withConnectionTo(cluster.url, async (client) => {
+      await prepare(client);
+      await startSchedules(client, schedules);
+    });
     const until = performance.now() + seconds * 1000;
     const faults = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
     await Promise.all([faults, ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each))]);
@@ -30,11 +43,13 @@ test(`every task ends and has its effect once under random faults (seed ${seed},
     await withConnectionTo(cluster.url, async (client) => {
       await stopRefusing(client);
       await waitForAllEnded(client, cluster);
+      await waitForSchedules(client, cluster);
     });
     const { tasks, wrong } = await withConnectionTo(cluster.url, verify);
-    t.diagnostic(`${tasks} tasks, ${await faults} faults`);
+    const judged = await withConnectionTo(cluster.url, (client) => judgeSchedules(client, schedules));
+    t.diagnostic(`${tasks} tasks, ${await faults} faults, ${schedules.length} schedules, ${judged.runs} times served`);
     assert.ok(tasks > 0);
-    assert.deepEqual(wrong, [], cluster.logs());
+    assert.deepEqual([...wrong, ...judged.wrong], [], cluster.logs());
   } finally {
     await cluster.stop();
   }
@@ -59,6 +74,7 @@ async function produceUntil(cluster: Cluster, until: number, number: number): Pr
       withConnectionTo(cluster.url, async (client) => {
         while (performance.now() < until) {
           await produce(client, random);
+          await holdSchedules(client, random);
           await sleep(random.below(maxInsertPauseMs));
         }
       }),
@@ -86,6 +102,29 @@ async function waitForAllEnded(client: Client, cluster: Cluster): Promise<void> 
       );
       assert.fail(`stuck: ${JSON.stringify(rows, null, 1)}\n${cluster.logs()}`);
     }
+    await sleep(100);
+  }
+}
+
+/** Waits until every schedule has run for a time after the last fault or has ended by itself, and then stops them. */
+async function waitForSchedules(client: Client, cluster: Cluster): Promise<void> {
+  const limit = performance.now() + stuckMs;
+  const { rows } = await client.query<{ now: string }>("SELECT now()::text AS now");
+  await letSchedulesGo(client);
+  for (;;) {
+    const waiting = await waitingSchedules(client, schedules, rows[0]?.now ?? "");
+    if (waiting.length === 0) break;
+    if (performance.now() > limit) {
+      const { rows: unfinished } = await client.query(
+        `SELECT * FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') AND data = ANY ($1)`,
+        [waiting],
+      );
+      assert.fail(`schedules stand still: ${JSON.stringify([waiting, unfinished], null, 1)}\n${cluster.logs()}`);
+    }
+    await sleep(100);
+  }
+  while ((await stopSchedules(client)) > 0) {
+    if (performance.now() > limit) assert.fail(`schedules do not stop\n${cluster.logs()}`);
     await sleep(100);
   }
 }

@@ -19,7 +19,7 @@ const settings = {
   "pg_conf.grace": 2000,
   "pg_conf.restart": 1,
   "pg_work.restart": 1,
-  "pg_conf.max": 16,
+  "pg_conf.max": 24,
 };
 
 /** A server, the network to it, and the pg-task processes that use it. */
@@ -97,7 +97,7 @@ async function startServer(folder: string, port?: number): Promise<EmbeddedServe
     {
       dataDirectory: join(folder, "data"),
       ...(port === undefined ? {} : { port }),
-      settings: { fsync: "off", max_connections: 100 },
+      settings: { fsync: "off", max_connections: 100, track_commit_timestamp: "on" },
       log,
     },
   );

@@ -1,6 +1,10 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Cluster } from "./cluster.js";
 import type { Random } from "./random.js";
+
+/** The longest time for which results cannot be written before the processes are killed, in ms. */
+const maxUnwrittenMs = 500;
 
 /** A fault that can be injected. `inject` resolves when whatever it broke is working again. */
 export interface Fault {
@@ -37,6 +41,17 @@ const faults: readonly Fault[] = [
   { name: "a supervisor's backend is terminated", weight: 2, inject: terminate("pg_conf%", 1) },
   { name: "a process is killed", weight: 4, inject: restart("SIGKILL") },
   { name: "a process is stopped and started", weight: 3, inject: restart("SIGTERM") },
+  {
+    // Only the proofs of the runs that are committed in the meantime tell how these ended.
+    name: "all processes are killed before they can write results",
+    weight: 3,
+    inject: async (cluster, random, client) => {
+      await client.query("BEGIN; LOCK TABLE task IN SHARE ROW EXCLUSIVE MODE");
+      await sleep(random.below(maxUnwrittenMs));
+      for (let nth = 0; nth < cluster.size; nth += 1) await cluster.restartProcess(nth, "SIGKILL");
+      await client.query("COMMIT");
+    },
+  },
   {
     name: "a connection goes silent",
     weight: 3,

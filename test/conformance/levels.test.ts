@@ -36,7 +36,9 @@ const intervals: Values = ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:0
 const bools: Values = [true, "false", "true", "false", "true"];
 const characters: Values = ["a", "b", "c", "d", "e"];
 
-const valuesOf: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
+const zones: Values = ["Europe/Berlin", "Asia/Tokyo", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe"];
+
+const valuesOfType: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
   bool: bools,
   int: numbers,
   size: numbers,
@@ -45,6 +47,9 @@ const valuesOf: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
   text: characters,
   name: characters,
 };
+
+const valuesOf = ({ name, type }: (typeof parameters)[number]): Values | undefined =>
+  name === "pg_task.zone" ? zones : valuesOfType[type];
 
 /** For parameters of a manager: the field of its settings, and the field's value per unit of the parameter. */
 const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, number]>> = {
@@ -76,6 +81,7 @@ async function effective(name: ParameterName, file: string | number | boolean): 
     return String(new Map(Object.entries(made)).get(name) ?? file);
   }
   const setting = managers[name];
+  if (name === "pg_task.zone") return await effectiveZone(String(file));
   if (setting === undefined) {
     await ensureTaskTable(role, { parameters: { [name]: file } });
     return await withConnection(role, async (client) => {
@@ -92,6 +98,17 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   return name === "pg_task.reset" ? `00:00:0${value}` : String(value);
 }
 
+/** Returns the zone that a new rule gets. */
+async function effectiveZone(file: string): Promise<string> {
+  await ensureTaskTable(role, { parameters: { "pg_task.zone": file } });
+  return await withConnection(role, async (client) => {
+    const { rows } = await client.query<{ zone: string }>(
+      "INSERT INTO task (input, rule, repeat) VALUES ('', '0 0 1 1 *', '0') RETURNING zone",
+    );
+    return rows[0]?.zone ?? "";
+  });
+}
+
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");
 
 /**
@@ -103,19 +120,20 @@ async function alterSystem(name: string, value: string): Promise<void> {
 }
 
 const withServer = parameters.filter(({ levels }) => (levels as readonly Level[]).includes("database"));
-for (const { name, type } of withServer) {
-  await alterSystem(name, String(valuesOf[type]?.[1]));
+for (const parameter of withServer) {
+  await alterSystem(parameter.name, String(valuesOf(parameter)?.[1]));
 }
 // Until the server reloads its configuration, the values of pg-task's file are in effect.
 const ofFile = new Map<string, string>();
-for (const { name, type } of withServer) {
-  ofFile.set(name, await effective(name, valuesOf[type]?.[0] ?? ""));
+for (const parameter of withServer) {
+  ofFile.set(parameter.name, await effective(parameter.name, valuesOf(parameter)?.[0] ?? ""));
 }
 await admin.query("SELECT pg_reload_conf()");
 while ((await effective("pg_task.sleep", 101)) !== "102") continue;
 
-for (const { name, type } of withServer) {
-  const values = valuesOf[type];
+for (const parameter of withServer) {
+  const { name } = parameter;
+  const values = valuesOf(parameter);
   assert.ok(values !== undefined, `${name} has no values`);
   const [file, ofServer, ofDatabase, ofRole, ofBoth] = values;
   test(`§2 ${name} is read from the role in the database, then the role, the database, postgresql.conf, the file`, async () => {

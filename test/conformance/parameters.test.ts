@@ -153,6 +153,14 @@ const bySession = {
     const settings = `SET LOCAL pg_task.quote = '"'; SET LOCAL pg_task.escape = '!'`;
     assert.match((await outputOf(settings, columns)) ?? "", /\n1\t"x!"y"/);
   },
+  "pg_task.zone": async () => {
+    const inserted = await runWith("SET LOCAL pg_task.zone = 'Asia/Kolkata'", 1, {
+      input: "SELECT 1",
+      rule: "* * * * * *",
+    });
+    const { rows } = await client.query("SELECT zone FROM task WHERE id = $1", [only(inserted).id]);
+    assert.deepEqual(rows, [{ zone: "Asia/Kolkata" }]);
+  },
   "pg_task.group": async () => {
     const row = only(await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }));
     assert.deepEqual([row.group, row.output], ["mine", "mine"]);

@@ -165,7 +165,8 @@ test("§5 all other columns are copied, including the user's own", async () => {
     [row.id],
   );
   const before = only(rows).row;
-  const fresh = "id parent plan take start stop pid crash state ready error output owner serial";
+  const fresh =
+    "id parent plan take start stop pid crash state ready error output owner serial attempt after upon created due wait plain";
   for (const column of Object.keys(before)) {
     if (fresh.split(" ").includes(column)) continue;
     assert.equal(again[column], before[column], column);

@@ -10,6 +10,7 @@ import { OrphanRescuer } from "../../src/manager/recovery/orphanRescuer.js";
 import { PendingResults } from "../../src/manager/results/pendingResults.js";
 import { DeferredPauses } from "../../src/manager/groups/deferredPauses.js";
 import { Pruner } from "../../src/manager/upkeep/pruner.js";
+import { ZoneChanges } from "../../src/manager/upkeep/zoneChanges.js";
 import { PipelineRecalls } from "../../src/manager/sessions/pipelineRecalls.js";
 import { RetryQueue } from "../../src/manager/results/retryQueue.js";
 import { RunTimes } from "../../src/manager/sessions/runTimes.js";
@@ -149,6 +150,7 @@ export async function startManagerLoop(
         sessionShare: (room) => room,
         log,
       }),
+      zoneChanges: new ZoneChanges({ table, log }),
       pruner: new (overrides.pruner ?? Pruner)({ table, log }),
       statistics: new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) }),
       busyMode: new (overrides.busyMode ?? BusyMode)(manager, rows[0]?.oid ?? 0, overrides.limits),

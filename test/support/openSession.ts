@@ -22,6 +22,7 @@ function task(id: string): ClaimedTask {
     exclusive: false,
     mayPause: false,
     repeats: false,
+    overlaps: false,
     input: "SELECT 1",
     group: "group",
     timeoutMs: 0,

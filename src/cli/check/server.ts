@@ -7,12 +7,14 @@ import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
+import { connectClient, sqlState, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
 import { toCommandError } from "../support/commandError.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
+import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
+import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
 
 /** What a server reported about one entry. `error` is set if the inspection failed. */
@@ -163,9 +165,23 @@ async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindi
     paused: await readPausedGroups(located, client),
     location,
     settings: Object.fromEntries(await readServerSettings(client, names)),
-    warnings,
+    warnings: [...warnings, ...(await scheduleWarnings(located, client))],
     error: await checkPlan(located, client),
   };
+}
+
+/** Returns warnings about the schedules of a table that pg-task has already created or adopted. */
+async function scheduleWarnings({ schema, table: name }: Entry, client: Client): Promise<string[]> {
+  const table = taskTable(schema, name);
+  if ((await readTableExistence(client, table)) !== "yes") return [];
+  try {
+    const { warnings } = await readScheduleWarnings(client, table);
+    return warnings.map(({ text }) => `${table.qualified}: ${text}`);
+  } catch (error) {
+    // The user may lack a privilege on the table, which does not concern the configuration. The command doctor says so.
+    if (sqlState(error) === null) throw error;
+    return [];
+  }
 }
 
 /** Returns the error that `start` would report for `pg_task.plan`; null if there is none. */

@@ -2,7 +2,8 @@ import { describeKind, refuseObstacles } from "../../manager/schema/adoption/obs
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
-import { appliedVersion, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
+import { latestVersion, missingObjects, readRecord } from "../../manager/schema/migrations.js";
+import { columnsInTheWay, featuresOff } from "../../manager/schema/ownColumns.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
@@ -34,18 +35,22 @@ export async function inspectTable(
     return refused(`the name belongs to ${describeKind(kind)}, which cannot be adopted`);
   }
   const table = taskTable(schema, name);
-  const version = await appliedVersion(client, table);
+  const { version, ownColumns } = await readRecord(client, table);
   if (version > latestVersion) return refused("created by a later pg-task");
-  const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table)) : [];
+  const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table), ownColumns) : [];
   if (lost.length > 0) return refused(describeMissingColumns(lost));
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
-  if (upToDate) return { ...found, state: "exists" };
+  const off = featuresOff(ownColumns);
+  const columns = columnsInTheWay(ownColumns).join(", ");
+  const reason = off.length === 0 ? {} : { why: `off: ${off.join(", ")}, because of its columns ${columns}` };
+  const exists: Finding = { ...found, state: "exists", ...reason };
+  if (upToDate) return exists;
   const why = await refusalReason(async () => {
     if (version === 0) await refuseObstacles(client, table, await readLayout(client, table));
     await refuseConflictingNames(client, table);
   });
   if (why !== null) return refused(why);
-  if (version === latestVersion) return { ...found, state: "exists" };
+  if (version === latestVersion) return exists;
   const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
   if (!create) return { ...found, state: "missing", why: `${origin}, and the entry has "create": false` };
   const change = version === 0 ? "adopted" : "migrated";

@@ -25,6 +25,8 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
   ["active", "interval", "how late it may start before it expires"],
   ["timeout", "interval", "maximum run time, 0 is unlimited"],
   ["repeat", "interval", "repeat at this interval"],
+  ["rule", "rule", "run by this schedule: cron, RFC 5545, or a query"],
+  ["zone", "name", "time zone of the rule"],
   ["live", "interval", "maximum age of its session"],
   ["count", "n", "how many tasks its session runs before it ends"],
   ["keep", "interval", "how long the finished row is kept, 0 is forever"],
@@ -43,6 +45,8 @@ const singleCharacterColumns = new Set(["delimiter", "escape", "quote"]);
 const booleanColumns: readonly (readonly [name: string, meaning: string])[] = [
   ["delete", "delete the finished row if output and error are null"],
   ["drift", "repeat relative to the end, not to the plan"],
+  ["catchup", "make up for every missed time"],
+  ["overlap", "plan the next run when this one starts"],
   ["header", "column names in output"],
   ["string", "quote only strings"],
   ["save", "keep session state between tasks"],

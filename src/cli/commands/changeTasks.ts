@@ -122,7 +122,7 @@ async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Pro
   }
 }
 
-async function changeIds(
+export async function changeIds(
   terminal: Terminal,
   change: Change,
   given: readonly string[],

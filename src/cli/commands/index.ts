@@ -6,6 +6,7 @@ import { registerExplainPlan } from "./explainPlan.js";
 import { registerGroups } from "./groups.js";
 import { registerInit } from "./init.js";
 import { registerList } from "./list.js";
+import { registerNext } from "./next.js";
 import { registerPause, registerResume } from "./pauseResume.js";
 import { registerPrune } from "./prune.js";
 import type { RunCommand } from "../support/options.js";
@@ -22,6 +23,7 @@ export const registrations: readonly ((program: Command, run: RunCommand) => voi
   registerStatus,
   registerList,
   registerShow,
+  registerNext,
   registerAdd,
   registerStop,
   registerRetry,

@@ -1,5 +1,8 @@
 import type { Command } from "commander";
+import { omitUndefined } from "../../shared/omitUndefined.js";
+import { PgTaskError } from "../../shared/errors.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
+import { readSchedules } from "../../tasks/queries/schedules.js";
 import { withTable } from "../support/openTable.js";
 import {
   parseId,
@@ -11,12 +14,14 @@ import {
   type FilterOptions,
   type RunCommand,
 } from "../support/options.js";
+import { scheduleColumns } from "../support/scheduleColumns.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
-import { formatNumber } from "../terminal/format.js";
+import { formatCount, formatNumber } from "../terminal/format.js";
 
 interface ListOptions extends CommandOptions, FilterOptions {
+  readonly schedules?: true;
   readonly limit: number;
   readonly before?: string;
 }
@@ -26,9 +31,10 @@ export function registerList(program: Command, run: RunCommand): void {
     .command("list")
     .description("list tasks, newest first")
     .option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000), 50)
-    .option("--before <id>", "continue below this id", parseId);
+    .option("--before <id>", "continue below this id", parseId)
+    .option("--schedules", "list schedules instead, by planned time: with --group, --text, --since, --until");
   addFilterOptions(addTableOptions(command)).action((options: ListOptions) =>
-    run((terminal) => list(terminal, options)),
+    run((terminal) => (options.schedules === true ? listSchedules(terminal, options) : list(terminal, options))),
   );
 }
 
@@ -55,5 +61,31 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
   if (!terminal.isTerminal) return 0;
   if (tasks.length === 0) terminal.write(before === undefined ? "no tasks\n" : "no more tasks\n");
   else if (next !== null) terminal.write(colourText(terminal, "grey", `more: --before ${next}\n`));
+  return 0;
+}
+
+async function listSchedules(terminal: Terminal, options: ListOptions): Promise<number> {
+  const { state, before, limit, group, text, since, until, json } = options;
+  if (state !== undefined)
+    throw new PgTaskError("USAGE", "--state does not go with --schedules: schedules wait or run");
+  if (before !== undefined) {
+    throw new PgTaskError("USAGE", "--before does not go with --schedules: raise --limit to see more");
+  }
+  const found = await withTable(options, "list", ({ client, table }) =>
+    readSchedules(client, table, {
+      filter: omitUndefined({ group, text, since, until }),
+      limit,
+      characters: summaryLength,
+      runs: 1,
+    }),
+  );
+  if (json === true) {
+    terminal.write(`${JSON.stringify(found, null, 2)}\n`);
+    return 0;
+  }
+  const { schedules, more } = found;
+  if (schedules.length === 0 && terminal.isTerminal) terminal.write("no schedules\n");
+  else for (const line of renderTable(terminal, scheduleColumns, schedules)) terminal.write(`${line}\n`);
+  if (more) terminal.writeError(`more than ${formatCount(limit, "schedule")}: raise --limit to see all\n`);
   return 0;
 }

@@ -1,11 +1,14 @@
 import type { Command } from "commander";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
+import { PgTaskError } from "../../shared/errors.js";
+import { changeIds } from "./changeTasks.js";
 import { withTable } from "../support/openTable.js";
-import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { parseIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { printableLine } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface PauseOptions extends CommandOptions {
+  readonly schedule?: readonly string[];
   readonly group?: string;
   readonly reason?: string;
 }
@@ -15,9 +18,10 @@ const tableArgument = ["[table]", "same as --table"] as const;
 export function registerPause(program: Command, run: RunCommand): void {
   const command = program
     .command("pause")
-    .description("start no more tasks of a table or group; running ones finish")
+    .description("start no more tasks of a table, a group or a schedule; running ones finish")
     .argument(...tableArgument)
     .option("-g, --group <group>", "only this group")
+    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseIds)
     .option("--reason <text>", "shown to other users");
   addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
     run((terminal) => pause(terminal, applyTableArgument(name, options))),
@@ -27,9 +31,10 @@ export function registerPause(program: Command, run: RunCommand): void {
 export function registerResume(program: Command, run: RunCommand): void {
   const command = program
     .command("resume")
-    .description("start tasks of a table or group again")
+    .description("start tasks of a table, a group or a schedule again")
     .argument(...tableArgument)
-    .option("-g, --group <group>", "only this group");
+    .option("-g, --group <group>", "only this group")
+    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseIds);
   addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
     run((terminal) => resume(terminal, applyTableArgument(name, options))),
   );
@@ -38,8 +43,24 @@ export function registerResume(program: Command, run: RunCommand): void {
 const applyTableArgument = (table: string | undefined, options: PauseOptions): PauseOptions =>
   table === undefined ? options : { ...options, table };
 
+/**
+ * Pauses or resumes single schedules. Such a pause is stored only as the plan `infinity` of the row, so it has no
+ * reason.
+ */
+async function changeSchedules(
+  terminal: Terminal,
+  change: "pause" | "resume",
+  ids: readonly string[],
+  options: PauseOptions,
+): Promise<number> {
+  if (options.group !== undefined) throw new PgTaskError("USAGE", "expected --group or --schedule, got both");
+  if (options.reason !== undefined) throw new PgTaskError("USAGE", "--reason does not go with --schedule");
+  return await changeIds(terminal, change, ids, options);
+}
+
 async function pause(terminal: Terminal, options: PauseOptions): Promise<number> {
-  const { group = null, reason = null } = options;
+  const { group = null, reason = null, schedule } = options;
+  if (schedule !== undefined) return await changeSchedules(terminal, "pause", schedule, options);
   return await withTable(options, "pause", async ({ client, table }) => {
     const changed = await pauseTasks(client, table, group, reason);
     const outcome = changed ? "paused" : "already paused";
@@ -48,7 +69,8 @@ async function pause(terminal: Terminal, options: PauseOptions): Promise<number>
 }
 
 async function resume(terminal: Terminal, options: PauseOptions): Promise<number> {
-  const { group = null } = options;
+  const { group = null, schedule } = options;
+  if (schedule !== undefined) return await changeSchedules(terminal, "resume", schedule, options);
   return await withTable(options, "resume", async ({ client, table }) => {
     const changed = await resumeTasks(client, table, group);
     const left = await readPauses(client, table);

@@ -1,7 +1,9 @@
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
-import { appliedVersion, latestVersion } from "../../manager/schema/migrations.js";
+import { appliedVersion, latestVersion, readRecord } from "../../manager/schema/migrations.js";
+import { columnsInTheWay, featuresOff, renameStatements } from "../../manager/schema/ownColumns.js";
+import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -21,7 +23,8 @@ export async function checkMigration(client: Client, table: TaskTable): Promise<
  */
 export async function checkColumns(client: Client, table: TaskTable): Promise<Check> {
   const layout = await readLayout(client, table);
-  const lost = missingColumnNames(layout);
+  const { ownColumns } = await readRecord(client, table);
+  const lost = missingColumnNames(layout, ownColumns);
   if (lost.length === 0) return ok("columns", "all present");
   return fail(
     "columns",
@@ -29,6 +32,20 @@ export async function checkColumns(client: Client, table: TaskTable): Promise<Ch
     lost
       .map((name) => `rename it back: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`)
       .join("; "),
+  );
+}
+
+/** Checks for columns of the user that turn features off. Meant for a table that is up to date. */
+export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
+  const { ownColumns } = await readRecord(client, table);
+  const off = featuresOff(ownColumns);
+  if (off.length === 0) return ok("features", "all on");
+  const columns = columnsInTheWay(ownColumns);
+  const names = `${columns.length === 1 ? "column" : "columns"} ${columns.map(identifier).join(", ")}`;
+  return warn(
+    "features",
+    `off: ${off.join(", ")}: ${table.qualified} had the ${names} before pg-task needed the name`,
+    `rename yours, and restart pg-task: ${renameStatements(table, ownColumns).join("; ")}`,
   );
 }
 
@@ -103,6 +120,7 @@ export async function checkIndexes(client: Client, table: TaskTable): Promise<Ch
 
 export async function checkViews(client: Client, table: TaskTable): Promise<Check> {
   const names = [table.statsView, table.errorsView, table.groupsView];
+  if (await readHasRules(client, table)) names.push(table.schedulesView);
   const { rows } = await client.query<{ name: string }>(
     `SELECT n.name FROM unnest($2::text[]) AS n(name) WHERE NOT EXISTS (
        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace

@@ -3,7 +3,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import { checkPrivileges, checkRoleSettings, checkRowSecurity } from "./access.js";
 import type { Check } from "./check.js";
 import { checkManager, checkOrphans, checkBacklog, checkPauses } from "./operation.js";
-import { checkColumns, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
+import { checkSchedules } from "./schedules.js";
+import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
 import { checkBloat, checkTransactions } from "./upkeep.js";
 
 /** Checks a table, connected as the user of the table's entry. */
@@ -15,6 +16,7 @@ export async function checkTable(client: Client, table: TaskTable): Promise<Chec
   return [
     version,
     ...whole,
+    ...(version.level === "ok" ? [await checkFeatures(client, table)] : []),
     await checkPrivileges(client, table),
     await checkRowSecurity(client, table),
     await checkTriggers(client, table),
@@ -26,6 +28,7 @@ export async function checkTable(client: Client, table: TaskTable): Promise<Chec
     await checkManager(client, table),
     await checkBacklog(client, table),
     await checkPauses(client, table),
+    ...(await checkSchedules(client, table)),
     await checkOrphans(client, table),
   ];
 }

@@ -159,10 +159,10 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
  * element, the hash stays in ORDER BY. Any other index would then need a sort, so the planner does not choose it,
  * however few rows it expects.
  */
-function firstDue({ qualified }: TaskTable, from: string): string {
+function firstDue(table: TaskTable, from: string): string {
   return `
-      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate} AS late, ${isExclusive} AS exclusive
-      FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
+      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive
+      FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
         AND plan <= now() AND ${isNotIn("id", "$13")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
@@ -241,7 +241,7 @@ WITH candidate AS MATERIALIZED (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
   FROM assigned AS g
   WHERE ${hasId("g.id")} AND ${is("g.id", "locked")}
-  RETURNING ${claimedColumns("g", traced)}
+  RETURNING ${claimedColumns(table, "g", traced)}
 ), unclaimed AS MATERIALIZED (
   SELECT CASE WHEN c.late THEN 'late'
       WHEN ${is("c.id", "assigned")} THEN 'locked'
@@ -254,7 +254,7 @@ SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.id, o.hash, o.max, o.exclusive, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.starts_now, c.data, c.version, o.paused
+  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, o.paused
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

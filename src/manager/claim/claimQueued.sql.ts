@@ -4,7 +4,16 @@ import { groupColumns, slotColumns, type ClaimRequest } from "./claimFull.sql.js
 import { assigned, buildTask, isExclusive, traceContext, versionOf, type CommonColumns } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DueTask } from "../model.js";
-import { claimTime, hasId, isGroupPaused, isLate, isReady, limitsLockWait, maxOthers } from "../sql/fragments.sql.js";
+import {
+  claimTime,
+  hasId,
+  isGroupPaused,
+  isLate,
+  isReady,
+  isRepeating,
+  limitsLockWait,
+  maxOthers,
+} from "../sql/fragments.sql.js";
 
 /** Returns whether the queued claim can be used: every group has its own slots, and no task has to be skipped. */
 export const isQueuedClaim = ({ groups, slots, dedicated, except }: ClaimRequest): boolean =>
@@ -80,6 +89,7 @@ const notExclusive = {
   dedicated: false,
   save: false,
   remote: null,
+  overlaps: false,
 };
 
 /**
@@ -92,10 +102,10 @@ const unflushed = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT
  * SQL that reads the first due tasks of group `g`. It has the same form as in the full claim, so that the same index is
  * used.
  */
-function firstDue({ qualified }: TaskTable, from: string): string {
+function firstDue(table: TaskTable, from: string): string {
   return `
-        SELECT id, ${maxOthers} AS max, "group", (${isLate}) OR ${isExclusive} AS needs_full
-        FROM ${qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
+        SELECT id, ${maxOthers} AS max, "group", (${isLate(table)}) OR ${isExclusive(table)} AS needs_full
+        FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
@@ -128,9 +138,9 @@ FROM (
   ) AS c
   WHERE nth <= most AND NOT needs_full
 ) AS g
-WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive})
+WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})
   AND ${limitsLockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
-  t.escape::text, t."null", t.atomic, ${claimTime("t")} AS take, t.repeat > interval '0' AS repeats, g.next_id, g.next_max, g.next_needs_full,
+  t.escape::text, t."null", t.atomic, ${claimTime("t")} AS take, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
   ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }

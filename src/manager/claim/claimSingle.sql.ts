@@ -41,7 +41,7 @@ function claimSingleStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
 WITH due AS MATERIALIZED (
-  SELECT id, "group", ${isLate} AS late FROM ${qualified}
+  SELECT id, "group", ${isLate(table)} AS late FROM ${qualified}
   WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
   ORDER BY hash, ${maxOthers} DESC, id LIMIT 2
 ), locked AS MATERIALIZED (
@@ -54,7 +54,7 @@ WITH due AS MATERIALIZED (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
   FROM (SELECT $1::text AS owner, $2::integer AS pid, true AS starts_now) AS g
   WHERE t.id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING ${claimedColumns("g", traced)}
+  RETURNING ${claimedColumns(table, "g", traced)}
 )
 SELECT * FROM claimed WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL`;
 }

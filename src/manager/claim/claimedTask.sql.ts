@@ -1,6 +1,7 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model.js";
-import { claimTime, maxOthers } from "../sql/fragments.sql.js";
+import { ruleInput } from "../sql/ruleQuery.sql.js";
+import { claimTime, isOverlapping, isRepeating, isRuleDue, maxOthers } from "../sql/fragments.sql.js";
 
 /** A claimed row, with the columns of `claimedColumns`. */
 export interface ClaimedRow {
@@ -21,6 +22,7 @@ export interface ClaimedRow {
   readonly exclusive: boolean;
   readonly pauses: boolean;
   readonly repeats: boolean;
+  readonly overlaps: boolean;
   readonly dedicated: boolean;
   readonly save: boolean;
   readonly atomic: boolean;
@@ -34,14 +36,17 @@ export interface ClaimedRow {
 /** The columns that every claim returns. */
 export type CommonColumns = Omit<
   ClaimedRow,
-  "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now"
+  "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now" | "overlaps"
 >;
 
 /**
  * The properties that only exclusive tasks have, and `startsNow`. They are the same for all tasks of a queued claim,
  * which takes no exclusive tasks and starts no task at once.
  */
-type ExclusiveTraits = Pick<ClaimedTask, "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote"> & {
+type ExclusiveTraits = Pick<
+  ClaimedTask,
+  "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote" | "overlaps"
+> & {
   readonly pauses: boolean;
 };
 
@@ -56,6 +61,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     // Only dedicated sessions keep anything between two tasks.
     save: dedicated && row.save,
     remote,
+    overlaps: row.overlaps,
   });
 }
 
@@ -71,6 +77,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     exclusive: traits.exclusive,
     mayPause: traits.pauses || mayChangeMax(input),
     repeats: row.repeats,
+    overlaps: traits.overlaps,
     input,
     group,
     timeoutMs: traits.timeoutMs,
@@ -102,10 +109,13 @@ export const unflushed = `set_config('synchronous_commit',
 
 /**
  * SQL condition that is true if a task is exclusive (must be alone in its session's queue). The run of such a task can
- * end or replace the session, keep it as a dedicated session, or make the group pause.
+ * end or replace the session, keep it as a dedicated session, or make the group pause. A task is also exclusive if its
+ * successor has to be planned before it starts, or if the run is the query that computes its planned time.
  */
-export const isExclusive =
-  "timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'";
+export const isExclusive = (table: TaskTable): string =>
+  `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'${
+    table.features.has("schedules") ? ` OR overlap IS TRUE OR ${isRuleDue(table)}` : ""
+  }`;
 
 /**
  * SQL of the SET list of a claim. The relation `g` has the columns owner, pid and starts_now.
@@ -117,13 +127,18 @@ export function assigned({ stateType }: TaskTable, g: string): string {
 }
 
 /** SQL of the columns of row `t` that a claim returns. */
-export function claimedColumns(g: string, traced: boolean): string {
-  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive} AS exclusive,
-    t.owner, t.input, t."group",
+export function claimedColumns(table: TaskTable, g: string, traced: boolean): string {
+  const computes = isRuleDue(table, "t.");
+  const input = table.features.has("schedules")
+    ? `CASE WHEN ${computes} THEN ${ruleInput} ELSE t.input END`
+    : "t.input";
+  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive,
+    t.owner, ${input} AS input, t."group",
     CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
-    t.header, t.string, t.delimiter::text, t.quote::text, t.escape::text, t."null",
-    t.count > 0 OR t.live > interval '0' AS dedicated, t.save, t.remote,
-    t.atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, t.repeat > interval '0' AS repeats, ${g}.starts_now,
+    t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",
+    t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
+    t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
+    ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
     ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }
 

@@ -8,11 +8,13 @@ import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import { RejectedClaims } from "./rejectedClaims.js";
-import { isRowError, type RejectedRows } from "../rejectedRows.js";
+import { isRowError, serverErrorClasses, type RejectedRows } from "../rejectedRows.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimResult } from "./claimFull.sql.js";
 import { claimSingle } from "./claimSingle.sql.js";
+import { planOverlapping } from "./planOverlapping.sql.js";
+import { readColumnSet } from "../schema/columnSet.js";
 import { recheckLocked } from "./recheckLocked.sql.js";
 import { canClaimSingle, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -232,6 +234,7 @@ export class Claimer {
         this.#settingsAge.tryCompare(client, true),
       ]);
       if (task === null) return 0;
+      await this.#planOverlapping(client, [task]);
       this.#tracing?.claimed([task], since);
       this.#assign([task]);
       return 1;
@@ -286,6 +289,7 @@ export class Claimer {
       this.#strategy.claim(client, request),
       this.#settingsAge.tryCompare(client, plan.offered.length > 0),
     ]);
+    await this.#planOverlapping(client, result.claimed);
     this.#tracing?.claimed(result.claimed, since);
     this.#locked.push(...result.locked.map(({ id }) => id));
     this.#planner.reservedSessions = result.exclusive;
@@ -294,6 +298,26 @@ export class Claimer {
     this.#sessions.endOffers(plan.offered);
     this.#rejectedClaims.recordSuccess(result.claimed);
     return result;
+  }
+
+  /**
+   * Plans the successors of tasks with `overlap` before the tasks start. If the server rejects a successor, all these
+   * tasks keep their schedules, and their successors are planned when the runs have ended.
+   *
+   * @throws if the connection is lost. The tasks are then released, and their successors are planned after the next
+   *   claim.
+   */
+  async #planOverlapping(client: Client, claimed: readonly ClaimedTask[]): Promise<void> {
+    const tasks = claimed.filter(({ overlaps }) => overlaps);
+    if (tasks.length === 0) return;
+    try {
+      await planOverlapping(client, this.#table, await readColumnSet(client, this.#table), tasks);
+    } catch (error) {
+      const state = sqlState(error);
+      if (state === null || (serverErrorClasses.test(state) && !isTransient(error))) throw error;
+      const ids = tasks.map(({ id }) => id);
+      this.#log.warn({ ids, err: error }, "next runs not planned at the start, trying again at the end");
+    }
   }
 
   #assign(claimed: readonly ClaimedTask[]): void {

@@ -6,7 +6,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "./claimedTask.sql.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isLate, isReady } from "../sql/fragments.sql.js";
+import { isLate, isReady, isRepeating } from "../sql/fragments.sql.js";
 
 /**
  * SQLSTATEs of the errors about a text that the server cannot send, because the text's bytes are invalid in their
@@ -25,15 +25,15 @@ export const isUnreadable = (error: unknown): error is DatabaseError =>
  */
 export async function readTexts(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   ids: readonly string[],
   traced: boolean,
 ): Promise<void> {
   await client.query({
     name: traced ? "read texts traced" : "read texts",
     text: `
-SELECT ${claimedColumns("g", traced)} FROM ${qualified} AS t, (SELECT false AS starts_now) AS g
-WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
+SELECT ${claimedColumns(table, "g", traced)} FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
+WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate(table)}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
     values: [ids],
   });
 }
@@ -60,11 +60,11 @@ WITH locked AS MATERIALIZED (
 ), failed AS (
   UPDATE ${table.qualified}
   SET state = 'FAIL', ready = NULL, start = now(), stop = now(), output = '',
-    error = ${appendNote("$2::text", "CASE WHEN repeat > interval '0' THEN $3::text END")}
+    error = ${appendNote("$2::text", `CASE WHEN ${isRepeating(table)} THEN $3::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), again AS (
-  SELECT id, stop FROM failed WHERE $3::text IS NULL
+  SELECT id, stop, 'FAIL' AS outcome FROM failed WHERE $3::text IS NULL
 ), repeated AS (${insertSuccessors(table, columnSet, "again")}
 )
 SELECT id FROM failed`,

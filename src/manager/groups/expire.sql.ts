@@ -3,7 +3,7 @@ import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { isLate, isNotIn, isReady, isRepeating, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most
@@ -22,7 +22,7 @@ export async function readLate(
     name: "late tasks",
     text: `
 SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, ${isLate} AS late FROM ${table.qualified}
+  SELECT id, ${isLate(table)} AS late FROM ${table.qualified}
   WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNotIn("id", "$3")}
   ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
 ) AS d WHERE d.late LIMIT $2`,
@@ -51,16 +51,16 @@ export async function expire(
     text: `
 WITH locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified}
-  WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate}
+  WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate(table)}
   FOR NO KEY UPDATE SKIP LOCKED
 ), expired AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),
-    error = ${appendNote("'ERROR:  task not active'", "CASE WHEN repeat > interval '0' THEN $2::text END")}
+    error = ${appendNote("'ERROR:  task not active'", `CASE WHEN ${isRepeating(table)} THEN $2::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), again AS (
-  SELECT id, stop FROM expired WHERE $2::text IS NULL
+  SELECT id, stop, 'GONE' AS outcome FROM expired WHERE $2::text IS NULL
 ), repeated AS (${insertSuccessors(table, columnSet, "again")}
 )
 SELECT id::text AS id FROM expired`,

@@ -41,7 +41,7 @@ export async function firstUnpaused(
 
 function firstUnpausedStatement(table: TaskTable): string {
   const due = (from: string): string => `
-        (SELECT id, ${maxOthers} AS max, "group", ${isLate} AS late FROM ${table.qualified}
+        (SELECT id, ${maxOthers} AS max, "group", ${isLate(table)} AS late FROM ${table.qualified}
         WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND ${isNotIn("id", "$5")} AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;

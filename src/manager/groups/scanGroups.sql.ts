@@ -34,7 +34,7 @@ export async function scanGroups(
 
 function scanStatement(table: TaskTable): string {
   const first = (after: string): string => `
-    SELECT hash, ${maxOthers} AS max, id, "group", ${isLate} AS late FROM ${table.qualified}
+    SELECT hash, ${maxOthers} AS max, id, "group", ${isLate(table)} AS late FROM ${table.qualified}
     WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
     ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
   return `

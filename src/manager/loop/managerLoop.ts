@@ -19,6 +19,7 @@ export type ManagerLoopOptions = Pick<
   | "poolScaler"
   | "remoteCapacity"
   | "pruner"
+  | "zoneChanges"
   | "ledgers"
   | "statistics"
   | "runTimes"
@@ -163,8 +164,10 @@ export class ManagerLoop {
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
     await ledgers.rotate(this.#client);
     const canPruneMore = await this.#prune();
+    const canCheckMore = await this.#checkZones();
     const mustCheck = await this.#updateBusyMode(outcome);
-    const isBusy = mustCheck || canPruneMore || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
+    const isBusy =
+      mustCheck || canPruneMore || canCheckMore || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
     const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
     if (isEmptyCheck && this.#deepSleep.countEmptyCheck(this.#settings.idle)) await poolScaler.closeAll();
     await this.#retryLocked();
@@ -218,6 +221,11 @@ export class ManagerLoop {
   async #prune(): Promise<boolean> {
     const { pruner } = this.#components;
     return await falseIfTransient(() => pruner.step(this.#client, this.#settings.batch));
+  }
+
+  /** Checks a few planned tasks against the server's time zone data. Returns whether more should follow at once. */
+  async #checkZones(): Promise<boolean> {
+    return await falseIfTransient(() => this.#components.zoneChanges.step(this.#client));
   }
 
   /**
@@ -320,7 +328,7 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs }: CycleOutcome): number {
-    const { remoteCapacity, orphans, poolScaler, pruner, busyMode, workCycle } = this.#components;
+    const { remoteCapacity, orphans, poolScaler, pruner, zoneChanges, busyMode, workCycle } = this.#components;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
@@ -337,6 +345,7 @@ export class ManagerLoop {
         remoteCapacity.pauseMs,
         busyMode.pauseMs,
         Math.max(pruner.pauseMs, 1),
+        Math.max(zoneChanges.pauseMs, 1),
         resetMs,
       ),
     );

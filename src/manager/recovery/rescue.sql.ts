@@ -5,7 +5,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
-import { claimTime } from "../sql/fragments.sql.js";
+import { claimTime, isRepeating, isRuleDue } from "../sql/fragments.sql.js";
 
 /** A task that a session has claimed. */
 export interface OwnedRow {
@@ -135,7 +135,7 @@ function rescueStatement(table: TaskTable, columns: ColumnSet): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
-  SELECT id, state::text AS state, hash, max, repeat > interval '0' AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
+  SELECT id, state::text AS state, hash, max, ${isRepeating(table)} AND NOT ${isRuleDue(table)} AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
   FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
 ), proof AS MATERIALIZED (
@@ -149,9 +149,9 @@ WITH lost AS MATERIALIZED (
       WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN 'planned' ELSE 'kept' END AS verdict
   FROM lost AS l LEFT JOIN proof AS p ON p.id = l.id
 ), ended AS (
-  SELECT id, stop, state, hash, max FROM judged WHERE verdict IN ('done', 'failed')
+  SELECT id, stop, state, hash, max, CASE verdict WHEN 'done' THEN 'DONE' ELSE 'FAIL' END AS outcome FROM judged WHERE verdict IN ('done', 'failed')
 ), again AS (
-  SELECT id, stop FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
+  SELECT id, stop, outcome FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
 ), repeated AS (${insertSuccessors(table, columns, "again")}
 ), ${pauseCtes(table, "ended", "$5::boolean")}, settled AS (
   UPDATE ${qualified} AS t SET owner = NULL,

@@ -6,7 +6,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
-import { hasId, isSetByTask } from "../sql/fragments.sql.js";
+import { planFromRule } from "../sql/ruleQuery.sql.js";
+import { hasId, isRepeating, isRuleDue, isSetByTask } from "../sql/fragments.sql.js";
 
 export interface Completion {
   /** Ids of the results that were not written because their rows are locked. */
@@ -112,20 +113,21 @@ WITH result AS MATERIALIZED (
     AS r(id, owner, start, stop, output, error, committed)
 ), locked AS MATERIALIZED (
   SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, repeat > interval '0' AS repeats, ${isSetByTask} AS own FROM ${qualified} AS t
-    WHERE t.id = r.id AND t.owner = r.owner AND (repeat = interval '0' OR ${holds})
+    SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${isRuleDue(table)} AS computing, ${isSetByTask} AS own FROM ${qualified} AS t
+    WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
 ), ended AS MATERIALIZED (
-  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, max, repeats, own,
-    state IN ('TAKE', 'WORK') OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
-    delete AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
-    CASE WHEN repeats AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
+  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, CASE WHEN NOT computing THEN max END AS max,
+    repeats AND NOT computing AS repeats, own, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AS computes,
+    (state IN ('TAKE', 'WORK') AND NOT (computing AND error IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
+    delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
+    CASE WHEN repeats AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked
 ), done AS MATERIALIZED (
-  SELECT id, stop FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
+  SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
 ), repeated AS (${insertSuccessors(table, columns, "done")}
-), ${pauseCtes(table, "ended", "$8::boolean")}, deleted AS (
+), ${pauseCtes(table, "ended", "$8::boolean")}, ${planFromRule(table, "ended")}deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
@@ -137,7 +139,7 @@ WITH result AS MATERIALIZED (
     output = CASE WHEN e.own THEN ${output} WHEN ${isOutcomeShown} THEN coalesce(t.output, ${output}) ELSE t.output END,
     error = CASE WHEN e.own THEN e.error WHEN ${isOutcomeShown} THEN coalesce(t.error, e.error) ELSE t.error END
   FROM ended AS e
-  WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND state <> 'PLAN'))
+  WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND NOT computes AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))

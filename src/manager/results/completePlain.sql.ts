@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import type { OwnedResult } from "../model.js";
-import { hasId, limitsLockWait } from "../sql/fragments.sql.js";
+import { hasId, isRepeating, limitsLockWait } from "../sql/fragments.sql.js";
 
 /**
  * Whether writing the result changes only the result's own row, as far as is known. A result with neither output nor
@@ -39,7 +39,8 @@ export async function completePlain(
   return new Set(rows.map(({ id }) => id));
 }
 
-function completePlainStatement({ qualified, stateType }: TaskTable): string {
+function completePlainStatement(table: TaskTable): string {
+  const { qualified, stateType } = table;
   return `
 WITH written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN r.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
@@ -47,7 +48,7 @@ WITH written AS (
   FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
     AS r(id, owner, start, stop, output, error)
   WHERE ${hasId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
-    AND t.repeat = interval '0' AND t.max >= 0 AND ${limitsLockWait}
+    AND NOT ${isRepeating(table, "t.")} AND t.max >= 0 AND ${limitsLockWait}
   RETURNING t.id
 )
 SELECT r.id FROM unnest($1::bigint[]) AS r(id)

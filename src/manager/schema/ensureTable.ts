@@ -6,11 +6,24 @@ import type { Log } from "../../shared/log.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
+import { columnsVersion, foreignColumns } from "./addedColumns.js";
 import { adopt } from "./adoption/adopt.js";
+import { ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
+import { ensureCalendar } from "./calendar.js";
+import { ensureOptions } from "./options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
-import { appliedVersion, applyMigrations, latestVersion, missingObjects, recreateObjects } from "./migrations.js";
+import {
+  appliedVersion,
+  applyMigrations,
+  latestVersion,
+  missingObjects,
+  readRecord,
+  recreateObjects,
+} from "./migrations.js";
+import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
+import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./taskTable.js";
 
@@ -41,7 +54,9 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     if (await isForeign(client, table)) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
-    return await ensureOwn(client, table, entry, log);
+    const oid = await ensureOwn(client, table, entry, log);
+    if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
+    return oid;
   } catch (error) {
     throw toSchemaError(error, table);
   }
@@ -65,18 +80,42 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     const from = await migrate(client, table, entry);
     const restored = from === null ? await restoreObjects(client, table, entry) : [];
+    const ownColumns = await settleOwnColumns(client, table, entry.create);
     await repairAdopted(client, table, entry);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
+    table.features = featuresWithout(ownColumns.own);
+    if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
+    const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"]);
+    await ensureSchedulesView(client, table);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
+    applyOwnColumns(table, ownColumns, log);
     if (restored.length > 0) log.warn({ table: table.qualified, missing: restored }, "dropped objects created again");
     if (from !== null) log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
-    else if (defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
+    if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
+    if (from === null && optionsChanged) log.info({ table: table.qualified }, "triggers of optional columns replaced");
     return oid;
   } catch (error) {
     await client.query("ROLLBACK").catch(() => {});
     throw error;
+  }
+}
+
+/**
+ * Creates the index of schedules if it is missing. Without it, schedules are listed slowly, but nothing else depends on
+ * it. If the table is locked, the manager therefore gives up after the lock timeout, and tries again when it next
+ * starts.
+ */
+async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<void> {
+  await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
+  try {
+    await ensureSchedulesIndex(client, table);
+  } catch (error) {
+    if (sqlState(error) !== lockNotAvailable && sqlState(error) !== deadlockDetected) throw error;
+    log.warn({ table: table.qualified }, "index of schedules not created, table is locked");
+  } finally {
+    await client.query("RESET lock_timeout").catch(() => {});
   }
 }
 
@@ -89,6 +128,9 @@ async function requireServerVersion(client: Client): Promise<void> {
   throw new PgTaskError("SCHEMA_UNSUPPORTED_SERVER", `expected PostgreSQL 12 or later, got ${rows[0]?.text}`);
 }
 
+/** The record of a table that does not exist. */
+const noRecord = { version: 0, ownColumns: [] } as const;
+
 /**
  * Migrates the table to the latest version.
  *
@@ -98,7 +140,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   const hasSchema = await schemaExists(client, table);
   const found = hasSchema ? await tableOid(client, table) : null;
   // The version is recorded in a function that survives DROP TABLE. Without a table, this record does not count.
-  const version = found === null ? 0 : await appliedVersion(client, table);
+  const { version, ownColumns } = await (found === null ? noRecord : readRecord(client, table));
   if (found !== null && version > latestVersion) throw tooNew(table, version);
   if (found !== null && version === 0) throw createdConcurrently(table);
   if (version === latestVersion) return null;
@@ -107,7 +149,8 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   // If the table exists, the type of its column `state` exists as well.
   if (version === 0) await ensureStateType(client, table);
   await refuseConflictingNames(client, table);
-  await applyMigrations(client, table, version);
+  const own = version < columnsVersion ? await foreignColumns(client, table) : ownColumns;
+  await applyMigrations(client, table, version, own);
   return version;
 }
 

@@ -32,6 +32,8 @@ const ownComment = "pg-task ";
  * instead of `version`. Their tables count as having no recorded version and are adopted.
  */
 const versionComment = `${ownComment}version `;
+/** Precedes the names of the user's own columns, separated by spaces, in the comment that records a table's version. */
+const ownColumnsComment = ", own columns: ";
 
 /**
  * Splits a migration into its statements, without the comments between them. A semicolon inside a function body or a
@@ -44,11 +46,19 @@ function split(text: string): string[] {
   return [...statements].map(([, statement = ""]) => statement.trim());
 }
 
+/** What pg-task has recorded about a table. */
+interface TableRecord {
+  /** The version of the last migration applied to the table, or 0 if no version was recorded. */
+  readonly version: number;
+  /** The user's columns that have the name of a column of pg-task. */
+  readonly ownColumns: readonly string[];
+}
+
 /**
- * Returns the version of the last migration applied to the table, or 0 if no version was recorded. The record is the
- * comment of a function that pg-task created, so that users are free to change the comments of the table.
+ * Reads what pg-task has recorded about the table. The record is the comment of a function that pg-task created, so
+ * that users are free to change the comments of the table.
  */
-export async function appliedVersion(client: Client, table: TaskTable): Promise<number> {
+export async function readRecord(client: Client, table: TaskTable): Promise<TableRecord> {
   const { rows } = await client.query<{ comment: string | null }>(
     `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
@@ -56,7 +66,14 @@ export async function appliedVersion(client: Client, table: TaskTable): Promise<
     [table.schema, table.readyFunction],
   );
   const comment = rows[0]?.comment ?? "";
-  return comment.startsWith(versionComment) ? Number(comment.slice(versionComment.length)) : 0;
+  if (!comment.startsWith(versionComment)) return { version: 0, ownColumns: [] };
+  const [version, own] = comment.slice(versionComment.length).split(ownColumnsComment);
+  return { version: Number(version), ownColumns: own === undefined ? [] : own.split(" ") };
+}
+
+/** Returns the version of the last migration applied to the table, or 0 if no version was recorded. */
+export async function appliedVersion(client: Client, table: TaskTable): Promise<number> {
+  return (await readRecord(client, table)).version;
 }
 
 /** Records the version of the table. The version null means that the table is still being adopted. */
@@ -64,8 +81,10 @@ export async function recordVersion(
   client: Client,
   { schema, readyFunction }: TaskTable,
   version: number | null,
+  ownColumns: readonly string[] = [],
 ): Promise<void> {
-  const comment = version === null ? `${ownComment}adopting` : `${versionComment}${version}`;
+  const own = ownColumns.length === 0 ? "" : `${ownColumnsComment}${ownColumns.join(" ")}`;
+  const comment = version === null ? `${ownComment}adopting` : `${versionComment}${version}${own}`;
   await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(readyFunction)}() IS '${comment}'`);
 }
 
@@ -86,7 +105,16 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
          AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
     [
       table.schema,
-      [table.readyFunction, table.wakeUp, table.fill, table.reset, table.statsRows, table.errorsRows, table.groupsRows],
+      [
+        table.readyFunction,
+        table.wakeUp,
+        table.fill,
+        table.reset,
+        table.statsRows,
+        table.errorsRows,
+        table.groupsRows,
+        table.schedulesRows,
+      ],
       ownComment,
       table.wakeUp,
       [
@@ -99,12 +127,21 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
   return rows.map((row) => row.name);
 }
 
-/** Applies all migrations above `version`, in the caller's transaction. */
-export async function applyMigrations(client: Client, table: TaskTable, version: number): Promise<void> {
+/**
+ * Applies all migrations above `version`, in the caller's transaction.
+ *
+ * @param ownColumns the user's columns that have the name of a column of pg-task
+ */
+export async function applyMigrations(
+  client: Client,
+  table: TaskTable,
+  version: number,
+  ownColumns: readonly string[],
+): Promise<void> {
   for (const migration of migrations.filter((each) => each.version > version)) {
     await client.query(render(migration.text, table));
   }
-  await recordVersion(client, table, latestVersion);
+  await recordVersion(client, table, latestVersion, ownColumns);
 }
 
 /**

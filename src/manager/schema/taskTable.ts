@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { allFeatures, type Feature } from "./features.js";
 
 /** Maximum length of a name, in bytes. PostgreSQL truncates longer names. */
 export const maxNameBytes = 63;
@@ -12,6 +13,10 @@ export interface TaskTable {
   readonly qualified: string;
   /** Type of the column `state`, quoted. If an adopted table uses another type, `ensureTable` replaces this value. */
   stateType: string;
+  /** The features whose columns belong to pg-task. `ensureTable` replaces this value. */
+  features: ReadonlySet<Feature>;
+  /** The user's columns that have the name of a column of pg-task. `ensureTable` replaces this value. */
+  ownColumns: ReadonlySet<string>;
   readonly dueIndex: string;
   readonly planIndex: string;
   readonly readyFunction: string;
@@ -46,6 +51,10 @@ export interface TaskTable {
   readonly planned: string;
   /** The function `planned`, quoted for use in statements. */
   readonly qualifiedPlanned: string;
+  /** The function and the triggers that check the optional columns and plan the first run of a rule. */
+  readonly optionsFunction: string;
+  readonly optionsInsertTrigger: string;
+  readonly optionsUpdateTrigger: string;
   /** Views for users, and the functions that these views read. */
   readonly statsView: string;
   readonly statsRows: string;
@@ -53,6 +62,10 @@ export interface TaskTable {
   readonly errorsRows: string;
   readonly groupsView: string;
   readonly groupsRows: string;
+  readonly schedulesView: string;
+  readonly schedulesRows: string;
+  /** Index of the rows of schedules. */
+  readonly schedulesIndex: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -61,6 +74,8 @@ export function taskTable(schema: string, table: string): TaskTable {
     table,
     qualified: `${identifier(schema)}.${identifier(table)}`,
     stateType: `${identifier(schema)}.state`,
+    features: allFeatures,
+    ownColumns: new Set(),
     dueIndex: objectName(table, "due_idx"),
     planIndex: objectName(table, "plan_idx"),
     readyFunction: objectName(table, "ready"),
@@ -83,12 +98,18 @@ export function taskTable(schema: string, table: string): TaskTable {
     qualifiedReset: `${identifier(schema)}.${identifier(objectName(table, "reset"))}`,
     planned: objectName(table, "planned"),
     qualifiedPlanned: `${identifier(schema)}.${identifier(objectName(table, "planned"))}`,
+    optionsFunction: objectName(table, "options"),
+    optionsInsertTrigger: objectName(table, "options_insert"),
+    optionsUpdateTrigger: objectName(table, "options_update"),
     statsView: objectName(table, "stats"),
     statsRows: objectName(table, "stats_rows"),
     errorsView: objectName(table, "errors"),
     errorsRows: objectName(table, "errors_rows"),
     groupsView: objectName(table, "groups"),
     groupsRows: objectName(table, "groups_rows"),
+    schedulesView: objectName(table, "schedules"),
+    schedulesRows: objectName(table, "schedules_rows"),
+    schedulesIndex: objectName(table, "schedules_idx"),
   };
 }
 

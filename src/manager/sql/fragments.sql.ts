@@ -29,10 +29,26 @@ export const maxOthers = "greatest(max, 0)";
 
 /**
  * SQL condition that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the
- * task never expires.
+ * task never expires. A task whose planned time is still to be computed does not expire either.
  */
-export const isLate =
-  "max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END";
+export const isLate = (table: TaskTable): string =>
+  `max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END AND NOT ${isRuleDue(table)}`;
+
+/** SQL condition that is true if a row repeats: it has a rule or `repeat`. The alias includes the dot, as in `t.`. */
+export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
+  features.has("schedules")
+    ? `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`
+    : `${alias}repeat > interval '0'`;
+
+/** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
+export const isRuleDue = ({ features }: TaskTable, alias = ""): string =>
+  features.has("schedules") ? `(${alias}wait IS NOT NULL AND ${alias}wait < 0)` : "false";
+
+/** SQL condition that is true if the successor of a repeating row is planned when its run starts. */
+export const isOverlapping = (table: TaskTable, alias = ""): string =>
+  table.features.has("schedules")
+    ? `(${alias}overlap IS TRUE AND ${isRepeating(table, alias)} AND NOT ${isRuleDue(table, alias)})`
+    : "false";
 
 /** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */
 export const claimTime = (task: string): string => `(date_part('epoch', ${task}.take) * 1000000)::bigint`;

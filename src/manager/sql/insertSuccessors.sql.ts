@@ -1,5 +1,8 @@
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import { isRepeating, isRuleDue } from "./fragments.sql.js";
+import { ruleDueAfter } from "./ruleQuery.sql.js";
 
 /**
  * How far the estimated number of missed repetitions can be wrong. Months, years, and days with a clock change vary in
@@ -20,26 +23,65 @@ const meanSeconds = (interval: string): string =>
     + extract(minute FROM ${interval})::float8 * 60 + extract(second FROM ${interval})::float8)`;
 
 /**
- * SQL that inserts the successor of each repeating task of `ended`, which has the columns id and stop. With `drift`, or
- * if the task's planned time is infinite, the successor is planned for stop + repeat. Otherwise it is planned for the
- * first `plan + n × repeat` after now. The number n is estimated and its neighbours are tried, so that a long outage
- * costs no more than a short one.
- *
- * @param ended name of a CTE
+ * SQL of the time after which a successor can be planned. With `catchup`, it lies in the past, so that missed times are
+ * made up for.
  */
-export function insertSuccessors({ qualified }: TaskTable, { kept }: ColumnSet, ended: string): string {
-  const passed = `floor(extract(epoch FROM now() - t.plan)::float8 / ${meanSeconds("t.repeat")})::bigint`;
-  const next = `
-    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(t.plan) THEN e.stop + t.repeat ELSE (
-      SELECT min(t.plan + t.repeat * i::float8)
+const earliest = `CASE WHEN t.catchup IS NOT TRUE THEN now() WHEN t.active < ${never} THEN now() - t.active ELSE '-infinity' END`;
+
+/**
+ * SQL of the next time of a row with `repeat`: the first `last + n × repeat` later than `after`. The number n is
+ * estimated and its neighbours are tried, so that a long outage costs no more than a short one. With `drift`, or if the
+ * last time is infinite, the next time is stop + repeat.
+ *
+ * @param last SQL of the last time of the schedule
+ * @param after SQL of a time
+ */
+function nextRepetition(last: string, after: string): string {
+  const passed = `floor(extract(epoch FROM ${after} - ${last})::float8 / ${meanSeconds("t.repeat")})::bigint`;
+  return `
+    CASE WHEN t.repeat > ${never} THEN 'infinity' WHEN t.drift OR NOT isfinite(${last}) THEN e.stop + t.repeat
+      WHEN NOT isfinite(${after}) THEN ${last} + t.repeat ELSE (
+      SELECT min(${last} + t.repeat * i::float8)
       FROM (SELECT ${passed} AS n) AS p,
         LATERAL generate_series(greatest(1, p.n - ${margin}), greatest(1, p.n) + ${margin}) AS i
-      WHERE t.plan + t.repeat * i::float8 > now()
+      WHERE ${last} + t.repeat * i::float8 > ${after}
     ) END`;
-  const columns = kept.map((column) => `t.${column}`).join(", ");
-  return `
+}
+
+/**
+ * SQL that inserts the successor of each repeating task of `ended`. The schedule goes on from the planned time, or from
+ * `due` if the planned time was moved. A rule that is a query has to run before the next time is known.
+ *
+ * @param ended name of a CTE with the columns id, stop and outcome. The outcome is DONE, FAIL or GONE, or WORK if the
+ *   successor is planned when the run starts.
+ */
+export function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {
+  const { qualified, schema } = table;
+  const source = `FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id`;
+  const repeating = `${isRepeating(table, "t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
+  if (!table.features.has("schedules")) {
+    return `
   INSERT INTO ${qualified} (parent, plan, ${kept.join(", ")})
-  SELECT t.id, ${next}, ${columns}
-  FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
-  WHERE t.repeat > interval '0' AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
+  SELECT t.id, ${nextRepetition("t.plan", "now()")}, ${kept.map((column) => `t.${column}`).join(", ")}
+  ${source} WHERE ${repeating}`;
+  }
+  const calendar = identifier(schema);
+  const inherited = kept.filter((column) => column !== '"due"' && column !== '"wait"');
+  const values = inherited.map((column) => (column === '"rule"' ? "n.rule" : `t.${column}`));
+  return `
+  INSERT INTO ${qualified} (parent, plan, due, wait, ${inherited.join(", ")})
+  SELECT t.id, n.plan, n.due, n.wait, ${values.join(", ")}
+  ${source}
+  CROSS JOIN LATERAL (SELECT coalesce(t.due, t.plan) AS last, ${earliest} AS earliest, CASE WHEN t.rule IS NOT NULL THEN ${calendar}.task_rule_kind(t.rule) END AS kind) AS s
+  CROSS JOIN LATERAL (
+    SELECT ${nextRepetition("s.last", "s.earliest")} AS plan, NULL::timestamptz AS due, NULL::integer AS wait, t.rule WHERE t.rule IS NULL
+    UNION ALL
+    SELECT f.plan, NULL, NULL, f.rule
+    FROM ${calendar}.task_successor(CASE WHEN s.kind <> 'query' THEN t.rule END, coalesce(t.zone, current_setting('TimeZone')),
+      greatest(CASE WHEN isfinite(s.last) THEN s.last ELSE now() END, s.earliest)) AS f
+    WHERE f.plan IS NOT NULL
+    UNION ALL
+    SELECT now(), s.last, ${ruleDueAfter("e.outcome")}, t.rule WHERE s.kind = 'query'
+  ) AS n
+  WHERE ${repeating} AND NOT ${isRuleDue(table, "t.")}`;
 }

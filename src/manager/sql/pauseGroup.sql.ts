@@ -30,6 +30,10 @@ const passed = `extract(epoch FROM p.since - t.plan)::float8 * 1000 / abs(t.max:
 const next = `
     CASE WHEN t.drift OR NOT isfinite(t.plan) THEN p.since + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
 
+/** SQL of a SET item that stores in `due` from which time the schedule of a moved task goes on. */
+const keepPlace = ({ features }: TaskTable): string =>
+  features.has("schedules") ? ", due = CASE WHEN t.rule IS NOT NULL THEN coalesce(t.due, t.plan) ELSE t.due END" : "";
+
 /** SQL condition that is true if a pause applies to a task: the task is due and its `max` is negative. */
 const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
 
@@ -42,7 +46,8 @@ const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() 
  * @param ended name of a CTE with the columns hash, max and stop
  * @param later SQL condition that is true if all of these tasks should be deferred
  */
-export function pauseCtes({ qualified }: TaskTable, ended: string, later: string): string {
+export function pauseCtes(table: TaskTable, ended: string, later: string): string {
+  const { qualified } = table;
   const pausing = `(SELECT hash, max(stop) AS since FROM ${ended} WHERE max < 0 GROUP BY hash)`;
   const groups = `EXISTS (SELECT FROM ${ended} WHERE max < 0) AND hash = ANY (ARRAY(SELECT hash FROM ${ended} WHERE max < 0))`;
   return `pausable AS MATERIALIZED (
@@ -52,7 +57,7 @@ export function pauseCtes({ qualified }: TaskTable, ended: string, later: string
   SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM pausable)) AND ${due("")} AND NOT ${later}
   FOR NO KEY UPDATE SKIP LOCKED
 ), paused AS (
-  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()
+  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace(table)}
   FROM ${pausing} AS p WHERE t.hash = p.hash AND t.id = ANY (ARRAY(SELECT id FROM pausing))
 ), pause_left AS MATERIALIZED (
   SELECT t.id, p.since FROM ${qualified} AS t JOIN ${pausing} AS p ON p.hash = t.hash
@@ -86,7 +91,8 @@ export async function setDeferred(client: Client, tasks: readonly DeferredPause[
   await client.query("SELECT set_config($1, $2, false)", [setting, arrayLiteral(tasks.map(({ id }) => id))]);
 }
 
-function laterStatement({ qualified }: TaskTable): string {
+function laterStatement(table: TaskTable): string {
+  const { qualified } = table;
   return `
 WITH wanted AS MATERIALIZED (
   SELECT t.id, p.since FROM unnest($1::bigint[], $2::timestamptz[]) AS p(id, since) JOIN ${qualified} AS t ON t.id = p.id
@@ -95,7 +101,7 @@ WITH wanted AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT id FROM wanted)) AND ${due("t.")}
   FOR NO KEY UPDATE SKIP LOCKED
 ), paused AS (
-  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()
+  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace(table)}
   FROM wanted AS p WHERE t.id = p.id AND t.id = ANY (ARRAY(SELECT id FROM free))
 )
 SELECT id, since::text FROM wanted WHERE id <> ALL (ARRAY(SELECT id FROM free))`;

@@ -196,6 +196,14 @@ export const parameters = [
     meaning: "string that stands for null in output",
   },
   {
+    name: "pg_task.zone",
+    type: "text",
+    default: "",
+    defaultText: "empty",
+    levels: task,
+    meaning: "time zone of rules that name none; empty means the zone of the database",
+  },
+  {
     name: "pg_task.plan",
     type: "expression",
     default: "statement_timestamp()",

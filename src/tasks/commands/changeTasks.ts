@@ -1,11 +1,12 @@
+import { hasSchedule, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { literal } from "../../shared/postgres/quoting.js";
+import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
 
 /** A kind of change that can be made to tasks selected by id. */
-export type Change = "stop" | "retry" | "run-now" | "delete" | "delete even running";
+export type Change = "stop" | "retry" | "run-now" | "pause" | "resume" | "delete" | "delete even running";
 
 /** The result of a change for one id. */
 export interface ChangeResult {
@@ -20,8 +21,9 @@ export interface ChangeResult {
   readonly state: string | null;
   /** Whether the task was claimed, that is, whether it had an owner. */
   readonly claimed: boolean;
-  /** For a retried task, whether its `repeat` was cleared because the repetition continues in another row. */
+  /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
   readonly unlinked: boolean;
+  /** The server's error if the outcome is `failed`, or why a schedule could not be paused or resumed. */
   readonly reason: string | null;
 }
 
@@ -33,34 +35,82 @@ const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
   retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed`,
   "run-now": "state = 'PLAN' AND NOT claimed",
+  pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted",
+  resume: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND halted AND resumes_at IS NOT NULL",
   delete: "NOT claimed AND state NOT IN ('TAKE', 'WORK')",
   "delete even running": "true",
 };
 
+/** SQL that says why a row of `found` may not be paused or resumed. Null for other changes. */
+const refusals: Readonly<Partial<Record<Change, string>>> = {
+  pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR f.claimed
+      THEN 'running: pause its group, or pause it when the run has ended'
+    WHEN NOT f.keeps_place THEN 'the table has no column of pg-task that keeps its place: pause its group'
+    WHEN f.halted THEN 'already paused' ELSE 'its time is just being computed: try again' END`,
+  resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
+    WHEN NOT f.keeps_place THEN 'the table has no column of pg-task that keeps its place: set its plan'
+    ELSE 'its rule has no further times' END`,
+};
+
+/**
+ * SQL of the time at which a paused schedule goes on: its first time after now. If the rule is a query, this is the
+ * time that the query has returned last. If it has returned none yet, it is now, and the query runs.
+ */
+function resumeTime({ schema }: TaskTable): string {
+  const calendar = identifier(schema);
+  const now = "statement_timestamp()";
+  return `CASE WHEN t.rule IS NULL AND t.due > ${now} THEN t.due WHEN t.rule IS NULL THEN (SELECT coalesce((${repetitions(now, 1)})[1], ${now} + s.repeat)
+      FROM (SELECT t.repeat, t.drift, t.due AS base) AS s)
+    WHEN ${calendar}.task_rule_kind(t.rule) <> 'query' THEN ${calendar}.task_next(t.rule, t.zone, ${now})
+    WHEN t.wait < 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
+}
+
+/** SQL of the columns of `found` that concern schedules, for the table `t`. */
+function scheduleColumns(change: Change, table: TaskTable, rules: boolean): string {
+  const resumes = change === "resume" && rules;
+  return `${hasSchedule("t", rules)} AS repeats, t.plan = 'infinity' AS halted, ${rules} AS keeps_place,
+    ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes,
+    ${resumes ? `CASE WHEN t.plan = 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::timestamptz"} AS resumes_at`;
+}
+
 /**
  * SQL condition that is true if a repeating task already has a successor (the task of the next repetition). If such a
- * task were retried with its `repeat`, a second series of repetitions would start.
+ * task were retried with its schedule, a second series of repetitions would start.
  */
-const hasSuccessor = `t.id = ANY (ARRAY(
-  SELECT c.parent FROM TABLE AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
-    AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND c.repeat > interval '0'))`;
+const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY (ARRAY(
+  SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
+    AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND ${hasSchedule("c", rules)}))`;
 
-function changeSql(change: Change, qualified: string): string {
+function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): string {
   const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
-  const repeated = hasSuccessor.replace("TABLE", () => qualified);
+  const none = "RETURNING t.id, false AS unlinked";
   switch (change) {
     case "stop":
-      return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} RETURNING t.id, false AS unlinked`;
+      return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} ${none}`;
     case "run-now":
-      return `UPDATE ${qualified} AS t SET plan = statement_timestamp() WHERE ${rows} RETURNING t.id, false AS unlinked`;
-    case "retry":
-      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = statement_timestamp(), crash = 0,
-        repeat = CASE WHEN ${repeated} THEN interval '0' ELSE t.repeat END,
+      return `UPDATE ${qualified} AS t SET plan = statement_timestamp() WHERE ${rows} ${none}`;
+    case "pause":
+      if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
+      return `UPDATE ${qualified} AS t SET plan = 'infinity', due = coalesce(t.due, t.plan) WHERE ${rows} ${none}`;
+    case "resume":
+      if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
+      // If the rule is a query that has not run yet, setting `due` makes the trigger keep `wait`, so that the query
+      // runs.
+      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN coalesce(t.due, statement_timestamp()) END
+        FROM found AS f WHERE f.id = t.id AND ${rows} ${none}`;
+    case "retry": {
+      const repeated = hasSuccessor(qualified, rules);
+      const cleared = ["repeat", ...(rules ? ["rule", "zone"] : [])].map(
+        (name) =>
+          `${name} = CASE WHEN ${repeated} THEN ${name === "repeat" ? "interval '0'" : "NULL"} ELSE t.${name} END`,
+      );
+      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = statement_timestamp(), crash = 0, ${cleared.join(", ")},
         take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL
-        WHERE ${rows} RETURNING t.id, t.repeat = interval '0' AND EXISTS (SELECT FROM found AS f WHERE f.id = t.id AND f.repeats) AS unlinked`;
+        WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t", rules)} AND EXISTS (SELECT FROM found AS f WHERE f.id = t.id AND f.repeats) AS unlinked`;
+    }
     case "delete":
     case "delete even running":
-      return `DELETE FROM ${qualified} AS t WHERE ${rows} RETURNING t.id, false AS unlinked`;
+      return `DELETE FROM ${qualified} AS t WHERE ${rows} ${none}`;
     default:
       return change satisfies never;
   }
@@ -78,16 +128,31 @@ export async function changeTasks(
   change: Change,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
+  return await changeHalving(client, table, { change, rules: await readHasRules(client, table) }, ids);
+}
+
+interface ChangeKind {
+  readonly change: Change;
+  /** Whether the table has rules. */
+  readonly rules: boolean;
+}
+
+async function changeHalving(
+  client: Client,
+  table: TaskTable,
+  kind: ChangeKind,
+  ids: readonly string[],
+): Promise<ChangeResult[]> {
   try {
-    return await changeTogether(client, table, change, ids);
+    return await changeTogether(client, table, kind, ids);
   } catch (error) {
     if (sqlState(error) === null) throw error;
     const [id] = ids;
     if (ids.length === 1 && id !== undefined) return [failedResult(id, error)];
     const middle = ids.length >> 1;
     return [
-      ...(await changeTasks(client, table, change, ids.slice(0, middle))),
-      ...(await changeTasks(client, table, change, ids.slice(middle))),
+      ...(await changeHalving(client, table, kind, ids.slice(0, middle))),
+      ...(await changeHalving(client, table, kind, ids.slice(middle))),
     ];
   }
 }
@@ -105,24 +170,26 @@ function failedResult(id: string, error: unknown): ChangeResult {
 
 async function changeTogether(
   client: Client,
-  { qualified }: TaskTable,
-  change: Change,
+  table: TaskTable,
+  { change, rules }: ChangeKind,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
-  const { rows } = await client.query<Omit<ChangeResult, "reason">>(
+  const { qualified } = table;
+  const { rows } = await client.query<ChangeResult>(
     `WITH asked AS (
        SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
-       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, t.repeat > interval '0' AS repeats
+       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${scheduleColumns(change, table, rules)}
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
-     ), changed AS (${changeSql(change, qualified)})
+     ), changed AS (${changeSql(change, table, rules)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
        coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'
-         WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome
+         WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome,
+       CASE WHEN c.id IS NULL AND f.id IS NOT NULL THEN ${refusals[change] ?? "NULL::text"} END AS reason
      FROM asked AS a LEFT JOIN found AS f ON f.id = a.id LEFT JOIN changed AS c ON c.id = a.id
      LEFT JOIN ${qualified} AS t ON t.id = a.id ORDER BY a.place`,
     [ids],
   );
-  return rows.map((row) => ({ ...row, reason: null }));
+  return rows;
 }

@@ -28,6 +28,10 @@ function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult
         : `was ${state}, runs again now`;
     case "run-now":
       return "due now";
+    case "pause":
+      return "paused";
+    case "resume":
+      return "resumed";
     case "delete":
     case "delete even running":
       return claimed ? `was ${state}, deleted; cancelling its run` : `was ${state}, deleted`;
@@ -36,7 +40,7 @@ function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult
   }
 }
 
-function describeRefusal(change: Change, { id, state, claimed }: ChangeResult): string {
+function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeResult): string {
   if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
   }
@@ -47,6 +51,9 @@ function describeRefusal(change: Change, { id, state, claimed }: ChangeResult): 
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
       return claimed ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;
+    case "pause":
+    case "resume":
+      return reason ?? `is ${state}`;
     case "delete":
     case "delete even running":
       return `running (${state}): --running deletes it and cancels its run`;

@@ -4,7 +4,8 @@ import type { Client } from "../../shared/postgres/client.js";
 /** Returns the names of the user's triggers that may reject or suppress an update of a task's row. */
 export async function readUserTriggers(client: Client, table: TaskTable): Promise<string[]> {
   const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill } = table;
-  const own = [readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill];
+  const options = [table.optionsInsertTrigger, table.optionsUpdateTrigger];
+  const own = [readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill, ...options];
   const { rows } = await client.query<{ name: string }>(
     `SELECT DISTINCT t.tgname::text AS name FROM pg_catalog.pg_trigger AS t
      WHERE t.tgrelid IN (SELECT $1::regclass UNION SELECT p.relid FROM pg_catalog.pg_partition_tree($1::regclass) AS p)

@@ -4,6 +4,10 @@ import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { defineRoute, type Route } from "./route.js";
 import {
   changedTaskSchema,
+  nextQuerySchema,
+  ruleTimesSchema,
+  scheduleQuerySchema,
+  schedulesSchema,
   clusterSchema,
   groupsSchema,
   tableHistorySchema,
@@ -16,6 +20,7 @@ import {
 } from "./schemas.js";
 import type { WebTables } from "../data/webTables.js";
 import { changeTask, readTaskList, readTaskDetail } from "./taskHandlers.js";
+import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import { readTableInfo } from "./status.js";
 
 const noParameters = z.strictObject({});
@@ -27,6 +32,8 @@ const actions = [
   { action: "stop", summary: "stop a waiting or running task: its state becomes STOP" },
   { action: "retry", summary: "run a finished task again: its plan becomes now" },
   { action: "run-now", summary: "run a planned task now: its plan becomes now" },
+  { action: "pause", summary: "pause a schedule that waits: its plan becomes infinity" },
+  { action: "resume", summary: "resume a paused schedule: its plan becomes its next time" },
 ] as const;
 
 /** Returns all operations of the API except the event stream. */
@@ -119,6 +126,7 @@ export function apiRoutes(context: {
         return await pool.read((client) => readTaskDetail(client, table, id, explainContext));
       },
     }),
+    ...scheduleRoutes(tables),
     ...actions.map(({ action, summary }) =>
       defineRoute({
         method: "post",
@@ -135,5 +143,35 @@ export function apiRoutes(context: {
         },
       }),
     ),
+  ];
+}
+
+/** Returns the operations on schedules that only read. */
+function scheduleRoutes(tables: WebTables): Route[] {
+  return [
+    defineRoute({
+      method: "get",
+      path: "/tables/{table}/schedules",
+      summary: "schedules by their planned times, with their coming times and last runs",
+      parameters: tablePathSchema,
+      query: scheduleQuerySchema,
+      response: schedulesSchema,
+      handle: async ({ parameters, query }) => {
+        const { pool, table } = tables.byId(parameters.table);
+        return await pool.read((client) => readScheduleList(client, table, query));
+      },
+    }),
+    defineRoute({
+      method: "get",
+      path: "/tables/{table}/next",
+      summary: "the next times of a rule, computed by the table's server",
+      parameters: tablePathSchema,
+      query: nextQuerySchema,
+      response: ruleTimesSchema,
+      handle: async ({ parameters, query }) => {
+        const { pool, table } = tables.byId(parameters.table);
+        return await pool.read((client) => readNext(client, table, query));
+      },
+    }),
   ];
 }

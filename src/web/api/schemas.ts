@@ -274,6 +274,95 @@ export const taskQuerySchema = z.strictObject({
     .default(50),
 });
 
+const zonedTimeSchema = z.object({
+  at: timeSchema,
+  wall: z.string().nullable().meta({ description: "the clock's reading in the rule's zone, with its UTC offset" }),
+});
+
+const pastRunSchema = z.object({
+  id: taskIdSchema,
+  state: z.string(),
+  start: timeSchema.nullable(),
+  stop: timeSchema.nullable(),
+  tookMs: z.number().nullable(),
+  error: z.string().nullable().meta({ description: "its first line" }),
+});
+
+const scheduleSchema = model(
+  "Schedule",
+  z.object({
+    id: taskIdSchema,
+    group: z.string().nullable(),
+    rule: z.string().nullable(),
+    zone: z.string().nullable(),
+    repeat: z.string().nullable(),
+    repeatMs: z.number().nullable().meta({ description: "length of repeat, with months of 30 days" }),
+    max: z.int(),
+    drift: z.boolean(),
+    catchup: z.boolean(),
+    overlap: z.boolean(),
+    state: z.string().meta({ description: "PLAN, TAKE or WORK" }),
+    plan: timeSchema.nullable().meta({ description: "null: paused, or not yet known" }),
+    next: z.array(zonedTimeSchema).readonly().meta({ description: "up to three coming times" }),
+    paused: z.boolean().meta({ description: "whether the schedule itself is paused" }),
+    held: z.boolean().meta({ description: "whether the schedule, its group or the table is paused" }),
+    problem: z.string().nullable().meta({ description: "why the rule gives no times" }),
+    input: z.string().meta({ description: "at most its first 300 characters" }),
+    last: z.array(pastRunSchema).readonly().meta({ description: "up to five last runs, newest first" }),
+  }),
+);
+
+export const schedulesSchema = model(
+  "Schedules",
+  z.object({
+    schedules: z.array(scheduleSchema).meta({ description: "by planned time; those without one come last" }),
+    more: z.boolean().meta({ description: "true: there are more than `limit`" }),
+  }),
+);
+
+export const ruleTimesSchema = model(
+  "RuleTimes",
+  z.object({
+    zone: z.string(),
+    times: z
+      .array(
+        z.object({
+          at: timeSchema,
+          wall: z.string().meta({ description: "the clock's reading in the rule's zone" }),
+          offset: z.string().meta({ description: "the zone's offset from UTC at this time" }),
+          note: z.string().nullable().meta({ description: "what a change of the clocks does to this time" }),
+        }),
+      )
+      .readonly(),
+  }),
+);
+
+/** Returns the schema of a number in a query. */
+function numberSchema(max: number, fallback: number): z.ZodDefault<z.ZodCoercedNumber> {
+  const error = `expected a whole number from 1 to ${max}`;
+  return z.coerce.number({ error }).int({ error }).min(1, { error }).max(max, { error }).default(fallback);
+}
+
+export const scheduleQuerySchema = z.strictObject({
+  group: textSchema.optional(),
+  text: taskQuerySchema.shape.text.meta({ description: "a part of input or rule; case-insensitive" }),
+  limit: numberSchema(1_000, 100),
+});
+
+const ruleTextError = "expected 1 to 10,000 characters";
+
+export const nextQuerySchema = z.strictObject({
+  rule: textSchema
+    .min(1, { error: ruleTextError })
+    .max(10_000, { error: ruleTextError })
+    .meta({ description: "a cron expression or an RRULE" }),
+  zone: textSchema.optional().meta({ description: "default: the zone that the rule names, or the database's" }),
+  since: planBoundSchema.optional().meta({ description: "only later times; default: now" }),
+  count: numberSchema(100, 10),
+});
+
+export type ScheduleQuery = z.infer<typeof scheduleQuerySchema>;
+export type NextQuery = z.infer<typeof nextQuerySchema>;
 export type ManagerInfo = z.infer<typeof managerSchema>;
 export type Health = z.infer<typeof healthSchema>;
 export type TableSummary = z.infer<typeof tableSummarySchema>;

@@ -97,7 +97,7 @@ export async function changeTask(
   client: Client,
   table: TaskTable,
   id: string,
-  action: "stop" | "retry" | "run-now",
+  action: "stop" | "retry" | "run-now" | "pause" | "resume",
 ): Promise<ChangedTask> {
   const [changed] = await changeTasks(client, table, action, [id]);
   if (changed === undefined || changed.outcome === "missing") throw noSuchTask(id);

@@ -1,11 +1,12 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import type { Schedule } from "../../tasks/queries/schedules.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { post, RequestError } from "./apiClient.js";
 
 interface Action {
-  readonly name: "stop" | "retry" | "run-now";
+  readonly name: "stop" | "retry" | "run-now" | "pause" | "resume";
   readonly label: string;
   /** Label of the button while it waits for confirmation. An action without this label needs no confirmation. */
   readonly confirmation?: string;
@@ -20,10 +21,20 @@ function actionsFor({ state, plan }: Pick<TaskSummary, "state" | "plan">): Actio
   return [...(later ? [{ name: "run-now", label: "Run now" } as const] : []), stop];
 }
 
+/** Returns the actions that are possible on a schedule. A running one can only be stopped, on the page of its task. */
+export function scheduleActions({ state, plan, paused }: Pick<Schedule, "state" | "plan" | "paused">): Action[] {
+  if (state !== "PLAN") return [];
+  const later = paused || (plan !== null && Date.parse(plan) > Date.now());
+  const runNow: Action = { name: "run-now", label: "Run now" };
+  return [...(later ? [runNow] : []), paused ? { name: "resume", label: "Resume" } : { name: "pause", label: "Pause" }];
+}
+
 /** Shows buttons for the possible actions. Actions that can lose work ask for confirmation. */
 export function Actions(props: {
   table: string;
   task: Pick<TaskSummary, "id" | "state" | "plan">;
+  /** The actions to show. By default, those that the task's state allows. */
+  actions?: readonly Action[];
   done: () => void;
 }): VNode {
   const { table, task, done } = props;
@@ -48,7 +59,7 @@ export function Actions(props: {
     else setUnconfirmed(action);
   };
   return html`<span class="actions">
-    ${actionsFor(task).map((action) => {
+    ${(props.actions ?? actionsFor(task)).map((action) => {
       const isUnconfirmed = unconfirmed?.name === action.name;
       return html`<button
         key=${action.name}

@@ -8,6 +8,7 @@ import { Header } from "./header.js";
 import { Overview } from "./overview.js";
 import { useResource } from "./resource.js";
 import { tokenProblem } from "./apiClient.js";
+import { SchedulesView } from "./schedules.js";
 import { Tables } from "./tables.js";
 import { TaskListView } from "./taskList.js";
 import { TaskView } from "./taskPage.js";
@@ -49,11 +50,13 @@ function content(location: PageLocation, cluster: ClusterInfo | null, now: numbe
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
   if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
   if (page === "tasks") return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
+  if (page === "schedules") return html`<${SchedulesView} key=${id} id=${id} query=${query} now=${now} />`;
   return html`<${TaskView} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
 }
 
 function title({ page, task }: PageLocation): string {
   if (page === "task") return `Task ${task} · pg-task`;
+  if (page === "schedules") return "Schedules · pg-task";
   return page === "tasks" ? "Tasks · pg-task" : "pg-task";
 }
 

@@ -46,6 +46,26 @@ export function timeText(iso: string): string {
   return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
 }
 
+/**
+ * Formats the clock's reading in a rule's zone: `2027-03-28 03:00:00+02:00` becomes `28 Mar, 03:00` in 2027. The
+ * offset, the current year, and seconds that are 0 are left out.
+ */
+export function wallText(wall: string): string {
+  const [date = "", time = ""] = wall.slice(0, 19).split(" ");
+  const shown = day.format(new Date(`${date}T00:00:00`));
+  const year = date.slice(0, 4);
+  const dated = year === String(new Date().getFullYear()) ? shown : `${shown} ${year}`;
+  return `${dated}, ${time.replace(/:00$/, "")}`;
+}
+
+/** Formats a time in the reader's time zone as `wallText` does. */
+export function localText(iso: string): string {
+  const date = new Date(iso);
+  if (Number.isNaN(date.getTime())) return iso;
+  const local = new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString();
+  return wallText(local.slice(0, 19).replace("T", " "));
+}
+
 /** Formats a duration, rounded to a single unit, for example `75 s`, `2 min` or `8 h`. */
 function roughDurationText(ms: number): string {
   const seconds = Math.round(ms / 1_000);

@@ -46,6 +46,7 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
       html`<nav class="tabs" aria-label="Views">
         ${tab("overview", `/tables/${location.table}`, "Overview")}
         ${tab("tasks", `/tables/${location.table}/tasks`, "Tasks")}
+        ${tab("schedules", `/tables/${location.table}/schedules`, "Schedules")}
       </nav>`
     }
     <span class="gap"></span>

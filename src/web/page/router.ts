@@ -34,7 +34,7 @@ export function interceptLinks(): void {
 
 export interface PageLocation {
   readonly table: string | null;
-  readonly page: "tables" | "overview" | "tasks" | "task" | "unknown";
+  readonly page: "tables" | "overview" | "tasks" | "task" | "schedules" | "unknown";
   readonly task: string | null;
   readonly query: URLSearchParams;
 }
@@ -46,6 +46,7 @@ export function parseLocation(to: string): PageLocation {
   const unknown: PageLocation = { page: "unknown", table: null, task: null, query };
   if (first !== "tables" || table === undefined || more.length > 0) return unknown;
   if (second === undefined) return { page: "overview", table, task: null, query };
+  if (second === "schedules" && task === undefined) return { page: "schedules", table, task: null, query };
   if (second !== "tasks") return unknown;
   if (task === undefined) return { page: "tasks", table, task: null, query };
   return { page: "task", table, task, query };

@@ -169,7 +169,7 @@ ${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
 }
 
 /** Columns that are not listed, because they are internal or shown elsewhere on the page. */
-const hiddenColumns = new Set(["take", "hash", "owner", "ready"]);
+const hiddenColumns = new Set(["take", "hash", "owner", "ready", "wait", "plain"]);
 /** The common values of columns. A column that has one of its common values is not shown. */
 const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
   timeout: ["00:00:00"],

@@ -36,6 +36,14 @@ const asProducer = (role: string, ...args: string[]): Promise<CliResult> =>
   });
 
 describe("pg-task add", () => {
+  test("inserts a task with a schedule", async () => {
+    const rule = ["--rule", "0 0 1 1 *", "--zone", "Asia/Tokyo", "--catchup", "--no-overlap"];
+    const result = await cli(["add", "SELECT 1", ...rule], { env });
+    assert.deepEqual([result.code, result.stderr], [0, ""]);
+    const { rows } = await client.query("SELECT rule, zone, catchup, overlap FROM task WHERE id = $1", [idOf(result)]);
+    assert.deepEqual(rows, [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }]);
+  });
+
   test("inserts a task with all given columns and prints its id", async () => {
     await client.query("ALTER TABLE task ADD COLUMN mine text");
     const result = await cli(
@@ -90,8 +98,23 @@ describe("pg-task add", () => {
     assert.deepEqual([result.code, result.stderr], [0, ""]);
     const { stdout } = await cli(["show", idOf(result), "--json"], { env });
     const { task } = JSON.parse(stdout);
-    const generated = ["id", "hash", "take", "start", "stop", "pid", "ready", "owner", "error", "output"];
-    const given = Object.fromEntries(Object.entries(task).filter(([name]) => !generated.includes(name)));
+    const generated = [
+      "id",
+      "hash",
+      "take",
+      "start",
+      "stop",
+      "pid",
+      "ready",
+      "owner",
+      "error",
+      "output",
+      "created",
+      "plain",
+    ];
+    const given = Object.fromEntries(
+      Object.entries(task).filter(([name, value]) => !generated.includes(name) && value !== null),
+    );
     assert.deepEqual(given, {
       parent: "12",
       plan: "2999-01-01T00:00:00+00:00",

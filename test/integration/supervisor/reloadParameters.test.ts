@@ -128,6 +128,7 @@ const others: readonly ParameterName[] = [
   "pg_task.table",
   "pg_task.data",
   "pg_task.user",
+  "pg_task.zone",
   "pg_conf.max",
   "pg_conf.close",
   "pg_conf.fetch",
@@ -169,6 +170,21 @@ it("applies the file's column defaults to the next insert, and restores the old 
     const column = name.replace("pg_task.", "");
     assert.deepEqual(again.rows[0]?.[column], plain.rows[0]?.[column], name);
   }
+  assert.equal((await program.end()).code, 0);
+});
+
+it("applies the file's zone to the next insert of a rule", async () => {
+  const program = await start();
+  const zone = async (): Promise<unknown> =>
+    (await client.query("INSERT INTO task (input, rule) VALUES ('SELECT 1', '0 0 1 1 *') RETURNING zone")).rows[0]
+      ?.zone;
+  const before = await zone();
+  await reload(program, { "pg_task.zone": "Asia/Kathmandu" });
+  await program.line("triggers of optional columns replaced");
+  assert.equal(await zone(), "Asia/Kathmandu");
+  await reload(program, {});
+  await program.line("triggers of optional columns replaced", 2);
+  assert.equal(await zone(), before);
   assert.equal((await program.end()).code, 0);
 });
 

@@ -29,6 +29,7 @@ const others = [
   /^examples\/[\w.-]+$/,
   /^(?:package|pg_task\.schema)\.json$/,
   /^ecosystem\.config\.cjs$/,
+  /^src\/manager\/schema\/calendar\/\w+\.sql$/,
   /^src\/manager\/schema\/migrations\/\d{4}_\w+\.sql$/,
   /^src\/web\/page\/\w+\.(?:css|svg)$/,
 ];

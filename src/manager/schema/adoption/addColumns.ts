@@ -1,6 +1,7 @@
 import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
+import { addedColumns } from "../addedColumns.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
 import { initialStatements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
@@ -12,9 +13,14 @@ export function missingColumns({ columns }: Layout): ExpectedColumn[] {
   return expectedColumns.filter(({ name }) => !columns.has(name));
 }
 
-/** Returns the names of columns that have been dropped or renamed since the table was created or adopted. */
-export function missingColumnNames(layout: Layout): string[] {
-  return missingColumns(layout).map(({ name }) => name);
+/**
+ * Returns the names of pg-task's columns that have been dropped or renamed since the table was created or adopted.
+ *
+ * @param ownColumns names of columns that belong to the user, and that pg-task therefore does not miss
+ */
+export function missingColumnNames(layout: Layout, ownColumns: readonly string[]): string[] {
+  const added = addedColumns.filter((name) => !layout.columns.has(name) && !ownColumns.includes(name));
+  return [...missingColumns(layout).map(({ name }) => name), ...added];
 }
 
 export const describeMissingColumns = (names: readonly string[]): string =>

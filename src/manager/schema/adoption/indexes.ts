@@ -60,6 +60,27 @@ export function queueIndexes(table: TaskTable): Index[] {
   ];
 }
 
+/**
+ * Creates the index of the rows of schedules if it is missing. Its first key column tells the waiting rows from the
+ * others, and the second one puts the latest claimed rows first. Neither is written when a run ends.
+ */
+export async function ensureSchedulesIndex(client: Client, table: TaskTable): Promise<void> {
+  const { rows } = await client.query<{ kind: string }>(
+    "SELECT relkind AS kind FROM pg_catalog.pg_class WHERE oid = $1::pg_catalog.regclass",
+    [table.qualified],
+  );
+  const [row] = rows;
+  if (row !== undefined) await ensureIndex(client, table, row, schedulesIndex);
+}
+
+const schedulesIndex: Index = {
+  suffix: "schedules_idx",
+  column: "ready",
+  predicate: "COALESCE(((rule IS NOT NULL) OR (repeat > '00:00:00'::interval)), false)",
+  definition: "(ready, take) WHERE coalesce(rule IS NOT NULL OR repeat > interval '0', false)",
+  unique: false,
+};
+
 const keepIndex = (table: TaskTable): Index =>
   initialIndex(table, "keepIndex", "keep_idx", "id", "(keep > '00:00:00'::interval)");
 

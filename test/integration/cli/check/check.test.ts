@@ -187,6 +187,18 @@ void test("reports a task table with a missing column", async () => {
   assert.match(text, /table +task +not allowed: it no longer has the column output/);
 });
 
+void test("reports the features that are off because of a user's columns", async () => {
+  const whole = await createDatabase();
+  const client = await whole.connect();
+  await client.query(
+    `DO $$ BEGIN EXECUTE format('COMMENT ON FUNCTION task_ready() IS %L',
+       obj_description('task_ready()'::regprocedure) || ', own columns: key role'); END $$`,
+  );
+  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
+  assert.equal(exitCode, 0, text);
+  assert.match(text, /table +task +exists.*off: keys, roles, because of its columns key, role/);
+});
+
 void test("reports that a schema with a reserved name cannot be created", async () => {
   for (const schema of ["pg_x", "pg_catalog"]) {
     const { exitCode, text } = await run([{ data: name, user: "postgres", schema }]);

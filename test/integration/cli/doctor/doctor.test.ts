@@ -182,6 +182,21 @@ describe("pg-task doctor", () => {
     assert.match(lostPlan.text, /no longer has the column plan/);
   });
 
+  test("reports the features that are off because of a user's column, with the RENAME that turns them on", async () => {
+    const { rows } = await client.query<{ comment: string }>(
+      "SELECT obj_description('task_ready()'::regprocedure) AS comment",
+    );
+    const comment = rows[0]?.comment ?? "";
+    const { code, level, text, remedy } = await diagnose(
+      "features",
+      commented(`${comment}, own columns: key created`),
+      commented(comment),
+    );
+    assert.deepEqual([code, level], [0, "warn"]);
+    assert.match(text, /^off: keys: "public"\."task" had the column "key" before/);
+    assert.match(remedy, /: ALTER TABLE "public"\."task" RENAME COLUMN "key" TO "key_before"$/);
+  });
+
   test("reports that autovacuum is disabled for the table", async () => {
     const { level, remedy } = await diagnose(
       "bloat",

@@ -88,6 +88,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       exclusive: true,
       mayPause: false,
       repeats: false,
+      overlaps: false,
       input: "SELECT 7",
       group: "mine",
       timeoutMs: 1500,

@@ -35,7 +35,7 @@ test("the only due task is claimed with the same result as by the full claim", a
     VALUES ('SELECT max(1)', 'mine', 3, 2, '1.5 s', false, 'nil', 'host=elsewhere') RETURNING hash`;
   await user.query(`${insert}; INSERT INTO task (input, plan) VALUES ('SELECT 2', now() + '1 day')`);
   const task = await single();
-  const shown = "SELECT to_jsonb(t) - '{id,take,start,plan}'::text[] AS row FROM task AS t";
+  const shown = "SELECT to_jsonb(t) - '{id,take,start,plan,created}'::text[] AS row FROM task AS t";
   const { rows: row } = await user.query(`${shown} WHERE id = 1`);
   await user.query("TRUNCATE task RESTART IDENTITY");
   const { rows } = await user.query<{ hash: number }>(insert);

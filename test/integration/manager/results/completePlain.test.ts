@@ -82,7 +82,7 @@ async function after(work: () => Promise<void>): Promise<unknown[]> {
   try {
     await work();
     const { rows } = await manager.query<{ task: unknown }>(
-      `SELECT to_jsonb(t) - '{id,take}'::text[] AS task FROM public.task AS t ORDER BY t.id > 1000, t.id`,
+      `SELECT to_jsonb(t) - '{id,take,created}'::text[] AS task FROM public.task AS t ORDER BY t.id > 1000, t.id`,
     );
     return rows.map(({ task }) => task);
   } finally {

@@ -62,6 +62,24 @@ const columns: Record<string, readonly [type: string, nullable: boolean]> = {
   input: ["text", false],
   output: ["text", true],
   remote: ["text", true],
+  rule: ["text", true],
+  zone: ["text", true],
+  catchup: ["boolean", true],
+  overlap: ["boolean", true],
+  retry: ["integer", true],
+  backoff: ["interval", true],
+  sqlstate: ["text[]", true],
+  attempt: ["integer", true],
+  after: ["bigint[]", true],
+  upon: ["text", true],
+  key: ["text", true],
+  args: ["jsonb", true],
+  gap: ["interval", true],
+  role: ["name", true],
+  created: ["timestamp with time zone", true],
+  due: ["timestamp with time zone", true],
+  wait: ["integer", true],
+  plain: ["boolean", true],
   ...Object.fromEntries(parameterColumns.map(([name, type]) => [name, [type, false] as const])),
 };
 
@@ -76,6 +94,8 @@ END`,
   crash: "0",
   state: "'PLAN'::state",
   ready: "true",
+  created: "statement_timestamp()",
+  plain: "true",
   hash: `hashtext(("group" || COALESCE(remote, ''::text)))`,
 };
 
@@ -157,7 +177,7 @@ describe("checks of the task table", () => {
     test(`reject ${column} ${value}`, async () => {
       await assert.rejects(
         client.query(`INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`, [value]),
-        { code: "23514", constraint: `task_${column}_check` },
+        { code: "23514", constraint: "task_check" },
       );
     });
   }
@@ -200,7 +220,7 @@ describe("checks of the task table", () => {
   });
 });
 
-test("the task table has its primary key and its three partial indexes", async () => {
+test("the task table has its primary key and its four partial indexes", async () => {
   const { rows } = await client.query<{ index: string }>(
     "SELECT pg_get_indexdef(indexrelid) AS index FROM pg_index WHERE indrelid = 'task'::regclass AND indisvalid ORDER BY 1",
   );
@@ -210,16 +230,19 @@ test("the task table has its primary key and its three partial indexes", async (
       "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
       "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",
       "CREATE INDEX task_plan_idx ON public.task USING btree (plan) WHERE (NOT ready)",
+      "CREATE INDEX task_schedules_idx ON public.task USING btree (ready, take) WHERE COALESCE(((rule IS NOT NULL) OR (repeat > '00:00:00'::interval)), false)",
       "CREATE UNIQUE INDEX task_pkey ON public.task USING btree (id)",
     ],
   );
 });
 
-test("the task table has its four triggers", async () => {
+test("the task table has its six triggers", async () => {
   const { rows } = await client.query<{ name: string; function: string }>(
     "SELECT tgname AS name, tgfoid::regproc::text AS function FROM pg_trigger WHERE tgrelid = 'task'::regclass ORDER BY 1",
   );
   assert.deepEqual(rows, [
+    { name: "task_options_insert", function: "task_options" },
+    { name: "task_options_update", function: "task_options" },
     { name: "task_own_delete", function: "task_wake_up" },
     { name: "task_ready_insert", function: "task_ready" },
     { name: "task_ready_update", function: "task_ready" },
@@ -247,6 +270,7 @@ describe("docs/table.md", () => {
     }
     assert.equal(said["crash"], otherDefaults["crash"]);
     assert.equal(said["ready"], otherDefaults["ready"]);
+    assert.equal(said["plain"], otherDefaults["plain"]);
     assert.equal(said["state"], "PLAN");
   });
 

@@ -199,7 +199,7 @@ for (const [schema, { rows }] of Object.entries(layouts)) {
          WHERE n.plan > now() AND t.state::text = 'DONE'`,
       );
       assert.ok(parent);
-      const own = "id parent plan take start stop pid state ready output error".split(" ");
+      const own = "id parent plan take start stop pid state ready output error created".split(" ");
       const copied = Object.keys(row).filter((column) => !own.includes(column));
       assert.ok(copied.includes("mine"));
       for (const column of copied) assert.deepEqual(next[column], row[column], column);

@@ -33,11 +33,15 @@ async function statementWords(): Promise<string[]> {
   return words;
 }
 
-/** Returns the names of parameters, and every word of the source, of pg-task's functions in this database. */
+/**
+ * Returns the names of parameters, and every word of the source, of pg-task's functions in this database. The functions
+ * of the calendar read no table.
+ */
 async function functionWords(): Promise<string[]> {
   const { rows } = await client.query<{ names: string[] | null; source: string }>(
     `SELECT proargnames AS names, prosrc AS source FROM pg_proc
-     WHERE starts_with(coalesce(obj_description(oid, 'pg_proc'), ''), 'pg-task ')`,
+     WHERE starts_with(coalesce(obj_description(oid, 'pg_proc'), ''), 'pg-task ')
+       AND NOT starts_with(obj_description(oid, 'pg_proc'), 'pg-task calendar')`,
   );
   return rows.flatMap(({ names, source: body }) => [...(names ?? []), ...(body.match(/\b[a-z_]\w*\b/g) ?? [])]);
 }

@@ -38,7 +38,7 @@ await program.line("ready");
 const grants = `
   GRANT INSERT (input), SELECT (id) ON task TO ${producer};
   GRANT USAGE ON SEQUENCE task_id_seq TO ${producer};
-  GRANT SELECT ON task, task_pause, task_stats, task_errors, task_groups TO ${reader}`;
+  GRANT SELECT ON task, task_pause, task_stats, task_errors, task_groups, task_schedules TO ${reader}`;
 await admin.query(grants);
 
 it("lets producers insert with and without a plan set in their session", async () => {
@@ -52,7 +52,7 @@ it("lets producers insert with and without a plan set in their session", async (
   }
 });
 
-const views = ["task_stats", "task_errors", "task_groups"];
+const views = ["task_stats", "task_errors", "task_groups", "task_schedules"];
 
 it("lets readers query the views", async () => {
   const client = await opened(reader);

@@ -1,0 +1,67 @@
+import type { Command } from "commander";
+import { taskTable } from "../../manager/schema/taskTable.js";
+import { disconnect } from "../../shared/postgres/client.js";
+import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
+import { toCommandError } from "../support/commandError.js";
+import { chooseEntry, connectForCommand, findEntries, loadForCommand } from "../support/openTable.js";
+import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { renderTable, type TableColumn } from "../terminal/table.js";
+import { colourText, type Terminal } from "../terminal/terminal.js";
+
+interface NextOptions extends CommandOptions {
+  readonly zone?: string;
+  readonly since?: string;
+  readonly count: number;
+}
+
+export function registerNext(program: Command, run: RunCommand): void {
+  const command = program
+    .command("next")
+    .description("show the next times of a rule: a cron expression or an RRULE")
+    .argument("<rule>", "the rule, such as '30 2 * * MON-FRI'")
+    .option("-z, --zone <zone>", "time zone of the rule (default: the database's)")
+    .option("-n, --count <n>", "at most this many", integerParser(1, 1000), 10)
+    .option("--since <time>", "after this time, in PostgreSQL's syntax (default: now)");
+  addTableOptions(command).action((rule: string, options: NextOptions) =>
+    run((terminal) => next(terminal, rule, options)),
+  );
+}
+
+async function next(terminal: Terminal, rule: string, options: NextOptions): Promise<number> {
+  const found = await readTimes(rule, options);
+  if (options.json === true) {
+    terminal.write(`${JSON.stringify({ rule, ...found }, null, 2)}\n`);
+    return 0;
+  }
+  for (const line of renderTable(terminal, timeColumns, found.times)) terminal.write(`${line}\n`);
+  if (terminal.isTerminal) terminal.write(colourText(terminal, "grey", `${describeEnd(found, options.count)}\n`));
+  return 0;
+}
+
+/** Reads the times from the server of an entry. All servers know all rules, so any entry will do. */
+async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes> {
+  const configuration = await loadForCommand(options);
+  const [first] = findEntries(configuration, options);
+  const entry = first ?? chooseEntry(configuration, options);
+  const table = taskTable(entry.schema, entry.table);
+  const client = await connectForCommand(entry.target, "next");
+  try {
+    const { zone = null, since = null, count } = options;
+    return await readRuleTimes(client, table.schema, { rule, zone, since, count });
+  } catch (error) {
+    throw toCommandError(error, table);
+  } finally {
+    await disconnect(client);
+  }
+}
+
+const timeColumns: readonly TableColumn<RuleTime>[] = [
+  { title: "time", value: ({ wall, offset }) => `${wall}${offset}` },
+  { title: "utc", value: ({ at }) => new Date(at).toISOString().replace(/\.\d+/, "") },
+  { title: "note", value: ({ note }) => note, flexible: true },
+];
+
+function describeEnd({ zone, times }: RuleTimes, count: number): string {
+  if (times.length === 0) return `zone ${zone}; the rule has no such time`;
+  return times.length < count ? `zone ${zone}; the rule has no further times` : `zone ${zone}`;
+}

@@ -1,0 +1,61 @@
+import { firstLine } from "../../shared/firstLine.js";
+import { shortRule } from "../../shared/shortRule.js";
+import type { PastRun, Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
+import { formatTime } from "../terminal/format.js";
+import type { TableColumn } from "../terminal/table.js";
+import { stateColour } from "../terminal/terminal.js";
+
+const collapseWhitespace = (text: string): string => text.trim().replace(/\s+/g, " ");
+
+/**
+ * Formats a time in the rule's zone, which has a column of its own. The current year and seconds that are 0 are left
+ * out. Without a zone, the time is shown in the local time zone.
+ */
+function formatZoned({ at, wall }: ZonedTime): string {
+  if (wall === null) return formatTime(at);
+  const year = `${new Date().getFullYear()}-`;
+  const text = wall.replace(/(:00)?[+-]\d\d:\d\d$/, "");
+  return text.startsWith(year) ? text.slice(year.length) : text;
+}
+
+function formatNext({ paused, held, problem, next, state }: Schedule): string {
+  if (problem !== null) return `no times: ${problem}`;
+  if (paused) return "paused";
+  const running = state === "PLAN" ? [] : ["running"];
+  const shown = [...(held ? ["group paused"] : []), ...running, ...next.map(formatZoned)];
+  return shown.length === 0 ? "not yet known" : shown.join(", ");
+}
+
+function formatOutcome([run]: readonly PastRun[]): string {
+  if (run === undefined) return "";
+  const error = run.error === null ? "" : ` ${firstLine(run.error).replace(/^ERROR:\s+/, "")}`;
+  return `${run.state}${run.stop === null ? "" : ` ${formatTime(run.stop)}`}${error}`;
+}
+
+/** The columns of a table of schedules. */
+export const scheduleColumns: readonly TableColumn<Schedule>[] = [
+  { title: "id", value: ({ id }) => id, alignRight: true },
+  { title: "group", value: ({ group }) => group, flexible: true },
+  {
+    title: "rule",
+    value: ({ rule, repeat }) => rule ?? repeat,
+    display: ({ rule, repeat }) => (rule === null ? `every ${repeat ?? ""}` : shortRule(rule)),
+    flexible: true,
+  },
+  { title: "zone", value: ({ zone }) => zone, flexible: true },
+  {
+    title: "next",
+    value: ({ next }) => (next.length === 0 ? null : next.map(({ at, wall }) => wall ?? at).join(", ")),
+    display: formatNext,
+    colour: ({ held, problem }) => (problem !== null ? "red" : held ? "yellow" : null),
+    flexible: true,
+  },
+  {
+    title: "last",
+    value: ({ last: [run] }) => run?.state ?? null,
+    display: ({ last }) => formatOutcome(last),
+    colour: ({ last: [run] }) => stateColour(run?.state ?? ""),
+    flexible: true,
+  },
+  { title: "input", value: ({ input }) => input, display: ({ input }) => collapseWhitespace(input), flexible: true },
+];

@@ -1,0 +1,35 @@
+import type { Client } from "../../shared/postgres/client.js";
+import type { ClaimedTask } from "../model.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { isOverlapping } from "../sql/fragments.sql.js";
+import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+
+/**
+ * Inserts the successors of claimed tasks with `overlap`, and removes the schedule from the tasks' own rows, in one
+ * statement. It is sent before the tasks are handed to their sessions: if the manager dies before the statement, a task
+ * still has its schedule, and if the manager dies later, the successor has it.
+ *
+ * If a row is locked, or if the columns of the table have changed since `columns` was read, the row keeps its schedule.
+ * Its successor is then planned when the run ends.
+ */
+export async function planOverlapping(
+  client: Client,
+  table: TaskTable,
+  columns: ColumnSet,
+  tasks: readonly ClaimedTask[],
+): Promise<void> {
+  await client.query({
+    name: `plan overlapping ${columns.name}`,
+    text: `
+WITH started AS MATERIALIZED (
+  SELECT id, now() AS stop, 'WORK' AS outcome FROM ${table.qualified}
+  WHERE id = ANY ($1::bigint[]) AND owner = ANY ($2::text[]) AND state::text IN ('TAKE', 'WORK')
+    AND ${isOverlapping(table)} AND ${columnsUnchanged(table, columns)}
+  FOR NO KEY UPDATE SKIP LOCKED
+), repeated AS (${insertSuccessors(table, columns, "started")}
+)
+UPDATE ${table.qualified} SET rule = NULL, zone = NULL, repeat = interval '0' WHERE id = ANY (ARRAY(SELECT id FROM started))`,
+    values: [tasks.map(({ id }) => id), tasks.map(({ owner }) => owner)],
+  });
+}

@@ -1,0 +1,214 @@
+import { createHash } from "node:crypto";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier, literal } from "../../shared/postgres/quoting.js";
+import type { TaskTable } from "./taskTable.js";
+
+/** The comment of the view's function begins with this text. A digest of the function follows. */
+const ownComment = "pg-task rows of a view ";
+
+/**
+ * How many of the most recently claimed rows with a schedule are searched for running ones. There is no index of
+ * running rows alone, because the completion of a task would have to change it, and could then not write a heap-only
+ * tuple.
+ */
+const maxClaimed = 10_000;
+
+/** How many coming times the view shows. */
+const shownTimes = 3;
+
+/**
+ * Bounds of what is computed for a repeating row. Beyond them, sums could exceed the range of dates, and one row would
+ * make the whole view fail.
+ */
+const longestRepeat = "interval '1000 years'";
+const latestPlan = "'10000-01-01'::timestamptz";
+
+/** How far the estimated number of past repetitions can be wrong: months, years and days vary in length. */
+const margin = 40;
+
+/**
+ * SQL condition that is true if the row with this alias has a schedule: it has a rule, or repeats. This is also the
+ * predicate of the index of schedules. The manager's statements, which name the ids of a few rows, express the same
+ * without COALESCE, so that the server cannot choose to read this whole index for them.
+ *
+ * @param alias without the dot, as in `t`
+ * @param rules whether the table's columns of rules belong to pg-task
+ */
+export const hasSchedule = (alias: string, rules: boolean): string =>
+  rules
+    ? `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat > interval '0', false)`
+    : `${alias}.repeat > interval '0'`;
+
+/** Mean length of an interval in seconds, with Gregorian months. Null if it is 0. */
+const meanSeconds = (interval: string): string =>
+  `nullif((extract(year FROM ${interval}) * 12 + extract(month FROM ${interval}))::float8 * 2629746
+    + extract(day FROM ${interval})::float8 * 86400 + extract(hour FROM ${interval})::float8 * 3600
+    + extract(minute FROM ${interval})::float8 * 60 + extract(second FROM ${interval})::float8, 0)`;
+
+/**
+ * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
+ * sum of the row's `base` and a multiple of `repeat`. Null if the times depend on when the run ends (`drift`) or exceed
+ * the bounds.
+ */
+export function repetitions(since: string, count: number): string {
+  const passed = `floor(pg_catalog.date_part('epoch', ${since} - s.base) / ${meanSeconds("s.repeat")})::bigint`;
+  return `CASE WHEN s.drift OR s.base IS NULL OR s.base > ${latestPlan} OR s.repeat > ${longestRepeat} THEN NULL ELSE ARRAY(
+      SELECT r.at FROM (SELECT ${passed} AS n) AS p,
+        LATERAL pg_catalog.generate_series(greatest(1, p.n - ${margin}), greatest(1, p.n) + ${margin}) AS i,
+        LATERAL (SELECT s.base + s.repeat * i::float8 AS at) AS r
+      WHERE r.at > ${since} ORDER BY r.at LIMIT ${count}) END`;
+}
+
+/**
+ * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs. The columns
+ * are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true), and:
+ *
+ * - `base`: the time from which the schedule goes on. Null if it is unknown.
+ * - `is_query`: whether the rule is a query.
+ * - `computes`: whether the rule still has to be run to learn the planned time.
+ * - `halted`: whether the schedule itself is paused, that is, planned for infinity.
+ * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
+ *
+ * @param rules whether the table's columns of rules belong to pg-task
+ */
+export function schedulesQuery({ schema, qualified }: TaskTable, rules: boolean): string {
+  const calendar = identifier(schema);
+  const optional = rules
+    ? `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
+      coalesce(t.wait < 0, false) AS computes, ${calendar}.task_rule_kind(t.rule) = 'query' AS is_query`
+    : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
+      false AS computes, false AS is_query`;
+  const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::text AS "group", t.repeat, t.drift, t.active,
+      t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${optional}`;
+  return `SELECT s.*, s.state = 'PLAN' AND s.owner IS NULL AND s.plan = 'infinity' AS halted,
+      greatest(s.base, CASE WHEN s.catchup AND s.active < interval '5000 years' THEN pg_catalog.statement_timestamp() - s.active
+        WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
+    FROM (
+      SELECT w.*, CASE WHEN isfinite(w.due) THEN w.due WHEN isfinite(w.plan) THEN w.plan END AS base
+      FROM (
+        SELECT ${columns} FROM ${qualified} AS t WHERE ${hasSchedule("t", rules)} AND t.ready IS NOT NULL
+        UNION ALL
+        SELECT ${columns} FROM (
+          SELECT * FROM ${qualified} AS c WHERE ${hasSchedule("c", rules)} AND c.ready IS NULL AND c.take IS NOT NULL
+          ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
+        ) AS t WHERE t.state::text IN ('TAKE', 'WORK')
+      ) AS w
+    ) AS s`;
+}
+
+/**
+ * SQL of an array with the first `count` coming times of the schedule `s`. If it waits, the first one is its planned
+ * time.
+ */
+export function comingTimes({ schema }: TaskTable, rules: boolean, count: number): string {
+  const computed = (most: number): string =>
+    rules
+      ? `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
+        WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`
+      : repetitions("s.since", most);
+  return `CASE WHEN s.halted THEN '{}' WHEN s.state <> 'PLAN' THEN coalesce(${computed(count)}, '{}')
+      WHEN s.computes THEN '{}' ELSE ARRAY[s.plan] || ${computed(count - 1)} END`;
+}
+
+/** SQL condition: the row `l` is the previous run of the schedule `s`, and not another task that inserted `s`. */
+export const isLastRun = (rules: boolean): string =>
+  `l.id = s.parent AND (l.input::text = s.input OR s.repeat > interval '0' AND l.repeat = s.repeat${rules ? " OR l.rule = s.rule" : ""})`;
+
+/** SQL condition: the schedule `s` itself, its group or the whole table is paused. */
+export const isSchedulePaused = ({ pauses }: TaskTable): string =>
+  `(s.halted OR EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = s."group"))`;
+
+const columnComments: readonly (readonly [name: string, type: string, comment: string])[] = [
+  ["id", "bigint", "The row that waits or runs"],
+  ["group", "text", "Group name"],
+  ["rule", "text", "The rule"],
+  ["zone", "text", "Time zone of the rule"],
+  ["repeat", "interval", "Interval after which the task repeats"],
+  ["catchup", "boolean", "Whether missed times are made up for"],
+  ["overlap", "boolean", "Whether runs may overlap"],
+  ["state", "text", "PLAN, TAKE or WORK"],
+  ["plan", "timestamptz", "Planned time; null if paused or not yet known"],
+  ["next", "timestamptz[]", `Up to ${shownTimes} coming times`],
+  ["paused", "boolean", "Whether the schedule, its group or the table is paused"],
+  ["last_id", "bigint", "Id of the previous run, if its row still exists"],
+  ["last_state", "text", "State of the previous run"],
+  ["last_stop", "timestamptz", "When the previous run ended"],
+  ["last_error", "text", "First line of the error of the previous run"],
+  ["input", "text", "First line of input, up to 200 characters"],
+];
+
+const firstLine = (text: string, length: number): string =>
+  `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
+
+/** The statement that creates the function of the view. It is a single SELECT, so the server inlines it. */
+function functionStatement(table: TaskTable): string {
+  const { qualified } = table;
+  const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
+  const body = `
+  SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat > interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
+    CASE WHEN NOT s.computes AND NOT s.halted THEN s.plan END,
+    ${comingTimes(table, true, shownTimes)},
+    ${isSchedulePaused(table)},
+    l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},
+    ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}
+  FROM (${schedulesQuery(table, true)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;
+  return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
+}
+
+const rowsFunction = ({ schema, schedulesRows }: TaskTable): string =>
+  `${identifier(schema)}.${identifier(schedulesRows)}`;
+
+/**
+ * Creates or replaces the view of the schedules and its function, in the caller's transaction, if the table has rules.
+ * The functions of the calendar have to exist. If a user's table, type or view has the name of the view, it stays and
+ * the view is not created.
+ */
+export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<void> {
+  if (!table.features.has("schedules")) return;
+  const { schema, schedulesView } = table;
+  const view = `${identifier(schema)}.${identifier(schedulesView)}`;
+  const create = functionStatement(table);
+  const digest = createHash("sha256").update(create).digest("hex").slice(0, 16);
+  const { rows } = await client.query<{ comment: string | null; view: boolean; taken: boolean }>(
+    `SELECT pg_catalog.obj_description(pg_catalog.to_regprocedure($1)::oid, 'pg_proc') AS comment,
+       c.oid IS NOT NULL AS view,
+       c.oid IS NOT NULL AND (c.relkind <> 'v' OR pg_catalog.concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'pg-task view%')
+         OR EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.typrelid = 0 AND t.typname = $3 AND t.typnamespace = n.oid) AS taken
+     FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = $3
+     WHERE n.nspname = $2`,
+    [`${rowsFunction(table)}()`, schema, schedulesView],
+  );
+  const { comment = null, view: exists = false, taken = false } = rows[0] ?? {};
+  const current = comment === `${ownComment}${digest}`;
+  if (current && (exists || taken)) return;
+  const statements = [
+    create,
+    `COMMENT ON FUNCTION ${rowsFunction(table)}() IS '${ownComment}${digest}'`,
+    `GRANT EXECUTE ON FUNCTION ${rowsFunction(table)}() TO PUBLIC`,
+  ];
+  if (!taken) {
+    statements.push(
+      `CREATE OR REPLACE VIEW ${view} AS SELECT * FROM ${rowsFunction(table)}()`,
+      `COMMENT ON VIEW ${view} IS 'pg-task view: schedules, with their coming times and last outcomes'`,
+      ...columnComments.map(([name, , text]) => `COMMENT ON COLUMN ${view}.${identifier(name)} IS ${literal(text)}`),
+    );
+    if (await supportsInvoker(client)) statements.push(`ALTER VIEW ${view} SET (security_invoker = true)`);
+  }
+  await client.query(statements.join(";\n"));
+}
+
+async function supportsInvoker(client: Client): Promise<boolean> {
+  const { rows } = await client.query<{ supported: boolean }>(
+    "SELECT current_setting('server_version_num')::integer >= 150000 AS supported",
+  );
+  return rows[0]?.supported === true;
+}
+
+/** Whether the table has rules: their columns belong to pg-task, and a manager has created the view's function. */
+export async function readHasRules(client: Client, table: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ there: boolean }>(
+    "SELECT pg_catalog.to_regprocedure($1) IS NOT NULL AS there",
+    [`${rowsFunction(table)}()`],
+  );
+  return rows[0]?.there === true;
+}

@@ -1,0 +1,66 @@
+import type { TaskTable } from "../schema/taskTable.js";
+import { hasId } from "./fragments.sql.js";
+
+/**
+ * A rule that is a query is executed as a run of its own, whose input is the query and whose output is the task's
+ * planned time. A negative `wait` says that this run is still to be done, and which state the last run of the task had:
+ * it is the negated position of the state in this list, counted from 1. PLAN means that there has been no run, and WORK
+ * that the last run has not ended.
+ */
+const lastStates = ["PLAN", "DONE", "FAIL", "GONE", "WORK"] as const;
+
+const stateList = `ARRAY[${lastStates.map((state) => `'${state}'`).join(", ")}]`;
+
+/** SQL of `wait` for a task whose query has to run after a run with the state `outcome`, which is SQL as well. */
+export const ruleDueAfter = (outcome: string): string => `-array_position(${stateList}, ${outcome})`;
+
+/** The output of the query's run if the query returns null or no row. */
+const noTime = "never";
+
+/**
+ * SQL of the input that computes the planned time of row `t` from its rule. The query must not write, so that it can be
+ * repeated after a crash. The output is the time in ISO format, whatever the session's settings are. If the query
+ * returns several rows, several columns or no time, the server says so in its error.
+ */
+export const ruleInput = `concat(
+      'SET LOCAL transaction_read_only = on; SET LOCAL pg_task.id = ', quote_literal(CASE WHEN t.wait < -1 THEN t.parent ELSE t.id END),
+      '; SET LOCAL pg_task.state = ', quote_literal((${stateList})[-t.wait]),
+      E'; SELECT coalesce(pg_catalog.to_json((\\n', rtrim(t.rule, E' \\t\\r\\n;'),
+      E'\\n)::pg_catalog.timestamptz) OPERATOR(pg_catalog.#>>) ''{}'', ''${noTime}'')')`;
+
+/** SQL of the query's answer: the last line of the output. */
+const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$')`;
+
+/**
+ * SQL of CTEs that write the planned times that rules have returned. A time must be finite and later than that of the
+ * last run; with any other answer, the row becomes FAIL. If the query has returned no time, the schedule is over, and
+ * its row is deleted. A row without an earlier run becomes GONE instead, so that the user sees the reason.
+ *
+ * @param ended name of a CTE with the columns id, output, stop and computes. Only rows with `computes` are written.
+ * @returns the CTEs, each followed by a comma, or an empty string if the table has no schedules
+ */
+export function planFromRule({ qualified, stateType, features }: TaskTable, ended: string): string {
+  if (!features.has("schedules")) return "";
+  const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
+      ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
+  return `answered AS MATERIALIZED (
+  SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1 AND q.time = q.last) THEN 'planned'
+    WHEN q.answer <> '${noTime}' THEN 'refused' WHEN q.wait = -1 THEN 'none' ELSE 'over' END AS verdict
+  FROM (
+    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) AS last, ${answerOf("e.output")} AS answer,
+      nullif(${answerOf("e.output")}, '${noTime}')::timestamptz AS time
+    FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
+    WHERE e.computes AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
+  ) AS q
+), planned_by_rule AS (
+  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = a.time, ready = a.time <= now(), wait = NULL, due = NULL,
+    owner = NULL, pid = NULL, take = NULL, start = NULL, crash = 0
+  FROM answered AS a WHERE ${hasId("a.id")} AND a.verdict = 'planned'
+), over AS (
+  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM answered WHERE verdict = 'over'))
+), refused AS (
+  UPDATE ${qualified} AS t SET state = CASE a.verdict WHEN 'none' THEN 'GONE' ELSE 'FAIL' END::${stateType}, stop = a.stop,
+    owner = NULL, error = ${error}
+  FROM answered AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused')
+), `;
+}

@@ -1,0 +1,55 @@
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { toReport } from "../../shared/errors.js";
+import type { Log } from "../../shared/log.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { zoneCheckIntervalMs } from "../tuning.js";
+import { replanMoved, type Position } from "./zoneChanges.sql.js";
+
+const start: Position = { plan: "-infinity", id: "0" };
+
+/**
+ * Replans tasks with a rule when the server has new time zone data, according to which their plans are no longer times
+ * of their rules. When the manager starts, and then once a day, all planned tasks are checked in small steps.
+ */
+export class ZoneChanges {
+  readonly #table: TaskTable;
+  readonly #log: Log;
+  #position = start;
+  #notBefore = 0;
+
+  constructor(options: { readonly table: TaskTable; readonly log: Log }) {
+    this.#table = options.table;
+    this.#log = options.log;
+  }
+
+  /** Time until the next step is due, in ms. Infinity if the table has no schedules. */
+  get pauseMs(): number {
+    if (!this.#table.features.has("schedules")) return Infinity;
+    return Math.max(0, this.#notBefore - performance.now());
+  }
+
+  /**
+   * Makes one step if one is due. An error that the server returns does not stop the manager's cycle.
+   *
+   * @returns whether the next step should follow at once
+   * @throws if the connection is lost or the error is transient
+   */
+  async step(client: Client): Promise<boolean> {
+    if (this.pauseMs > 0) return false;
+    try {
+      const { replanned, next } = await replanMoved(client, this.#table, this.#position);
+      for (const task of replanned) this.#log.info(task, "task replanned: its zone's clocks have changed");
+      if (next !== null) {
+        this.#position = next;
+        return true;
+      }
+    } catch (error) {
+      if (sqlState(error) === null || isTransient(error)) throw error;
+      this.#log.warn({ reason: toReport(error).message }, "cannot check the zones of rules");
+    }
+    this.#position = start;
+    this.#notBefore = performance.now() + zoneCheckIntervalMs;
+    return false;
+  }
+}

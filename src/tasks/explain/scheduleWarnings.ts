@@ -1,0 +1,213 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { formatDuration } from "../../shared/formatDuration.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import { shortRule } from "../../shared/shortRule.js";
+import { readSchedules, type Schedule } from "../queries/schedules.js";
+import { cronInstead } from "./cronInstead.js";
+
+interface ScheduleWarning {
+  readonly text: string;
+  readonly remedy: string;
+}
+
+export interface ScheduleFindings {
+  /** How many schedules were examined. */
+  readonly examined: number;
+  /** Whether there are more. */
+  readonly more: boolean;
+  readonly warnings: readonly ScheduleWarning[];
+}
+
+/** How many schedules are examined. */
+const maxSchedules = 1_000;
+/** How many of the last runs of each schedule are read for its mean run time. */
+const maxRuns = 10;
+/** How many coming times of a rule are used to compute its mean period. */
+const periodTimes = 100;
+/** How many times in a year the clocks of a zone are set forward at most. */
+const maxGaps = 4;
+/** How many schedules a warning lists at most. */
+const maxListed = 5;
+
+/**
+ * Looks for schedules that give no times, that lose a time at which the clocks are set forward, or that need more time
+ * than their group has.
+ */
+export async function readScheduleWarnings(client: Client, table: TaskTable): Promise<ScheduleFindings> {
+  const { schedules, more } = await readSchedules(client, table, {
+    filter: {},
+    limit: maxSchedules,
+    characters: 1,
+    runs: maxRuns,
+  });
+  return {
+    examined: schedules.length,
+    more,
+    warnings: [
+      ...brokenRules(table, schedules),
+      ...(await lostTimes(client, table, schedules)),
+      ...(await overloadedGroups(client, table, schedules)),
+    ],
+  };
+}
+
+function brokenRules({ qualified }: TaskTable, schedules: readonly Schedule[]): ScheduleWarning[] {
+  return schedules.flatMap(({ id, problem }) =>
+    problem === null
+      ? []
+      : [
+          {
+            text: `schedule ${id} gives no times, and ends with its next run: ${problem}`,
+            remedy: `UPDATE ${qualified} SET rule = …, zone = … WHERE id = ${id}`,
+          },
+        ],
+  );
+}
+
+/** Whether the schedule has a recurrence rule that is DAILY or slower. Faster rules lose no time in a gap. */
+const isDailyOrSlower = ({ rule, problem }: Schedule): boolean =>
+  problem === null && /\bFREQ=(?:DAILY|WEEKLY|MONTHLY|YEARLY)\b/i.test(rule ?? "");
+
+async function lostTimes(client: Client, table: TaskTable, schedules: readonly Schedule[]): Promise<ScheduleWarning[]> {
+  const candidates = schedules.filter(isDailyOrSlower);
+  if (candidates.length === 0) return [];
+  const lost = await readLostTimes(client, table, candidates);
+  return candidates.flatMap((schedule) => {
+    const walls = lost.get(schedule.id) ?? [];
+    const [wall] = walls;
+    if (wall === undefined) return [];
+    const { id, rule, zone } = schedule;
+    const shown = walls.map((each) => each.replace(/:00$/, "")).join(", ");
+    const cron = cronInstead(rule ?? "", wall);
+    return [
+      {
+        text: `schedule ${id} (${shortRule(rule ?? "")}) leaves out ${shown}, which ${walls.length === 1 ? "does" : "do"} not exist in ${zone ?? "its zone"}: the clocks are set forward`,
+        remedy:
+          cron === null
+            ? "choose a time of day that exists on every day; a cron rule at a fixed time runs at the end of the gap"
+            : `UPDATE ${table.qualified} SET rule = '${cron}' WHERE id = ${id}: a cron rule runs at the end of the gap`,
+      },
+    ];
+  });
+}
+
+/**
+ * Returns, by schedule id, the times of recurrence rules within the next year that do not exist, as the clock would
+ * show them. To find them, the rule is evaluated in UTC, where it has all its times: those between the two readings of
+ * the zone's clock at a change are lost.
+ */
+async function readLostTimes(
+  client: Client,
+  { schema }: TaskTable,
+  schedules: readonly Schedule[],
+): Promise<Map<string, string[]>> {
+  const calendar = identifier(schema);
+  const { rows } = await client.query<{ id: string; wall: string }>(
+    `WITH RECURSIVE schedule AS (
+       SELECT s.id, s.zone, regexp_replace(s.rule, ';TZID=[^:;]*', '', 'gi') AS rule
+       FROM unnest($1::text[], $2::text[], $3::text[]) AS s(id, rule, zone)
+     ), gap AS (
+       SELECT z.zone, 1 AS nth, g.low, g.high
+       FROM (SELECT DISTINCT zone FROM schedule WHERE zone IS NOT NULL) AS z, ${calendar}.task_zone_gap(z.zone, now(), now() + interval '1 year') AS g
+       UNION ALL
+       SELECT p.zone, p.nth + 1, g.low, g.high
+       FROM gap AS p, ${calendar}.task_zone_gap(p.zone, (p.high AT TIME ZONE p.zone) + interval '1 day', now() + interval '1 year') AS g
+       WHERE p.high IS NOT NULL AND p.nth < ${maxGaps}
+     )
+     SELECT s.id, to_char(w.wall, 'YYYY-MM-DD HH24:MI:SS') AS wall
+     FROM schedule AS s JOIN gap AS g ON g.zone = s.zone AND g.high IS NOT NULL,
+       LATERAL (SELECT (${calendar}.task_upcoming(s.rule, 'UTC', (g.low AT TIME ZONE 'UTC') - interval '1 microsecond', 1))[1] AT TIME ZONE 'UTC' AS wall) AS w
+     WHERE w.wall < g.high ORDER BY s.id, w.wall`,
+    [schedules.map(({ id }) => id), schedules.map(({ rule }) => rule), schedules.map(({ zone }) => zone)],
+  );
+  const lost = new Map<string, string[]>();
+  for (const { id, wall } of rows) lost.set(id, [...(lost.get(id) ?? []), wall]);
+  return lost;
+}
+
+/** How much of its group's time a schedule needs. */
+interface Demand {
+  readonly schedule: Schedule;
+  /** Mean duration of a run, including the pause that follows it. */
+  readonly takesMs: number;
+  /** Time between two runs. */
+  readonly periodMs: number;
+}
+
+const share = ({ takesMs, periodMs }: Demand): number => takesMs / periodMs;
+
+async function overloadedGroups(
+  client: Client,
+  table: TaskTable,
+  schedules: readonly Schedule[],
+): Promise<ScheduleWarning[]> {
+  const groups = new Map<string, Demand[]>();
+  for (const schedule of schedules.filter(({ paused }) => !paused)) {
+    const demand = shortestDemand(schedule);
+    const group = schedule.group ?? "";
+    if (demand !== null) groups.set(group, [...(groups.get(group) ?? []), demand]);
+  }
+  const warnings: ScheduleWarning[] = [];
+  for (const [group, demands] of groups) {
+    const most = 1 + Math.max(...demands.map(({ schedule }) => Math.max(0, schedule.max)));
+    // The next three times may be closer together than later ones, so the mean period is computed only if it matters.
+    if (total(demands) <= most) continue;
+    const exact = await withMeanPeriods(client, table, demands);
+    if (total(exact) > most) warnings.push(overload(group, most, exact));
+  }
+  return warnings;
+}
+
+const total = (demands: readonly Demand[]): number => demands.reduce((sum, demand) => sum + share(demand), 0);
+
+/**
+ * Returns the demand of a schedule, as if all its times were as close together as the closest of the next ones. Null if
+ * no run's duration or no such distance is known.
+ */
+function shortestDemand(schedule: Schedule): Demand | null {
+  const took = schedule.last.flatMap(({ state, tookMs }) =>
+    tookMs !== null && (state === "DONE" || state === "FAIL") ? [tookMs] : [],
+  );
+  if (took.length === 0) return null;
+  const pauseMs = Math.max(0, -schedule.max);
+  const takesMs = took.reduce((sum, each) => sum + each, 0) / took.length + pauseMs;
+  if (schedule.drift && schedule.repeatMs !== null) return { schedule, takesMs, periodMs: schedule.repeatMs + takesMs };
+  if (schedule.repeatMs !== null) return { schedule, takesMs, periodMs: schedule.repeatMs };
+  const times = schedule.next.map(({ at }) => Date.parse(at));
+  const periods = times.slice(1).map((time, index) => time - (times[index] ?? time));
+  return periods.length === 0 ? null : { schedule, takesMs, periodMs: Math.max(1, Math.min(...periods)) };
+}
+
+async function withMeanPeriods(client: Client, { schema }: TaskTable, demands: readonly Demand[]): Promise<Demand[]> {
+  const rules = demands.filter(({ schedule }) => schedule.rule !== null);
+  if (rules.length === 0) return [...demands];
+  const { rows } = await client.query<{ id: string; ms: number }>(
+    `SELECT s.id, (date_part('epoch', max(t) - min(t)) * 1000 / (count(*) - 1))::float8 AS ms
+     FROM unnest($1::text[], $2::text[], $3::text[]) AS s(id, rule, zone),
+       unnest(${identifier(schema)}.task_upcoming(s.rule, s.zone, now(), ${periodTimes})) AS t
+     GROUP BY s.id HAVING count(*) > 1`,
+    [
+      rules.map(({ schedule }) => schedule.id),
+      rules.map(({ schedule }) => schedule.rule),
+      rules.map(({ schedule }) => schedule.zone),
+    ],
+  );
+  const periods = new Map(rows.map(({ id, ms }) => [id, ms]));
+  return demands.map((demand) => ({ ...demand, periodMs: periods.get(demand.schedule.id) ?? demand.periodMs }));
+}
+
+function overload(group: string, most: number, demands: readonly Demand[]): ScheduleWarning {
+  const largest = demands.toSorted((a, b) => share(b) - share(a));
+  const list = largest
+    .slice(0, maxListed)
+    .map(
+      ({ schedule: { id }, takesMs, periodMs }) =>
+        `${id} (${formatDuration(takesMs)} every ${formatDuration(periodMs)})`,
+    );
+  const rest = largest.length > maxListed ? [`${largest.length - maxListed} more`] : [];
+  return {
+    text: `the schedules of group ${JSON.stringify(group)} need ${total(demands).toFixed(1)} runs at the same time, and max allows ${most}: ${[...list, ...rest].join(", ")}`,
+    remedy: "raise max, plan them less often, or make them faster; otherwise times are left out",
+  };
+}

@@ -1,0 +1,75 @@
+import { calendarText } from "../../manager/schema/calendar.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import { isoTimeSql } from "../sqlFragments.js";
+import { offsetSql } from "./schedules.js";
+
+/** A time of a rule. */
+export interface RuleTime {
+  /** ISO 8601 with the UTC offset of the session's time zone. */
+  readonly at: string;
+  /** The clock's reading in the rule's zone, such as `2027-03-28 03:00:00`. */
+  readonly wall: string;
+  /** The zone's offset from UTC at this time, such as `+02:00`. */
+  readonly offset: string;
+  /** What a change of the clocks does to this time. Null if nothing. */
+  readonly note: string | null;
+}
+
+export interface RuleTimes {
+  /** The time zone of the rule. */
+  readonly zone: string;
+  readonly times: readonly RuleTime[];
+}
+
+export interface RuleTimesRequest {
+  readonly rule: string;
+  /** Null means the zone that the rule names, or else that of the session. */
+  readonly zone: string | null;
+  /** The first time is later than this one, given in PostgreSQL's syntax. Null means now. */
+  readonly since: string | null;
+  /** How many times are returned at most. */
+  readonly count: number;
+}
+
+/**
+ * Returns the next times of a rule. Uses the functions of the schema if a manager has created them there. Otherwise,
+ * creates temporary ones in a transaction that is rolled back, so that they work in any database and leave nothing
+ * behind.
+ *
+ * @throws an error of the server with SQLSTATE 22023 if the rule or the zone is invalid
+ */
+export async function readRuleTimes(client: Client, schema: string, request: RuleTimesRequest): Promise<RuleTimes> {
+  const { rows } = await client.query<{ there: boolean }>(
+    `SELECT pg_catalog.to_regprocedure($1 || '.task_times(text, text, timestamptz, integer)') IS NOT NULL
+       AND pg_catalog.to_regprocedure($1 || '.task_rule_zone(text)') IS NOT NULL AS there`,
+    [identifier(schema)],
+  );
+  if (rows[0]?.there === true) return await queryTimes(client, identifier(schema), request);
+  await client.query("BEGIN READ WRITE");
+  try {
+    await client.query(calendarText.replaceAll(':"schema"', "pg_temp"));
+    return await queryTimes(client, "pg_temp", request);
+  } finally {
+    await client.query("ROLLBACK");
+  }
+}
+
+async function queryTimes(
+  client: Client,
+  calendar: string,
+  { rule, zone, since, count }: RuleTimesRequest,
+): Promise<RuleTimes> {
+  const { rows: zones } = await client.query<{ zone: string }>(
+    `SELECT coalesce($2::text, ${calendar}.task_rule_zone($1::text), current_setting('TimeZone')) AS zone`,
+    [rule, zone],
+  );
+  const used = zones[0]?.zone ?? "UTC";
+  const { rows } = await client.query<RuleTime>(
+    `SELECT ${isoTimeSql("n.time")} AS at, to_char(n.wall, 'YYYY-MM-DD HH24:MI:SS') AS wall,
+       ${offsetSql("n.wall - (n.time AT TIME ZONE 'UTC')")} AS offset, n.note
+     FROM ${calendar}.task_times($1::text, $2::text, coalesce($3::timestamptz, statement_timestamp()), $4::integer) AS n`,
+    [rule, used, since, count],
+  );
+  return { zone: used, times: rows };
+}

@@ -1,0 +1,206 @@
+import {
+  comingTimes,
+  isLastRun,
+  isSchedulePaused,
+  readHasRules,
+  schedulesQuery,
+} from "../../manager/schema/schedulesView.sql.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import { errorMessage } from "../../shared/errors.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+
+/** A time, and the clock's reading in the time zone of a rule. */
+export interface ZonedTime {
+  /** ISO 8601 with UTC offset. */
+  readonly at: string;
+  /** The clock's reading, such as `2027-03-28 03:00:00+02:00`. Null if there is no time zone. */
+  readonly wall: string | null;
+}
+
+/** A run of a schedule. */
+export interface PastRun {
+  readonly id: string;
+  readonly state: string;
+  readonly start: string | null;
+  readonly stop: string | null;
+  readonly tookMs: number | null;
+  /** First line of the error. */
+  readonly error: string | null;
+}
+
+/** A schedule: the row of a repeating task that waits or runs. */
+export interface Schedule {
+  readonly id: string;
+  readonly group: string | null;
+  readonly rule: string | null;
+  readonly zone: string | null;
+  readonly repeat: string | null;
+  /** Length of `repeat`, with months of 30 days. */
+  readonly repeatMs: number | null;
+  readonly drift: boolean;
+  readonly catchup: boolean;
+  readonly overlap: boolean;
+  readonly state: string;
+  readonly max: number;
+  /** The planned time. Null if it is infinite or not yet known. */
+  readonly plan: string | null;
+  /** The coming times as far as they can be computed, at most three. */
+  readonly next: readonly ZonedTime[];
+  /** Whether the schedule itself is paused. */
+  readonly paused: boolean;
+  /** Whether the schedule, its group or the whole table is paused. */
+  readonly held: boolean;
+  /** Why the rule gives no times, in the server's words. */
+  readonly problem: string | null;
+  readonly input: string;
+  /** The last runs, newest first. Empty if there was none, or if their rows are gone. */
+  readonly last: readonly PastRun[];
+}
+
+interface ScheduleFilter {
+  readonly group?: string;
+  /** A string that input or rule contains, regardless of case. */
+  readonly text?: string;
+  /** Only schedules with a planned time in this range. Times are in PostgreSQL's syntax. `until` is exclusive. */
+  readonly since?: string;
+  readonly until?: string;
+}
+
+export interface SchedulesRequest {
+  readonly filter: ScheduleFilter;
+  /** How many schedules are listed at most. */
+  readonly limit: number;
+  /** How many characters of each input are returned at most. */
+  readonly characters: number;
+  /** How many of the last runs are read, 1 or more. */
+  readonly runs: number;
+}
+
+export interface Schedules {
+  /** The schedules in the order of their planned times. Those without one come last. */
+  readonly schedules: Schedule[];
+  /** Whether there are more. */
+  readonly more: boolean;
+}
+
+const shownTimes = 3;
+
+function conditions({ group, text, since, until }: ScheduleFilter, values: unknown[]): string {
+  const parameter = (value: unknown): string => `$${values.push(value)}`;
+  const all = ["true"];
+  if (group !== undefined) all.push(`s."group" = ${parameter(group)}::text`);
+  if (text !== undefined) {
+    const pattern = `lower(${parameter(text)}::text)`;
+    all.push(`(strpos(lower(s.input), ${pattern}) > 0 OR strpos(lower(s.rule), ${pattern}) > 0)`);
+  }
+  if (since !== undefined) all.push(`s.plan >= ${parameter(since)}::timestamptz`);
+  if (until !== undefined) all.push(`s.plan < ${parameter(until)}::timestamptz`);
+  return all.join(" AND ");
+}
+
+/**
+ * SQL of the clock's reading at a time in the zone of schedule `s`, with the offset from UTC. The zone must be valid.
+ */
+const wallSql = (time: string): string =>
+  `to_char(${time} AT TIME ZONE s.zone, 'YYYY-MM-DD HH24:MI:SS') || ${offsetSql(`(${time} AT TIME ZONE s.zone) - (${time} AT TIME ZONE 'UTC')`)}`;
+
+/** SQL of an offset from UTC as ISO 8601 text. */
+export const offsetSql = (offset: string): string =>
+  `CASE WHEN ${offset} < interval '0' THEN '-' ELSE '+' END || to_char(greatest(${offset}, -(${offset})), 'HH24:MI')`;
+
+/**
+ * Lists the schedules of a table. The rows of schedules and the last runs are read through indexes. The coming times
+ * are computed only for the schedules that are listed.
+ */
+export async function readSchedules(
+  client: Client,
+  table: TaskTable,
+  { filter, limit, characters, runs }: SchedulesRequest,
+): Promise<Schedules> {
+  const rules = await readHasRules(client, table);
+  const values: unknown[] = [limit + 1, characters];
+  // The zone is valid if the server has computed times with it.
+  const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
+    `WITH listed AS MATERIALIZED (
+       SELECT s.* FROM (${schedulesQuery(table, rules)}) AS s WHERE ${conditions(filter, values)}
+       ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
+     ), timed AS MATERIALIZED (
+       SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,
+         ${rules ? `s.rule IS NOT NULL AND NOT s.is_query AND ${identifier(table.schema)}.task_upcoming(s.rule, s.zone, s.since, 1) IS NULL` : "false"} AS broken
+       FROM listed AS s
+     )
+     SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.rule, s.zone,
+       CASE WHEN s.repeat > interval '0' THEN s.repeat::text END AS repeat,
+       CASE WHEN s.repeat > interval '0' THEN ${millisecondsSql("s.repeat")} END AS "repeatMs", s.max::float8 AS max, s.drift, s.catchup, s.overlap, s.state,
+       CASE WHEN NOT s.computes AND isfinite(s.plan) THEN ${isoTimeSql("s.plan")} END AS plan,
+       coalesce((SELECT json_agg(json_build_object('at', ${isoTimeSql("n.at")},
+         'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
+         FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,
+       s.halted AS paused, ${isSchedulePaused(table)} AS held, s.broken, substr(s.input, 1, $2) AS input
+     FROM timed AS s
+     ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id`,
+    values,
+  );
+  const listed = rows.slice(0, limit);
+  const past = await readPastRuns(client, table, listed, { rules, runs });
+  const schedules: Schedule[] = [];
+  for (const { parent: _, broken, ...row } of listed) {
+    const problem = broken ? await readRuleProblem(client, table, row) : null;
+    schedules.push({ ...row, problem, last: past.get(row.id) ?? [] });
+  }
+  return { schedules, more: rows.length > limit };
+}
+
+/**
+ * Returns the last runs of each schedule, newest first, by following parents. A task that merely inserted the first row
+ * of a schedule is not one of its runs.
+ */
+async function readPastRuns(
+  client: Client,
+  { qualified }: TaskTable,
+  schedules: readonly { readonly id: string }[],
+  { rules, runs }: { readonly rules: boolean; readonly runs: number },
+): Promise<Map<string, PastRun[]>> {
+  const rule = rules ? "t.rule" : "NULL::text AS rule";
+  const { rows } = await client.query<PastRun & { schedule: string }>(
+    `WITH RECURSIVE run AS (
+       SELECT t.id::bigint AS schedule, 0 AS depth, t.parent::bigint AS parent, t.input::text AS input, t.repeat, ${rule},
+         t.id::bigint AS id
+       FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
+       UNION ALL
+       SELECT s.schedule, s.depth + 1, l.parent::bigint, s.input, s.repeat, s.rule, l.id::bigint
+       FROM run AS s JOIN ${qualified} AS l ON ${isLastRun(rules)}
+       WHERE s.depth < $2
+     )
+     SELECT s.schedule::text AS schedule, t.id::text AS id, t.state::text AS state, ${isoTimeSql("t.start")} AS start,
+       ${isoTimeSql("t.stop")} AS stop,
+       CASE WHEN isfinite(t.stop::timestamptz) THEN ${millisecondsSql("t.stop::timestamptz - t.start::timestamptz")} END AS "tookMs",
+       left(split_part(t.error::text, E'\\n', 1), 1000) AS error
+     FROM run AS s JOIN ${qualified} AS t ON t.id = s.id WHERE s.depth > 0 ORDER BY s.schedule, s.depth`,
+    [schedules.map(({ id }) => id), runs],
+  );
+  const found = new Map<string, PastRun[]>();
+  for (const { schedule, ...run } of rows) {
+    const all = found.get(schedule) ?? [];
+    all.push(run);
+    found.set(schedule, all);
+  }
+  return found;
+}
+
+/** Returns the server's error about a rule or its zone, or null if both are valid. */
+async function readRuleProblem(
+  client: Client,
+  { schema }: TaskTable,
+  { rule, zone }: Pick<Schedule, "rule" | "zone">,
+): Promise<string | null> {
+  try {
+    await client.query(`SELECT ${identifier(schema)}.task_next($1, $2)`, [rule, zone]);
+    return null;
+  } catch (error) {
+    if (sqlState(error) === null) throw error;
+    return errorMessage(error);
+  }
+}

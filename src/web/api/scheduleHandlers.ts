@@ -1,0 +1,41 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { errorMessage } from "../../shared/errors.js";
+import { omitUndefined } from "../../shared/omitUndefined.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { readRuleTimes, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
+import { readSchedules, type Schedules } from "../../tasks/queries/schedules.js";
+import { ApiError } from "../errors.js";
+import type { NextQuery, ScheduleQuery } from "./schemas.js";
+
+/** How many characters of the input of a schedule are returned at most. */
+const excerptLength = 300;
+/** How many of the last runs of each schedule are read. */
+const shownRuns = 5;
+
+export async function readScheduleList(
+  client: Client,
+  table: TaskTable,
+  { group, text, limit }: ScheduleQuery,
+): Promise<Schedules> {
+  const filter = omitUndefined({ group, text });
+  return await readSchedules(client, table, { filter, limit, characters: excerptLength, runs: shownRuns });
+}
+
+/**
+ * Reads the next times of a rule.
+ *
+ * @throws ApiError INVALID with the server's message if the rule, the zone or the time is invalid
+ */
+export async function readNext(
+  client: Client,
+  { schema }: TaskTable,
+  { rule, zone, since, count }: NextQuery,
+): Promise<RuleTimes> {
+  try {
+    return await readRuleTimes(client, schema, { rule, zone: zone ?? null, since: since ?? null, count });
+  } catch (error) {
+    // A data exception means that a value is invalid.
+    if (sqlState(error)?.startsWith("22") !== true) throw error;
+    throw new ApiError("INVALID", errorMessage(error), { cause: error });
+  }
+}

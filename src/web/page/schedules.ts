@@ -1,0 +1,156 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import type { PastRun, Schedule, Schedules, ZonedTime } from "../../tasks/queries/schedules.js";
+import { Actions, scheduleActions } from "./actions.js";
+import { localText, relativeTimeText, timeText, wallText } from "./format.js";
+import { setQuery } from "./router.js";
+import { useResource } from "./resource.js";
+import { SearchBox } from "./searchBox.js";
+import { StaleNotice } from "./staleNotice.js";
+import { StateBadge } from "./stateBadge.js";
+import { TableHead } from "./tableHead.js";
+import { formatDuration } from "../../shared/formatDuration.js";
+import { shortRule } from "../../shared/shortRule.js";
+
+const filters = ["group", "text", "limit"] as const;
+/** How many schedules are shown at first, and at most. */
+const firstLimit = 100;
+const maxLimit = 1_000;
+
+/** Shows the schedules of a table by their planned times, and updates the list live. */
+export function SchedulesView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
+  const request = new URLSearchParams();
+  for (const name of filters) {
+    const value = query.get(name);
+    if (value !== null && value !== "") request.set(name, value);
+  }
+  // The server computes the coming times anew for each request, so requests are less frequent than for tasks.
+  const resource = useResource<Schedules>(`/tables/${id}/schedules?${request.toString()}`, {
+    table: id,
+    minIntervalMs: 2_000,
+    pollMs: 60_000,
+  });
+  const { value, busy, refresh } = resource;
+  const change = (name: string, to: string): void => {
+    const next = new URLSearchParams(query);
+    next.delete("limit");
+    if (to === "") next.delete(name);
+    else next.set(name, to);
+    setQuery(next);
+  };
+  const limit = Number(query.get("limit") ?? firstLimit);
+  const showMore = (): void => {
+    const next = new URLSearchParams(query);
+    next.set("limit", String(Math.min(maxLimit, limit * 2)));
+    setQuery(next);
+  };
+  const isFiltered = request.has("group") || request.has("text");
+  return html`<main class="schedules" aria-busy=${busy}>
+    <h1 class="hidden">Schedules</h1>
+    <div class="filters" role="search">
+      <${SearchBox}
+        placeholder="Group"
+        label="Group (exact match)"
+        text=${query.get("group") ?? ""}
+        find=${(text: string) => change("group", text)}
+      />
+      <${SearchBox}
+        placeholder="Part of input or rule"
+        label="Part of input or rule"
+        text=${query.get("text") ?? ""}
+        wide=${true}
+        find=${(text: string) => change("text", text)}
+      />
+    </div>
+    <${StaleNotice} of=${resource} />
+    ${value !== null && value.schedules.length > 0 && html`<${Rows} id=${id} schedules=${value.schedules} now=${now} refresh=${refresh} />`}
+    ${value?.schedules.length === 0 && html`<p class="empty">${isFiltered ? "No matching schedules." : noSchedules}</p>`}
+    <nav class="paging" aria-label="Pages">
+      ${value?.more === true && (limit < maxLimit ? html`<button onClick=${showMore}>Show more</button>` : html`<p class="note">Only the first ${maxLimit} schedules are shown.</p>`)}
+    </nav>
+  </main>`;
+}
+
+const noSchedules = "No schedules yet. A task with a rule or with repeat is one.";
+
+function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; refresh: () => void }): VNode {
+  const { id, schedules, now, refresh } = props;
+  return html`<div class="panel scroll">
+    <table class="timetable">
+      <caption class="hidden">
+        Schedules by their planned times
+      </caption>
+      <${TableHead} titles=${["Id", "Group", "Rule", "Next", "Your time", "Last runs", "Input"]} hidden="Actions" />
+      <tbody>
+        ${schedules.map(
+          (schedule) =>
+            html`<tr key=${schedule.id} data-id=${schedule.id} data-state=${schedule.state}>
+              <th scope="row"><a href=${`/tables/${id}/tasks/${schedule.id}`}>${schedule.id}</a></th>
+              <td class="group">${schedule.group}</td>
+              <td class="rule" title=${schedule.rule ?? ""}>
+                <span class="sql">${ruleText(schedule)}</span>
+                <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
+              </td>
+              ${timeCells(schedule, now)}
+              <td class="last">${schedule.last.map((run) => outcome(id, run))}</td>
+              <td class="sql" title=${schedule.input}>${schedule.input.trim().replace(/\s+/g, " ")}</td>
+              <td class="do">
+                <${Actions}
+                  table=${id}
+                  task=${{ ...schedule, plan: schedule.plan ?? "infinity" }}
+                  actions=${scheduleActions(schedule)}
+                  done=${refresh}
+                />
+              </td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+const ruleText = ({ rule, repeat }: Schedule): string => (rule === null ? `every ${repeat ?? ""}` : shortRule(rule));
+
+const traits = ({ drift, catchup, overlap }: Schedule): string[] => [
+  ...(drift ? ["drift"] : []),
+  ...(catchup ? ["catchup"] : []),
+  ...(overlap ? ["overlap"] : []),
+];
+
+/** Shows the coming times in two cells: in the rule's zone, and in the reader's. */
+function timeCells(schedule: Schedule, now: number): VNode {
+  const { next, problem, state, paused, held } = schedule;
+  const notices = [
+    ...(problem === null ? [] : [html`<li class="failed">${problem}</li>`]),
+    ...(paused ? [html`<li><span class="tag">paused</span></li>`] : []),
+    ...(held && !paused ? [html`<li><span class="tag">group paused</span></li>`] : []),
+    ...(state === "PLAN" ? [] : [html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`]),
+    ...(next.length === 0 && problem === null && !paused && state === "PLAN" ? [html`<li>not yet known</li>`] : []),
+  ];
+  return html`<td class="next">
+      <ol>
+        ${notices}
+        ${next.map((time: ZonedTime) => html`<li key=${time.at}>${time.wall === null ? "" : wallText(time.wall)}</li>`)}
+      </ol>
+    </td>
+    <td class="next">
+      <ol>
+        ${notices.map(() => html`<li></li>`)}
+        ${next.map(
+          ({ at }, index) =>
+            html`<li key=${at}>
+              <time title=${at}>${localText(at)}</time
+              >${index === 0 && html`<small>${" "}${relativeTimeText(at, now)}</small>`}
+            </li>`,
+        )}
+      </ol>
+    </td>`;
+}
+
+function outcome(id: string, { id: run, state, stop, tookMs, error }: PastRun): VNode {
+  const took = tookMs === null ? "" : `, took ${formatDuration(Math.max(0, tookMs))}`;
+  const title = `${state}${stop === null ? "" : ` ${timeText(stop)}`}${took}${error === null ? "" : `: ${error}`}`;
+  return html`<a key=${run} class=${`state s-${state}`} href=${`/tables/${id}/tasks/${run}`} title=${title}
+    >${state}</a
+  >`;
+}

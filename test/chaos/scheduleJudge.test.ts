@@ -1,0 +1,129 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { judgeSchedule, type Expectation, type ScheduledRow } from "./scheduleJudge.js";
+
+const second = 1e6;
+const base = 1_800_000_000 * second;
+const at = (seconds: number): number => base + seconds * second;
+
+/** A schedule that is due every second. */
+const everySecond: Expectation = {
+  name: "schedule",
+  columns: { catchup: true, max: 0 },
+  root: "1",
+  active: 3600 * second,
+  ends: false,
+  fails: () => false,
+  grid: Array.from({ length: 10 }, (_, index) => at(index)),
+};
+const skipping: Expectation = { ...everySecond, columns: { max: 0 } };
+
+/** A row that ran on time for the second `id - 1`. */
+function served(id: number, more: Partial<ScheduledRow> = {}): ScheduledRow {
+  const time = at(id - 1);
+  return {
+    id: String(id),
+    parent: id === 1 ? null : String(id - 1),
+    state: "DONE",
+    time,
+    plan: time,
+    created: time - 0.9 * second,
+    take: time,
+    start: time,
+    stop: time + 0.1 * second,
+    written: time + 0.1 * second,
+    effects: [time],
+    error: null,
+    ...more,
+  };
+}
+
+const waiting = (id: number, more: Partial<ScheduledRow> = {}): ScheduledRow =>
+  served(id, { state: "STOP", take: null, start: null, stop: null, effects: [], ...more });
+
+const chain = [served(1), served(2), served(3), waiting(4)];
+const late = { parent: "2", time: at(5), plan: at(5), created: at(4.5) };
+
+for (const [what, expected, rows] of [
+  ["goes on", everySecond, chain],
+  ["leaves out what was over when it was planned", skipping, [served(1), served(2), waiting(6, late)]],
+  ["is over", { ...everySecond, ends: true, runs: 10 }, Array.from({ length: 10 }, (_, index) => served(index + 1))],
+  [
+    "has a run that expired",
+    { ...everySecond, active: 0.5 * second },
+    [served(1), served(2, { state: "GONE", effects: [], start: at(1.6), stop: at(1.6) }), waiting(3)],
+  ],
+  [
+    "has a run that failed",
+    { ...everySecond, fails: (id) => id === 2n },
+    [served(1), served(2, { state: "FAIL", effects: [] }), waiting(3)],
+  ],
+  ["is a query", { ...everySecond, grid: [], follows: (last, time) => time === last.time + second }, chain],
+] satisfies [string, Expectation, ScheduledRow[]][]) {
+  test(`accepts a schedule that ${what}`, () => assert.deepEqual(judgeSchedule(expected, rows), []));
+}
+
+for (const [what, message, expected, rows] of [
+  ["ended without a reason", /0 rows waited/, everySecond, chain.slice(0, 3)],
+  ["was duplicated", /2 rows waited/, everySecond, [...chain, waiting(5, { parent: "3" })]],
+  ["lost a row", /3 follows 1 but is the successor of 2/, everySecond, [served(1), served(3), waiting(4)]],
+  ["begins with another row", /begins with 2/, everySecond, [served(2), waiting(3)]],
+  [
+    "served a time twice",
+    /not later/,
+    everySecond,
+    [served(1), served(2, { time: at(0), plan: at(0), effects: [at(0)] }), waiting(3)],
+  ],
+  [
+    "served a time that is not one of its times",
+    /not a time of the rule/,
+    everySecond,
+    [served(1), served(2, { time: at(0.5), effects: [at(0.5)] }), waiting(3)],
+  ],
+  ["missed a time with catchup", /missing/, everySecond, [served(1), served(2), waiting(6, late)]],
+  [
+    "missed a time without catchup",
+    /missing/,
+    skipping,
+    [served(1), served(2), waiting(6, { ...late, created: at(2.5) })],
+  ],
+  [
+    "made up for a time without catchup",
+    /made up for/,
+    skipping,
+    [served(1), served(2), waiting(3, { created: at(5) })],
+  ],
+  ["had no effect", /wrong effects/, everySecond, [served(1, { effects: [] }), waiting(2)]],
+  ["had two effects", /wrong effects/, everySecond, [served(1, { effects: [at(0), at(0)] }), waiting(2)]],
+  [
+    "failed with an effect",
+    /wrong effects/,
+    { ...everySecond, fails: () => true },
+    [served(1, { state: "FAIL" }), waiting(2)],
+  ],
+  ["failed without a reason", /wrong state/, everySecond, [served(1, { state: "FAIL", effects: [] }), waiting(2)]],
+  ["expired too early", /wrong state/, everySecond, [served(1, { state: "GONE", effects: [] }), waiting(2)]],
+  ["ran beside itself", /too many at once/, everySecond, [served(1, { stop: at(5) }), served(2), waiting(3)]],
+  [
+    "was planned late although it overlaps",
+    /planned after the start/,
+    { ...everySecond, columns: { catchup: true, overlap: true, max: 0 } },
+    [served(1), waiting(2, { created: at(0.1) })],
+  ],
+  ["ended too early", /ended before 7 of its times/, { ...everySecond, ends: true }, chain.slice(0, 3)],
+  [
+    "had too few runs",
+    /3 runs instead of 4/,
+    { ...everySecond, ends: true, runs: 4, grid: [at(0), at(1), at(2)] },
+    chain.slice(0, 3),
+  ],
+  ["does not end", /should be over/, { ...everySecond, ends: true }, chain],
+  [
+    "served a time that its query did not return",
+    /not a time of the query/,
+    { ...everySecond, grid: [], follows: () => false },
+    [served(1), served(2), waiting(3)],
+  ],
+] satisfies [string, RegExp, Expectation, ScheduledRow[]][]) {
+  test(`rejects a schedule that ${what}`, () => assert.match(judgeSchedule(expected, rows).join("\n"), message));
+}

@@ -1,0 +1,389 @@
+import assert from "node:assert/strict";
+import { beforeEach, describe } from "node:test";
+import { createDatabase } from "../../support/database.js";
+import { cli, cliOnTerminal } from "../../support/cli.js";
+import { doctor } from "../../support/doctor.js";
+import { test } from "../../support/limitedTest.js";
+import { ensureTaskTable } from "../../support/taskTables.js";
+
+const database = await createDatabase();
+const empty = await createDatabase("empty");
+const client = await database.connect();
+const env = { DATABASE_URL: database.url };
+const emptyClient = await empty.connect();
+
+const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
+
+/** Writes rows as the manager does, which bypasses the checks of new and changed rows. */
+async function asManager(sql: string): Promise<void> {
+  await client.query("SET pgtask.manager = on");
+  await client.query(sql);
+  await client.query("RESET pgtask.manager");
+}
+
+const daily = (start: string, days: readonly number[], end: string): string =>
+  days.map((day) => `${start}${day}${end}`).join(", ");
+
+const storedRows = async (): Promise<unknown[]> =>
+  (await client.query("SELECT id, plan = 'infinity' AS halted, due FROM task ORDER BY id")).rows;
+
+const nextOnTerminal = async (...args: string[]): Promise<string> =>
+  (await cliOnTerminal(["next", ...args], { env: { ...env, NO_COLOR: "1" } })).shown;
+
+const warnings = async (): Promise<{ text: string; remedy: string }[]> =>
+  (await doctor(env)).lines
+    .filter(({ name, level }) => name === "schedules" && level === "warn")
+    .map(({ text, remedy }) => ({ text, remedy }));
+
+const past = (from: number, id: number, seconds: number, columns: string, values: string): string =>
+  `INSERT INTO task (id, parent, input, plan, state, ready, start, stop, "group", max, ${columns}) VALUES
+     (${from}, NULL, '${id}', '2020-01-01', 'DONE', NULL, '2020-01-01', '2020-01-01'::timestamptz + interval '${seconds} s', 'busy', 0, ${values}),
+     (${id}, ${from}, '${id}', '2199-01-01 00:00+00', 'PLAN', false, NULL, NULL, 'busy', 0, ${values})`;
+
+beforeEach(() => client.query("TRUNCATE task, task_pause RESTART IDENTITY"));
+
+describe("pg-task list --schedules", () => {
+  beforeEach(async () => {
+    await client.query(
+      `INSERT INTO task (id, input, "group", rule, zone, plan, parent) VALUES
+         (2, 'SELECT 2', 'mail', '30 2 * * *', 'Europe/Berlin', '2199-03-30 00:00+00', 1),
+         (3, 'SELECT 3', 'news', 'FREQ=YEARLY', 'UTC', '2198-01-01 00:00+00', NULL)`,
+    );
+    await client.query(
+      `INSERT INTO task (id, input, "group", repeat, plan) VALUES (4, 'SELECT 4', 'mail', '1 day', '2197-01-01 00:00+00')`,
+    );
+    await asManager(
+      `INSERT INTO task (id, input, state, ready, plan, start, stop, error) VALUES
+         (1, 'SELECT 2', 'FAIL', NULL, '2020-01-01', '2020-01-01 00:00+00', '2020-01-01 00:00:02+00', E'ERROR:  no\\nmore'),
+         (5, 'SELECT 5', 'PLAN', true, '2020-01-01', NULL, NULL, NULL)`,
+    );
+  });
+
+  test("lists schedules by planned time, with three times in the rule's zone and the last outcome", async () => {
+    const { code, stdout, stderr } = await cli(["list", "--schedules"], { env });
+    assert.deepEqual([code, stderr], [0, ""]);
+    assert.deepEqual(
+      lines(stdout).map((line) => line.split("\t")),
+      [
+        ["4", "mail", "1 day", "\\N", daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"), "\\N", "SELECT 4"],
+        [
+          "3",
+          "news",
+          String.raw`DTSTART;TZID=UTC:21980101T000000\nRRULE:FREQ=YEARLY`,
+          "UTC",
+          yearly,
+          "\\N",
+          "SELECT 3",
+        ],
+        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2"],
+      ],
+    );
+  });
+  const yearly = [2198, 2199, 2200].map((year) => `${year}-01-01 00:00:00+00:00`).join(", ");
+  const overGap = "2199-03-30 02:30:00+01:00, 2199-03-31 03:00:00+02:00, 2199-04-01 02:30:00+02:00";
+
+  test("prints JSON with the last run", async () => {
+    const { stdout } = await cli(["list", "--schedules", "--json", "--group", "mail", "--text", "30 2"], { env });
+    const { schedules, more } = JSON.parse(stdout);
+    assert.deepEqual([schedules.length, more], [1, false]);
+    const { id, plan, next, last, problem, paused } = schedules[0];
+    assert.deepEqual([id, plan, problem, paused], ["2", "2199-03-30T01:30:00+00:00", null, false]);
+    assert.deepEqual(next[1], { at: "2199-03-31T01:00:00+00:00", wall: "2199-03-31 03:00:00+02:00" });
+    assert.deepEqual(last, [
+      {
+        id: "1",
+        state: "FAIL",
+        start: "2020-01-01T00:00:00+00:00",
+        stop: "2020-01-01T00:00:02+00:00",
+        tookMs: 2000,
+        error: "ERROR:  no",
+      },
+    ]);
+  });
+
+  test("accepts the filters that apply to schedules, and rejects the others", async () => {
+    for (const [args, ids] of [
+      [
+        ["--group", "mail"],
+        ["4", "2"],
+      ],
+      [["--text", "YEARLY"], ["3"]],
+      [["--text", "select 4"], ["4"]],
+      [["--since", "2198-01-01 00:00+00", "--until", "2199-01-01 00:00+00"], ["3"]],
+      [["--group", "nobody's"], []],
+    ] as const) {
+      const { stdout } = await cli(["list", "--schedules", ...args], { env });
+      assert.deepEqual(
+        lines(stdout).map((line) => line.split("\t")[0]),
+        ids,
+        args.join(" "),
+      );
+    }
+    const limited = await cli(["list", "--schedules", "-n", "2"], { env });
+    assert.equal(lines(limited.stdout).length, 2);
+    assert.match(limited.stderr, /more than 2 schedules: raise --limit/);
+    for (const [args, message] of [
+      [["--state", "PLAN"], /--state does not go with --schedules/],
+      [["--before", "3"], /--before does not go with --schedules/],
+    ] as const) {
+      const { code, stderr } = await cli(["list", "--schedules", ...args], { env });
+      assert.equal(code, 2);
+      assert.match(stderr, message);
+    }
+  });
+
+  test("shows on a terminal what is paused and what is invalid", async () => {
+    await cli(["pause", "--schedule", "2"], { env });
+    await cli(["pause", "--group", "news"], { env });
+    await asManager(
+      "INSERT INTO task (id, input, rule, zone, plan, ready) VALUES (6, '', '* * * * *', 'Mars/Base', '2199-01-01', false)",
+    );
+    const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 200 });
+    const of = (id: number): string => lines(shown).find((line) => line.trimStart().startsWith(`${id} `)) ?? "";
+    assert.match(of(2), /Europe\/Berlin +paused +FAIL 2020-01-01 00:00:02 no/);
+    assert.match(of(3), /FREQ=YEARLY +UTC +group paused, 2198-01-01 00:00, 2199/);
+    assert.match(of(4), /every 1 day/);
+    assert.match(of(6), /no times: time zone "Mars\/Base" not recognized/);
+    await client.query("TRUNCATE task");
+    assert.equal((await cliOnTerminal(["list", "--schedules"], { env })).shown, "no schedules\n");
+  });
+});
+
+test("list --schedules works for a table with its own column rule", async () => {
+  const own = await createTableWithOwnRule();
+  const { code, stdout, stderr } = await cli(["list", "--schedules"], { env: own });
+  assert.deepEqual([code, stderr], [0, ""]);
+  assert.match(stdout, /^1\tgroup\t1 day\t\\N\t2199-01-01T00:00:00\+00:00, 2199-01-02/);
+  const paused = await cli(["pause", "--schedule", "1"], { env: own });
+  assert.equal(paused.stdout, "1\trefused\tthe table has no column of pg-task that keeps its place: pause its group\n");
+});
+
+async function createTableWithOwnRule(): Promise<Record<string, string>> {
+  await emptyClient.query(
+    "CREATE TABLE task (id bigserial PRIMARY KEY, input text, rule integer, plan timestamptz NOT NULL, state text NOT NULL DEFAULT 'PLAN')",
+  );
+  await ensureTaskTable(empty.target);
+  await emptyClient.query("INSERT INTO task (input, plan, repeat) VALUES ('SELECT 1', '2199-01-01 00:00+00', '1 day')");
+  return { DATABASE_URL: empty.url };
+}
+
+describe("pg-task pause --schedule", () => {
+  test("pauses and resumes schedules, which keep their place", async () => {
+    await client.query(
+      `INSERT INTO task (id, input, rule, zone) VALUES (1, 'SELECT 1', '0 5 1 1 *', 'UTC'), (2, 'SELECT 2', 'SELECT now()', NULL)`,
+    );
+    await client.query(
+      `INSERT INTO task (id, input, repeat, plan) VALUES (3, 'SELECT 3', '1 year', '2199-01-01 00:00+00'), (4, 'SELECT 4', '0', '2199-01-01')`,
+    );
+    await asManager(
+      `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner) VALUES (5, 'SELECT 5', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x')`,
+    );
+    const before = (await client.query("SELECT id, plan FROM task WHERE id IN (1, 3) ORDER BY id")).rows;
+    const paused = await cli(["pause", "--schedule", "1,2,3,4,5,404"], { env });
+    assert.equal(paused.code, 1);
+    assert.deepEqual(
+      lines(paused.stdout).map((line) => line.split("\t").slice(0, 3)),
+      [
+        ["1", "changed", "paused"],
+        ["2", "refused", "its time is just being computed: try again"],
+        ["3", "changed", "paused"],
+        ["4", "refused", "not a schedule"],
+        ["5", "refused", "running: pause its group, or pause it when the run has ended"],
+        ["404", "missing", "no such task"],
+      ],
+    );
+    assert.deepEqual((await storedRows()).filter((row) => JSON.stringify(row).includes('"halted":true')).length, 2);
+    assert.match((await cli(["pause", "--schedule", "1"], { env })).stdout, /already paused/);
+    const resumed = await cli(["resume", "--schedule", "1,3,4"], { env });
+    assert.deepEqual(
+      lines(resumed.stdout).map((line) => line.split("\t")[2]),
+      ["resumed", "resumed", "not a schedule"],
+    );
+    assert.deepEqual((await client.query("SELECT id, plan FROM task WHERE id IN (1, 3) ORDER BY id")).rows, before);
+    assert.deepEqual((await client.query("SELECT due FROM task WHERE id IN (1, 3)")).rows, [
+      { due: null },
+      { due: null },
+    ]);
+  });
+
+  test("goes on at the first time after now, in step with the schedule", async () => {
+    await asManager(
+      `INSERT INTO task (id, input, repeat, plan, due, ready) VALUES (1, '', '1 day', 'infinity', now() - interval '36 hours', false)`,
+    );
+    assert.match((await cli(["resume", "--schedule", "1"], { env })).stdout, /resumed/);
+    const { rows: resumed } = await client.query(
+      "SELECT plan > now() AND plan < now() + interval '12 hours' AS right FROM task",
+    );
+    assert.deepEqual(resumed, [{ right: true }]);
+  });
+
+  test("does not resume a schedule whose rule is over, and says why a rule is invalid", async () => {
+    await asManager(
+      `INSERT INTO task (id, input, rule, zone, plan, ready) VALUES
+         (1, '', E'DTSTART;TZID=UTC:20200101T000000\\nRRULE:FREQ=DAILY;COUNT=1', 'UTC', 'infinity', false),
+         (2, '', '61 * * * *', 'UTC', 'infinity', false)`,
+    );
+    const { code, stdout } = await cli(["resume", "--schedule", "1", "--schedule", "2"], { env });
+    assert.equal(code, 1);
+    assert.match(stdout, /^1\trefused\tits rule has no further times\n2\tfailed\tthe server refused: rule "61/);
+  });
+
+  test("does not go with --group or --reason", async () => {
+    for (const [option, message] of [
+      ["--group", /expected --group or --schedule, got both/],
+      ["--reason", /--reason does not go with --schedule/],
+    ] as const) {
+      const { code, stderr } = await cli(["pause", "--schedule", "1", option, "x"], { env });
+      assert.equal(code, 2);
+      assert.match(stderr, message);
+    }
+  });
+});
+
+test("retry does not start a second series of a rule that goes on in a successor", async () => {
+  await asManager(
+    `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop) VALUES
+       (1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'FAIL', NULL, '2020-01-01'),
+       (2, 1, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL)`,
+  );
+  assert.match((await cli(["retry", "1"], { env })).stdout, /does not repeat, because its successor exists/);
+  assert.deepEqual((await client.query("SELECT id, rule, state FROM task ORDER BY id")).rows, [
+    { id: "1", rule: null, state: "PLAN" },
+    { id: "2", rule: "0 5 1 1 *", state: "PLAN" },
+  ]);
+});
+
+describe("pg-task next", () => {
+  const berlin = ["--zone", "Europe/Berlin", "--since", "2027-03-26 12:00+00"];
+
+  for (const [where, url] of [
+    ["of the table's schema", database.url],
+    ["that it creates itself where pg-task has never run", empty.url],
+  ] as const) {
+    test(`shows the times of a cron rule over a change of the clocks, with the functions ${where}`, async () => {
+      const { code, stdout, stderr } = await cli(["next", "30 2 * * *", ...berlin, "-n", "3"], {
+        env: { DATABASE_URL: url },
+      });
+      assert.deepEqual([code, stderr], [0, ""]);
+      assert.deepEqual(
+        lines(stdout).map((line) => line.split("\t").slice(0, 2)),
+        [
+          ["2027-03-27 02:30:00+01:00", "2027-03-27T01:30:00Z"],
+          ["2027-03-28 03:00:00+02:00", "2027-03-28T01:00:00Z"],
+          ["2027-03-29 02:30:00+02:00", "2027-03-29T00:30:00Z"],
+        ],
+      );
+      assert.notEqual(lines(stdout)[1]?.split("\t")[2], String.raw`\N`, "the change of the clocks is noted");
+    });
+  }
+
+  test("leaves nothing behind in a database without pg-task", async () => {
+    const untouched = await emptyClient.query(
+      "SELECT count(*)::integer AS count FROM pg_proc WHERE proname LIKE 'task%'",
+    );
+    await cli(["next", "@daily"], { env: { DATABASE_URL: `${empty.url}?options=-csearch_path%3Dnowhere` } });
+    const after = await emptyClient.query("SELECT count(*)::integer AS count FROM pg_proc WHERE proname LIKE 'task%'");
+    assert.deepEqual(after.rows, untouched.rows);
+  });
+
+  test("prints JSON with the zone, which is the database's by default", async () => {
+    const { stdout } = await cli(["next", "FREQ=DAILY;COUNT=2", "--json"], { env });
+    const { rule, zone, times } = JSON.parse(stdout);
+    assert.equal(rule, "FREQ=DAILY;COUNT=2");
+    assert.equal(zone, (await client.query("SHOW timezone")).rows[0]?.TimeZone);
+    assert.ok(times.length >= 1 && times.length <= 2);
+    assert.deepEqual(Object.keys(times[0]), ["at", "wall", "offset", "note"]);
+  });
+
+  test("says on a terminal which zone the times are in, and that a rule has ended", async () => {
+    assert.match(
+      await nextOnTerminal("30 2 * * *", ...berlin, "-n", "1"),
+      /^time +utc +note\n2027-03-27 02:30:00\+01:00 .*\nzone Europe\/Berlin\n$/,
+    );
+    assert.match(
+      await nextOnTerminal("DTSTART:20200101T000000Z\nRRULE:FREQ=DAILY;COUNT=1"),
+      /the rule has no such time\n$/,
+    );
+  });
+
+  for (const [args, message] of [
+    [["61 * * * *"], /61/],
+    [["FREQ=NEVER"], /FREQ/],
+    [["SELECT now()"], /query/],
+    [["* * * * *", "--zone", "Mars/Base"], /time zone "Mars\/Base"/],
+    [["* * * * *", "--since", "whenever"], /"whenever"/],
+    [["* * * * *", "--count", "0"], /expected a whole number from 1 to 1000/],
+  ] as const) {
+    test(`rejects ${JSON.stringify(args)} with the server's message`, async () => {
+      const { code, stdout, stderr } = await cli(["next", ...args], { env });
+      assert.deepEqual([code, stdout], [2, ""]);
+      assert.match(stderr, message);
+    });
+  }
+});
+
+describe("doctor and check", () => {
+  test("find nothing wrong with schedules that have all their times", async () => {
+    await client.query(
+      `INSERT INTO task (input, rule, zone) VALUES ('', '30 2 * * *', 'Europe/Berlin'),
+         ('', 'FREQ=DAILY;BYHOUR=4;BYMINUTE=0;BYSECOND=0', 'Europe/Berlin'), ('', 'FREQ=DAILY;BYHOUR=2;BYMINUTE=30;BYSECOND=0', 'UTC'),
+         ('', 'FREQ=HOURLY;BYMINUTE=30;BYSECOND=0', 'Europe/Berlin'), ('', 'SELECT now()', NULL)`,
+    );
+    const { lines: found } = await doctor(env);
+    assert.equal(found.find(({ name }) => name === "schedules")?.text, "5 schedules: no problem found");
+    await client.query("TRUNCATE task");
+    assert.equal((await doctor(env)).lines.find(({ name }) => name === "schedules")?.text, "none");
+  });
+
+  test("warn of a recurrence rule whose time does not exist on one day, and name the cron rule", async () => {
+    await client.query(
+      `INSERT INTO task (id, input, rule, zone) VALUES (1, '', 'FREQ=DAILY;BYHOUR=2;BYMINUTE=30;BYSECOND=0', 'Europe/Berlin'),
+         (2, '', 'FREQ=MONTHLY;BYDAY=-1SU;BYHOUR=2;BYMINUTE=15;BYSECOND=0', 'Europe/Berlin')`,
+    );
+    const { rows } = await client.query<{ day: string }>(
+      `SELECT to_char(max(d), 'YYYY-MM-DD') AS day FROM (SELECT extract(year FROM now())::integer + i AS year FROM generate_series(0, 1) AS i) AS y,
+         LATERAL generate_series(make_date(year, 3, 25), make_date(year, 3, 31), '1 day') AS d
+       WHERE extract(dow FROM d) = 0 AND d BETWEEN now() AND now() + interval '1 year'`,
+    );
+    const day = rows[0]?.day ?? "";
+    const [everyDay, monthly] = await warnings();
+    assert.equal(
+      everyDay?.text,
+      `schedule 1 (FREQ=DAILY;BYHOUR=2;BYMINUTE=30;BYSECOND=0) leaves out ${day} 02:30, which does not exist in Europe/Berlin: the clocks are set forward`,
+    );
+    assert.match(everyDay?.remedy ?? "", /SET rule = '30 2 \* \* \*' WHERE id = 1/);
+    assert.match(monthly?.text ?? "", new RegExp(`leaves out ${day} 02:15`));
+    assert.doesNotMatch(monthly?.remedy ?? "", /SET rule/);
+    const { stdout, code } = await cli(["check"], { env });
+    assert.equal(code, 0);
+    assert.match(stdout, new RegExp(`^warning +"public"."task": schedule 1 .*${day} 02:30`, "m"));
+  });
+
+  test("warn of rules and zones that have become invalid", async () => {
+    await asManager(
+      `INSERT INTO task (id, input, rule, zone, plan, ready) VALUES (1, '', '* * * * *', 'Mars/Base', '2199-01-01', false),
+         (2, '', '61 * * * *', 'UTC', '2199-01-01', false)`,
+    );
+    const [zone, rule] = await warnings();
+    assert.match(zone?.text ?? "", /^schedule 1 gives no times, .*time zone "Mars\/Base" not recognized$/);
+    assert.match(rule?.text ?? "", /^schedule 2 gives no times, .*61/);
+  });
+
+  test("warn of a group whose schedules need more time than it has", async () => {
+    await asManager(past(1, 11, 30, "rule, zone", "'* * * * *', 'UTC'"));
+    await asManager(past(2, 12, 20, "repeat", "'1 min'"));
+    assert.deepEqual(await warnings(), [], "50 s of work each minute");
+    await asManager(past(3, 13, 30, "repeat", "'1 min'"));
+    assert.deepEqual(
+      (await warnings()).map(({ text }) => text),
+      [
+        'the schedules of group "busy" need 1.3 runs at the same time, and max allows 1: 11 (30 s every 1 min), 13 (30 s every 1 min), 12 (20 s every 1 min)',
+      ],
+    );
+    await client.query("UPDATE task SET max = 1 WHERE id = 11");
+    assert.deepEqual(await warnings(), []);
+    await client.query("UPDATE task SET max = 0 WHERE id = 11");
+    await cli(["pause", "--schedule", "13"], { env });
+    assert.deepEqual(await warnings(), [], "a paused schedule needs no time");
+  });
+});

@@ -1,0 +1,393 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../../../../support/database.js";
+import { test } from "../../../../support/limitedTest.js";
+import { connectCalendar, firstTimes, nextTimes } from "./cronTimes.js";
+
+const client = await connectCalendar(await createDatabase("empty"));
+
+/** Rule, zone, since, and the times that follow. Clock changes are in the past, so all time zone data agree on them. */
+const expected: readonly (readonly [string, string, string, readonly string[]])[] = [
+  [
+    "30 2 * * *",
+    "Europe/Berlin",
+    "2023-03-24T12:00:00Z",
+    ["2023-03-25T01:30:00Z", "2023-03-26T01:00:00Z", "2023-03-27T00:30:00Z", "2023-03-28T00:30:00Z"],
+  ],
+  [
+    "30 2 * * *",
+    "Europe/Berlin",
+    "2023-10-28T12:00:00Z",
+    ["2023-10-29T00:30:00Z", "2023-10-30T01:30:00Z", "2023-10-31T01:30:00Z"],
+  ],
+  [
+    "0 * * * *",
+    "Europe/Berlin",
+    "2023-10-28T23:30:00Z",
+    ["2023-10-29T00:00:00Z", "2023-10-29T01:00:00Z", "2023-10-29T02:00:00Z", "2023-10-29T03:00:00Z"],
+  ],
+  [
+    "0 * * * *",
+    "Europe/Berlin",
+    "2023-03-25T23:30:00Z",
+    ["2023-03-26T00:00:00Z", "2023-03-26T01:00:00Z", "2023-03-26T02:00:00Z", "2023-03-26T03:00:00Z"],
+  ],
+  [
+    "*/15 * * * *",
+    "America/New_York",
+    "2023-11-05T05:20:00Z",
+    [
+      "2023-11-05T05:30:00Z",
+      "2023-11-05T05:45:00Z",
+      "2023-11-05T06:00:00Z",
+      "2023-11-05T06:15:00Z",
+      "2023-11-05T06:30:00Z",
+      "2023-11-05T06:45:00Z",
+      "2023-11-05T07:00:00Z",
+      "2023-11-05T07:15:00Z",
+    ],
+  ],
+  [
+    "15 2 * * *",
+    "Australia/Lord_Howe",
+    "2023-09-29T20:00:00Z",
+    ["2023-09-30T15:30:00Z", "2023-10-01T15:15:00Z", "2023-10-02T15:15:00Z"],
+  ],
+  [
+    "45 1 * * *",
+    "Australia/Lord_Howe",
+    "2023-04-01T00:00:00Z",
+    ["2023-04-01T14:45:00Z", "2023-04-02T15:15:00Z", "2023-04-03T15:15:00Z"],
+  ],
+  ["0 12 29 2 *", "UTC", "2096-03-01T00:00:00Z", ["2104-02-29T12:00:00Z", "2108-02-29T12:00:00Z"]],
+  [
+    "0 12 L * *",
+    "UTC",
+    "2028-01-31T12:00:00Z",
+    ["2028-02-29T12:00:00Z", "2028-03-31T12:00:00Z", "2028-04-30T12:00:00Z"],
+  ],
+  ["0 12 $ * *", "UTC", "2028-01-31T12:00:00Z", ["2028-02-29T12:00:00Z"]],
+  [
+    "0 12 * * 5L",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    ["2027-01-29T12:00:00Z", "2027-02-26T12:00:00Z", "2027-03-26T12:00:00Z"],
+  ],
+  [
+    "0 12 * * FRI#L",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    ["2027-01-29T12:00:00Z", "2027-02-26T12:00:00Z", "2027-03-26T12:00:00Z"],
+  ],
+  [
+    "0 12 15W * *",
+    "UTC",
+    "2027-05-01T00:00:00Z",
+    ["2027-05-14T12:00:00Z", "2027-06-15T12:00:00Z", "2027-07-15T12:00:00Z"],
+  ],
+  [
+    "0 12 1W * *",
+    "UTC",
+    "2027-04-20T00:00:00Z",
+    ["2027-05-03T12:00:00Z", "2027-06-01T12:00:00Z", "2027-07-01T12:00:00Z"],
+  ],
+  [
+    "0 12 31W * *",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    ["2027-01-29T12:00:00Z", "2027-03-31T12:00:00Z", "2027-05-31T12:00:00Z"],
+  ],
+  [
+    "0 12 LW * *",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    ["2027-01-29T12:00:00Z", "2027-02-26T12:00:00Z", "2027-03-31T12:00:00Z", "2027-04-30T12:00:00Z"],
+  ],
+  [
+    "0 12 * * 2#2",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    ["2027-01-12T12:00:00Z", "2027-02-09T12:00:00Z", "2027-03-09T12:00:00Z"],
+  ],
+  [
+    "0 12 * * 1#5",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    ["2027-03-29T12:00:00Z", "2027-05-31T12:00:00Z", "2027-08-30T12:00:00Z"],
+  ],
+  [
+    "0 0 13 * 5",
+    "UTC",
+    "2027-08-01T00:00:00Z",
+    [
+      "2027-08-06T00:00:00Z",
+      "2027-08-13T00:00:00Z",
+      "2027-08-20T00:00:00Z",
+      "2027-08-27T00:00:00Z",
+      "2027-09-03T00:00:00Z",
+    ],
+  ],
+  [
+    "0 0 */2 * 1",
+    "UTC",
+    "2027-08-01T00:00:00Z",
+    ["2027-08-09T00:00:00Z", "2027-08-23T00:00:00Z", "2027-09-13T00:00:00Z"],
+  ],
+  ["0 0 ? * MON", "UTC", "2027-08-01T00:00:00Z", ["2027-08-02T00:00:00Z", "2027-08-09T00:00:00Z"]],
+  ["0 0 * * 7", "UTC", "2027-08-02T00:00:00Z", ["2027-08-08T00:00:00Z", "2027-08-15T00:00:00Z"]],
+  [
+    "0 0 * * 5-7",
+    "UTC",
+    "2027-08-02T00:00:00Z",
+    ["2027-08-06T00:00:00Z", "2027-08-07T00:00:00Z", "2027-08-08T00:00:00Z", "2027-08-13T00:00:00Z"],
+  ],
+  [
+    "0 0 * * FRI-MON",
+    "UTC",
+    "2027-08-02T00:00:00Z",
+    [
+      "2027-08-06T00:00:00Z",
+      "2027-08-07T00:00:00Z",
+      "2027-08-08T00:00:00Z",
+      "2027-08-09T00:00:00Z",
+      "2027-08-13T00:00:00Z",
+    ],
+  ],
+  [
+    "0 0 * * fri-mon/2",
+    "UTC",
+    "2027-08-02T00:00:00Z",
+    ["2027-08-06T00:00:00Z", "2027-08-08T00:00:00Z", "2027-08-13T00:00:00Z"],
+  ],
+  [
+    "0 0 * * 5-2",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    [
+      "2027-01-02T00:00:00Z",
+      "2027-01-03T00:00:00Z",
+      "2027-01-04T00:00:00Z",
+      "2027-01-05T00:00:00Z",
+      "2027-01-08T00:00:00Z",
+    ],
+  ],
+  [
+    "*/20 30 2 * * *",
+    "Europe/Berlin",
+    "2023-03-25T12:00:00Z",
+    ["2023-03-26T01:00:00Z", "2023-03-27T00:30:00Z", "2023-03-27T00:30:20Z", "2023-03-27T00:30:40Z"],
+  ],
+  [
+    "@daily",
+    "America/Sao_Paulo",
+    "2018-11-02T12:00:00Z",
+    ["2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z"],
+  ],
+  [
+    "0 0 * * *",
+    "America/Sao_Paulo",
+    "2018-11-02T12:00:00Z",
+    ["2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z"],
+  ],
+  [
+    "0 12 * * *",
+    "Pacific/Apia",
+    "2011-12-28T00:00:00Z",
+    ["2011-12-28T22:00:00Z", "2011-12-29T22:00:00Z", "2011-12-30T22:00:00Z", "2011-12-31T22:00:00Z"],
+  ],
+  [
+    "*/25 * * * *",
+    "UTC",
+    "2027-01-01T00:00:00Z",
+    [
+      "2027-01-01T00:25:00Z",
+      "2027-01-01T00:50:00Z",
+      "2027-01-01T01:00:00Z",
+      "2027-01-01T01:25:00Z",
+      "2027-01-01T01:50:00Z",
+    ],
+  ],
+  [
+    "*/30 1-3 * * *",
+    "Europe/Berlin",
+    "2023-03-25T23:45:00Z",
+    [
+      "2023-03-26T00:00:00Z",
+      "2023-03-26T00:30:00Z",
+      "2023-03-26T01:00:00Z",
+      "2023-03-26T01:30:00Z",
+      "2023-03-26T23:00:00Z",
+      "2023-03-26T23:30:00Z",
+    ],
+  ],
+  ["0 0 29 2 */8", "UTC", "2027-01-01T00:00:00Z", ["2032-02-29T00:00:00Z", "2060-02-29T00:00:00Z"]],
+  ["0 0 29 2 1", "UTC", "2027-01-01T00:00:00Z", ["2027-02-01T00:00:00Z", "2027-02-08T00:00:00Z"]],
+  ["0 12 L-2 * *", "UTC", "2027-01-01T00:00:00Z", ["2027-01-29T12:00:00Z", "2027-02-26T12:00:00Z"]],
+  ["0 12 L-3 * *", "UTC", "2027-01-01T00:00:00Z", ["2027-01-28T12:00:00Z", "2027-02-25T12:00:00Z"]],
+  [
+    "30 2,3 * * *",
+    "Europe/Berlin",
+    "2023-10-28T12:00:00Z",
+    ["2023-10-29T00:30:00Z", "2023-10-29T02:30:00Z", "2023-10-30T01:30:00Z", "2023-10-30T02:30:00Z"],
+  ],
+  [
+    "0 2,3 * * *",
+    "Europe/Berlin",
+    "2023-03-25T12:00:00Z",
+    ["2023-03-26T01:00:00Z", "2023-03-27T00:00:00Z", "2023-03-27T01:00:00Z"],
+  ],
+  [
+    "30 1 * * *",
+    "Antarctica/Troll",
+    "2023-03-25T00:00:00Z",
+    ["2023-03-25T01:30:00Z", "2023-03-26T01:00:00Z", "2023-03-26T23:30:00Z"],
+  ],
+  ["* 30 2 * * *", "Europe/Berlin", "2023-10-29T00:30:58Z", ["2023-10-29T00:30:59Z", "2023-10-30T01:30:00Z"]],
+  [
+    "*/30 * * * *",
+    "Australia/Lord_Howe",
+    "2023-04-01T14:15:00Z",
+    ["2023-04-01T14:30:00Z", "2023-04-01T15:00:00Z", "2023-04-01T15:30:00Z", "2023-04-01T16:00:00Z"],
+  ],
+  ["@yearly", "UTC", "2027-01-01T00:00:00Z", ["2028-01-01T00:00:00Z"]],
+  ["@annually", "UTC", "2027-01-01T00:00:00Z", ["2028-01-01T00:00:00Z"]],
+  ["@monthly", "UTC", "2027-01-01T00:00:00Z", ["2027-02-01T00:00:00Z"]],
+  ["@WEEKLY", "UTC", "2027-01-01T00:00:00Z", ["2027-01-03T00:00:00Z"]],
+  ["@midnight", "UTC", "2027-01-01T00:00:00Z", ["2027-01-02T00:00:00Z"]],
+  ["@hourly", "UTC", "2027-01-01T00:00:00Z", ["2027-01-01T01:00:00Z"]],
+  ["0 12 * * *", "Europe/Berlin", "1893-03-31T00:00:00Z", ["1893-03-31T11:06:32Z", "1893-04-01T11:00:00Z"]],
+];
+
+for (const [rule, zone, since, times] of expected) {
+  test(`${rule} in ${zone} after ${since}`, async () => {
+    assert.deepEqual(await firstTimes(client, { rule, zone, since }, times.length), times);
+  });
+}
+
+const fieldsHint = "write minute, hour, day, month and weekday, such as 30 9 * * MON-FRI";
+/** Rules that are refused, and the error without its SQLSTATE: message, detail, hint. */
+const refused: readonly (readonly [string, string])[] = [
+  ["61 * * * *", `rule "61 * * * *": minute: '61' is not within 0-59`],
+  ["99999999999 * * * *", `rule "99999999999 * * * *": minute: '99999999999' is not within 0-59`],
+  ["60 * * * * *", `rule "60 * * * * *": second: '60' is not within 0-59`],
+  ["0 24 * * *", `rule "0 24 * * *": hour: '24' is not within 0-23`],
+  ["0 0 0 * *", `rule "0 0 0 * *": day: '0' is not within 1-31`],
+  ["0 0 * 13 *", `rule "0 0 * 13 *": month: '13' is not within 1-12`],
+  ["0 0 * * 8", `rule "0 0 * * 8": weekday: '8' is not within 0-7`],
+  ["0 0 * * 5-8", `rule "0 0 * * 5-8": weekday: '5-8' is not within 0-7`],
+  ["1,,2 * * * *", `rule "1,,2 * * * *": minute: the list '1,,2' has an empty item`],
+  [", * * * *", `rule ", * * * *": minute: the list ',' has an empty item`],
+  ["*/0 * * * *", `rule "*/0 * * * *": minute: '*/0' has a step of 0`],
+  ["0 22-6 * * *", `rule "0 22-6 * * *": hour: '22-6' ends before it begins: write 22-23,0-6`],
+  ["0 0 * NOV-FEB *", `rule "0 0 * NOV-FEB *": month: 'NOV-FEB' ends before it begins: write 11-12,1-2`],
+  ["MON 0 * * *", `rule "MON 0 * * *": minute: 'MON' is not understood`],
+  ["0 0 * FOO *", `rule "0 0 * FOO *": month: 'FOO' is not understood`],
+  ["0 0 * * MONDAY", `rule "0 0 * * MONDAY": weekday: 'MONDAY' is not understood`],
+  ["0 0 * * NULL", `rule "0 0 * * NULL": weekday: 'NULL' is not understood`],
+  ["0 0 * null *", `rule "0 0 * null *": month: 'null' is not understood`],
+  ["0 0 * * L", `rule "0 0 * * L": weekday: 'L' is not understood`],
+  ["? 0 * * *", `rule "? 0 * * *": minute: '?' is not understood`],
+  ["0 0 ?/2 * *", `rule "0 0 ?/2 * *": day: '?/2' is not understood`],
+  ["0 1-2-3 * * *", `rule "0 1-2-3 * * *": hour: '1-2-3' is not understood`],
+  ["0 1/2/3 * * *", `rule "0 1/2/3 * * *": hour: '1/2/3' is not understood`],
+  ["0 *-3 * * *", `rule "0 *-3 * * *": hour: '*-3' is not understood`],
+  ["0 +1 * * *", `rule "0 +1 * * *": hour: '+1' is not understood`],
+  ["0 -1 * * *", `rule "0 -1 * * *": hour: '-1' is not understood`],
+  ["0 0 * * m\u00f6n", `rule "0 0 * * m\u00f6n": weekday: 'm\u00f6n' is not understood`],
+  ["\u0664 0 * * *", `rule "\u0664 0 * * *": minute: '\u0664' is not understood`],
+  ["0 0 L-31 * *", `rule "0 0 L-31 * *": day: 'L-31' is not within L-0 to L-30`],
+  ["0 0 0W * *", `rule "0 0 0W * *": day: '0W' is not within 1W-31W`],
+  ["0 0 * * FRI#6", `rule "0 0 * * FRI#6": weekday: 'FRI#6' is not within FRI#1-FRI#5`],
+  ["0 0 * * 8L", `rule "0 0 * * 8L": weekday: '8' is not within 0-7`],
+  ["0 0 * * FOO#L", `rule "0 0 * * FOO#L": weekday: 'FOO#L' is not understood`],
+  ["0 0 * *", `rule "0 0 * *": expected 5 or 6 fields, got 4 | ${fieldsHint}`],
+  ["every day", `rule "every day": expected 5 or 6 fields, got 2 | ${fieldsHint}`],
+  ["", `rule "": expected 5 or 6 fields, got 0 | ${fieldsHint}`],
+  [" \t\n", `rule " \t\n": expected 5 or 6 fields, got 0 | ${fieldsHint}`],
+  ["0\u00a00 * * *", `rule "0\u00a00 * * *": expected 5 or 6 fields, got 4 | ${fieldsHint}`],
+  ["0 0 0 1 1 * 2027", `rule "0 0 0 1 1 * 2027": expected 5 or 6 fields, got 7 | ${fieldsHint}`],
+  ["@reboot", "@reboot is not a time | insert a task without a rule from whatever starts the server"],
+  [
+    "@every 5m",
+    'rule "@every 5m": @every 5m is not known | write @yearly, @monthly, @weekly, @daily, @hourly, or fields such as 30 9 * * MON-FRI',
+  ],
+  ["0 0 31 2 *", 'rule "0 0 31 2 *" never comes | February has no day 31.'],
+  ["0 0 30,31 FEB ?", 'rule "0 0 30,31 FEB ?" never comes | February has no day 30 or 31.'],
+  ["0 0 31 4,6 *", 'rule "0 0 31 4,6 *" never comes | April and June have no day 31.'],
+  ["0 0 31 2,4,6 *", 'rule "0 0 31 2,4,6 *" never comes | February, April and June have no day 31.'],
+  ["0 0 31W,L-30 2 *", 'rule "0 0 31W,L-30 2 *" never comes | February has no day L-30 or 31W.'],
+  [
+    "0 0 */31 * FRI#2",
+    'rule "0 0 */31 * FRI#2" never comes | No day of the month fits both the day field and the weekday field.',
+  ],
+];
+
+for (const [rule, message] of refused) {
+  test(`${JSON.stringify(rule)} is refused: ${message}`, async () => {
+    const found = await nextTimes(client, [{ rule, zone: "UTC", since: "2027-01-01T00:00:00Z" }]);
+    assert.deepEqual(found, [`22023 | ${message}`]);
+  });
+}
+
+test("spaces, steps beyond the field, leading zeros and any case are accepted", async () => {
+  const rules = [
+    "\n0\t0  1\r\n* * ",
+    "*/70 * * * *",
+    "*/99999999999 * * * *",
+    "0 00000000005 * * *",
+    "0 0 * jAn fri#l",
+  ];
+  const cases = rules.map((rule) => ({ rule, zone: "UTC", since: "2027-01-01T00:00:00Z" }));
+  assert.deepEqual(await nextTimes(client, cases), [
+    "2027-02-01T00:00:00Z",
+    "2027-01-01T01:00:00Z",
+    "2027-01-01T01:00:00Z",
+    "2027-01-01T05:00:00Z",
+    "2027-01-29T00:00:00Z",
+  ]);
+});
+
+test("a rule of ten thousand items is accepted, and one of a hundred thousand digits is refused", async () => {
+  const list = Array.from({ length: 10_000 }, (_, index) => index % 60).join(",");
+  const digits = "9".repeat(100_000);
+  const since = "2027-01-01T00:00:00Z";
+  const [fromList, fromDigits] = await nextTimes(client, [
+    { rule: `${list} * * * *`, zone: "UTC", since },
+    { rule: `${digits} * * * *`, zone: "UTC", since },
+  ]);
+  assert.equal(fromList, "2027-01-01T00:01:00Z");
+  assert.match(fromDigits ?? "", /is not within 0-59$/);
+});
+
+test("rules have times from year 1 to year 2600", async () => {
+  const times = await nextTimes(
+    client,
+    ["-infinity", "2600-12-30T12:00:00Z", "2600-12-31T00:00:00Z", "4000-01-01T00:00:00Z", "infinity"].map((since) => ({
+      rule: "0 0 * * *",
+      zone: "UTC",
+      since,
+    })),
+  );
+  const over = '22023 | rule "0 0 * * *" does not come again before the year 2601';
+  assert.deepEqual(times, ["0001-01-04T00:00:00Z", "2600-12-31T00:00:00Z", over, over, over]);
+});
+
+test("an unknown zone causes the server's own error", async () => {
+  const [error] = await nextTimes(client, [
+    { rule: "0 0 * * *", zone: "Europe/Belrin", since: "2027-01-01T00:00:00Z" },
+  ]);
+  assert.equal(error, '22023 | time zone "Europe/Belrin" not recognized');
+});
+
+test("the collation of the rule does not matter", async () => {
+  // In Turkish, the upper case of "fri" is not FRI. Regular expressions fail with nondeterministic collations.
+  const { rows: collations } = await client.query(
+    "SELECT FROM pg_collation WHERE collprovider = 'i' AND collname = 'tr-x-icu'",
+  );
+  if (collations.length === 0) return;
+  await client.query("CREATE COLLATION vague (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
+  const { rows } = await client.query(
+    `SELECT next_time('0 0 l jan fri#l' COLLATE "tr-x-icu", 'UTC', '2027-01-01 UTC') AS turkish,
+       next_time('0 0 L JAN FRI#L' COLLATE vague, 'UTC', '2027-01-01 UTC') AS vague`,
+  );
+  assert.deepEqual(rows, [{ turkish: "2027-01-29T00:00:00Z", vague: "2027-01-29T00:00:00Z" }]);
+});

@@ -1,0 +1,101 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { beforeEach, describe, it } from "node:test";
+import { noBrowserReason } from "../../../support/browser.js";
+import { createDatabase } from "../../../support/database.js";
+import { openPage } from "../../../support/page.js";
+import { startProcess } from "../../../support/process.js";
+import { token, Web } from "../../../support/web.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
+
+const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
+const database = await createDatabase();
+const client = await database.connect();
+const program = await startProcess({
+  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
+});
+const web = await Web.connect(program);
+await program.line("ready");
+const table = await web.tableId();
+const row = (id: string): string => `tr[data-id="${id}"]`;
+
+beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
+
+/** Inserts a schedule, and returns its id. */
+async function insert(columns: Readonly<Record<string, string>>): Promise<string> {
+  const names = Object.keys(columns);
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (${names.map((name) => `"${name}"`).join(", ")})
+     VALUES (${names.map((_, index) => `$${index + 1}`).join(", ")}) RETURNING id`,
+    Object.values(columns),
+  );
+  return rows[0]?.id ?? "";
+}
+
+describe("the page's schedules", { skip: noBrowserReason }, () => {
+  it("shows the coming times in the rule's zone and in the reader's", async () => {
+    const { page, errors } = await openPage(web, `/tables/${table}`, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
+    await page.getByRole("link", { name: "Schedules" }).click();
+    await page.getByText("No schedules yet").waitFor();
+    const id = await insert({ input: "SELECT 'report'", rule: "30 7 1 1 *", zone: "America/New_York" });
+    const cells = page.locator(`${row(id)} td.next`);
+    await cells
+      .first()
+      .getByText(/^1 Jan 20\d\d, 07:30$/)
+      .first()
+      .waitFor();
+    assert.equal(await cells.first().locator("li").count(), 3);
+    // 07:30 in New York is 21:30 in Tokyo in winter.
+    await cells
+      .last()
+      .getByText(/^1 Jan 20\d\d, 21:30$/)
+      .first()
+      .waitFor();
+    await page.locator(row(id)).getByText("America/New_York").waitFor();
+    await page.screenshot({ path: join(images, "schedules-light.png") });
+    await page.goto(`${web.url}/tables/${table}/schedules?text=nothing`);
+    await page.getByText("No matching schedules.").waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("runs a schedule now, and shows its last runs", async () => {
+    const id = await insert({ input: "SELECT 1/0", rule: "30 7 1 1 *", zone: "UTC" });
+    const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
+    const next = page.locator(`tr[data-id]:not([data-id="${id}"])`);
+    const failed = next.locator(".last .state.s-FAIL");
+    await failed.waitFor();
+    assert.match((await failed.getAttribute("title")) ?? "", /^FAIL .*: ERROR: {2}division by zero$/);
+    await next.getByRole("button", { name: "Run now" }).click();
+    await page.locator(".last:has(.state:nth-child(2))").waitFor();
+    await failed.first().click();
+    await page.locator("pre", { hasText: "division by zero" }).waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("pauses and resumes a schedule, and shows paused groups and invalid zones", async () => {
+    const id = await insert({ input: "SELECT 1", repeat: "1 day", plan: "2999-01-01" });
+    const broken = await insert({ input: "SELECT 2", rule: "30 7 1 1 *", zone: "UTC" });
+    const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    await page.locator(row(id)).getByRole("button", { name: "Pause" }).click();
+    await page.locator(row(id)).getByText("paused").waitFor();
+    assert.equal((await client.query("SELECT plan::text FROM task WHERE id = $1", [id])).rows[0]?.plan, "infinity");
+    await page.locator(row(id)).getByRole("button", { name: "Resume" }).click();
+    await page.locator(row(id)).getByText("1 Jan").first().waitFor();
+    await client.query("INSERT INTO task_pause DEFAULT VALUES");
+    await page.locator(row(id)).getByText("group paused").waitFor();
+    await client.query("DELETE FROM task_pause");
+    // As the manager, a session can write an invalid zone. It stands for one that new time zone data no longer contain.
+    await client.query("SET pgtask.manager = on");
+    await client.query("UPDATE task SET zone = 'Mars/Base' WHERE id = $1", [broken]);
+    await client.query("RESET pgtask.manager");
+    await client.query("UPDATE task SET max = 1 WHERE id = $1", [id]);
+    await page.locator(row(broken)).getByText('time zone "Mars/Base" not recognized').waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+});
+
+it("stops", async () => assert.equal((await program.end()).code, 0));
