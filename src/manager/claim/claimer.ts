@@ -225,6 +225,7 @@ export class Claimer {
     if (!canClaimSingle(this.#groups, this.#pendingResults)) return 0;
     const offered = this.#sessions.offer(1);
     const [session] = offered;
+    let claimed = false;
     try {
       if (session === undefined || session.dedication !== null) return 0;
       const traced = this.#tracing !== null;
@@ -234,11 +235,14 @@ export class Claimer {
         this.#settingsAge.tryCompare(client, true),
       ]);
       if (task === null) return 0;
+      claimed = true;
       await this.#planOverlapping(client, [task]);
       this.#tracing?.claimed([task], since);
       this.#assign([task]);
       return 1;
     } catch (error) {
+      // A claimed task that no session has is released when the manager has reconnected.
+      if (claimed) throw error;
       // A full claim follows. It knows the groups of its tasks and finds out which tasks the server rejects.
       if (!isRowError(error) && (sqlState(error) === null || isTransient(error))) throw error;
       return 0;

@@ -118,9 +118,9 @@ WITH result AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
   ) AS l
 ), ended AS MATERIALIZED (
-  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, error, state, hash, CASE WHEN NOT computing THEN max END AS max,
-    repeats AND NOT computing AS repeats, own, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AS computes,
-    (state IN ('TAKE', 'WORK') AND NOT (computing AND error IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
+  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE error END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
+    repeats AND NOT computing AS repeats, own, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AND $9::text IS NULL AS computes,
+    (state IN ('TAKE', 'WORK') AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
     CASE WHEN repeats AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked

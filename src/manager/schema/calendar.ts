@@ -4,6 +4,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
+import { isTrustedOwner } from "./trustedOwner.sql.js";
 
 /** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
 const folder = new URL("../../../../src/manager/schema/calendar/", import.meta.url);
@@ -20,36 +21,62 @@ const calendarVersion = 1;
 
 const ownComment = "pg-task calendar ";
 
-const functionNames = [
-  ...new Set(
-    [...calendarText.matchAll(/^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(/gm)].map(([, name = ""]) => name),
-  ),
-];
+/** The names and input types of the functions, such as `task_next(text, text, timestamptz)`. */
+const signatures: readonly string[] = [
+  ...calendarText.matchAll(/^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(([^]*?)\)\s+(?:RETURNS|LANGUAGE)/gm),
+].map(([, name = "", parameters = ""]) => `${name}(${inputTypes(parameters).join(", ")})`);
+
+/** Returns the types of the input parameters of an SQL parameter list. */
+function inputTypes(parameters: string): string[] {
+  return parameters
+    .split(",")
+    .map((parameter) => parameter.trim())
+    .filter((parameter) => !parameter.startsWith("OUT "))
+    .map((parameter) =>
+      parameter
+        .replace(/^INOUT /, "")
+        .replace(/ DEFAULT .*$/, "")
+        .replace(/^\w+ /, ""),
+    );
+}
+
+interface ExistingFunction {
+  readonly signature: string;
+  readonly exists: boolean;
+  readonly comment: string | null;
+  readonly owner: string;
+  readonly trusted: boolean;
+}
 
 /**
  * Creates or replaces the functions that compute the times of schedules, unless they are up to date. All task tables of
  * a schema share them.
  *
  * @throws PgTaskError SCHEMA_MISSING if functions are missing and the entry says `"create": false`.
- * @throws PgTaskError SCHEMA_INCOMPATIBLE if another function has one of the names.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE if another function has the name and parameters of one of them, or if they
+ * belong to a role that the manager does not trust. The manager and all producers run the functions as themselves.
  */
-export async function ensureCalendar(client: Client, { schema }: TaskTable, { create }: Entry): Promise<void> {
-  const { rows } = await client.query<{ name: string; comment: string | null }>(
-    `SELECT p.proname AS name, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
-     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-     WHERE n.nspname = $1 AND p.proname = ANY ($2::text[])`,
-    [schema, functionNames],
-  );
-  const foreign = rows.find(({ comment }) => comment?.startsWith(ownComment) !== true);
+export async function ensureCalendar(client: Client, table: TaskTable, { create }: Entry): Promise<void> {
+  const { schema } = table;
+  const functions = await readFunctions(client, table);
+  const existing = functions.filter(({ exists }) => exists);
+  const foreign = existing.find(({ comment }) => comment?.startsWith(ownComment) !== true);
   if (foreign !== undefined) {
     throw new PgTaskError(
       "SCHEMA_INCOMPATIBLE",
-      `the function ${identifier(schema)}.${identifier(foreign.name)} exists and was not created by pg-task: rename it, or give another "schema"`,
+      `the function ${identifier(schema)}.${foreign.signature} exists and was not created by pg-task: rename it, or give another "schema"`,
     );
   }
-  const found = new Set(rows.map(({ name }) => name));
-  const missing = functionNames.filter((name) => !found.has(name));
-  const versions = rows.map(({ comment }) => Number(comment?.slice(ownComment.length)));
+  const untrusted = existing.find(({ trusted }) => !trusted);
+  if (untrusted !== undefined) {
+    const owner = identifier(untrusted.owner);
+    throw new PgTaskError(
+      "SCHEMA_INCOMPATIBLE",
+      `the function ${identifier(schema)}.${untrusted.signature} belongs to role ${owner}, which could replace it by any other: grant role ${owner} to the entry's user, or give the function to the owner of the schema`,
+    );
+  }
+  const missing = functions.filter(({ exists }) => !exists).map(({ signature }) => signature);
+  const versions = existing.map(({ comment }) => Number(comment?.slice(ownComment.length)));
   if (missing.length === 0 && Math.min(...versions) >= calendarVersion) return;
   if (!create && missing.length > 0) {
     throw new PgTaskError(
@@ -60,6 +87,17 @@ export async function ensureCalendar(client: Client, { schema }: TaskTable, { cr
   await createCalendar(client, schema);
 }
 
+async function readFunctions(client: Client, { schema, qualified }: TaskTable): Promise<ExistingFunction[]> {
+  const { rows } = await client.query<ExistingFunction>(
+    `SELECT s.signature, p.oid IS NOT NULL AS exists, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment,
+       pg_catalog.pg_get_userbyid(p.proowner) AS owner, ${isTrustedOwner("p.proowner", "$3")} AS trusted
+     FROM unnest($2::text[]) AS s(signature)
+     LEFT JOIN pg_catalog.pg_proc AS p ON p.oid = pg_catalog.to_regprocedure($1 || '.' || s.signature)`,
+    [identifier(schema), signatures, qualified],
+  );
+  return rows;
+}
+
 /** Creates or replaces the functions in the caller's transaction. */
 export async function createCalendar(client: Client, schema: string): Promise<void> {
   let quote = "$function$";
@@ -67,15 +105,10 @@ export async function createCalendar(client: Client, schema: string): Promise<vo
   await client.query(
     calendarText.replaceAll("$function$", () => quote).replaceAll(':"schema"', () => identifier(schema)),
   );
-  const { rows } = await client.query<{ signature: string }>(
-    `SELECT p.oid::pg_catalog.regprocedure::text AS signature FROM pg_catalog.pg_proc AS p
-     WHERE p.pronamespace = $1::pg_catalog.regnamespace AND p.proname = ANY ($2::text[])`,
-    [identifier(schema), functionNames],
-  );
   // Every role that inserts tasks calls the functions, and default privileges may have revoked EXECUTE from PUBLIC.
-  const statements = rows.map(
-    ({ signature }) =>
-      `COMMENT ON FUNCTION ${signature} IS '${ownComment}${calendarVersion}'; GRANT EXECUTE ON FUNCTION ${signature} TO PUBLIC`,
-  );
+  const statements = signatures.map((signature) => {
+    const name = `${identifier(schema)}.${signature}`;
+    return `COMMENT ON FUNCTION ${name} IS '${ownComment}${calendarVersion}'; GRANT EXECUTE ON FUNCTION ${name} TO PUBLIC`;
+  });
   await client.query(statements.join("; "));
 }

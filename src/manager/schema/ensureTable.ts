@@ -72,6 +72,7 @@ async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
 }
 
 async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
+  const { features } = table;
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
@@ -94,9 +95,11 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (restored.length > 0) log.warn({ table: table.qualified, missing: restored }, "dropped objects created again");
     if (from !== null) log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
     if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
-    if (from === null && optionsChanged) log.info({ table: table.qualified }, "triggers of optional columns replaced");
+    if (from === null && optionsChanged && ownColumns.freed.length === 0)
+      log.info({ table: table.qualified }, "triggers of optional columns replaced");
     return oid;
   } catch (error) {
+    table.features = features;
     await client.query("ROLLBACK").catch(() => {});
     throw error;
   }

@@ -32,8 +32,12 @@ const ownComment = "pg-task ";
  * instead of `version`. Their tables count as having no recorded version and are adopted.
  */
 const versionComment = `${ownComment}version `;
-/** Precedes the names of the user's own columns, separated by spaces, in the comment that records a table's version. */
-const ownColumnsComment = ", own columns: ";
+/**
+ * The comment of the wake-up function. The names of the user's own columns follow, separated by spaces. They are not in
+ * the comment with the version, where an older pg-task expects a number.
+ */
+const wakeUpComment = `${ownComment}wake-up`;
+const ownColumnsComment = `${wakeUpComment}, own columns: `;
 
 /**
  * Splits a migration into its statements, without the comments between them. A semicolon inside a function body or a
@@ -55,20 +59,24 @@ interface TableRecord {
 }
 
 /**
- * Reads what pg-task has recorded about the table. The record is the comment of a function that pg-task created, so
- * that users are free to change the comments of the table.
+ * Reads what pg-task has recorded about the table. The record is in comments of functions that pg-task created, so that
+ * users are free to change the comments of the table.
  */
 export async function readRecord(client: Client, table: TaskTable): Promise<TableRecord> {
-  const { rows } = await client.query<{ comment: string | null }>(
-    `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
+  const { rows } = await client.query<{ name: string; comment: string | null }>(
+    `SELECT p.proname AS name, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-     WHERE n.nspname = $1 AND p.proname = $2 AND p.pronargs = 0`,
-    [table.schema, table.readyFunction],
+     WHERE n.nspname = $1 AND p.proname IN ($2, $3) AND p.pronargs = 0`,
+    [table.schema, table.readyFunction, table.wakeUp],
   );
-  const comment = rows[0]?.comment ?? "";
-  if (!comment.startsWith(versionComment)) return { version: 0, ownColumns: [] };
-  const [version, own] = comment.slice(versionComment.length).split(ownColumnsComment);
-  return { version: Number(version), ownColumns: own === undefined ? [] : own.split(" ") };
+  const commentOf = (name: string): string => rows.find((row) => row.name === name)?.comment ?? "";
+  const version = commentOf(table.readyFunction);
+  if (!version.startsWith(versionComment)) return { version: 0, ownColumns: [] };
+  const own = commentOf(table.wakeUp);
+  return {
+    version: Number(version.slice(versionComment.length)),
+    ownColumns: own.startsWith(ownColumnsComment) ? own.slice(ownColumnsComment.length).split(" ") : [],
+  };
 }
 
 /** Returns the version of the last migration applied to the table, or 0 if no version was recorded. */
@@ -79,13 +87,15 @@ export async function appliedVersion(client: Client, table: TaskTable): Promise<
 /** Records the version of the table. The version null means that the table is still being adopted. */
 export async function recordVersion(
   client: Client,
-  { schema, readyFunction }: TaskTable,
+  { schema, readyFunction, wakeUp }: TaskTable,
   version: number | null,
   ownColumns: readonly string[] = [],
 ): Promise<void> {
-  const own = ownColumns.length === 0 ? "" : `${ownColumnsComment}${ownColumns.join(" ")}`;
-  const comment = version === null ? `${ownComment}adopting` : `${versionComment}${version}${own}`;
+  const comment = version === null ? `${ownComment}adopting` : `${versionComment}${version}`;
   await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(readyFunction)}() IS '${comment}'`);
+  if (version === null) return;
+  const own = ownColumns.length === 0 ? wakeUpComment : `${ownColumnsComment}${ownColumns.join(" ")}`;
+  await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(wakeUp)}() IS '${own}'`);
 }
 
 /**

@@ -26,10 +26,12 @@ const userColumns = (feature: Feature): string[] => featureColumns[feature].filt
  * @returns whether the objects were created or replaced
  */
 export async function ensureOptions(client: Client, table: TaskTable, zone: string): Promise<boolean> {
-  const relations = await triggerRelations(client, table);
-  const statements = optionStatements(table, relations, zone === "" ? await sessionZone(client) : zone);
+  const place = await readPlace(client, table);
+  const columns = checkedColumns(table);
+  const statements = optionStatements(table, place, columns, zone === "" ? await sessionZone(client) : zone);
   const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
-  if ((await currentDigest(client, table, relations)) === digest) return false;
+  const triggers = columns.length === 0 ? 0 : 2 * place.relations.length;
+  if ((await currentDigest(client, table, place, triggers)) === digest) return false;
   for (const statement of statements) await client.query(statement);
   await client.query(
     `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.optionsFunction)}() IS '${ownComment}${digest}'`,
@@ -42,13 +44,18 @@ async function sessionZone(client: Client): Promise<string> {
   return rows[0]?.zone ?? "UTC";
 }
 
-/**
- * Returns the relations that get the triggers: the table, or before PostgreSQL 13 its leaf partitions, because a
- * partitioned table could not have BEFORE row triggers.
- */
-async function triggerRelations(client: Client, { qualified }: TaskTable): Promise<string[]> {
-  const { rows } = await client.query<{ relation: string }>(
-    `SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS relation
+interface Place {
+  readonly partitioned: boolean;
+  /**
+   * The relations that get the triggers: the table, or before PostgreSQL 13 its leaf partitions, because a partitioned
+   * table could not have BEFORE row triggers.
+   */
+  readonly relations: readonly string[];
+}
+
+async function readPlace(client: Client, { qualified }: TaskTable): Promise<Place> {
+  const { rows } = await client.query<{ relation: string; partitioned: boolean }>(
+    `SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS relation, t.relkind = 'p' AS partitioned
      FROM pg_catalog.pg_class AS t, pg_catalog.pg_class AS c
      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
      WHERE t.oid = $1::pg_catalog.regclass
@@ -57,77 +64,109 @@ async function triggerRelations(client: Client, { qualified }: TaskTable): Promi
      ORDER BY 1`,
     [qualified],
   );
-  return rows.map(({ relation }) => relation);
+  return { partitioned: rows[0]?.partitioned === true, relations: rows.map(({ relation }) => relation) };
 }
 
-/** Returns the digest of the existing function, or null if the function or one of its triggers is missing. */
-async function currentDigest(client: Client, table: TaskTable, relations: readonly string[]): Promise<string | null> {
+/** Returns the digest of the existing function, or null if the function is missing, or if it has too many or too few triggers. */
+async function currentDigest(
+  client: Client,
+  table: TaskTable,
+  { relations }: Place,
+  triggers: number,
+): Promise<string | null> {
   const { rows } = await client.query<{ comment: string | null }>(
     `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment FROM pg_catalog.pg_proc AS p
      WHERE p.pronamespace = $1::pg_catalog.regnamespace AND p.proname = $2 AND p.pronargs = 0
        AND (SELECT count(*) FROM pg_catalog.pg_trigger AS t
-         WHERE t.tgrelid = ANY ($3::text[]::pg_catalog.regclass[]) AND t.tgname = ANY ($4::text[])) = 2 * cardinality($3::text[])`,
+         WHERE t.tgrelid = ANY ($3::text[]::pg_catalog.regclass[]) AND t.tgname = ANY ($4::text[])) = $5::integer`,
     [
       identifier(table.schema),
       table.optionsFunction,
       relations,
       [table.optionsInsertTrigger, table.optionsUpdateTrigger],
+      triggers,
     ],
   );
   const comment = rows[0]?.comment ?? "";
   return comment.startsWith(ownComment) ? comment.slice(ownComment.length) : null;
 }
 
-function optionStatements(table: TaskTable, relations: readonly string[], zone: string): string[] {
+/** Features that are on although pg-task does not have them yet. */
+const unsupportedFeatures = ({ features }: TaskTable): Feature[] => unsupported.filter((each) => features.has(each));
+
+/** The columns whose values the triggers check. */
+const checkedColumns = (table: TaskTable): string[] => [
+  ...(table.features.has("schedules") ? userColumns("schedules") : []),
+  ...unsupportedFeatures(table).flatMap(userColumns),
+];
+
+function optionStatements(
+  table: TaskTable,
+  { partitioned, relations }: Place,
+  columns: readonly string[],
+  zone: string,
+): string[] {
   const schedules = table.features.has("schedules");
-  const refused = unsupported.filter((feature) => table.features.has(feature)).flatMap(userColumns);
-  const columns = [...(schedules ? userColumns("schedules") : []), ...refused];
+  const refused = unsupportedFeatures(table).flatMap(userColumns);
   const name = `${identifier(table.schema)}.${identifier(table.optionsFunction)}`;
   const drop = relations.flatMap((relation) =>
     [table.optionsInsertTrigger, table.optionsUpdateTrigger].map(
       (trigger) => `DROP TRIGGER IF EXISTS ${identifier(trigger)} ON ${relation}`,
     ),
   );
-  if (columns.length === 0) return drop;
+  const create = `CREATE OR REPLACE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS ${literal(functionBody(table, { schedules, refused, zone, partitioned }))}`;
+  if (columns.length === 0) return [create, ...drop];
   const isUsed = `num_nonnulls(${columns.map((column) => `NEW.${identifier(column)}`).join(", ")}) > 0`;
-  const watched = schedules ? [...columns, "plan", "repeat", "drift"] : columns;
+  const wasUsed = schedules ? " OR OLD.rule IS NOT NULL OR OLD.due IS NOT NULL" : "";
+  const watched = (schedules ? [...columns, "plan", "repeat", "drift"] : columns).map(identifier).join(", ");
   return [
-    `CREATE OR REPLACE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS ${quoted(functionBody(table, { schedules, refused, zone }))}`,
+    create,
     ...drop,
     ...relations.flatMap((relation) => [
       `CREATE TRIGGER ${identifier(table.optionsInsertTrigger)} BEFORE INSERT ON ${relation} FOR EACH ROW
   WHEN (${isUsed}) EXECUTE FUNCTION ${name}()`,
       `CREATE TRIGGER ${identifier(table.optionsUpdateTrigger)}
-  BEFORE UPDATE OF ${watched.map(identifier).join(", ")} ON ${relation} FOR EACH ROW
-  WHEN (${isUsed}) EXECUTE FUNCTION ${name}()`,
+  BEFORE UPDATE${partitioned ? "" : ` OF ${watched}`} ON ${relation} FOR EACH ROW
+  WHEN (${isUsed}${wasUsed}) EXECUTE FUNCTION ${name}()`,
     ]),
   ];
 }
-
-const quoted = (body: string): string => literal(body);
 
 interface BodyOptions {
   readonly schedules: boolean;
   readonly refused: readonly string[];
   readonly zone: string;
+  readonly partitioned: boolean;
 }
 
 /**
  * SQL of the function's body. Rows that the manager writes are already checked and planned, so they are left as they
- * are. Any session can claim to be the manager, but this does no harm: it only lets a role store an invalid rule, which
- * fails when the next run is planned.
+ * are. Any session can claim to be the manager; a role that does so can only give its own tasks a rule that fails when
+ * the next run is planned.
+ *
+ * If an UPDATE moves a row to another partition, the server also fires the INSERT trigger of that partition. The row has
+ * passed the UPDATE trigger by then.
  */
-function functionBody(table: TaskTable, { schedules, refused, zone }: BodyOptions): string {
+function functionBody(table: TaskTable, { schedules, refused, zone, partitioned }: BodyOptions): string {
+  const moved = `
+  IF TG_OP = 'UPDATE' THEN
+    PERFORM set_config('pgtask.updated', NEW.id::text, true);
+  ELSIF current_setting('pgtask.updated', true) = NEW.id::text THEN
+    PERFORM set_config('pgtask.updated', '', true);
+    RETURN NEW;
+  END IF;`;
   return `
 DECLARE
   first_time record;
-  is_new boolean := true;
-  replans boolean;
+  rule_changed boolean := true;
+  plan_changed boolean := false;
+  is_computing boolean := false;
+  is_waiting boolean;
 BEGIN
   IF current_setting('pgtask.manager', true) = 'on' THEN
     RETURN NEW;
-  END IF;${refused.map(refusal).join("")}${schedules ? scheduleBody(table, zone) : ""}
+  END IF;${partitioned ? moved : ""}${refused.map(refusal).join("")}${schedules ? scheduleBody(table, zone) : ""}
   RETURN NEW;
 END `;
 }
@@ -140,13 +179,27 @@ const refusal = (column: string): string => `
 /**
  * SQL that checks the columns of a schedule and plans its first run.
  *
- * If a user moves the plan of a waiting row, the schedule goes on from the new plan. `due` stores this plan unless it
- * is a time of the rule. A row that is planned for infinity is paused. `due` then stores the time from which the
- * schedule goes on.
+ * If a user moves the plan of a waiting row, the schedule goes on from the new plan, which \`due\` records unless it is a
+ * time of the rule anyway. A row that is planned for infinity is paused, and \`due\` keeps its place in the schedule.
+ *
+ * If a user changes the rule or the plan while a session runs the row's query, the answer would be wrong. The state PLAN
+ * makes the manager cancel the query and plan the row again.
  */
 function scheduleBody({ schema }: TaskTable, zone: string): string {
   const calendar = identifier(schema);
   return `
+  IF TG_OP = 'UPDATE' THEN
+    rule_changed := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
+    plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due;
+    is_computing := OLD.wait IS NOT NULL AND OLD.wait < 0 AND NEW.owner IS NOT NULL AND NEW.state::text IN ('TAKE', 'WORK');
+    IF is_computing AND (rule_changed OR plan_changed) THEN
+      NEW.state := 'PLAN';
+    END IF;
+    IF rule_changed THEN
+      -- The trigger that wakes the manager fires only for an UPDATE OF plan or state.
+      PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
+    END IF;
+  END IF;
   IF NEW.rule IS NULL THEN
     IF NEW.zone IS NOT NULL THEN
       RAISE EXCEPTION 'zone is set without rule' USING ERRCODE = 'invalid_parameter_value',
@@ -154,42 +207,55 @@ function scheduleBody({ schema }: TaskTable, zone: string): string {
     ELSIF NEW.catchup AND NEW.drift AND NEW.repeat > interval '0' THEN
       RAISE EXCEPTION 'catchup and drift exclude each other' USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF TG_OP = 'UPDATE' AND rule_changed THEN
+      NEW.wait := NULL;
+      NEW.due := NULL;
+    ELSIF plan_changed THEN
+      NEW.due := CASE WHEN NEW.plan = 'infinity' AND NEW.repeat > interval '0' THEN coalesce(OLD.due, OLD.plan) END;
+    END IF;
     RETURN NEW;
   END IF;
   IF NEW.repeat > interval '0' THEN
     RAISE EXCEPTION 'rule and repeat exclude each other' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF pg_typeof(NEW.plan) <> 'timestamptz'::regtype THEN
+    RAISE EXCEPTION 'rule needs a column plan of type timestamp with time zone, not %', pg_typeof(NEW.plan)
+      USING ERRCODE = 'feature_not_supported';
   END IF;
-  IF TG_OP = 'UPDATE' THEN
-    is_new := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
+  is_waiting := NEW.state::text = 'PLAN' AND (NEW.owner IS NULL OR is_computing);
+  IF rule_changed AND is_waiting AND TG_OP = 'UPDATE' AND NOT plan_changed AND NEW.plan <> 'infinity' THEN
+    NEW.plan := statement_timestamp();
   END IF;
-  replans := is_new AND NEW.state::text = 'PLAN' AND NEW.owner IS NULL;
   IF ${calendar}.task_rule_kind(NEW.rule) = 'query' THEN
     IF NEW.zone IS NOT NULL THEN
       RAISE EXCEPTION 'zone is set for a rule that is a query' USING ERRCODE = 'invalid_parameter_value',
         HINT = 'Use AT TIME ZONE in the query.';
     END IF;
-    IF replans THEN
+    IF rule_changed AND is_waiting THEN
       NEW.wait := -1;
       NEW.due := NULL;
-    ELSIF TG_OP = 'UPDATE' AND NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due THEN
-      NEW.due := CASE WHEN NEW.plan = 'infinity' THEN coalesce(OLD.due, OLD.plan) END;
-      NEW.wait := CASE WHEN NEW.plan = 'infinity' THEN OLD.wait END;
+    ELSIF plan_changed AND NEW.plan = 'infinity' THEN
+      NEW.due := coalesce(OLD.due, OLD.plan);
+    ELSIF plan_changed AND NOT (coalesce(OLD.wait < 0, false)
+      AND (OLD.plan = 'infinity' OR OLD.state::text NOT IN ('PLAN', 'TAKE', 'WORK'))) THEN
+      -- The row runs at the given time. A row that goes on after a pause or an error runs its query first.
+      NEW.due := NULL;
+      NEW.wait := NULL;
     END IF;
   ELSE
     NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${literal(zone)});
-    IF is_new AND NOT replans THEN
-      PERFORM ${calendar}.task_rule_check(NEW.rule, NEW.zone);
-    END IF;
-    IF replans THEN
-      IF TG_OP = 'UPDATE' AND NEW.plan IS NOT DISTINCT FROM OLD.plan THEN
-        NEW.plan := statement_timestamp();
-      END IF;
+    IF rule_changed AND is_waiting THEN
       SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan);
       NEW.plan := first_time.plan;
       NEW.rule := first_time.rule;
       NEW.due := NULL;
       NEW.wait := NULL;
-    ELSIF TG_OP = 'UPDATE' AND NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due THEN
+    ELSIF rule_changed AND TG_OP = 'UPDATE' THEN
+      -- The rule is used when the run has ended, and a recurrence rule begins now.
+      NEW.rule := (${calendar}.task_first(NEW.rule, NEW.zone, statement_timestamp())).rule;
+      NEW.wait := NULL;
+    ELSIF rule_changed THEN
+      PERFORM ${calendar}.task_rule_check(NEW.rule, NEW.zone);
+    ELSIF plan_changed THEN
       NEW.due := CASE WHEN NEW.plan = 'infinity' THEN coalesce(OLD.due, OLD.plan)
         WHEN isfinite(NEW.plan) AND ${calendar}.task_next(NEW.rule, NEW.zone, NEW.plan - interval '1 microsecond') IS DISTINCT FROM NEW.plan
           THEN NEW.plan END;

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
+import { isTrustedOwner } from "./trustedOwner.sql.js";
 
 /** The comment of the view's function begins with this text. A digest of the function follows. */
 const ownComment = "pg-task rows of a view ";
@@ -41,9 +42,9 @@ export const hasSchedule = (alias: string, rules: boolean): string =>
 
 /** Mean length of an interval in seconds, with Gregorian months. Null if it is 0. */
 const meanSeconds = (interval: string): string =>
-  `nullif((extract(year FROM ${interval}) * 12 + extract(month FROM ${interval}))::float8 * 2629746
-    + extract(day FROM ${interval})::float8 * 86400 + extract(hour FROM ${interval})::float8 * 3600
-    + extract(minute FROM ${interval})::float8 * 60 + extract(second FROM ${interval})::float8, 0)`;
+  `nullif(pg_catalog.date_part('year', ${interval}) * 31556952::float8 + pg_catalog.date_part('month', ${interval}) * 2629746::float8
+    + pg_catalog.date_part('day', ${interval}) * 86400::float8 + pg_catalog.date_part('hour', ${interval}) * 3600::float8
+    + pg_catalog.date_part('minute', ${interval}) * 60::float8 + pg_catalog.date_part('second', ${interval}), 0::float8)`;
 
 /**
  * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
@@ -54,7 +55,7 @@ export function repetitions(since: string, count: number): string {
   const passed = `floor(pg_catalog.date_part('epoch', ${since} - s.base) / ${meanSeconds("s.repeat")})::bigint`;
   return `CASE WHEN s.drift OR s.base IS NULL OR s.base > ${latestPlan} OR s.repeat > ${longestRepeat} THEN NULL ELSE ARRAY(
       SELECT r.at FROM (SELECT ${passed} AS n) AS p,
-        LATERAL pg_catalog.generate_series(greatest(1, p.n - ${margin}), greatest(1, p.n) + ${margin}) AS i,
+        LATERAL pg_catalog.generate_series(greatest(1::bigint, p.n - ${margin}::bigint), greatest(1::bigint, p.n) + ${margin}::bigint) AS i,
         LATERAL (SELECT s.base + s.repeat * i::float8 AS at) AS r
       WHERE r.at > ${since} ORDER BY r.at LIMIT ${count}) END`;
 }
@@ -107,7 +108,7 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
         WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`
       : repetitions("s.since", most);
   return `CASE WHEN s.halted THEN '{}' WHEN s.state <> 'PLAN' THEN coalesce(${computed(count)}, '{}')
-      WHEN s.computes THEN '{}' ELSE ARRAY[s.plan] || ${computed(count - 1)} END`;
+      WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
 
 /** SQL condition: the row `l` is the previous run of the schedule `s`, and not another task that inserted `s`. */
@@ -170,13 +171,14 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   const create = functionStatement(table);
   const digest = createHash("sha256").update(create).digest("hex").slice(0, 16);
   const { rows } = await client.query<{ comment: string | null; view: boolean; taken: boolean }>(
-    `SELECT pg_catalog.obj_description(pg_catalog.to_regprocedure($1)::oid, 'pg_proc') AS comment,
+    `SELECT (SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc AS p
+         WHERE p.oid = pg_catalog.to_regprocedure($1) AND ${isTrustedOwner("p.proowner", "$4")}) AS comment,
        c.oid IS NOT NULL AS view,
        c.oid IS NOT NULL AND (c.relkind <> 'v' OR pg_catalog.concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'pg-task view%')
          OR EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.typrelid = 0 AND t.typname = $3 AND t.typnamespace = n.oid) AS taken
      FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = $3
      WHERE n.nspname = $2`,
-    [`${rowsFunction(table)}()`, schema, schedulesView],
+    [`${rowsFunction(table)}()`, schema, schedulesView, table.qualified],
   );
   const { comment = null, view: exists = false, taken = false } = rows[0] ?? {};
   const current = comment === `${ownComment}${digest}`;

@@ -28,6 +28,12 @@ export const ruleInput = `concat(
       E'; SELECT coalesce(pg_catalog.to_json((\\n', rtrim(t.rule, E' \\t\\r\\n;'),
       E'\\n)::pg_catalog.timestamptz) OPERATOR(pg_catalog.#>>) ''{}'', ''${noTime}'')')`;
 
+/**
+ * Matches the times that the server writes as JSON. A rule with unbalanced parentheses can output anything, and an error
+ * in reading it must not keep the row from being written.
+ */
+const timePattern = "^(-?infinity|[0-9]{4,}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9:]+( BC)?)$";
+
 /** SQL of the query's answer: the last line of the output. */
 const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$')`;
 
@@ -44,11 +50,11 @@ export function planFromRule({ qualified, stateType, features }: TaskTable, ende
   const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
       ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
   return `answered AS MATERIALIZED (
-  SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1 AND q.time = q.last) THEN 'planned'
+  SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN 'planned'
     WHEN q.answer <> '${noTime}' THEN 'refused' WHEN q.wait = -1 THEN 'none' ELSE 'over' END AS verdict
   FROM (
     SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) AS last, ${answerOf("e.output")} AS answer,
-      nullif(${answerOf("e.output")}, '${noTime}')::timestamptz AS time
+      CASE WHEN ${answerOf("e.output")} ~ '${timePattern}' THEN ${answerOf("e.output")}::timestamptz END AS time
     FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
     WHERE e.computes AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
   ) AS q

@@ -1,13 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { hasSchedule } from "../schema/schedulesView.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { zoneCheckRows } from "../tuning.js";
-
-/** The last checked row, as text from the server. */
-export interface Position {
-  readonly plan: string;
-  readonly id: string;
-}
 
 export interface Replanned {
   readonly id: string;
@@ -17,41 +11,40 @@ export interface Replanned {
   readonly to: string;
 }
 
+/** SQL condition for rows whose plan was computed from a rule with a zone, and has not been moved since. */
+const isComputed = "t.rule IS NOT NULL AND t.due IS NULL AND t.wait IS NULL AND isfinite(t.plan)";
+
 /**
- * Checks the planned tasks with a rule that follow `position`, up to `zoneCheckRows` of them, and replans those whose
- * plan is no longer a time of the rule. Tasks whose plan was moved, by a user or a pause, are left alone.
- *
- * @returns the replanned tasks, and the position of the last checked row, or null if there are no more rows. A locked
- *   row is not replanned.
+ * Returns the ids of the planned tasks whose plans depend on a time zone. The condition is that of the index of
+ * schedules, so that the planned tasks without a schedule are not read, however many there are.
  */
-export async function replanMoved(
-  client: Client,
-  table: TaskTable,
-  position: Position,
-): Promise<{ readonly replanned: readonly Replanned[]; readonly next: Position | null }> {
-  const { rows } = await client.query<Omit<Replanned, "from"> & { from: string; to: string | null; done: boolean }>({
+export async function plannedByRule(client: Client, { qualified }: TaskTable): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>(
+    `SELECT t.id::text AS id FROM ${qualified} AS t WHERE NOT t.ready AND ${hasSchedule("t", true)} AND ${isComputed}`,
+  );
+  return rows.map(({ id }) => id);
+}
+
+/**
+ * Replans those of the planned tasks whose plans are no longer times of their rules. Tasks whose plans were moved, by a
+ * user or a pause, are left alone, and so are locked rows.
+ *
+ * @returns the replanned tasks
+ */
+export async function replanMoved(client: Client, table: TaskTable, ids: readonly string[]): Promise<Replanned[]> {
+  const { rows } = await client.query<Replanned>({
     name: "replan moved",
     text: replanStatement(table),
-    values: [position.plan, position.id],
+    values: [ids],
   });
-  const last = rows.length < zoneCheckRows ? undefined : rows.at(-1);
-  return {
-    replanned: rows.flatMap(({ done, id, rule, zone, from, to }) =>
-      done && to !== null ? { id, rule, zone, from, to } : [],
-    ),
-    next: last === undefined ? null : { plan: last.from, id: last.id },
-  };
+  return rows;
 }
 
 function replanStatement({ qualified, schema }: TaskTable): string {
   return `
 WITH checked AS MATERIALIZED (
-  SELECT c.*, ${identifier(schema)}.task_replanned(c.rule, c.zone, c.plan) AS moved FROM (
-    SELECT id, rule, zone, plan FROM ${qualified}
-    WHERE NOT ready AND plan >= $1::timestamptz AND plan < 'infinity' AND (plan, id) > ($1::timestamptz, $2::bigint)
-      AND rule IS NOT NULL AND due IS NULL AND wait IS NULL
-    ORDER BY plan, id LIMIT ${zoneCheckRows}
-  ) AS c
+  SELECT t.id, t.rule, t.zone, t.plan, ${identifier(schema)}.task_replanned(t.rule, t.zone, t.plan) AS moved
+  FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) AND NOT t.ready AND ${isComputed}
 ), locked AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN checked AS c ON c.id = t.id
   WHERE t.id = ANY (ARRAY(SELECT id FROM checked WHERE moved IS NOT NULL)) AND t.ready IS FALSE AND t.plan = c.plan
@@ -61,6 +54,6 @@ WITH checked AS MATERIALIZED (
   FROM checked AS c WHERE t.id = c.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING t.id
 )
-SELECT c.id::text AS id, c.rule, c.zone, c.plan::text AS "from", c.moved::text AS "to", c.id IN (SELECT id FROM replanned) AS done
-FROM checked AS c ORDER BY c.plan, c.id`;
+SELECT c.id::text AS id, c.rule, c.zone, c.plan::text AS "from", c.moved::text AS "to"
+FROM checked AS c WHERE c.id IN (SELECT id FROM replanned)`;
 }

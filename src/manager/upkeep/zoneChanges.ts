@@ -3,10 +3,8 @@ import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { zoneCheckIntervalMs } from "../tuning.js";
-import { replanMoved, type Position } from "./zoneChanges.sql.js";
-
-const start: Position = { plan: "-infinity", id: "0" };
+import { zoneCheckIntervalMs, zoneCheckRows } from "../tuning.js";
+import { plannedByRule, replanMoved } from "./zoneChanges.sql.js";
 
 /**
  * Replans tasks with a rule when the server has new time zone data, according to which their plans are no longer times
@@ -15,7 +13,8 @@ const start: Position = { plan: "-infinity", id: "0" };
 export class ZoneChanges {
   readonly #table: TaskTable;
   readonly #log: Log;
-  #position = start;
+  /** Ids of the tasks that are still to be checked. */
+  #unchecked: string[] = [];
   #notBefore = 0;
 
   constructor(options: { readonly table: TaskTable; readonly log: Log }) {
@@ -38,17 +37,16 @@ export class ZoneChanges {
   async step(client: Client): Promise<boolean> {
     if (this.pauseMs > 0) return false;
     try {
-      const { replanned, next } = await replanMoved(client, this.#table, this.#position);
+      if (this.#unchecked.length === 0) this.#unchecked = await plannedByRule(client, this.#table);
+      const ids = this.#unchecked.splice(0, zoneCheckRows);
+      const replanned = ids.length === 0 ? [] : await replanMoved(client, this.#table, ids);
       for (const task of replanned) this.#log.info(task, "task replanned: its zone's clocks have changed");
-      if (next !== null) {
-        this.#position = next;
-        return true;
-      }
+      if (this.#unchecked.length > 0) return true;
     } catch (error) {
       if (sqlState(error) === null || isTransient(error)) throw error;
       this.#log.warn({ reason: toReport(error).message }, "cannot check the zones of rules");
     }
-    this.#position = start;
+    this.#unchecked = [];
     this.#notBefore = performance.now() + zoneCheckIntervalMs;
     return false;
   }

@@ -75,11 +75,12 @@ function scheduleColumns(change: Change, table: TaskTable, rules: boolean): stri
 
 /**
  * SQL condition that is true if a repeating task already has a successor (the task of the next repetition). If such a
- * task were retried with its schedule, a second series of repetitions would start.
+ * task were retried with its schedule, a second series of repetitions would start. A successor with `overlap` has passed
+ * its schedule on when it started.
  */
 const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY (ARRAY(
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
-    AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND ${hasSchedule("c", rules)}))`;
+    AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
 
 function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): string {
   const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
@@ -94,9 +95,8 @@ function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): st
       return `UPDATE ${qualified} AS t SET plan = 'infinity', due = coalesce(t.due, t.plan) WHERE ${rows} ${none}`;
     case "resume":
       if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
-      // If the rule is a query that has not run yet, setting `due` makes the trigger keep `wait`, so that the query
-      // runs.
-      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN coalesce(t.due, statement_timestamp()) END
+      // If the rule is a query that has not run yet, `due` stays, because it is the time of the last run.
+      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN t.due END
         FROM found AS f WHERE f.id = t.id AND ${rows} ${none}`;
     case "retry": {
       const repeated = hasSuccessor(qualified, rules);

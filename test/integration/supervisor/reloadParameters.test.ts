@@ -173,18 +173,20 @@ it("applies the file's column defaults to the next insert, and restores the old 
   assert.equal((await program.end()).code, 0);
 });
 
+async function insertedZone(): Promise<unknown> {
+  const text = "INSERT INTO task (input, rule) VALUES ('SELECT 1', '0 0 1 1 *') RETURNING zone";
+  return (await client.query<{ zone: string }>(text)).rows[0]?.zone;
+}
+
 it("applies the file's zone to the next insert of a rule", async () => {
   const program = await start();
-  const zone = async (): Promise<unknown> =>
-    (await client.query("INSERT INTO task (input, rule) VALUES ('SELECT 1', '0 0 1 1 *') RETURNING zone")).rows[0]
-      ?.zone;
-  const before = await zone();
+  const before = await insertedZone();
   await reload(program, { "pg_task.zone": "Asia/Kathmandu" });
   await program.line("triggers of optional columns replaced");
-  assert.equal(await zone(), "Asia/Kathmandu");
+  assert.equal(await insertedZone(), "Asia/Kathmandu");
   await reload(program, {});
   await program.line("triggers of optional columns replaced", 2);
-  assert.equal(await zone(), before);
+  assert.equal(await insertedZone(), before);
   assert.equal((await program.end()).code, 0);
 });
 

@@ -198,6 +198,10 @@ DECLARE
   earlier timestamptz;
   since timestamptz := plan - interval '3 hours';
 BEGIN
+  -- Without DTSTART, any plan is a time of the rule.
+  IF :"schema".task_rule_kind(rule) = 'recurrence' AND (:"schema".task_rrule_lines(rule, zone)).start IS NULL THEN
+    RETURN NULL;
+  END IF;
   later := :"schema".task_next(rule, zone, plan - interval '1 microsecond');
   IF later = plan THEN
     RETURN NULL;

@@ -190,10 +190,7 @@ void test("reports a task table with a missing column", async () => {
 void test("reports the features that are off because of a user's columns", async () => {
   const whole = await createDatabase();
   const client = await whole.connect();
-  await client.query(
-    `DO $$ BEGIN EXECUTE format('COMMENT ON FUNCTION task_ready() IS %L',
-       obj_description('task_ready()'::regprocedure) || ', own columns: key role'); END $$`,
-  );
+  await client.query("COMMENT ON FUNCTION task_wake_up() IS 'pg-task wake-up, own columns: key role'");
   const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
   assert.equal(exitCode, 0, text);
   assert.match(text, /table +task +exists.*off: keys, roles, because of its columns key, role/);

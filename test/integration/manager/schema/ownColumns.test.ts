@@ -4,7 +4,6 @@ import { connectManager } from "../../../../src/manager/connection.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { allFeatures, featureColumns, type Feature } from "../../../../src/manager/schema/features.js";
-import { latestVersion } from "../../../../src/manager/schema/migrations.js";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
@@ -42,7 +41,7 @@ async function start(schema: string, create = true): Promise<{ table: TaskTable;
 async function record(schema: string): Promise<string> {
   const { rows } = await client.query<{ comment: string }>(
     "SELECT obj_description(to_regprocedure($1), 'pg_proc') AS comment",
-    [`${schema}.task_ready()`],
+    [`${schema}.task_wake_up()`],
   );
   return rows[0]?.comment ?? "";
 }
@@ -78,7 +77,7 @@ describe("a column that the table had before the migration", () => {
           warning,
         );
       }
-      assert.equal(await record(schema), `pg-task version ${latestVersion}, own columns: ${column}`);
+      assert.equal(await record(schema), `pg-task wake-up, own columns: ${column}`);
       assert.equal(await typeOf(schema, column), "character varying(9)");
       const { rows } = await client.query(
         `INSERT INTO ${schema}.task (input) VALUES ('') RETURNING "${column}" AS value`,
@@ -92,7 +91,7 @@ describe("a column that the table had before the migration", () => {
         lines.map(({ level, msg, columns, features }) => ({ level, msg, columns, features })),
         [{ level: "info", msg: "features turned on", columns: [column], features: off }],
       );
-      assert.equal(await record(schema), `pg-task version ${latestVersion}`);
+      assert.equal(await record(schema), "pg-task wake-up");
       assert.notEqual(await typeOf(schema, column), "character varying(9)");
       assert.equal(await typeOf(schema, `${column}_before`), "character varying(9)");
       assert.deepEqual((await start(schema)).lines, []);
@@ -115,7 +114,7 @@ describe("a column that the table had before the migration", () => {
     await client.query("ALTER TABLE same.task ADD COLUMN key text, ADD COLUMN role name");
     const { table } = await start("same");
     assert.deepEqual([...table.features], without(["keys", "roles"]));
-    assert.equal(await record("same"), `pg-task version ${latestVersion}, own columns: key role`);
+    assert.equal(await record("same"), `pg-task wake-up, own columns: key role`);
     await client.query("ALTER TABLE same.task DROP COLUMN role");
     const { table: later, lines } = await start("same");
     assert.deepEqual([...later.features], without(["keys"]));
