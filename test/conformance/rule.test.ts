@@ -214,9 +214,9 @@ test("the next row becomes FAIL if its query returns a time that is not later th
     active: "100 years",
   });
   assert.equal(only(await tasks.ended(id)).state, "DONE");
-  const next = await successor(id, "state = 'FAIL'");
+  const again = await successor(id, "state = 'FAIL'");
   assert.match(
-    next.error ?? "",
+    again.error ?? "",
     /^ERROR: {2}rule returned 2020-01-01T.*, expected a finite time later than 2020-01-01/,
   );
 });
@@ -225,7 +225,7 @@ test("the schedule goes on from a plan that its user moved", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: yearly, zone: "UTC" });
   await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
   assert.equal(only(await tasks.ended(id)).state, "DONE");
-  assert.ok(await holds(`'${(await successor(id)).plan}'::timestamptz = ${next(yearly, "UTC", "now()")}`));
+  assert.ok(await holds(`'${(await successor(id)).plan}'::timestamptz = ${again(yearly, "UTC", "now()")}`));
 });
 
 test("a row planned for infinity keeps its place in the schedule", async () => {

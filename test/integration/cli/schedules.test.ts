@@ -253,6 +253,21 @@ test("retry does not start a second series of a rule that goes on in a successor
   ]);
 });
 
+test("retry does not start a second series of a rule that has left its successor with overlap", async () => {
+  await asManager(
+    `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop, overlap) VALUES
+       (1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'GONE', NULL, '2020-01-01', true),
+       (2, 1, '', NULL, NULL, '2021-01-01', 'DONE', NULL, '2021-01-01', true),
+       (3, 2, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, true)`,
+  );
+  assert.match((await cli(["retry", "1"], { env })).stdout, /does not repeat, because its successor exists/);
+  assert.deepEqual((await client.query("SELECT id, rule FROM task ORDER BY id")).rows, [
+    { id: "1", rule: null },
+    { id: "2", rule: null },
+    { id: "3", rule: "0 5 1 1 *" },
+  ]);
+});
+
 describe("pg-task next", () => {
   const berlin = ["--zone", "Europe/Berlin", "--since", "2027-03-26 12:00+00"];
 
