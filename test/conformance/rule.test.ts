@@ -225,7 +225,7 @@ test("the schedule goes on from a plan that its user moved", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: yearly, zone: "UTC" });
   await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
   assert.equal(only(await tasks.ended(id)).state, "DONE");
-  assert.ok(await holds(`'${(await successor(id)).plan}'::timestamptz = ${again(yearly, "UTC", "now()")}`));
+  assert.ok(await holds(`'${(await successor(id)).plan}'::timestamptz = ${next(yearly, "UTC", "now()")}`));
 });
 
 test("a row planned for infinity keeps its place in the schedule", async () => {
