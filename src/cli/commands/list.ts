@@ -67,9 +67,9 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
 async function listSchedules(terminal: Terminal, options: ListOptions): Promise<number> {
   const { state, before, limit, group, text, since, until, json } = options;
   if (state !== undefined)
-    throw new PgTaskError("USAGE", "--state does not go with --schedules: schedules wait or run");
+    throw new PgTaskError("USAGE", "--state cannot be combined with --schedules: schedules wait or run");
   if (before !== undefined) {
-    throw new PgTaskError("USAGE", "--before does not go with --schedules: raise --limit to see more");
+    throw new PgTaskError("USAGE", "--before cannot be combined with --schedules: raise --limit to see more");
   }
   const found = await withTable(options, "list", ({ client, table }) =>
     readSchedules(client, table, {

@@ -54,7 +54,7 @@ async function changeSchedules(
   options: PauseOptions,
 ): Promise<number> {
   if (options.group !== undefined) throw new PgTaskError("USAGE", "expected --group or --schedule, got both");
-  if (options.reason !== undefined) throw new PgTaskError("USAGE", "--reason does not go with --schedule");
+  if (options.reason !== undefined) throw new PgTaskError("USAGE", "--reason cannot be combined with --schedule");
   return await changeIds(terminal, change, ids, options);
 }
 

@@ -18,11 +18,11 @@ function formatZoned({ at, wall }: ZonedTime): string {
   return text.startsWith(year) ? text.slice(year.length) : text;
 }
 
-function formatNext({ paused, held, problem, next, state }: Schedule): string {
+function formatNext({ paused, pausedItself, problem, next, state }: Schedule): string {
   if (problem !== null) return `no times: ${problem}`;
-  if (paused) return "paused";
+  if (pausedItself) return "paused";
   const running = state === "PLAN" ? [] : ["running"];
-  const shown = [...(held ? ["group paused"] : []), ...running, ...next.map(formatZoned)];
+  const shown = [...(paused ? ["group paused"] : []), ...running, ...next.map(formatZoned)];
   return shown.length === 0 ? "not yet known" : shown.join(", ");
 }
 
@@ -47,7 +47,7 @@ export const scheduleColumns: readonly TableColumn<Schedule>[] = [
     title: "next",
     value: ({ next }) => (next.length === 0 ? null : next.map(({ at, wall }) => wall ?? at).join(", ")),
     display: formatNext,
-    colour: ({ held, problem }) => (problem !== null ? "red" : held ? "yellow" : null),
+    colour: ({ paused, problem }) => (problem !== null ? "red" : paused ? "yellow" : null),
     flexible: true,
   },
   {

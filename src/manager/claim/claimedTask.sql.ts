@@ -1,7 +1,7 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model.js";
 import { ruleInput } from "../sql/ruleQuery.sql.js";
-import { claimTime, isOverlapping, isRepeating, isRuleDue, maxOthers } from "../sql/fragments.sql.js";
+import { claimTime, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "../sql/fragments.sql.js";
 
 /** A claimed row, with the columns of `claimedColumns`. */
 export interface ClaimedRow {
@@ -114,7 +114,7 @@ export const unflushed = `set_config('synchronous_commit',
  */
 export const isExclusive = (table: TaskTable): string =>
   `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'${
-    table.features.has("schedules") ? ` OR overlap IS TRUE OR ${isRuleDue(table)}` : ""
+    table.features.has("schedules") ? ` OR overlap IS TRUE OR ${mustRunQuery(table)}` : ""
   }`;
 
 /**
@@ -128,7 +128,7 @@ export function assigned({ stateType }: TaskTable, g: string): string {
 
 /** SQL of the columns of row `t` that a claim returns. */
 export function claimedColumns(table: TaskTable, g: string, traced: boolean): string {
-  const computes = isRuleDue(table, "t.");
+  const computes = mustRunQuery(table, "t.");
   const input = table.features.has("schedules")
     ? `CASE WHEN ${computes} THEN ${ruleInput} ELSE t.input END`
     : "t.input";

@@ -320,7 +320,7 @@ export class Claimer {
       const state = sqlState(error);
       if (state === null || (serverErrorClasses.test(state) && !isTransient(error))) throw error;
       const ids = tasks.map(({ id }) => id);
-      this.#log.warn({ ids, err: error }, "next runs not planned at the start, trying again at the end");
+      this.#log.warn({ ids, err: error }, "successors not inserted at the start, trying again at the end");
     }
   }
 

@@ -5,7 +5,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
-import { claimTime, isRepeating, isRuleDue } from "../sql/fragments.sql.js";
+import { claimTime, isRepeating, mustRunQuery } from "../sql/fragments.sql.js";
 
 /** A task that a session has claimed. */
 export interface OwnedRow {
@@ -135,7 +135,7 @@ function rescueStatement(table: TaskTable, columns: ColumnSet): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
-  SELECT id, state::text AS state, hash, max, ${isRepeating(table)} AND NOT ${isRuleDue(table)} AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
+  SELECT id, state::text AS state, hash, max, ${isRepeating(table)} AND NOT ${mustRunQuery(table)} AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
   FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
   FOR NO KEY UPDATE SKIP LOCKED
 ), proof AS MATERIALIZED (

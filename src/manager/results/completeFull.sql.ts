@@ -7,7 +7,7 @@ import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
-import { hasId, isRepeating, isRuleDue, isSetByTask } from "../sql/fragments.sql.js";
+import { hasId, isRepeating, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
 
 export interface Completion {
   /** Ids of the results that were not written because their rows are locked. */
@@ -113,7 +113,7 @@ WITH result AS MATERIALIZED (
     AS r(id, owner, start, stop, output, error, committed)
 ), locked AS MATERIALIZED (
   SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${isRuleDue(table)} AS computing, ${isSetByTask} AS own FROM ${qualified} AS t
+    SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l

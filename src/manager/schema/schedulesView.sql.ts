@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { meanSeconds } from "./meanSeconds.sql.js";
 import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
@@ -40,19 +41,13 @@ export const hasSchedule = (alias: string, rules: boolean): string =>
     ? `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat > interval '0', false)`
     : `${alias}.repeat > interval '0'`;
 
-/** Mean length of an interval in seconds, with Gregorian months. Null if it is 0. */
-const meanSeconds = (interval: string): string =>
-  `nullif(pg_catalog.date_part('year', ${interval}) * 31556952::float8 + pg_catalog.date_part('month', ${interval}) * 2629746::float8
-    + pg_catalog.date_part('day', ${interval}) * 86400::float8 + pg_catalog.date_part('hour', ${interval}) * 3600::float8
-    + pg_catalog.date_part('minute', ${interval}) * 60::float8 + pg_catalog.date_part('second', ${interval}), 0::float8)`;
-
 /**
  * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
  * sum of the row's `base` and a multiple of `repeat`. Null if the times depend on when the run ends (`drift`) or exceed
  * the bounds.
  */
 export function repetitions(since: string, count: number): string {
-  const passed = `floor(pg_catalog.date_part('epoch', ${since} - s.base) / ${meanSeconds("s.repeat")})::bigint`;
+  const passed = `floor(pg_catalog.date_part('epoch', ${since} - s.base) / nullif(${meanSeconds("s.repeat")}, 0::float8))::bigint`;
   return `CASE WHEN s.drift OR s.base IS NULL OR s.base > ${latestPlan} OR s.repeat > ${longestRepeat} THEN NULL ELSE ARRAY(
       SELECT r.at FROM (SELECT ${passed} AS n) AS p,
         LATERAL pg_catalog.generate_series(greatest(1::bigint, p.n - ${margin}::bigint), greatest(1::bigint, p.n) + ${margin}::bigint) AS i,
@@ -116,7 +111,7 @@ export const isLastRun = (rules: boolean): string =>
   `l.id = s.parent AND (l.input::text = s.input OR s.repeat > interval '0' AND l.repeat = s.repeat${rules ? " OR l.rule = s.rule" : ""})`;
 
 /** SQL condition: the schedule `s` itself, its group or the whole table is paused. */
-export const isSchedulePaused = ({ pauses }: TaskTable): string =>
+export const isPausedSchedule = ({ pauses }: TaskTable): string =>
   `(s.halted OR EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = s."group"))`;
 
 const columnComments: readonly (readonly [name: string, type: string, comment: string])[] = [
@@ -149,7 +144,7 @@ function functionStatement(table: TaskTable): string {
   SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat > interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
     CASE WHEN NOT s.computes AND NOT s.halted THEN s.plan END,
     ${comingTimes(table, true, shownTimes)},
-    ${isSchedulePaused(table)},
+    ${isPausedSchedule(table)},
     l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},
     ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}
   FROM (${schedulesQuery(table, true)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;

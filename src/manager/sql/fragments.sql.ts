@@ -32,7 +32,7 @@ export const maxOthers = "greatest(max, 0)";
  * task never expires. A task whose planned time is still to be computed does not expire either.
  */
 export const isLate = (table: TaskTable): string =>
-  `max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END AND NOT ${isRuleDue(table)}`;
+  `max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END AND NOT ${mustRunQuery(table)}`;
 
 /** SQL condition that is true if a row repeats: it has a rule or `repeat`. The alias includes the dot, as in `t.`. */
 export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
@@ -41,13 +41,13 @@ export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
     : `${alias}repeat > interval '0'`;
 
 /** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
-export const isRuleDue = ({ features }: TaskTable, alias = ""): string =>
+export const mustRunQuery = ({ features }: TaskTable, alias = ""): string =>
   features.has("schedules") ? `(${alias}wait IS NOT NULL AND ${alias}wait < 0)` : "false";
 
 /** SQL condition that is true if the successor of a repeating row is planned when its run starts. */
 export const isOverlapping = (table: TaskTable, alias = ""): string =>
   table.features.has("schedules")
-    ? `(${alias}overlap IS TRUE AND ${isRepeating(table, alias)} AND NOT ${isRuleDue(table, alias)})`
+    ? `(${alias}overlap IS TRUE AND ${isRepeating(table, alias)} AND NOT ${mustRunQuery(table, alias)})`
     : "false";
 
 /** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */

@@ -1,8 +1,9 @@
 import type { ColumnSet } from "../schema/columnSet.js";
+import { meanSeconds } from "../schema/meanSeconds.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { isRepeating, isRuleDue } from "./fragments.sql.js";
-import { ruleDueAfter } from "./ruleQuery.sql.js";
+import { isRepeating, mustRunQuery } from "./fragments.sql.js";
+import { queryPendingAfter } from "./ruleQuery.sql.js";
 
 /**
  * How far the estimated number of missed repetitions can be wrong. Months, years, and days with a clock change vary in
@@ -15,12 +16,6 @@ const margin = 40;
  * then planned for infinity.
  */
 const never = "interval '5000 years'";
-
-/** Mean length of the interval column in seconds, with Gregorian months. */
-const meanSeconds = (interval: string): string =>
-  `((extract(year FROM ${interval}) * 12 + extract(month FROM ${interval}))::float8 * 2629746
-    + extract(day FROM ${interval})::float8 * 86400 + extract(hour FROM ${interval})::float8 * 3600
-    + extract(minute FROM ${interval})::float8 * 60 + extract(second FROM ${interval})::float8)`;
 
 /**
  * SQL of the time after which a successor can be planned. With `catchup`, it lies in the past, so that missed times are
@@ -81,7 +76,7 @@ export function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: s
       greatest(CASE WHEN isfinite(s.last) THEN s.last ELSE now() END, s.earliest)) AS f
     WHERE f.plan IS NOT NULL
     UNION ALL
-    SELECT now(), s.last, ${ruleDueAfter("e.outcome")}, t.rule WHERE s.kind = 'query'
+    SELECT now(), s.last, ${queryPendingAfter("e.outcome")}, t.rule WHERE s.kind = 'query'
   ) AS n
-  WHERE ${repeating} AND NOT ${isRuleDue(table, "t.")}`;
+  WHERE ${repeating} AND NOT ${mustRunQuery(table, "t.")}`;
 }

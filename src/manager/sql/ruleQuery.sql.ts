@@ -12,7 +12,7 @@ const lastStates = ["PLAN", "DONE", "FAIL", "GONE", "WORK"] as const;
 const stateList = `ARRAY[${lastStates.map((state) => `'${state}'`).join(", ")}]`;
 
 /** SQL of `wait` for a task whose query has to run after a run with the state `outcome`, which is SQL as well. */
-export const ruleDueAfter = (outcome: string): string => `-array_position(${stateList}, ${outcome})`;
+export const queryPendingAfter = (outcome: string): string => `-array_position(${stateList}, ${outcome})`;
 
 /** The output of the query's run if the query returns null or no row. */
 const noTime = "never";
@@ -49,7 +49,7 @@ export function planFromRule({ qualified, stateType, features }: TaskTable, ende
   if (!features.has("schedules")) return "";
   const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
       ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
-  return `answered AS MATERIALIZED (
+  return `answers AS MATERIALIZED (
   SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN 'planned'
     WHEN q.answer <> '${noTime}' THEN 'refused' WHEN q.wait = -1 THEN 'none' ELSE 'over' END AS verdict
   FROM (
@@ -61,12 +61,12 @@ export function planFromRule({ qualified, stateType, features }: TaskTable, ende
 ), planned_by_rule AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = a.time, ready = a.time <= now(), wait = NULL, due = NULL,
     owner = NULL, pid = NULL, take = NULL, start = NULL, crash = 0
-  FROM answered AS a WHERE ${hasId("a.id")} AND a.verdict = 'planned'
-), over AS (
-  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM answered WHERE verdict = 'over'))
-), refused AS (
+  FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict = 'planned'
+), ended_schedules AS (
+  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM answers WHERE verdict = 'over'))
+), failed_queries AS (
   UPDATE ${qualified} AS t SET state = CASE a.verdict WHEN 'none' THEN 'GONE' ELSE 'FAIL' END::${stateType}, stop = a.stop,
     owner = NULL, error = ${error}
-  FROM answered AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused')
+  FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused')
 ), `;
 }

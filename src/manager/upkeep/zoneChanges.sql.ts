@@ -31,7 +31,7 @@ export async function plannedByRule(client: Client, { qualified }: TaskTable): P
  *
  * @returns the replanned tasks
  */
-export async function replanMoved(client: Client, table: TaskTable, ids: readonly string[]): Promise<Replanned[]> {
+export async function replanOutdated(client: Client, table: TaskTable, ids: readonly string[]): Promise<Replanned[]> {
   const { rows } = await client.query<Replanned>({
     name: "replan moved",
     text: replanStatement(table),

@@ -4,7 +4,7 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { zoneCheckIntervalMs, zoneCheckRows } from "../tuning.js";
-import { plannedByRule, replanMoved } from "./zoneChanges.sql.js";
+import { plannedByRule, replanOutdated } from "./zoneChanges.sql.js";
 
 /**
  * Replans tasks with a rule when the server has new time zone data, according to which their plans are no longer times
@@ -39,8 +39,8 @@ export class ZoneChanges {
     try {
       if (this.#unchecked.length === 0) this.#unchecked = await plannedByRule(client, this.#table);
       const ids = this.#unchecked.splice(0, zoneCheckRows);
-      const replanned = ids.length === 0 ? [] : await replanMoved(client, this.#table, ids);
-      for (const task of replanned) this.#log.info(task, "task replanned: its zone's clocks have changed");
+      const replanned = ids.length === 0 ? [] : await replanOutdated(client, this.#table, ids);
+      for (const task of replanned) this.#log.info(task, "task replanned: time zone data have changed");
       if (this.#unchecked.length > 0) return true;
     } catch (error) {
       if (sqlState(error) === null || isTransient(error)) throw error;

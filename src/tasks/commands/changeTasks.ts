@@ -45,10 +45,10 @@ const allowedRows: Readonly<Record<Change, string>> = {
 const refusals: Readonly<Partial<Record<Change, string>>> = {
   pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR f.claimed
       THEN 'running: pause its group, or pause it when the run has ended'
-    WHEN NOT f.keeps_place THEN 'the table has no column of pg-task that keeps its place: pause its group'
-    WHEN f.halted THEN 'already paused' ELSE 'its time is just being computed: try again' END`,
+    WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
+    WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
-    WHEN NOT f.keeps_place THEN 'the table has no column of pg-task that keeps its place: set its plan'
+    WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: set its plan'
     ELSE 'its rule has no further times' END`,
 };
 
@@ -84,20 +84,20 @@ const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY 
 
 function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): string {
   const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
-  const none = "RETURNING t.id, false AS unlinked";
+  const returning = "RETURNING t.id, false AS unlinked";
   switch (change) {
     case "stop":
-      return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} ${none}`;
+      return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} ${returning}`;
     case "run-now":
-      return `UPDATE ${qualified} AS t SET plan = statement_timestamp() WHERE ${rows} ${none}`;
+      return `UPDATE ${qualified} AS t SET plan = statement_timestamp() WHERE ${rows} ${returning}`;
     case "pause":
       if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
-      return `UPDATE ${qualified} AS t SET plan = 'infinity', due = coalesce(t.due, t.plan) WHERE ${rows} ${none}`;
+      return `UPDATE ${qualified} AS t SET plan = 'infinity', due = coalesce(t.due, t.plan) WHERE ${rows} ${returning}`;
     case "resume":
       if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
       // If the rule is a query that has not run yet, `due` stays, because it is the time of the last run.
       return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN t.due END
-        FROM found AS f WHERE f.id = t.id AND ${rows} ${none}`;
+        FROM found AS f WHERE f.id = t.id AND ${rows} ${returning}`;
     case "retry": {
       const repeated = hasSuccessor(qualified, rules);
       const cleared = ["repeat", ...(rules ? ["rule", "zone"] : [])].map(
@@ -110,7 +110,7 @@ function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): st
     }
     case "delete":
     case "delete even running":
-      return `DELETE FROM ${qualified} AS t WHERE ${rows} ${none}`;
+      return `DELETE FROM ${qualified} AS t WHERE ${rows} ${returning}`;
     default:
       return change satisfies never;
   }
@@ -128,19 +128,19 @@ export async function changeTasks(
   change: Change,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
-  return await changeHalving(client, table, { change, rules: await readHasRules(client, table) }, ids);
+  return await changeOrSplit(client, table, { change, rules: await readHasRules(client, table) }, ids);
 }
 
-interface ChangeKind {
+interface ChangeContext {
   readonly change: Change;
   /** Whether the table has rules. */
   readonly rules: boolean;
 }
 
-async function changeHalving(
+async function changeOrSplit(
   client: Client,
   table: TaskTable,
-  kind: ChangeKind,
+  kind: ChangeContext,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
   try {
@@ -151,8 +151,8 @@ async function changeHalving(
     if (ids.length === 1 && id !== undefined) return [failedResult(id, error)];
     const middle = ids.length >> 1;
     return [
-      ...(await changeHalving(client, table, kind, ids.slice(0, middle))),
-      ...(await changeHalving(client, table, kind, ids.slice(middle))),
+      ...(await changeOrSplit(client, table, kind, ids.slice(0, middle))),
+      ...(await changeOrSplit(client, table, kind, ids.slice(middle))),
     ];
   }
 }
@@ -171,7 +171,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
 async function changeTogether(
   client: Client,
   table: TaskTable,
-  { change, rules }: ChangeKind,
+  { change, rules }: ChangeContext,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
   const { qualified } = table;

@@ -143,7 +143,7 @@ async function overloadedGroups(
   schedules: readonly Schedule[],
 ): Promise<ScheduleWarning[]> {
   const groups = new Map<string, Demand[]>();
-  for (const schedule of schedules.filter(({ paused }) => !paused)) {
+  for (const schedule of schedules.filter(({ pausedItself }) => !pausedItself)) {
     const demand = shortestDemand(schedule);
     const group = schedule.group ?? "";
     if (demand !== null) groups.set(group, [...(groups.get(group) ?? []), demand]);

@@ -1,7 +1,7 @@
 import {
   comingTimes,
   isLastRun,
-  isSchedulePaused,
+  isPausedSchedule,
   readHasRules,
   schedulesQuery,
 } from "../../manager/schema/schedulesView.sql.js";
@@ -48,10 +48,10 @@ export interface Schedule {
   readonly plan: string | null;
   /** The coming times as far as they can be computed, at most three. */
   readonly next: readonly ZonedTime[];
-  /** Whether the schedule itself is paused. */
-  readonly paused: boolean;
   /** Whether the schedule, its group or the whole table is paused. */
-  readonly held: boolean;
+  readonly paused: boolean;
+  /** Whether the schedule itself is paused. */
+  readonly pausedItself: boolean;
   /** Why the rule gives no times, in the server's words. */
   readonly problem: string | null;
   readonly input: string;
@@ -138,7 +138,7 @@ export async function readSchedules(
        coalesce((SELECT json_agg(json_build_object('at', ${isoTimeSql("n.at")},
          'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
          FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,
-       s.halted AS paused, ${isSchedulePaused(table)} AS held, s.broken, substr(s.input, 1, $2) AS input
+       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.broken, substr(s.input, 1, $2) AS input
      FROM timed AS s
      ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id`,
     values,

@@ -22,11 +22,18 @@ function actionsFor({ state, plan }: Pick<TaskSummary, "state" | "plan">): Actio
 }
 
 /** Returns the actions that are possible on a schedule. A running one can only be stopped, on the page of its task. */
-export function scheduleActions({ state, plan, paused }: Pick<Schedule, "state" | "plan" | "paused">): Action[] {
+export function scheduleActions({
+  state,
+  plan,
+  pausedItself,
+}: Pick<Schedule, "state" | "plan" | "pausedItself">): Action[] {
   if (state !== "PLAN") return [];
-  const later = paused || (plan !== null && Date.parse(plan) > Date.now());
+  const later = pausedItself || (plan !== null && Date.parse(plan) > Date.now());
   const runNow: Action = { name: "run-now", label: "Run now" };
-  return [...(later ? [runNow] : []), paused ? { name: "resume", label: "Resume" } : { name: "pause", label: "Pause" }];
+  return [
+    ...(later ? [runNow] : []),
+    pausedItself ? { name: "resume", label: "Resume" } : { name: "pause", label: "Pause" },
+  ];
 }
 
 /** Shows buttons for the possible actions. Actions that can lose work ask for confirmation. */

@@ -119,13 +119,15 @@ const traits = ({ drift, catchup, overlap }: Schedule): string[] => [
 
 /** Shows the coming times in two cells: in the rule's zone, and in the reader's. */
 function timeCells(schedule: Schedule, now: number): VNode {
-  const { next, problem, state, paused, held } = schedule;
+  const { next, problem, state, paused, pausedItself } = schedule;
   const notices = [
     ...(problem === null ? [] : [html`<li class="failed">${problem}</li>`]),
-    ...(paused ? [html`<li><span class="tag">paused</span></li>`] : []),
-    ...(held && !paused ? [html`<li><span class="tag">group paused</span></li>`] : []),
+    ...(pausedItself ? [html`<li><span class="tag">paused</span></li>`] : []),
+    ...(paused && !pausedItself ? [html`<li><span class="tag">group paused</span></li>`] : []),
     ...(state === "PLAN" ? [] : [html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`]),
-    ...(next.length === 0 && problem === null && !paused && state === "PLAN" ? [html`<li>not yet known</li>`] : []),
+    ...(next.length === 0 && problem === null && !pausedItself && state === "PLAN"
+      ? [html`<li>not yet known</li>`]
+      : []),
   ];
   return html`<td class="next">
       <ol>

@@ -123,8 +123,8 @@ describe("pg-task list --schedules", () => {
     assert.equal(lines(limited.stdout).length, 2);
     assert.match(limited.stderr, /more than 2 schedules: raise --limit/);
     for (const [args, message] of [
-      [["--state", "PLAN"], /--state does not go with --schedules/],
-      [["--before", "3"], /--before does not go with --schedules/],
+      [["--state", "PLAN"], /--state cannot be combined with --schedules/],
+      [["--before", "3"], /--before cannot be combined with --schedules/],
     ] as const) {
       const { code, stderr } = await cli(["list", "--schedules", ...args], { env });
       assert.equal(code, 2);
@@ -155,7 +155,7 @@ test("list --schedules works for a table with its own column rule", async () => 
   assert.deepEqual([code, stderr], [0, ""]);
   assert.match(stdout, /^1\tgroup\t1 day\t\\N\t2199-01-01T00:00:00\+00:00, 2199-01-02/);
   const paused = await cli(["pause", "--schedule", "1"], { env: own });
-  assert.equal(paused.stdout, "1\trefused\tthe table has no column of pg-task that keeps its place: pause its group\n");
+  assert.equal(paused.stdout, "1\trefused\tthis table cannot store a paused schedule: pause its group\n");
 });
 
 async function createTableWithOwnRule(): Promise<Record<string, string>> {
@@ -185,7 +185,7 @@ describe("pg-task pause --schedule", () => {
       lines(paused.stdout).map((line) => line.split("\t").slice(0, 3)),
       [
         ["1", "changed", "paused"],
-        ["2", "refused", "its time is just being computed: try again"],
+        ["2", "refused", "its next time is being computed: try again"],
         ["3", "changed", "paused"],
         ["4", "refused", "not a schedule"],
         ["5", "refused", "running: pause its group, or pause it when the run has ended"],
@@ -228,10 +228,10 @@ describe("pg-task pause --schedule", () => {
     assert.match(stdout, /^1\trefused\tits rule has no further times\n2\tfailed\tthe server refused: rule "61/);
   });
 
-  test("does not go with --group or --reason", async () => {
+  test("cannot be combined with --group or --reason", async () => {
     for (const [option, message] of [
       ["--group", /expected --group or --schedule, got both/],
-      ["--reason", /--reason does not go with --schedule/],
+      ["--reason", /--reason cannot be combined with --schedule/],
     ] as const) {
       const { code, stderr } = await cli(["pause", "--schedule", "1", option, "x"], { env });
       assert.equal(code, 2);

@@ -186,7 +186,7 @@ BEGIN
     IF name NOT IN ('DTSTART', 'RRULE', 'RDATE', 'EXDATE') OR head = line THEN
       PERFORM :"schema".task_rrule_fail(rule, name, 'is not a line DTSTART, RRULE, RDATE or EXDATE');
     ELSIF (name = 'DTSTART' AND start IS NOT NULL) OR (name = 'RRULE' AND recurrence IS NOT NULL) THEN
-      PERFORM :"schema".task_rrule_fail(rule, name, 'stands twice');
+      PERFORM :"schema".task_rrule_fail(rule, name, 'is given twice');
     END IF;
     line := upper(btrim(substr(line, length(head) + 2)) COLLATE "C");
     IF name <> 'RRULE' AND line = '' THEN
@@ -264,7 +264,7 @@ BEGIN
     IF name = '' OR value = '' THEN
       PERFORM :"schema".task_rrule_fail(rule, 'RRULE', format('''%s'' is not NAME=VALUE', item));
     ELSIF name = ANY (named) THEN
-      PERFORM :"schema".task_rrule_fail(rule, name, 'stands twice');
+      PERFORM :"schema".task_rrule_fail(rule, name, 'is given twice');
     END IF;
     named := named || name;
     CASE name
@@ -391,7 +391,7 @@ $function$;
 
 -- A number from 0 to 55 that is equal for years that begin on the same weekday, have the same length, and whose
 -- neighbours have the same lengths. A rule without INTERVAL has the same days in all these years.
-CREATE OR REPLACE FUNCTION :"schema".task_rrule_kind(year integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $function$
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_year_kind(year integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $function$
   SELECT (make_date(year, 1, 1) - date '1600-01-03' + 7) % 7
     + 7 * (make_date(year, 1, 1) - make_date(year - 1, 1, 1) - 365)
     + 14 * (make_date(year + 1, 1, 1) - make_date(year, 1, 1) - 365)
@@ -473,7 +473,7 @@ BEGIN
   WHILE month <= upto LOOP
     IF year IS DISTINCT FROM extract(year FROM month)::integer THEN
       year := extract(year FROM month);
-      kind := :"schema".task_rrule_kind(year);
+      kind := :"schema".task_rrule_year_kind(year);
     END IF;
     IF barren_months[kind + 1] = 12 THEN
       month := make_date(year + 1, 1, 1);
@@ -488,7 +488,7 @@ BEGIN
       part := month + make_interval(months => i);
       key := kind * 12 + extract(month FROM part)::integer;
       IF i > 0 AND span = 2 AND part = make_date(year + 1, 1, 1) THEN
-        key := :"schema".task_rrule_kind(year + 1) * 12 + 1;
+        key := :"schema".task_rrule_year_kind(year + 1) * 12 + 1;
       END IF;
       CONTINUE WHEN barren[key] OR extract(month FROM part)::integer <> ALL (parts.months);
       found := :"schema".task_rrule_month(parts, part);
