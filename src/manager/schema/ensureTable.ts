@@ -12,7 +12,7 @@ import { ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { ensureCalendar } from "./calendar.js";
-import { ensureOptions } from "./options.sql.js";
+import { ensureOptions } from "./options/options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import {
   appliedVersion,

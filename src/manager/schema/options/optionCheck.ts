@@ -1,0 +1,34 @@
+import { identifier } from "../../../shared/postgres/quoting.js";
+
+/** How the options trigger handles the columns of one feature. */
+export interface OptionCheck {
+  /** Columns whose change in an UPDATE fires the trigger. */
+  readonly watched: readonly string[];
+  /** SQL condition on NEW that is true if the row has to be checked. */
+  readonly isUsed: string;
+  /** SQL condition on OLD that is true if the row has to be checked although `isUsed` is false. */
+  readonly wasUsed?: string;
+  /** PL/pgSQL declarations of the variables that `body` uses. */
+  readonly variables?: readonly string[];
+  /** PL/pgSQL statements that check NEW and complete it. */
+  readonly body: string;
+}
+
+/** Columns that pg-task itself writes. Users do not set them. */
+const internalColumns: ReadonlySet<string> = new Set(["due", "wait", "plain", "attempt"]);
+
+/** Returns those of the columns that users set. */
+export const userColumns = (columns: readonly string[]): string[] =>
+  columns.filter((name) => !internalColumns.has(name));
+
+/** SQL condition that is true if one of these columns of NEW is not null. */
+export const isAnySet = (columns: readonly string[]): string =>
+  `num_nonnulls(${columns.map((column) => `NEW.${identifier(column)}`).join(", ")}) > 0`;
+
+/**
+ * PL/pgSQL that refuses the row.
+ *
+ * @param message a literal, in which a percent sign is written twice
+ */
+export const refuse = (message: string, { hint }: { readonly hint?: string } = {}): string =>
+  `RAISE EXCEPTION '${message}' USING ERRCODE = 'invalid_parameter_value'${hint === undefined ? "" : `, HINT = '${hint}'`};`;

@@ -1,0 +1,154 @@
+import { createHash } from "node:crypto";
+import type { Client } from "../../../shared/postgres/client.js";
+import { identifier, literal } from "../../../shared/postgres/quoting.js";
+import type { Feature } from "../features.js";
+import type { TaskTable } from "../taskTable.js";
+import type { OptionCheck } from "./optionCheck.js";
+import { scheduleCheck } from "./scheduleCheck.sql.js";
+import { unsupportedCheck } from "./unsupportedCheck.sql.js";
+
+/** The comment of the function begins with this text. A digest of the statements that created it follows. */
+const ownComment = "pg-task options ";
+
+/**
+ * The checks of the features that are on, in the order in which they are made. Schedules come last, because they depend
+ * on nothing that the other checks change.
+ */
+const optionChecks = (table: TaskTable, zone: string): OptionCheck[] =>
+  checkedFeatures
+    .filter((feature) => table.features.has(feature))
+    .map((feature) => (feature === "schedules" ? scheduleCheck(table, zone) : unsupportedCheck(feature)));
+
+const checkedFeatures: readonly Feature[] = ["retries", "order", "keys", "arguments", "gaps", "roles", "schedules"];
+
+/**
+ * Creates or replaces the function and the triggers that check the optional columns of new and changed rows, and that
+ * plan the first run of a rule. Their statements depend on the features of the table and on the default zone. If these
+ * are unchanged, nothing is locked.
+ *
+ * @param zone time zone of rules that name none. If it is empty, the zone of the manager's session is used, which
+ *   is that of the database.
+ * @returns whether the objects were created or replaced
+ */
+export async function ensureOptions(client: Client, table: TaskTable, zone: string): Promise<boolean> {
+  const place = await readPlace(client, table);
+  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone);
+  const statements = optionStatements(table, place, checks);
+  const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
+  const triggers = checks.length === 0 ? 0 : 2 * place.relations.length;
+  if ((await currentDigest(client, table, place, triggers)) === digest) return false;
+  for (const statement of statements) await client.query(statement);
+  await client.query(
+    `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.optionsFunction)}() IS '${ownComment}${digest}'`,
+  );
+  return true;
+}
+
+async function sessionZone(client: Client): Promise<string> {
+  const { rows } = await client.query<{ zone: string }>("SELECT current_setting('TimeZone') AS zone");
+  return rows[0]?.zone ?? "UTC";
+}
+
+interface Place {
+  readonly partitioned: boolean;
+  /**
+   * The relations that get the triggers: the table, or before PostgreSQL 13 its leaf partitions, because a partitioned
+   * table could not have BEFORE row triggers.
+   */
+  readonly relations: readonly string[];
+}
+
+async function readPlace(client: Client, { qualified }: TaskTable): Promise<Place> {
+  const { rows } = await client.query<{ relation: string; partitioned: boolean }>(
+    `SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS relation, t.relkind = 'p' AS partitioned
+     FROM pg_catalog.pg_class AS t, pg_catalog.pg_class AS c
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE t.oid = $1::pg_catalog.regclass
+       AND CASE WHEN t.relkind = 'p' AND current_setting('server_version_num')::integer < 130000
+         THEN c.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(t.oid) AS p WHERE p.isleaf) ELSE c.oid = t.oid END
+     ORDER BY 1`,
+    [qualified],
+  );
+  return { partitioned: rows[0]?.partitioned === true, relations: rows.map(({ relation }) => relation) };
+}
+
+/** Returns the digest of the existing function, or null if the function is missing, or if it has too many or too few triggers. */
+async function currentDigest(
+  client: Client,
+  table: TaskTable,
+  { relations }: Place,
+  triggers: number,
+): Promise<string | null> {
+  const { rows } = await client.query<{ comment: string | null }>(
+    `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment FROM pg_catalog.pg_proc AS p
+     WHERE p.pronamespace = $1::pg_catalog.regnamespace AND p.proname = $2 AND p.pronargs = 0
+       AND (SELECT count(*) FROM pg_catalog.pg_trigger AS t
+         WHERE t.tgrelid = ANY ($3::text[]::pg_catalog.regclass[]) AND t.tgname = ANY ($4::text[])) = $5::integer`,
+    [
+      identifier(table.schema),
+      table.optionsFunction,
+      relations,
+      [table.optionsInsertTrigger, table.optionsUpdateTrigger],
+      triggers,
+    ],
+  );
+  const comment = rows[0]?.comment ?? "";
+  return comment.startsWith(ownComment) ? comment.slice(ownComment.length) : null;
+}
+
+function optionStatements(
+  table: TaskTable,
+  { partitioned, relations }: Place,
+  checks: readonly OptionCheck[],
+): string[] {
+  const name = `${identifier(table.schema)}.${identifier(table.optionsFunction)}`;
+  const drop = relations.flatMap((relation) =>
+    [table.optionsInsertTrigger, table.optionsUpdateTrigger].map(
+      (trigger) => `DROP TRIGGER IF EXISTS ${identifier(trigger)} ON ${relation}`,
+    ),
+  );
+  const create = `CREATE OR REPLACE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS ${literal(functionBody(checks, partitioned))}`;
+  if (checks.length === 0) return [create, ...drop];
+  const isUsed = checks.map((check) => check.isUsed).join(" OR ");
+  const wasUsed = checks.flatMap((check) => check.wasUsed ?? []).map((condition) => ` OR ${condition}`);
+  const watched = [...new Set(checks.flatMap((check) => check.watched))].map(identifier).join(", ");
+  return [
+    create,
+    ...drop,
+    ...relations.flatMap((relation) => [
+      `CREATE TRIGGER ${identifier(table.optionsInsertTrigger)} BEFORE INSERT ON ${relation} FOR EACH ROW
+  WHEN (${isUsed}) EXECUTE FUNCTION ${name}()`,
+      `CREATE TRIGGER ${identifier(table.optionsUpdateTrigger)}
+  BEFORE UPDATE${partitioned ? "" : ` OF ${watched}`} ON ${relation} FOR EACH ROW
+  WHEN (${isUsed}${wasUsed.join("")}) EXECUTE FUNCTION ${name}()`,
+    ]),
+  ];
+}
+
+/**
+ * SQL of the function's body. Rows that the manager writes are already checked and planned, so they are left as they
+ * are. Any session can claim to be the manager; a role that does so can only give its own tasks a rule that fails when
+ * the next run is planned.
+ *
+ * If an UPDATE moves a row to another partition, the server also fires the INSERT trigger of that partition. The row has
+ * passed the UPDATE trigger by then.
+ */
+function functionBody(checks: readonly OptionCheck[], partitioned: boolean): string {
+  const variables = checks.flatMap((check) => check.variables ?? []).map((each) => `\n  ${each};`);
+  const moved = `
+  IF TG_OP = 'UPDATE' THEN
+    PERFORM set_config('pgtask.updated', NEW.id::text, true);
+  ELSIF current_setting('pgtask.updated', true) = NEW.id::text THEN
+    PERFORM set_config('pgtask.updated', '', true);
+    RETURN NEW;
+  END IF;`;
+  return `
+DECLARE${variables.join("")}
+BEGIN
+  IF current_setting('pgtask.manager', true) = 'on' THEN
+    RETURN NEW;
+  END IF;${partitioned ? moved : ""}${checks.map(({ body }) => body).join("")}
+  RETURN NEW;
+END `;
+}

@@ -1,0 +1,115 @@
+import { identifier, literal } from "../../../shared/postgres/quoting.js";
+import { featureColumns } from "../features.js";
+import type { TaskTable } from "../taskTable.js";
+import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
+
+/**
+ * Checks the columns of a schedule, and plans its first run.
+ *
+ * @param zone time zone of rules that name none
+ */
+export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
+  const columns = userColumns(featureColumns.schedules);
+  return {
+    watched: [...columns, "plan", "repeat", "drift"],
+    isUsed: isAnySet(columns),
+    wasUsed: "OLD.rule IS NOT NULL OR OLD.due IS NOT NULL",
+    variables: [
+      "first_time record",
+      "rule_changed boolean := true",
+      "plan_changed boolean := false",
+      "is_computing boolean := false",
+      "is_waiting boolean",
+    ],
+    body: checkBody(table, zone),
+  };
+}
+
+/**
+ * If a user moves the plan of a waiting row, the schedule goes on from the new plan, which \`due\` records unless it is a
+ * time of the rule anyway. A row that is planned for infinity is paused, and \`due\` keeps its place in the schedule.
+ *
+ * If a user changes the rule or the plan while a session runs the row's query, the answer would be wrong. The state PLAN
+ * makes the manager cancel the query and plan the row again.
+ */
+function checkBody({ schema }: TaskTable, zone: string): string {
+  const calendar = identifier(schema);
+  return `
+  IF TG_OP = 'UPDATE' THEN
+    rule_changed := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
+    plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due;
+    is_computing := OLD.wait IS NOT NULL AND OLD.wait < 0 AND NEW.owner IS NOT NULL AND NEW.state::text IN ('TAKE', 'WORK');
+    IF is_computing AND (rule_changed OR plan_changed) THEN
+      NEW.state := 'PLAN';
+    END IF;
+    IF rule_changed THEN
+      -- The trigger that wakes the manager fires only for an UPDATE OF plan or state.
+      PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
+    END IF;
+  END IF;
+  IF NEW.rule IS NULL THEN
+    IF NEW.zone IS NOT NULL THEN
+      RAISE EXCEPTION 'zone is set without rule' USING ERRCODE = 'invalid_parameter_value',
+        HINT = 'The zone is that of the rule.';
+    ELSIF NEW.catchup AND NEW.drift AND NEW.repeat > interval '0' THEN
+      RAISE EXCEPTION 'catchup and drift exclude each other' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF TG_OP = 'UPDATE' AND rule_changed THEN
+      NEW.wait := NULL;
+      NEW.due := NULL;
+    ELSIF plan_changed THEN
+      NEW.due := CASE WHEN NEW.plan = 'infinity' AND NEW.repeat > interval '0' THEN coalesce(OLD.due, OLD.plan) END;
+    END IF;
+    RETURN NEW;
+  END IF;
+  IF NEW.repeat > interval '0' THEN
+    RAISE EXCEPTION 'rule and repeat exclude each other' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF pg_typeof(NEW.plan) <> 'timestamptz'::regtype THEN
+    RAISE EXCEPTION 'rule needs a column plan of type timestamp with time zone, not %', pg_typeof(NEW.plan)
+      USING ERRCODE = 'feature_not_supported';
+  END IF;
+  is_waiting := NEW.state::text = 'PLAN' AND (NEW.owner IS NULL OR is_computing);
+  IF rule_changed AND is_waiting AND TG_OP = 'UPDATE' AND NOT plan_changed AND NEW.plan <> 'infinity' THEN
+    NEW.plan := statement_timestamp();
+  END IF;
+  IF ${calendar}.task_rule_kind(NEW.rule) = 'query' THEN
+    IF NEW.zone IS NOT NULL THEN
+      RAISE EXCEPTION 'zone is set for a rule that is a query' USING ERRCODE = 'invalid_parameter_value',
+        HINT = 'Use AT TIME ZONE in the query.';
+    END IF;
+    IF rule_changed AND is_waiting THEN
+      NEW.wait := -1;
+      NEW.due := NULL;
+    ELSIF plan_changed AND NEW.plan = 'infinity' THEN
+      NEW.due := coalesce(OLD.due, OLD.plan);
+    ELSIF plan_changed AND NOT (coalesce(OLD.wait < 0, false)
+      AND (OLD.plan = 'infinity' OR OLD.state::text NOT IN ('PLAN', 'TAKE', 'WORK'))) THEN
+      -- The row runs at the given time. A row that goes on after a pause or an error runs its query first.
+      NEW.due := NULL;
+      NEW.wait := NULL;
+    END IF;
+  ELSE
+    NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${literal(zone)});
+    IF rule_changed AND is_waiting THEN
+      SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan);
+      NEW.plan := first_time.plan;
+      NEW.rule := first_time.rule;
+      NEW.due := NULL;
+      NEW.wait := NULL;
+    ELSIF rule_changed AND TG_OP = 'UPDATE' THEN
+      -- The rule is used when the run has ended, and a recurrence rule begins now.
+      NEW.rule := (${calendar}.task_first(NEW.rule, NEW.zone, statement_timestamp())).rule;
+      NEW.wait := NULL;
+    ELSIF rule_changed THEN
+      PERFORM ${calendar}.task_rule_check(NEW.rule, NEW.zone);
+    ELSIF plan_changed THEN
+      NEW.due := CASE WHEN NEW.plan = 'infinity' THEN coalesce(OLD.due, OLD.plan)
+        WHEN isfinite(NEW.plan) AND ${calendar}.task_next(NEW.rule, NEW.zone, NEW.plan - interval '1 microsecond') IS DISTINCT FROM NEW.plan
+          THEN NEW.plan END;
+    END IF;
+  END IF;
+  -- The trigger that maintains ready may have run before this one.
+  IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
+    NEW.ready := NEW.plan <= clock_timestamp();
+  END IF;`;
+}
