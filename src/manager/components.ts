@@ -2,6 +2,7 @@ import type { Entry } from "../shared/config/types.js";
 import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { undefinedFunction, undefinedTable } from "../shared/postgres/sqlStates.js";
+import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters } from "../shared/ipc/executorMessages.js";
 import type { FromManager } from "../shared/ipc/managerMessages.js";
@@ -28,7 +29,7 @@ import { RunTimes } from "./sessions/runTimes.js";
 import { RemoteConnectionCapacity } from "./sessions/remoteConnectionCapacity.js";
 import type { SessionPoolEvents } from "./sessions/session.js";
 import { SessionPool } from "./sessions/sessionPool.js";
-import type { ManagerSettings } from "./settings.js";
+import type { ManagerSettings, RetryPolicy } from "./settings.js";
 import { SettingsAge } from "./sessions/settingsAge.js";
 import { Statistics } from "./telemetry/statistics.js";
 import type { TaskTable } from "./schema/taskTable.js";
@@ -63,6 +64,10 @@ export interface ManagerComponents {
   readonly pruner: Pruner;
   readonly zoneChanges: ZoneChanges;
   readonly statistics: Statistics;
+  /** Which errors are retried. Throws if the settings have not been read yet. */
+  readonly retryPolicy: () => RetryPolicy;
+  /** Called with the SQLSTATEs of errors after which tasks are retried. */
+  readonly onRetries: (sqlstates: readonly string[]) => void;
   /** Null if no OpenTelemetry SDK is loaded. */
   readonly tracing: Tracing | null;
 }
@@ -179,6 +184,12 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     pruner: new Pruner(base),
     zoneChanges: new ZoneChanges(base),
     statistics,
+    onRetries: (sqlstates) => statistics.retried(sqlstates),
+    retryPolicy: () => {
+      const policy = settings();
+      if (policy === null) throw new PgTaskError("INTERNAL", "a result was written before the settings were read");
+      return policy;
+    },
   };
   return created;
 }

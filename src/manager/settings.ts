@@ -1,13 +1,22 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Entry } from "../shared/config/types.js";
 import { logInvalidSettings, parseSettingNumber, readServerSettings } from "../shared/config/serverSettings.js";
+import { parseSqlstates } from "../shared/sqlstateList.js";
 import { sqlState, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
+
+export interface RetryPolicy {
+  /** Which errors are retried: SQLSTATEs and classes, with `!` those that are not. Rows can have a list of their own. */
+  readonly sqlstates: readonly string[];
+  /** Longest pause before a retry, in ms. */
+  readonly ceilingMs: number;
+}
 
 /**
  * Settings of a manager. A value that is set on the server (for the manager's role, its database or all databases)
  * takes precedence over the value in the configuration file.
  */
-export interface ManagerSettings {
+export interface ManagerSettings extends RetryPolicy {
   /** Interval, in ms, between checks of the table while the manager is awake. */
   readonly sleepMs: number;
   /** Interval, in ms, between scans of the table for orphans (claimed tasks whose owner is dead). */
@@ -44,18 +53,20 @@ const numericSettings = [
   "pg_work.restart",
 ] as const;
 
+const otherSettings = ["pg_task.reset", "pg_task.ceiling", "pg_task.sqlstate"];
+
 /** An alias of `pg_task.idle`, used only if `pg_task.idle` itself is not set. */
 const idleAlias = "pg_work.idle";
 
 /** @returns the settings that have changed, with their new values */
 export function changedSettings(before: ManagerSettings, now: ManagerSettings): Partial<ManagerSettings> {
-  const known = new Map<string, number>(Object.entries(before));
-  return Object.fromEntries(Object.entries(now).filter(([name, value]) => known.get(name) !== value));
+  const known = new Map<string, unknown>(Object.entries(before));
+  return Object.fromEntries(Object.entries(now).filter(([name, value]) => !isDeepStrictEqual(known.get(name), value)));
 }
 
 /** Reads the settings from the server. If a value is invalid, it is logged and the value of the file is used. */
 export async function readSettings(client: Client, entry: Entry, log: Log): Promise<ManagerSettings> {
-  const onServer = await readServerSettings(client, [...numericSettings, idleAlias, "pg_task.reset"]);
+  const onServer = await readServerSettings(client, [...numericSettings, idleAlias, ...otherSettings]);
   const file = entry.parameters;
   const reportInvalid = logInvalidSettings(log);
   const number = (name: (typeof numericSettings)[number], alias?: string): number => {
@@ -67,12 +78,19 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
     reportInvalid(source, text, file[name]);
     return file[name];
   };
-  const interval = async (name: "pg_task.reset"): Promise<number> => {
+  const interval = async (name: "pg_task.reset" | "pg_task.ceiling"): Promise<number> => {
     const text = onServer.get(name);
     const ms = text === undefined ? null : await parseInterval(client, text);
     if (ms !== null && ms > 0) return ms;
     if (text !== undefined) reportInvalid(name, text, file[name]);
     return await milliseconds(client, file[name]);
+  };
+  const sqlstates = (): readonly string[] => {
+    const name = "pg_task.sqlstate";
+    const text = onServer.get(name);
+    const list = text === undefined ? null : parseSqlstates(text);
+    if (text !== undefined && list === null) reportInvalid(name, text, file[name]);
+    return list ?? parseSqlstates(file[name]) ?? [];
   };
   const { sleep, reset, run } = entry.fixed;
   return {
@@ -82,6 +100,8 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
     limit: number("pg_task.limit"),
     fetch: number("pg_task.fetch"),
     run: run ?? number("pg_task.run"),
+    sqlstates: sqlstates(),
+    ceilingMs: await interval("pg_task.ceiling"),
     outputLimit: number("pg_task.output"),
     crash: number("pg_task.crash"),
     closeMs: number("pg_work.close"),

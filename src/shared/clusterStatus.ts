@@ -1,4 +1,4 @@
-import type { Stall, Durations, TaskCounts } from "./statistics.js";
+import type { Stall, Durations, RetryCounts, TaskCounts } from "./statistics.js";
 
 /**
  * Role of this process in its cluster. The role is `seeking` while the process has no control connection, and
@@ -21,6 +21,7 @@ export interface ManagerView {
   readonly sessions: number;
   /** Counters since this process became the leader. */
   readonly counts: TaskCounts;
+  readonly retries: RetryCounts;
   readonly claims: Durations;
   readonly runs: Durations;
 }

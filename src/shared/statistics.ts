@@ -18,7 +18,9 @@ export interface Durations {
 export interface TaskCounts {
   /** Number of claimed tasks. */
   readonly started: number;
+  /** Number of runs that ended without error. */
   readonly done: number;
+  /** Number of runs that ended with an error, including those that are followed by a retry. */
   readonly failed: number;
   /** Number of expired tasks. */
   readonly gone: number;
@@ -30,10 +32,14 @@ export interface TaskCounts {
   readonly reconnects: number;
 }
 
+/** Number of retries by class of SQLSTATE, the first two characters of the error's code. */
+export type RetryCounts = Readonly<Record<string, number>>;
+
 /** A manager's periodic report. No report is sent while nothing happens. */
 export interface ManagerStatistics {
   /** Counters since the last report. */
   readonly counts: TaskCounts;
+  readonly retries: RetryCounts;
   /** Durations of the cycles in which tasks were claimed. */
   readonly claims: Durations;
   /** Durations of runs. */
@@ -72,6 +78,14 @@ export function addCounts(a: TaskCounts, b: TaskCounts): TaskCounts {
     rescues: a.rescues + b.rescues,
     reconnects: a.reconnects + b.reconnects,
   };
+}
+
+export function countRetries(sqlstates: readonly string[]): RetryCounts {
+  return sqlstates.reduce<RetryCounts>((counts, code) => addRetries(counts, { [code.slice(0, 2)]: 1 }), {});
+}
+
+export function addRetries(a: RetryCounts, b: RetryCounts): RetryCounts {
+  return { ...a, ...Object.fromEntries(Object.entries(b).map(([key, count]) => [key, (a[key] ?? 0) + count])) };
 }
 
 export function addDurations(a: Durations, b: Durations): Durations {

@@ -1,7 +1,7 @@
 import { EventEmitter } from "eventemitter3";
 import type { ClusterRole, ClusterView, ManagerView } from "../shared/clusterStatus.js";
 import type { Entry } from "../shared/config/types.js";
-import { addCounts, addDurations, noCounts, noDurations } from "../shared/statistics.js";
+import { addCounts, addDurations, addRetries, noCounts, noDurations } from "../shared/statistics.js";
 import type { ManagerThread } from "./managerThread.js";
 
 interface ClusterStatusEvents {
@@ -55,15 +55,17 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       running: 0,
       sessions: 0,
       counts: noCounts,
+      retries: {},
       claims: noDurations,
       runs: noDurations,
     });
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("unavailable", ({ message }) => this.#setState(manager, "waiting", message));
-    manager.on("statistics", ({ counts, claims, runs, running, sessions }) => {
+    manager.on("statistics", ({ counts, retries, claims, runs, running, sessions }) => {
       this.#update(manager, (view) => ({
         ...view,
         counts: addCounts(view.counts, counts),
+        retries: addRetries(view.retries, retries),
         claims: addDurations(view.claims, claims),
         runs: addDurations(view.runs, runs),
         running,

@@ -387,7 +387,7 @@ test("a run whose rule has become invalid keeps its outcome, and says so", async
   await client.query("COMMIT");
   const { state, error } = only(await tasks.ended(id));
   assert.equal(state, "DONE");
-  assert.match(error ?? "", /ERROR: {2}repetition was not planned: time zone "Europe\/Atlantis" not recognized/);
+  assert.match(error ?? "", /ERROR: {2}next run was not planned: time zone "Europe\/Atlantis" not recognized/);
 });
 
 /** Inserts the line break that a cell of the page's table cannot contain. */

@@ -6,6 +6,7 @@ import { readSettings, type ManagerSettings } from "../../src/manager/settings.j
 import { freePort } from "../../src/embedded/port.js";
 import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
+import type { Entry } from "../../src/shared/config/types.js";
 import { connectClient } from "../../src/shared/postgres/client.js";
 import { identifier, literal } from "../../src/shared/postgres/quoting.js";
 import { readControlSettings } from "../../src/supervisor/controlSettings.js";
@@ -36,6 +37,8 @@ const intervals: Values = ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:0
 const bools: Values = [true, "false", "true", "false", "true"];
 const characters: Values = ["a", "b", "c", "d", "e"];
 
+const sqlstates: Values = ["40", "40,55P03", "!42", "22", "!0A"];
+
 const zones: Values = ["Europe/Berlin", "Asia/Tokyo", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe"];
 
 const valuesOfType: Partial<Record<(typeof parameters)[number]["type"], Values>> = {
@@ -46,13 +49,14 @@ const valuesOfType: Partial<Record<(typeof parameters)[number]["type"], Values>>
   char: characters,
   text: characters,
   name: characters,
+  sqlstates,
 };
 
 const valuesOf = ({ name, type }: (typeof parameters)[number]): Values | undefined =>
   name === "pg_task.zone" ? zones : valuesOfType[type];
 
 /** For parameters of a manager: the field of its settings, and the field's value per unit of the parameter. */
-const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, number]>> = {
+const managers: Partial<Record<ParameterName, readonly [Exclude<keyof ManagerSettings, "sqlstates">, number]>> = {
   "pg_task.sleep": ["sleepMs", 1],
   "pg_task.reset": ["resetMs", 1000],
   "pg_task.idle": ["idle", 1],
@@ -61,6 +65,7 @@ const managers: Partial<Record<ParameterName, readonly [keyof ManagerSettings, n
   "pg_task.run": ["run", 1],
   "pg_task.output": ["outputLimit", 1],
   "pg_task.crash": ["crash", 1],
+  "pg_task.ceiling": ["ceilingMs", 1000],
   "pg_work.close": ["closeMs", 1],
   "pg_work.fetch": ["batch", 1],
   "pg_work.restart": ["restartMs", 1000],
@@ -82,6 +87,7 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   }
   const setting = managers[name];
   if (name === "pg_task.zone") return await effectiveZone(String(file));
+  if (name === "pg_task.sqlstate") return await effectiveSqlstates(entry);
   if (setting === undefined) {
     await ensureTaskTable(role, { parameters: { [name]: file } });
     return await withConnection(role, async (client) => {
@@ -95,7 +101,15 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   const manager = await connectManager(entry);
   const value = (await readSettings(manager, entry, silentLog))[field] / factor;
   await manager.end();
-  return name === "pg_task.reset" ? `00:00:0${value}` : String(value);
+  return name === "pg_task.reset" || name === "pg_task.ceiling" ? `00:00:0${value}` : String(value);
+}
+
+/** Returns the list of SQLSTATEs that a manager of the entry uses. */
+async function effectiveSqlstates(entry: Entry): Promise<string> {
+  const manager = await connectManager(entry);
+  const { sqlstates: list } = await readSettings(manager, entry, silentLog);
+  await manager.end();
+  return list.join();
 }
 
 /** Returns the zone that a new rule gets. */

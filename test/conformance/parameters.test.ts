@@ -143,6 +143,14 @@ const bySession = {
     });
     assert.match(row?.error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);
   },
+  "pg_task.retry": async () => {
+    const failed = only(
+      await runWith("SET LOCAL pg_task.retry = 2; SET LOCAL pg_task.backoff = '1 ms'", 1, { input: "SELECT 1/0" }),
+    );
+    assert.deepEqual((await client.query("SELECT attempt FROM task WHERE id = $1", [failed.id])).rows, [
+      { attempt: 2 },
+    ]);
+  },
   "pg_task.delimiter": async () => {
     assert.match((await outputOf("SET LOCAL pg_task.delimiter = ';'", columns)) ?? "", /^a;b;c\n/);
   },
@@ -182,6 +190,9 @@ for (const [name, check] of Object.entries(bySession)) {
 const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.plan": "integration/manager/schema/defaults",
   "pg_task.output": "integration/manager/tasks/limits",
+  "pg_task.backoff": "conformance/retry",
+  "pg_task.ceiling": "conformance/retrySettings",
+  "pg_task.sqlstate": "conformance/retrySettings",
   "pg_task.crash": "integration/manager/tasks/deaths",
   "pg_task.keep": "integration/manager/tasks/pause",
   "pg_task.run": "integration/supervisor/reloadParameters",

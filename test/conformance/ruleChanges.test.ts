@@ -185,7 +185,7 @@ test("a row whose end a user's trigger rejects becomes FAIL, and the error says 
     [id],
   );
   assert.equal(state, "FAIL");
-  assert.match(error, /^ERROR:  repetition was not planned: rows are kept/);
+  assert.match(error, /^ERROR:  next run was not planned: rows are kept/);
 });
 
 test("a query that closes the parentheses around it cannot keep its row from ending", async () => {

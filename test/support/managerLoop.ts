@@ -28,6 +28,7 @@ import type { ConnectionTarget } from "../../src/shared/postgres/target/target.j
 import type { Client } from "../../src/shared/postgres/client.js";
 import { noRemoteRuns } from "./noRemoteRuns.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
+import { retryPolicy } from "./retryPolicy.js";
 
 /** Replacements for components of the manager loop. All other components are real. */
 export interface ManagerLoopOverrides {
@@ -139,6 +140,8 @@ export async function startManagerLoop(
           log,
         }),
         starts: new RetryQueue(),
+        retryPolicy: () => retryPolicy,
+        onRetries: () => {},
       }),
       settingsAge,
       poolScaler: new (overrides.poolScaler ?? PoolScaler)({

@@ -32,6 +32,7 @@ function task(id: string): ClaimedTask {
     atomic: true,
     claimedAt: "2026-01-01T00:00:00Z",
     remote: null,
+    endsWithConnection: false,
     data: null,
     version: "1",
   };

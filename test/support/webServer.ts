@@ -19,6 +19,7 @@ const manager: ManagerView = {
   running: 1,
   sessions: 1,
   counts: noCounts,
+  retries: {},
   claims: noDurations,
   runs: noDurations,
 };

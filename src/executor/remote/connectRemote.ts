@@ -92,10 +92,11 @@ export async function connectRemote(target: RemoteTarget, options: RemoteConnect
 
 function joinProblems(problems: readonly ConnectionProblem[]): ConnectionProblem {
   const last = problems.at(-1);
-  const { detail, hint } = last ?? {};
+  const { detail, hint, sqlstate } = last ?? {};
   return new ConnectionProblem(problems.map(({ message }) => message).join("\n"), {
     ...(detail === undefined ? {} : { detail }),
     ...(hint === undefined ? {} : { hint }),
+    ...(sqlstate === undefined ? {} : { sqlstate }),
   });
 }
 
@@ -266,10 +267,11 @@ function mayOtherEncryptionHelp({ error, authenticated }: LoginRefused): boolean
 function toProblem(serverLabel: string, error: unknown): ConnectionProblem {
   const prefix = `connection to server ${serverLabel} failed: `;
   if (error instanceof LoginRefused) {
-    const { severity, message, detail, hint } = error.error;
+    const { severity, code, message, detail, hint } = error.error;
     return new ConnectionProblem(`${prefix}${severity}:  ${message}`, {
       ...(detail === undefined ? {} : { detail }),
       ...(hint === undefined ? {} : { hint }),
+      sqlstate: code,
     });
   }
   if (error instanceof PasswordRequired) return error;

@@ -7,6 +7,8 @@ import { Execution, type OutgoingResult, type RunOutcome } from "../run/executio
 import { SettingsSql, stopSql } from "../run/runSettings.sql.js";
 import { sessionClosed } from "../session/pipeline.js";
 import { resetSql } from "../session/resetSession.sql.js";
+import type { ServerError } from "../../shared/postgres/protocol/decode.js";
+import { connectionFailure, queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
 import { ServerFull } from "./connectionPermits.js";
@@ -16,6 +18,16 @@ import type { RemoteSession } from "./remoteSession.js";
 
 /** Why a run is ended early. */
 type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
+
+/** An error of the run that is not the input's. `sqlstate` is that of `RunResult`. */
+interface Failure {
+  readonly message: string;
+  readonly detail?: string | undefined;
+  readonly hint?: string | undefined;
+  readonly sqlstate: string | null;
+}
+
+const timeoutError: Failure = { message: timeoutMessage, sqlstate: queryCanceled };
 
 /** If this many cancels in a row fail to reach the server, the connection is closed. */
 const maxFailedCancels = 3;
@@ -115,7 +127,10 @@ export class RemoteExecution {
         throw error;
       }
       this.#hasConnectFailed = true;
-      return this.#failedResult(error);
+      // An invalid connection string stays invalid, so a retry would be pointless.
+      return this.#failedResult(
+        error instanceof ConnectionProblem ? error : { message: error.message, sqlstate: null },
+      );
     } finally {
       stopTimer();
     }
@@ -148,7 +163,7 @@ export class RemoteExecution {
     try {
       const { process } = connection;
       const [refusal] = await Promise.all([this.#recordLocation(JSON.stringify(process)), this.#showPid(process.pid)]);
-      if (refusal !== null) return this.#failedResult({ message: refusal });
+      if (refusal !== null) return this.#failedResult({ message: refusal.message, sqlstate: refusal.code });
       // Checked last, because a cancel may come too late once the run has been sent.
       if (this.#endReason !== null) return this.#endedResult(this.#endReason);
       void this.#watch(session, runEnded.signal);
@@ -198,9 +213,9 @@ export class RemoteExecution {
   /**
    * Records the run's location in the ledger.
    *
-   * @returns the server's error message, or null on success
+   * @returns the server's error, or null on success
    */
-  async #recordLocation(location: string): Promise<string | null> {
+  async #recordLocation(location: string): Promise<ServerError | null> {
     const { session, ledger } = this.#context;
     return await recordLocation(session.wire, ledger, this.#run, location);
   }
@@ -232,8 +247,8 @@ export class RemoteExecution {
       "remote task lost its connection",
     );
     const { text, failure } = execution.output;
-    if (failure !== null) return this.#failedResult({ message: failure }, text ?? "");
-    if (execution.cancelReason === "timeout") return this.#failedResult({ message: timeoutMessage }, text ?? "");
+    if (failure !== null) return this.#failedResult({ message: failure, sqlstate: null }, text ?? "");
+    if (execution.cancelReason === "timeout") return this.#failedResult(timeoutError, text ?? "");
     if (this.#endReason === null) {
       const signal = AbortSignal.any([
         this.#connecting.signal,
@@ -247,13 +262,17 @@ export class RemoteExecution {
       });
       if (!gone && this.#endReason === null) await this.#recordLocation("");
     }
+    if (this.#endReason === null && this.#run.endsWithConnection) {
+      const message = "connection to the remote server was lost";
+      return this.#failedResult({ message, detail: reason.message, sqlstate: connectionFailure }, text ?? "");
+    }
     if (this.#endReason === null || this.#endReason === "sessionLost") throw reason;
     return this.#endedResult(this.#endReason);
   }
 
   #endedResult(reason: EndReason): RunResult {
-    if (reason === "timeout") return this.#failedResult({ message: timeoutMessage });
-    if (reason === "stop") return this.#failedResult({ message: cancelMessage });
+    if (reason === "timeout") return this.#failedResult(timeoutError);
+    if (reason === "stop") return this.#failedResult({ message: cancelMessage, sqlstate: queryCanceled });
     return this.#releasedResult;
   }
 
@@ -261,15 +280,12 @@ export class RemoteExecution {
     return { outcome: "released", session: this.#run.session, id: this.id };
   }
 
-  #failedResult(
-    { message, detail, hint }: { message: string; detail?: string | undefined; hint?: string | undefined },
-    output = "",
-  ): RunResult {
+  #failedResult({ message, detail, hint, sqlstate }: Failure, output = ""): RunResult {
     const { session, id, input } = this.#run;
     const error = formatError(
       {
         severity: "ERROR",
-        code: "",
+        code: sqlstate ?? "",
         message,
         ...(detail === undefined ? {} : { detail }),
         ...(hint === undefined ? {} : { hint }),
@@ -284,6 +300,7 @@ export class RemoteExecution {
       stop: null,
       output,
       error,
+      sqlstate,
       committed: false,
     };
   }

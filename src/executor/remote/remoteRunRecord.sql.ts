@@ -14,20 +14,20 @@ const rowLockWaitMs = 10;
  *
  * @param ledger name of the ledger, quoted and schema-qualified
  * @param location the run's location as JSON; empty if no server needs to be asked about the run any more
- * @returns the server's error message, or null on success
+ * @returns the server's error, or null on success
  */
 export async function recordLocation(
   wire: ProtocolConnection,
   ledger: string,
   { id, claimedAt }: Pick<Run, "id" | "claimedAt">,
   location: string,
-): Promise<string | null> {
+): Promise<ServerError | null> {
   const { error, status } = await wire.query(
     "BEGIN READ WRITE; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; " +
       `INSERT INTO ${ledger} (id, take, running, place) VALUES (${id}, ${claimedAt}, false, ${literal(location)}); COMMIT`,
   );
   if (status !== "I") await wire.query("ROLLBACK");
-  return error?.message ?? null;
+  return error;
 }
 
 /**

@@ -275,7 +275,7 @@ export class Execution {
       this.discardOutput();
       return { outcome: "released", session, id, ...condition };
     }
-    const error = formatRunError(attempt, this.#circumstances, this.#run.input);
+    const { error, sqlstate } = formatRunError(attempt, this.#circumstances, this.#run.input);
     const { text, spilled } = attempt.output.take();
     const { start, committed, unflushed } = attempt;
     return {
@@ -286,6 +286,7 @@ export class Execution {
       stop: attempt.stop ?? stop,
       output: text ?? (error === null || spilled !== null ? null : ""),
       error,
+      sqlstate,
       committed,
       unflushed,
       ...(spilled === null ? {} : { spilledOutput: spilled }),

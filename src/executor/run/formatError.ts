@@ -1,3 +1,5 @@
+import type { RunResult } from "../../shared/ipc/run.js";
+import { isCopyRefusal } from "../../shared/postgres/protocol/refuseCopy.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Attempt } from "./attempt.js";
@@ -38,29 +40,32 @@ export function formatOwnError(message: string, input: string, detail?: string):
   return lines.filter((text) => text !== "").join("\n");
 }
 
-/**
- * Builds the text for the column `error` after a run's last attempt.
- *
- * @returns null if the run ended without error
- */
-export function formatRunError(attempt: Attempt, circumstances: Circumstances, input: string): string | null {
+/** An error of a run: its text for the column `error`, and its SQLSTATE as in `RunResult`. */
+export type RunError = Pick<Extract<RunResult, { outcome: "ended" }>, "error" | "sqlstate">;
+
+/** Builds the error after a run's last attempt. Both parts are null if the run ended without error. */
+export function formatRunError(attempt: Attempt, circumstances: Circumstances, input: string): RunError {
   const { failure } = attempt.output;
   if (failure !== null) {
     const committed = attempt.committed || attempt.unflushed;
-    return formatOwnError(failure, input, committed ? committedDetail : undefined);
+    return { error: formatOwnError(failure, input, committed ? committedDetail : undefined), sqlstate: null };
   }
   const { inputError, finishError, commitError } = attempt;
   if (inputError === null && finishError?.code === rowChanged) {
-    return formatOwnError(`${finishError.message}, its effect is undone`, input);
+    return { error: formatOwnError(`${finishError.message}, its effect is undone`, input), sqlstate: null };
   }
   const error = inputError ?? withoutPosition(finishError) ?? commitError;
-  if (error === null) return null;
+  if (error === null) return { error: null, sqlstate: null };
   const isTimeout = circumstances.cancelReason === "timeout";
   if (circumstances.cancelReason !== null && retryForm(attempt, circumstances) !== null) {
-    return formatOwnError(isTimeout ? timeoutMessage : cancelMessage, input);
+    const message = isTimeout ? timeoutMessage : cancelMessage;
+    return { error: formatOwnError(message, input), sqlstate: queryCanceled };
   }
   const timedOut = isTimeout && error.code === queryCanceled;
-  return formatError(timedOut ? { ...error, message: timeoutMessage } : error, input);
+  return {
+    error: formatError(timedOut ? { ...error, message: timeoutMessage } : error, input),
+    sqlstate: isCopyRefusal(error) ? null : error.code,
+  };
 }
 
 /**

@@ -89,6 +89,7 @@ const notExclusive = {
   dedicated: false,
   save: false,
   remote: null,
+  endsWithConnection: false,
   overlaps: false,
 };
 

@@ -28,6 +28,7 @@ export interface ClaimedRow {
   readonly atomic: boolean;
   readonly take: string;
   readonly remote: string | null;
+  readonly ends_with_connection: boolean;
   readonly starts_now: boolean;
   readonly data: string | null;
   readonly version: string;
@@ -36,7 +37,15 @@ export interface ClaimedRow {
 /** The columns that every claim returns. */
 export type CommonColumns = Omit<
   ClaimedRow,
-  "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now" | "overlaps"
+  | "timeout_ms"
+  | "exclusive"
+  | "pauses"
+  | "dedicated"
+  | "save"
+  | "remote"
+  | "ends_with_connection"
+  | "starts_now"
+  | "overlaps"
 >;
 
 /**
@@ -45,7 +54,7 @@ export type CommonColumns = Omit<
  */
 type ExclusiveTraits = Pick<
   ClaimedTask,
-  "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote" | "overlaps"
+  "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote" | "endsWithConnection" | "overlaps"
 > & {
   readonly pauses: boolean;
 };
@@ -61,6 +70,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     // Only dedicated sessions keep anything between two tasks.
     save: dedicated && row.save,
     remote,
+    endsWithConnection: row.ends_with_connection,
     overlaps: row.overlaps,
   });
 }
@@ -87,6 +97,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     atomic: row.atomic,
     claimedAt: row.take,
     remote: traits.remote,
+    endsWithConnection: traits.endsWithConnection,
     data: row.data,
     version: row.version,
   };
@@ -137,6 +148,7 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
     t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
+    ${table.features.has("retries") ? "t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0" : "false"} AS ends_with_connection,
     t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
     ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;

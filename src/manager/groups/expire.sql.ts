@@ -31,6 +31,12 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
   return rows.map(({ id }) => id);
 }
 
+/** SQL of the error of an expired task. If the task was tried before, the last error becomes the DETAIL. */
+const notActive = ({ features }: TaskTable): string =>
+  features.has("retries")
+    ? `concat('ERROR:  task not active', CASE WHEN attempt > 0 THEN E'\\nDETAIL:  ' || replace(error, E'\\n', E'\\n\\t') END)`
+    : "'ERROR:  task not active'";
+
 /**
  * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
  * are skipped.
@@ -56,7 +62,7 @@ WITH locked AS MATERIALIZED (
 ), expired AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),
-    error = ${appendNote("'ERROR:  task not active'", `CASE WHEN ${isRepeating(table)} THEN $2::text END`)}
+    error = ${appendNote(notActive(table), `CASE WHEN ${isRepeating(table)} THEN $2::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop
 ), again AS (

@@ -317,6 +317,8 @@ export type WorkCycleOptions = Pick<
   | "groupScanner"
   | "claimer"
   | "starts"
+  | "retryPolicy"
+  | "onRetries"
   | "log"
 > &
   Partial<Pick<ManagerComponents, "largeResultWriter" | "tracing">>;

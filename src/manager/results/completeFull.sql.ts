@@ -3,10 +3,12 @@ import { PgTaskError } from "../../shared/errors.js";
 import type { OwnedResult } from "../model.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { RetryPolicy } from "../settings.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
+import { isRetried, planRetries } from "./retry.sql.js";
 import { hasId, isRepeating, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
 
 export interface Completion {
@@ -18,6 +20,8 @@ export interface Completion {
   readonly columnsChanged: boolean;
   /** The states of the written rows, by id. Empty if runs are not traced. */
   readonly states: ReadonlyMap<string, string>;
+  /** SQLSTATEs of the errors after which tasks are retried, one for each of these tasks. */
+  readonly retried: readonly string[];
 }
 
 /**
@@ -30,7 +34,10 @@ export interface Completion {
  * written there. If another client set STOP, FAIL or GONE after the effect was committed, it was too late: the task
  * becomes DONE, but does not repeat.
  *
+ * A task whose error is worth a retry goes back to PLAN.
+ *
  * @param results if one result has a large output, it must be the only result.
+ * @param options.retry which errors are retried, unless the row says so itself, and the longest pause before a retry.
  * @param options.traced whether to return the states that were written.
  * @param options.omissions which parts to omit, for example a group's pause. The outcome itself is always
  *   written.
@@ -40,7 +47,7 @@ export async function completeFull(
   table: TaskTable,
   columns: ColumnSet,
   results: readonly OwnedResult[],
-  { traced = false, omissions = noOmissions }: { traced?: boolean; omissions?: Omissions } = {},
+  { retry, traced = false, omissions = noOmissions }: CompletionOptions,
 ): Promise<Completion> {
   const large = largeOutputOf(results);
   const { rows } = await client.query<{
@@ -48,6 +55,7 @@ export async function completeFull(
     since: string | null;
     holds: boolean;
     state: string | null;
+    retried: string | null;
   }>({
     name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${columns.name}`,
     text: completeStatement(table, columns, { traced, large: large !== null }),
@@ -64,14 +72,25 @@ export async function completeFull(
       omissions.pause,
       omissions.repetition,
       omissions.deletion,
+      results.map((result) => result.sqlstate),
+      ...(table.features.has("retries") ? [retry.sqlstates, retry.ceilingMs / 1000] : []),
     ],
   });
   return {
-    lockedIds: new Set(rows.flatMap(({ id, since, state }) => (since === null && state === null ? String(id) : []))),
+    lockedIds: new Set(
+      rows.flatMap(({ id, since, state, retried }) => ((since ?? state ?? retried) === null ? String(id) : [])),
+    ),
     deferredPauses: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
     columnsChanged: rows.some((row) => !row.holds),
+    retried: rows.flatMap(({ retried }) => retried ?? []),
     states: new Map(rows.flatMap(({ id, state }) => (state === null ? [] : [[String(id), state]]))),
   };
+}
+
+interface CompletionOptions {
+  readonly retry: RetryPolicy;
+  readonly traced?: boolean;
+  readonly omissions?: Omissions;
 }
 
 function largeOutputOf(results: readonly OwnedResult[]): Buffer | null {
@@ -89,7 +108,7 @@ function largeOutputOf(results: readonly OwnedResult[]): Buffer | null {
 const isOutcomeShown = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
 
 const writtenStates = `UNION ALL SELECT id, NULL, true,
-  CASE WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END FROM ended`;
+  CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL FROM ended`;
 
 /**
  * Returns the SQL of `completeFull`. Its lateral join makes one index lookup for each result. Joining sets, or looking
@@ -109,25 +128,27 @@ function completeStatement(
   const holds = columnsUnchanged(table, columns);
   return `
 WITH result AS MATERIALIZED (
-  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], ${outputs}, $6::text[], $7::boolean[])
-    AS r(id, owner, start, stop, output, error, committed)
+  SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], ${outputs}, $6::text[], $7::boolean[], $11::text[])
+    AS r(id, owner, start, stop, output, error, committed, sqlstate)
 ), locked AS MATERIALIZED (
-  SELECT r.*, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own FROM ${qualified} AS t
+  SELECT r.id, r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
+    SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own,
+      ${isRetried(table, "$12::text[]")} AS retried FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
 ), ended AS MATERIALIZED (
   SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE error END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
-    repeats AND NOT computing AS repeats, own, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AND $9::text IS NULL AS computes,
-    (state IN ('TAKE', 'WORK') AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
+    repeats AND NOT computing AND NOT (retried AND $9::text IS NULL) AS repeats, own, retried AND $9::text IS NULL AS retried, sqlstate,
+    computing AND state IN ('TAKE', 'WORK') AND error IS NULL AND $9::text IS NULL AS computes,
+    (state IN ('TAKE', 'WORK') AND NOT (retried AND $9::text IS NULL) AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
-    CASE WHEN repeats AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
+    CASE WHEN (repeats OR retried) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked
 ), done AS MATERIALIZED (
   SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
 ), repeated AS (${insertSuccessors(table, columns, "done")}
-), ${pauseCtes(table, "ended", "$8::boolean")}, ${planFromRule(table, "ended")}deleted AS (
+), ${pauseCtes(table, "ended", "$8::boolean")}, ${planFromRule(table, "ended")}${planRetries(table, "ended", output, "$13")}deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
@@ -139,14 +160,15 @@ WITH result AS MATERIALIZED (
     output = CASE WHEN e.own THEN ${output} WHEN ${isOutcomeShown} THEN coalesce(t.output, ${output}) ELSE t.output END,
     error = CASE WHEN e.own THEN e.error WHEN ${isOutcomeShown} THEN coalesce(t.error, e.error) ELSE t.error END
   FROM ended AS e
-  WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND NOT computes AND state <> 'PLAN'))
+  WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND NOT computes AND NOT retried AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
-SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r
+SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
   AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("r.id")} AND t.owner = r.owner)
-UNION ALL SELECT l.id, l.since::text, true, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
+UNION ALL SELECT l.id, l.since::text, true, NULL, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
+UNION ALL SELECT id, NULL, true, NULL, sqlstate FROM ended WHERE retried
 ${traced ? writtenStates : ""}`;
 }

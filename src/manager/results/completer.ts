@@ -15,6 +15,7 @@ import { completePlain, isPlainResult } from "./completePlain.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
 import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { RetryPolicy } from "../settings.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import { fullCompletionMs } from "../tuning.js";
 
@@ -34,6 +35,8 @@ export class Completer {
   readonly #deferredPauses: DeferredPauses;
   readonly #groupScanner: GroupScanner;
   readonly #largeResultWriter: LargeResultWriter | null;
+  readonly #retryPolicy: () => RetryPolicy;
+  readonly #onRetries: (sqlstates: readonly string[]) => void;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
   /** The table's columns; null if they have to be read again. */
@@ -47,6 +50,9 @@ export class Completer {
     readonly deferredPauses: DeferredPauses;
     readonly groupScanner: GroupScanner;
     readonly largeResultWriter: LargeResultWriter | null;
+    readonly retryPolicy: () => RetryPolicy;
+    /** Called with the SQLSTATEs of errors after which tasks are retried. */
+    readonly onRetries: (sqlstates: readonly string[]) => void;
     readonly tracing: Tracing | null;
     readonly log: Log;
   }) {
@@ -55,6 +61,8 @@ export class Completer {
     this.#deferredPauses = options.deferredPauses;
     this.#groupScanner = options.groupScanner;
     this.#largeResultWriter = options.largeResultWriter;
+    this.#retryPolicy = options.retryPolicy;
+    this.#onRetries = options.onRetries;
     this.#tracing = options.tracing;
     this.#log = options.log;
     this.#rejected = new RejectedRows(options.log);
@@ -134,10 +142,11 @@ export class Completer {
     const tracing = this.#tracing;
     const since = tracing?.now() ?? 0;
     try {
-      const options = { traced: tracing !== null, omissions };
+      const options = { retry: this.#retryPolicy(), traced: tracing !== null, omissions };
       const completion = await completeFull(client, this.#table, columns, results, options);
       tracing?.wrote(results, completion, since);
-      const { lockedIds, deferredPauses, columnsChanged } = completion;
+      const { lockedIds, deferredPauses, columnsChanged, retried } = completion;
+      if (retried.length > 0) this.#onRetries(retried);
       this.#deferredPauses.add(deferredPauses);
       if (columnsChanged) this.#columns = null;
       this.#accept(results);

@@ -282,7 +282,7 @@ function toOwnedResult(
   pausingHash: number | undefined,
   isPlain: boolean,
 ): OwnedResult {
-  const { outcome, session, id, start, stop, output, largeOutput, error, committed, unflushed } = result;
+  const { outcome, session, id, start, stop, output, largeOutput, error, sqlstate, committed, unflushed } = result;
   const owned: OwnedResult = {
     outcome,
     session,
@@ -291,6 +291,7 @@ function toOwnedResult(
     stop,
     output,
     error,
+    sqlstate,
     committed,
     unflushed,
     owner,

@@ -1,6 +1,7 @@
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import type { Feature } from "./features.js";
 import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./taskTable.js";
 
@@ -29,7 +30,19 @@ export const parameterColumns = [
   "null",
 ] as const;
 
-type ParameterColumn = (typeof parameterColumns)[number];
+/** Optional columns that take their default from a parameter as well, and the feature that each belongs to. */
+const optionalColumns = [
+  ["retry", "retries"],
+  ["backoff", "retries"],
+] as const satisfies readonly (readonly [string, Feature])[];
+
+type ParameterColumn = (typeof parameterColumns)[number] | (typeof optionalColumns)[number][0];
+
+/** Returns the columns that take their default from a parameter if these features are on. */
+const defaultedColumns = (features: ReadonlySet<Feature>): ParameterColumn[] => [
+  ...parameterColumns,
+  ...optionalColumns.flatMap(([name, feature]) => (features.has(feature) ? name : [])),
+];
 
 /**
  * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
@@ -57,6 +70,7 @@ const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bi
  * from the configuration file. Keeps defaults that users chose. Alters only the defaults that differ, because ALTER
  * TABLE has to wait for every producer (client that inserts tasks).
  *
+ * @param features features whose columns the table has. A table that is being adopted has none of them yet.
  * @returns true if a default was altered.
  * @throws PgTaskError CONFIG_INVALID if the server rejects the expression in `pg_task.plan`.
  */
@@ -64,6 +78,7 @@ export async function applyColumnDefaults(
   client: Client,
   table: TaskTable,
   parameters: FileParameters,
+  features: ReadonlySet<Feature>,
 ): Promise<boolean> {
   const current = await currentDefaults(client, table);
   const changes: string[] = [];
@@ -71,7 +86,7 @@ export async function applyColumnDefaults(
   if (parent === null || extensionParent.test(parent)) {
     changes.push(alter("parent", parentDefault));
   }
-  for (const column of parameterColumns) {
+  for (const column of defaultedColumns(features)) {
     const found = current.get(column) ?? missing;
     if (!isToChange(found, column, String(parameters[`pg_task.${column}`]))) continue;
     changes.push(alter(column, parameterDefault(column, found.type, parameters)));

@@ -2,7 +2,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { addedColumns, addMissingColumns, presentColumns } from "./addedColumns.js";
+import { addedColumns, addMissingColumns, columnsVersion, presentColumns } from "./addedColumns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { allFeatures, featureColumns, type Feature } from "./features.js";
 import { readRecord, recordVersion } from "./migrations.js";
@@ -56,6 +56,12 @@ const intersects = (some: readonly string[], others: readonly string[]): boolean
 /** Returns the features that are on although these columns belong to the user. */
 export function featuresWithout(own: readonly string[]): ReadonlySet<Feature> {
   return new Set([...allFeatures].filter((feature) => !intersects(featureColumns[feature], own)));
+}
+
+/** Returns the features that are on for the table. */
+export async function readFeatures(client: Client, table: TaskTable): Promise<ReadonlySet<Feature>> {
+  const { version, ownColumns } = await readRecord(client, table);
+  return version < columnsVersion ? new Set() : featuresWithout(ownColumns);
 }
 
 /** Returns the features that are off because these columns belong to the user. */

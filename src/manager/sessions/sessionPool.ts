@@ -379,7 +379,7 @@ function canTake(session: PooledSession): boolean {
  * assignment.
  */
 function toRun({ task, session, ledger }: AssignedRun): Run {
-  const { id, input, group, timeoutMs, dedicated, save, format, atomic, claimedAt, remote } = task;
+  const { id, input, group, timeoutMs, dedicated, save, format, atomic, claimedAt, remote, endsWithConnection } = task;
   return {
     session,
     id,
@@ -393,5 +393,6 @@ function toRun({ task, session, ledger }: AssignedRun): Run {
     claimedAt,
     ledger,
     remote,
+    endsWithConnection,
   };
 }

@@ -57,7 +57,7 @@ export function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: s
   if (!table.features.has("schedules")) {
     return `
   INSERT INTO ${qualified} (parent, plan, ${kept.join(", ")})
-  SELECT t.id, ${nextRepetition("t.plan", "now()")}, ${kept.map((column) => `t.${column}`).join(", ")}
+  SELECT t.id, ${nextRepetition(table.features.has("retries") ? "coalesce(t.due, t.plan)" : "t.plan", "now()")}, ${kept.map((column) => `t.${column}`).join(", ")}
   ${source} WHERE ${repeating}`;
   }
   const calendar = identifier(schema);

@@ -23,7 +23,7 @@ export const noOmissions: Omissions = { pause: false, repetition: null, deletion
  */
 export function rejectedRepeatNote(rejection: DatabaseError): string {
   if (isTransient(rejection)) throw rejection;
-  const lines = [`ERROR:  repetition was not planned: ${rejection.message}`];
+  const lines = [`ERROR:  next run was not planned: ${rejection.message}`];
   if (rejection.detail !== undefined) lines.push(`DETAIL:  ${rejection.detail}`);
   return lines.map((line) => line.replaceAll("\n", "\n\t")).join("\n");
 }

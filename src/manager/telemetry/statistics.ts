@@ -1,6 +1,15 @@
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { RunResult } from "../../shared/ipc/run.js";
-import { bucketOf, durationBounds, noCounts, type Durations, type TaskCounts } from "../../shared/statistics.js";
+import {
+  addRetries,
+  bucketOf,
+  countRetries,
+  durationBounds,
+  noCounts,
+  type Durations,
+  type RetryCounts,
+  type TaskCounts,
+} from "../../shared/statistics.js";
 import { elapsedMs } from "../sessions/runTimes.js";
 
 /** How long counts are collected before they are reported, in ms. */
@@ -31,6 +40,7 @@ export class Statistics {
   readonly #claims = new DurationCount();
   readonly #runs = new DurationCount();
   #counts: Record<keyof TaskCounts, number> = { ...noCounts };
+  #retries: RetryCounts = {};
   #timer: NodeJS.Timeout | null = null;
   #connected = false;
 
@@ -67,6 +77,11 @@ export class Statistics {
     if (ms >= 0) this.#runs.add(ms / 1000);
   }
 
+  retried(sqlstates: readonly string[]): void {
+    this.#retries = addRetries(this.#retries, countRetries(sqlstates));
+    this.touch();
+  }
+
   rescued(tasks: number): void {
     if (tasks === 0) return;
     this.#count("rescued", tasks);
@@ -87,9 +102,12 @@ export class Statistics {
     this.#timer = null;
     const counts = this.#counts;
     this.#counts = { ...noCounts };
+    const retries = this.#retries;
+    this.#retries = {};
     this.#send({
       type: "statistics",
       counts,
+      retries,
       claims: this.#claims.take(),
       runs: this.#runs.take(),
       ...this.#load(),

@@ -30,6 +30,8 @@ export function allowedValues(parameter: Parameter): string {
       return `one of ${logLevels.map((level) => `"${level}"`).join(", ")}`;
     case "listen":
       return 'a string "HOST:PORT" or ":PORT", with port 0 for a free port; an empty string disables it';
+    case "sqlstates":
+      return 'SQLSTATEs and their two-character classes with commas between them, such as "40,55P03", or with "!" those to leave out, such as "!42,!0A"';
     case "secret":
       return 'a string, or {"env": "NAME"} for the value of an environment variable';
     case "json":

@@ -1,3 +1,4 @@
+import { parseSqlstates } from "../sqlstateList.js";
 import { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { roughSeconds } from "./intervalText.js";
@@ -89,6 +90,8 @@ function schemaOf(parameter: Parameter): z.ZodType {
       return z.enum(logLevels);
     case "listen":
       return z.string().regex(listenPattern);
+    case "sqlstates":
+      return z.string().refine((text) => parseSqlstates(text) !== null);
     case "secret":
       return secret;
     case "json":

@@ -7,8 +7,8 @@ import { maxInt } from "../postgres/serverLimits.js";
 export type Level = "file" | "database" | "role" | "session" | "entry";
 
 /**
- * The type of a parameter. `char` is one ASCII character or none, `name` is a PostgreSQL identifier, and `expression`
- * is SQL.
+ * The type of a parameter. `char` is one ASCII character or none, `name` is a PostgreSQL identifier, `expression` is
+ * SQL, and `sqlstates` is a list of SQLSTATEs and classes.
  */
 type ParameterType =
   | "bool"
@@ -22,6 +22,7 @@ type ParameterType =
   | "size"
   | "level"
   | "listen"
+  | "sqlstates"
   | "secret"
   | "json";
 
@@ -209,6 +210,39 @@ export const parameters = [
     default: "statement_timestamp()",
     levels: file,
     meaning: "default of the column `plan`, an SQL expression",
+  },
+  {
+    name: "pg_task.retry",
+    type: "int",
+    default: 0,
+    ...natural,
+    levels: task,
+    meaning: "how often a task is tried again after an error",
+  },
+  {
+    name: "pg_task.backoff",
+    type: "interval",
+    default: "1 sec",
+    min: 0,
+    aboveMin: true,
+    levels: task,
+    meaning: "pause before the first retry; it doubles with each further retry",
+  },
+  {
+    name: "pg_task.ceiling",
+    type: "interval",
+    default: "1 hour",
+    min: 0,
+    aboveMin: true,
+    levels: table,
+    meaning: "longest pause before a retry",
+  },
+  {
+    name: "pg_task.sqlstate",
+    type: "sqlstates",
+    default: "!42,!0A",
+    levels: table,
+    meaning: "errors that are retried, if the task itself does not say so; `!` marks those that are not",
   },
   {
     name: "pg_task.output",

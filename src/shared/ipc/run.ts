@@ -38,6 +38,11 @@ export interface Run {
    * Connection string of the database that the task runs in. Contains secrets. Null means the session's own database.
    */
   readonly remote: string | null;
+  /**
+   * Whether the loss of a remote task's connection is an error of the task, after which its column `retry` applies.
+   * Otherwise the loss counts as a crash. Only used for remote tasks.
+   */
+  readonly endsWithConnection: boolean;
 }
 
 /**
@@ -73,6 +78,11 @@ export type RunResult =
       readonly largeOutput?: Uint8Array<ArrayBuffer>;
       /** Null means that the run ended without error. */
       readonly error: string | null;
+      /**
+       * SQLSTATE of the error. Null if there is no error, or if a retry of the task would be pointless: pg-task itself
+       * ended the run, for example because of too much output.
+       */
+      readonly sqlstate: string | null;
       /**
        * Whether the effect was committed while the task's row was still in state WORK. If the row is now in state STOP,
        * the stop came after the commit.

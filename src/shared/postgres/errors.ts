@@ -1,3 +1,5 @@
+import { connectionNotEstablished } from "./sqlStates.js";
+
 /**
  * A connection string or environment variable that cannot be used. The message is the same as libpq's if libpq has one,
  * and contains no secret.
@@ -8,11 +10,17 @@ export class ConnectionStringError extends Error {}
 export class ConnectionProblem extends Error {
   readonly detail: string | undefined;
   readonly hint: string | undefined;
+  /** The SQLSTATE with which the server refused the connection, or that of a connection that cannot be established. */
+  readonly sqlstate: string;
 
-  constructor(message: string, fields: { readonly detail?: string; readonly hint?: string } = {}) {
+  constructor(
+    message: string,
+    fields: { readonly detail?: string; readonly hint?: string; readonly sqlstate?: string } = {},
+  ) {
     super(message);
     this.detail = fields.detail;
     this.hint = fields.hint;
+    this.sqlstate = fields.sqlstate ?? connectionNotEstablished;
   }
 }
 

@@ -1,4 +1,6 @@
 /** SQLSTATEs that several modules know, under the names of PostgreSQL's error conditions. */
+export const connectionNotEstablished = "08001";
+export const connectionFailure = "08006";
 export const characterNotInRepertoire = "22021";
 export const untranslatableCharacter = "22P05";
 export const serializationFailure = "40001";

@@ -1,3 +1,4 @@
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { hasSchedule, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
@@ -82,7 +83,7 @@ const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY 
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
     AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
 
-function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): string {
+function changeSql(change: Change, { qualified }: TaskTable, { rules, retries }: ChangeContext): string {
   const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
   const returning = "RETURNING t.id, false AS unlinked";
   switch (change) {
@@ -104,7 +105,10 @@ function changeSql(change: Change, { qualified }: TaskTable, rules: boolean): st
         (name) =>
           `${name} = CASE WHEN ${repeated} THEN ${name === "repeat" ? "interval '0'" : "NULL"} ELSE t.${name} END`,
       );
-      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = statement_timestamp(), crash = 0, ${cleared.join(", ")},
+      // All tries are made again. If the row has a schedule, `due` is the time from which it goes on.
+      const due = `CASE WHEN ${hasSchedule("t", rules)} AND NOT ${repeated} THEN t.due END`;
+      const tries = retries ? `attempt = 0, due = ${due}, ` : "";
+      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = statement_timestamp(), crash = 0, ${tries}${cleared.join(", ")},
         take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL
         WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t", rules)} AND EXISTS (SELECT FROM found AS f WHERE f.id = t.id AND f.repeats) AS unlinked`;
     }
@@ -128,13 +132,16 @@ export async function changeTasks(
   change: Change,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
-  return await changeOrSplit(client, table, { change, rules: await readHasRules(client, table) }, ids);
+  const retries = (await readFeatures(client, table)).has("retries");
+  return await changeOrSplit(client, table, { change, rules: await readHasRules(client, table), retries }, ids);
 }
 
 interface ChangeContext {
   readonly change: Change;
   /** Whether the table has rules. */
   readonly rules: boolean;
+  /** Whether the table has retries. */
+  readonly retries: boolean;
 }
 
 async function changeOrSplit(
@@ -171,17 +178,18 @@ function failedResult(id: string, error: unknown): ChangeResult {
 async function changeTogether(
   client: Client,
   table: TaskTable,
-  { change, rules }: ChangeContext,
+  context: ChangeContext,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
   const { qualified } = table;
+  const { change, rules } = context;
   const { rows } = await client.query<ChangeResult>(
     `WITH asked AS (
        SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
        SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${scheduleColumns(change, table, rules)}
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
-     ), changed AS (${changeSql(change, table, rules)})
+     ), changed AS (${changeSql(change, table, context)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
        coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'

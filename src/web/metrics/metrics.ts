@@ -51,8 +51,8 @@ class PrecountedHistogram extends Histogram {
 
 const counters: readonly (readonly [keyof TaskCounts, string, string])[] = [
   ["started", "pg_task_started_total", "Tasks claimed and given to a session"],
-  ["done", "pg_task_finished_total", "Tasks that finished without error"],
-  ["failed", "pg_task_failed_total", "Tasks that finished with an error"],
+  ["done", "pg_task_finished_total", "Runs that ended without error"],
+  ["failed", "pg_task_failed_total", "Runs that ended with an error, including those that are retried"],
   ["gone", "pg_task_gone_total", "Tasks that expired without running"],
   ["rescued", "pg_task_rescued_total", "Orphaned tasks that were rescued"],
   ["rescues", "pg_task_rescues_total", "Rescues of one or more orphaned tasks"],
@@ -67,6 +67,12 @@ export class Metrics {
   readonly #registry = new Registry();
   readonly #eventLoopDelay = new EventLoopDelay();
   readonly #counters: readonly (readonly [keyof TaskCounts, Counter])[];
+  readonly #retries = new Counter({
+    name: "pg_task_retries_total",
+    help: "Retries by class of SQLSTATE",
+    labelNames: [...tableLabels, "class"],
+    registers: [this.#registry],
+  });
   readonly #claims = this.#histogram("pg_task_claim_seconds", "Round trips that claimed tasks, in seconds");
   readonly #runs = this.#histogram("pg_task_run_seconds", "Runs of tasks from start to stop, in seconds");
   readonly #leader = this.#gauge("pg_task_leader", "1 if this process leads the cluster");
@@ -176,6 +182,7 @@ export class Metrics {
 
   #setManager(labels: WebTable["names"], view: ManagerView): void {
     for (const [key, counter] of this.#counters) counter.inc(labels, view.counts[key]);
+    for (const [key, count] of Object.entries(view.retries)) this.#retries.inc({ ...labels, class: key }, count);
     this.#running.set(labels, view.running);
     this.#sessions.set(labels, view.sessions);
   }

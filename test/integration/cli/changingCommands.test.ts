@@ -31,7 +31,7 @@ async function insert(columns: Readonly<Record<string, unknown>> = {}): Promise<
 
 async function row(id: string): Promise<Record<string, unknown>> {
   const { rows } = await client.query(
-    `SELECT state::text AS state, crash, output, error, start, stop, take, pid, ready, repeat::text AS repeat,
+    `SELECT state::text AS state, crash, attempt, due, output, error, start, stop, take, pid, ready, repeat::text AS repeat,
        plan BETWEEN now() - interval '1 hour' AND now() AS now FROM task WHERE id = $1`,
     [id],
   );
@@ -109,6 +109,8 @@ describe("pg-task retry", () => {
         take: "2024-01-01",
         state,
         crash: 2,
+        attempt: 3,
+        due: "2023-12-31",
         output: "o",
         error: "e",
         pid: 7,
@@ -118,6 +120,8 @@ describe("pg-task retry", () => {
       assert.deepEqual(await row(id), {
         state: "PLAN",
         crash: 0,
+        attempt: 0,
+        due: null,
         output: null,
         error: null,
         start: null,
@@ -153,6 +157,20 @@ describe("pg-task retry", () => {
     assert.match(stdout, new RegExp(`^${repeated}\\tchanged\\t.*its successor exists`, "m"));
     assert.equal((await row(repeated))["repeat"], "00:00:00");
     assert.equal((await row(last))["repeat"], "1 day");
+  });
+
+  test("makes all tries again, and leaves the schedule in its place", async () => {
+    const id = await insert({
+      ...past,
+      state: "FAIL",
+      repeat: "1 day",
+      retry: 3,
+      attempt: 3,
+      due: "2023-12-31 00:00Z",
+    });
+    assert.equal((await cli(["retry", id], { env })).code, 0);
+    const { attempt, due } = await row(id);
+    assert.deepEqual([attempt, due], [0, new Date("2023-12-31T00:00:00Z")]);
   });
 
   test("retries all tasks of a state and group", async () => {

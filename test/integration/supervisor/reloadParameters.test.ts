@@ -99,6 +99,8 @@ const columns = {
   "pg_task.repeat": "1 mon",
   "pg_task.keep": "3 days",
   "pg_task.timeout": "00:00:10",
+  "pg_task.retry": 5,
+  "pg_task.backoff": "00:00:11",
   "pg_task.delimiter": ";",
   "pg_task.escape": "\\",
   "pg_task.quote": "'",
@@ -115,6 +117,8 @@ const settings = {
   "pg_task.fetch": { value: 63, line: { fetch: 63 } },
   "pg_task.run": { value: 64, line: { run: 64 } },
   "pg_task.output": { value: "1kB", line: { outputLimit: 1024 } },
+  "pg_task.ceiling": { value: "3 min", line: { ceilingMs: 180_000 } },
+  "pg_task.sqlstate": { value: "40, !40P01", line: { sqlstates: ["40", "!40P01"] } },
   "pg_task.crash": { value: 4, line: { crash: 4 } },
   "pg_work.close": { value: 65, line: { closeMs: 65 } },
   "pg_work.fetch": { value: 66, line: { batch: 66 } },
@@ -158,7 +162,7 @@ it("applies the file's column defaults to the next insert, and restores the old 
   await program.line("column defaults changed");
   const { rows } = await client.query<Record<string, unknown>>(
     `INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 day')
-     RETURNING *, active::text, live::text, repeat::text, keep::text, timeout::text`,
+     RETURNING *, active::text, live::text, repeat::text, keep::text, timeout::text, backoff::text`,
   );
   for (const [name, value] of Object.entries(columns)) {
     assert.equal(rows[0]?.[name.replace("pg_task.", "")], value, name);
@@ -196,7 +200,7 @@ it("applies every setting of the file that managers read", async () => {
   await reload(program, Object.fromEntries(changed));
   const line = await program.line("settings changed");
   for (const [name, { line: expected }] of Object.entries(settings)) {
-    for (const [key, value] of Object.entries(expected)) assert.equal(line[key], value, name);
+    for (const [key, value] of Object.entries(expected)) assert.deepEqual(line[key], value, name);
   }
   assert.equal((await program.end()).code, 0);
 });

@@ -102,9 +102,13 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   assert.equal(value(text, "pg_task_leader "), 1);
   assert.equal(value(text, "pg_task_manager_up{"), 1);
   assert.equal(value(text, "pg_task_connections{", 'role="manager"'), 1);
+  assert.equal(text.includes("pg_task_retries_total{"), false);
+  await client.query("INSERT INTO task (input, retry, backoff) VALUES ('SELECT 2/0', 2, '1 ms')");
+  do text = await scrape(web);
+  while (value(text, "pg_task_retries_total{", 'class="22"') !== 2);
   // The summary is cached for a second.
   do text = await scrape(web);
-  while (value(text, "pg_task_tasks{", 'state="FAIL"') !== 1);
+  while (value(text, "pg_task_tasks{", 'state="FAIL"') !== 2);
   assert.equal(value(text, "pg_task_tasks{", 'state="PLAN"'), 1);
   assert.equal(value(text, "pg_task_backlog{"), 0);
   // The measurement starts at the first scrape.

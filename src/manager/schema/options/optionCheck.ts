@@ -24,11 +24,3 @@ export const userColumns = (columns: readonly string[]): string[] =>
 /** SQL condition that is true if one of these columns of NEW is not null. */
 export const isAnySet = (columns: readonly string[]): string =>
   `num_nonnulls(${columns.map((column) => `NEW.${identifier(column)}`).join(", ")}) > 0`;
-
-/**
- * PL/pgSQL that refuses the row.
- *
- * @param message a literal, in which a percent sign is written twice
- */
-export const refuse = (message: string, { hint }: { readonly hint?: string } = {}): string =>
-  `RAISE EXCEPTION '${message}' USING ERRCODE = 'invalid_parameter_value'${hint === undefined ? "" : `, HINT = '${hint}'`};`;

@@ -4,6 +4,7 @@ import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
 import type { OptionCheck } from "./optionCheck.js";
+import { retryCheck } from "./retryCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import { unsupportedCheck } from "./unsupportedCheck.sql.js";
 
@@ -15,9 +16,18 @@ const ownComment = "pg-task options ";
  * on nothing that the other checks change.
  */
 const optionChecks = (table: TaskTable, zone: string): OptionCheck[] =>
-  checkedFeatures
-    .filter((feature) => table.features.has(feature))
-    .map((feature) => (feature === "schedules" ? scheduleCheck(table, zone) : unsupportedCheck(feature)));
+  checkedFeatures.filter((feature) => table.features.has(feature)).map((feature) => optionCheck(feature, table, zone));
+
+function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCheck {
+  switch (feature) {
+    case "retries":
+      return retryCheck;
+    case "schedules":
+      return scheduleCheck(table, zone);
+    default:
+      return unsupportedCheck(feature);
+  }
+}
 
 const checkedFeatures: readonly Feature[] = ["retries", "order", "keys", "arguments", "gaps", "roles", "schedules"];
 

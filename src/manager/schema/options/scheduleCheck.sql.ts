@@ -32,12 +32,16 @@ export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
  * If a user changes the rule or the plan while a session runs the row's query, the answer would be wrong. The state PLAN
  * makes the manager cancel the query and plan the row again.
  */
-function checkBody({ schema }: TaskTable, zone: string): string {
+function checkBody({ schema, features }: TaskTable, zone: string): string {
   const calendar = identifier(schema);
+  // When a task is tried again, neither its retry nor a user's change of the retry's plan moves the schedule.
+  const keepsPhase = features.has("retries")
+    ? " AND (NEW.plan = 'infinity' OR NOT coalesce(OLD.attempt > 0, false))"
+    : "";
   return `
   IF TG_OP = 'UPDATE' THEN
     rule_changed := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
-    plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due;
+    plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due${keepsPhase};
     is_computing := OLD.wait IS NOT NULL AND OLD.wait < 0 AND NEW.owner IS NOT NULL AND NEW.state::text IN ('TAKE', 'WORK');
     IF is_computing AND (rule_changed OR plan_changed) THEN
       NEW.state := 'PLAN';

@@ -15,6 +15,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -48,7 +49,7 @@ const stop = "2026-01-02T03:04:06.000002Z";
 
 function result(id: number, more: Partial<OwnedResult> = {}): OwnedResult {
   const fixed = { outcome: "ended", session: 1, id: String(id), owner: "me", start, stop } as const;
-  return { ...fixed, output: "out", error: null, committed: false, ...more };
+  return { ...fixed, output: "out", error: null, sqlstate: null, committed: false, ...more };
 }
 
 async function rows(columns: string): Promise<Record<string, unknown>[]> {
@@ -69,7 +70,13 @@ async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
 test("a result sets its task to DONE, and a result with an error to FAIL", async () => {
   await taken();
   await taken({ state: "TAKE" });
-  const locked = await completeFull(manager, table, shape, [result(1), result(2, { output: "", error: "ERROR:  no" })]);
+  const locked = await completeFull(
+    manager,
+    table,
+    shape,
+    [result(1), result(2, { output: "", error: "ERROR:  no" })],
+    { retry: retryPolicy },
+  );
   assert.deepEqual(await rows("state::text, output, error, owner, pid, ready"), [
     { state: "DONE", output: "out", error: null, owner: null, pid: 7, ready: null },
     { state: "FAIL", output: "", error: "ERROR:  no", owner: null, pid: 7, ready: null },
@@ -81,7 +88,7 @@ test("a result sets its task to DONE, and a result with an error to FAIL", async
 
 test("a result without a stop time gets the current time", async () => {
   await taken();
-  await completeFull(manager, table, shape, [result(1, { stop: null })]);
+  await completeFull(manager, table, shape, [result(1, { stop: null })], { retry: retryPolicy });
   assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
 });
 
@@ -91,12 +98,13 @@ test("a row with delete is deleted if it has neither output nor error", async ()
   await taken({ delete: "true" });
   await taken({ delete: "true" });
   const empty = { output: null };
-  await completeFull(manager, table, shape, [
-    result(1, empty),
-    result(2, empty),
-    result(3, { output: "" }),
-    result(4, { output: "", error: "ERROR:  no" }),
-  ]);
+  await completeFull(
+    manager,
+    table,
+    shape,
+    [result(1, empty), result(2, empty), result(3, { output: "" }), result(4, { output: "", error: "ERROR:  no" })],
+    { retry: retryPolicy },
+  );
   assert.deepEqual(await rows("id, state::text"), [
     { id: "2", state: "DONE" },
     { id: "3", state: "DONE" },
@@ -107,7 +115,7 @@ test("a row with delete is deleted if it has neither output nor error", async ()
 test("a task that was stopped while it ran stays STOP, and its row is not deleted", async () => {
   await taken({ delete: "true" });
   await user.query("UPDATE task SET state = 'STOP'");
-  await completeFull(manager, table, shape, [result(1, { output: null })]);
+  await completeFull(manager, table, shape, [result(1, { output: null })], { retry: retryPolicy });
   assert.deepEqual(await rows("state::text, output, owner, ready, stop IS NOT NULL AS stopped"), [
     { state: "STOP", output: null, owner: null, ready: null, stopped: true },
   ]);
@@ -119,7 +127,7 @@ test("a task that was set to PLAN while it ran becomes ready at its planned time
   await user.query("UPDATE task SET state = 'PLAN'");
   await user.query("UPDATE task SET plan = '2100-01-01' WHERE id = 2");
   assert.deepEqual(await rows("ready"), [{ ready: null }, { ready: null }]);
-  await completeFull(manager, table, shape, [result(1), result(2)]);
+  await completeFull(manager, table, shape, [result(1), result(2)], { retry: retryPolicy });
   assert.deepEqual(await rows("state::text, owner, ready"), [
     { state: "PLAN", owner: null, ready: true },
     { state: "PLAN", owner: null, ready: false },
@@ -128,7 +136,7 @@ test("a task that was set to PLAN while it ran becomes ready at its planned time
 
 test("a result for a task that now belongs to another session changes nothing", async () => {
   await taken({ owner: "another" });
-  const locked = await completeFull(manager, table, shape, [result(1), result(99)]);
+  const locked = await completeFull(manager, table, shape, [result(1), result(99)], { retry: retryPolicy });
   assert.equal(locked.lockedIds.size, 0);
   assert.deepEqual(await rows("state::text, owner, output"), [{ state: "WORK", owner: "another", output: null }]);
 });
@@ -136,7 +144,9 @@ test("a result for a task that now belongs to another session changes nothing", 
 test("a result whose row is locked is reported, and the other results are written", async () => {
   await taken();
   await taken();
-  const locked = await holding(1, () => completeFull(manager, table, shape, [result(1), result(2)]));
+  const locked = await holding(1, () =>
+    completeFull(manager, table, shape, [result(1), result(2)], { retry: retryPolicy }),
+  );
   assert.deepEqual([...locked.lockedIds], ["1"]);
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
 });

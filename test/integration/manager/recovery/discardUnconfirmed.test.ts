@@ -30,6 +30,7 @@ const ended = (id: string, committed: boolean) => ({
   stop: "2001-01-01T00:00:00.000000Z",
   output: null,
   error: null,
+  sqlstate: null,
   committed,
 });
 

@@ -14,6 +14,7 @@ import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -194,8 +195,10 @@ test("a stop after the commit is too late, one before it stays", async () => {
       stop: "2001-01-01T00:00:01Z",
       output: null,
       error: null,
+      sqlstate: null,
       committed: id === late,
     })),
+    { retry: retryPolicy },
   );
   assert.deepEqual([(await row(late)).state, (await row(inTime)).state], ["DONE", "STOP"]);
   assert.equal(await children(late), 0);
@@ -203,19 +206,26 @@ test("a stop after the commit is too late, one before it stays", async () => {
 
 /** Completes a run of the task, and returns what is in the row afterwards. */
 async function completed(id: string, { committed = false, error = null as string | null }) {
-  await completeFull(manager, table, await readColumnSet(manager, table), [
-    {
-      outcome: "ended",
-      session: 1,
-      id,
-      owner: nobody,
-      start: "2001-01-01T00:00:00Z",
-      stop: "2001-01-01T00:00:01Z",
-      output: error === null ? "said" : "",
-      error,
-      committed,
-    },
-  ]);
+  await completeFull(
+    manager,
+    table,
+    await readColumnSet(manager, table),
+    [
+      {
+        outcome: "ended",
+        session: 1,
+        id,
+        owner: nobody,
+        start: "2001-01-01T00:00:00Z",
+        stop: "2001-01-01T00:00:01Z",
+        output: error === null ? "said" : "",
+        error,
+        sqlstate: null,
+        committed,
+      },
+    ],
+    { retry: retryPolicy },
+  );
   const { rows } = await user.query<{ said: (string | null)[] }>(
     "SELECT ARRAY[state::text, output, error] AS said FROM task WHERE id = $1 AND owner IS NULL",
     [id],

@@ -160,6 +160,52 @@ test("a remote task whose backend is killed is retried and given up like a local
   assert.equal((await ended(there)).error, expected);
 });
 
+const tries = async (id: string) => {
+  const { state, error } = await ended(id);
+  const { rows } = await admin.query<{ attempt: number | null; crash: number }>(
+    "SELECT attempt, crash FROM task WHERE id = $1",
+    [id],
+  );
+  return { state, error, ...rows[0] };
+};
+
+test("with retry, a lost connection is an error of class 08, and is counted in attempt instead of crash", async () => {
+  const task = {
+    input: "SELECT pg_terminate_backend(pg_backend_pid())",
+    remote: remoteString,
+    retry: 2,
+    backoff: "1 ms",
+  };
+  const { state, error, attempt, crash } = await tries(await insert({ ...task, sqlstate: "{08}" }));
+  assert.deepEqual([state, attempt, crash], ["FAIL", 2, 0]);
+  assert.match(
+    error ?? "",
+    /^ERROR: {2}connection to the remote server was lost\nDETAIL: {2}.+\nSTATEMENT: {2}SELECT pg_terminate/,
+  );
+  const excluded = await tries(await insert({ ...task, sqlstate: "{!08006}" }));
+  assert.deepEqual([excluded.state, excluded.attempt, excluded.crash], ["FAIL", null, 0]);
+});
+
+test("with retry, a server that cannot be reached is tried again, but an invalid connection string is not", async () => {
+  const task = { input: "SELECT 1", retry: 2, backoff: "1 ms", sqlstate: "{08}" };
+  const refused = await tries(await insert({ ...task, remote: "host=127.0.0.1 port=1" }));
+  assert.deepEqual([refused.state, refused.attempt], ["FAIL", 2]);
+  const wrong = await tries(await insert({ ...task, sqlstate: "{}", remote: "application_name" }));
+  assert.deepEqual([wrong.state, wrong.attempt], ["FAIL", null]);
+});
+
+test("with retry, the SQLSTATE with which the other server refuses a login counts", async () => {
+  const task = { input: "SELECT 1", retry: 1, backoff: "1 ms", remote: `${remoteString} dbname=there_is_none` };
+  assert.equal((await tries(await insert({ ...task, sqlstate: "{3D000}" }))).attempt, 1);
+  assert.equal((await tries(await insert({ ...task, sqlstate: "{08}" }))).attempt, null);
+});
+
+test("an error of a remote task is retried by its SQLSTATE", async () => {
+  const task = { input: "SELECT 1/0", retry: 1, backoff: "1 ms", remote: remoteString };
+  assert.equal((await tries(await insert(task))).attempt, 1);
+  assert.equal((await tries(await insert({ ...task, sqlstate: "{40}" }))).attempt, null);
+});
+
 test("the log contains no password at level trace", async () => {
   const uri = `postgresql://scram:${encodeURIComponent(password)}@127.0.0.1:${server.port}/postgres`;
   const strings = [

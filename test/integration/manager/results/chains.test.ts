@@ -23,6 +23,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 
 // The tests use the components of a real manager, but run the cycles themselves.
 const database = await createDatabase();
@@ -45,6 +46,7 @@ const settings: ManagerSettings = {
   closeMs: 60_000,
   batch: 100,
   restartMs: 1000,
+  ...retryPolicy,
 };
 
 /** A time in ms after which a run counts as slow, so long that no test reaches it. */
@@ -136,6 +138,8 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
       ledgers: new LedgerRotation({ table, log }),
     }),
     starts,
+    retryPolicy: () => retryPolicy,
+    onRetries: () => {},
     log,
   });
   const until = async (condition: () => boolean): Promise<void> => {

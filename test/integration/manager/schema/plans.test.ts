@@ -28,6 +28,7 @@ import { claimOf, emptySlots } from "../../../support/claims.js";
 import { createDatabase } from "../../../support/database.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { openManager } from "../../../support/taskTables.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
@@ -103,6 +104,7 @@ const results = ids.map((id): OwnedResult => ({
   stop: "2001-01-01T00:00:01Z",
   output: "x",
   error: null,
+  sqlstate: null,
   committed: false,
 }));
 
@@ -137,7 +139,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       table,
       ids.map((id) => ({ id, owner })),
     ),
-  complete: (stub) => completeFull(stub, table, shape, results),
+  complete: (stub) => completeFull(stub, table, shape, results, { retry: retryPolicy }),
   "complete plain": (stub) => completePlain(stub, table, results),
   "late tasks": (stub) => readLate(stub, table, [1, 2], 100, ids),
   expire: (stub) => expire(stub, table, shape, ids),

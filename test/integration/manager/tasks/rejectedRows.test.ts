@@ -83,7 +83,7 @@ for (const column of ["label", "late_label"]) {
       ["DONE", "FAIL", "GONE", "DONE"],
     );
     const said = new RegExp(
-      `^ERROR: {2}repetition was not planned: duplicate key value violates unique constraint "task_${column}_key"\nDETAIL: {2}Key .* already exists\\.$`,
+      `^ERROR: {2}next run was not planned: duplicate key value violates unique constraint "task_${column}_key"\nDETAIL: {2}Key .* already exists\\.$`,
       "m",
     );
     for (const { error } of rows.slice(0, 3)) assert.match(error ?? "", said);
@@ -102,7 +102,7 @@ test("a row with delete stays if its successor is rejected, to show the error", 
   const row = await tasks.run("SELECT 1 WHERE false", { delete: true, repeat: "1 hour" });
   assert.deepEqual(
     [row.state, row.output, row.error],
-    ["DONE", null, "ERROR:  repetition was not planned: not this one"],
+    ["DONE", null, "ERROR:  next run was not planned: not this one"],
   );
   await client.query("DROP TRIGGER refuse ON task");
 });
@@ -139,7 +139,7 @@ test("orphans are settled row by row: rejected ones delay no other and are logge
   const rows = await tasks.ended(done, behind, free);
   const [of = null, ...others] = rows;
   assert.equal(of?.state, "DONE");
-  assert.match(of?.error ?? "", /^ERROR: {2}repetition was not planned: duplicate key/);
+  assert.match(of?.error ?? "", /^ERROR: {2}next run was not planned: duplicate key/);
   assert.equal(await children(done), 0);
   assert.deepEqual(
     others.map(({ output }) => output),
@@ -247,7 +247,7 @@ test("error says why the successor was rejected, not what was rejected before", 
   await gate.query("SELECT pg_advisory_unlock(1)");
   const { state, error } = only(await tasks.ended(first));
   assert.equal(state, "DONE");
-  assert.match(error ?? "", /^ERROR: {2}repetition was not planned: duplicate key/);
+  assert.match(error ?? "", /^ERROR: {2}next run was not planned: duplicate key/);
   await allow();
 });
 

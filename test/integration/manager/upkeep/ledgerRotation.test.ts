@@ -15,6 +15,7 @@ import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -99,10 +100,10 @@ test("each effect happens once, whatever sessions die and managers change while 
           await run(session, claimed, owner);
           const ended = { outcome: "ended", session: 1, id: claimed.id, owner } as const;
           const times = { start: "2001-01-01T00:00:00Z", stop: "2001-01-01T00:00:01Z" };
-          const result = { ...ended, ...times, output: "", error: null, committed: true };
+          const result = { ...ended, ...times, output: "", error: null, sqlstate: null, committed: true };
           // One in five runs loses its session after its effect was committed.
           if (Math.random() < 0.2) break;
-          await completeFull(manager, table, shape, [result]);
+          await completeFull(manager, table, shape, [result], { retry: retryPolicy });
           own.groups.removeOrphan(claimed.hash);
           claimed = undefined;
         }

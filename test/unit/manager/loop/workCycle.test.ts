@@ -19,6 +19,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { openSession } from "../../../support/openSession.js";
+import { retryPolicy } from "../../../support/retryPolicy.js";
 
 /** The server's answer to a statement that writes this row. */
 type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
@@ -37,6 +38,7 @@ const settings: ManagerSettings = {
   closeMs: 1000,
   batch: 100,
   restartMs: 1000,
+  ...retryPolicy,
 };
 
 const nothing = (): void => {};
@@ -104,6 +106,8 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
       log,
     }),
     starts: new RetryQueue(),
+    retryPolicy: () => retryPolicy,
+    onRetries: () => {},
     log,
   });
 }
@@ -124,7 +128,7 @@ function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Cl
     return {
       rows: ids
         .filter((id) => answers.get(id) === "locked")
-        .map((id) => ({ id, since: null, holds: true, state: null })),
+        .map((id) => ({ id, since: null, holds: true, state: null, retried: null })),
     };
   };
   // The cycle uses no other members of the client.
@@ -153,6 +157,7 @@ test("each result is either written once or kept, whatever the server answers", 
           stop: "",
           output: "",
           error: null,
+          sqlstate: null,
           committed: false,
         };
         pendingResults.add({ outcome: "ended", ...result }, "owner", {

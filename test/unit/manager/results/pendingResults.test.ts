@@ -7,7 +7,7 @@ import type { RunResult } from "../../../../src/shared/ipc/run.js";
 const mebi = 1024 * 1024;
 
 function ended(id: number, output: string | null = null): Extract<RunResult, { outcome: "ended" }> {
-  const fixed = { session: 1, id: String(id), start: "", stop: "", error: null, committed: false };
+  const fixed = { session: 1, id: String(id), start: "", stop: "", error: null, sqlstate: null, committed: false };
   return { outcome: "ended", ...fixed, output };
 }
 

@@ -16,6 +16,7 @@ import { test } from "../../../../support/limitedTest.js";
 import { stubClient } from "../../../../support/stubClient.js";
 import { ensureTaskTable, openManager } from "../../../../support/taskTables.js";
 import { waitForRow } from "../../../../support/waitFor.js";
+import { retryPolicy } from "../../../../support/retryPolicy.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");
@@ -168,11 +169,12 @@ describe("statements on a partitioned table", () => {
         stop: "2001-01-01",
         output: "",
         error: null,
+        sqlstate: null,
         committed: false,
       } as const;
       const works: Record<string, (stub: Client) => Promise<unknown>> = {
         claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1 })),
-        complete: (stub) => completeFull(stub, table, shape, [{ ...result, session: 1 }]),
+        complete: (stub) => completeFull(stub, table, shape, [{ ...result, session: 1 }], { retry: retryPolicy }),
         release: (stub) => releaseTasks(stub, table, [{ id: "5", owner }]),
         promote: (stub) => markDue(stub, table),
         rescue: (stub) => rescueTasks(stub, table, shape, { dead: [owner], ids: ["5"], blame: true, crashes: 3 }),

@@ -1,0 +1,58 @@
+import type { TaskTable } from "../schema/taskTable.js";
+import { hasId, mustRunQuery } from "../sql/fragments.sql.js";
+
+/** Longest pause before a retry, in seconds (100 years), so that the planned time stays within the range of dates. */
+const maxPause = 3_155_760_000;
+
+/**
+ * SQL condition that is true if an SQLSTATE is in a list, and the list does not exclude it. A list without entries that
+ * include anything includes everything.
+ */
+const isListed = (sqlstate: string, list: string): string =>
+  `NOT ${list} && ARRAY['!' || ${sqlstate}, '!' || left(${sqlstate}, 2)]
+        AND (${list} && ARRAY[${sqlstate}, left(${sqlstate}, 2)] OR array_to_string(${list}, ',') !~ '(^|,)[^!]')`;
+
+/**
+ * SQL condition that is true if a task is retried after a result. The condition is on row `t` and the result `r`, which
+ * has the columns error and sqlstate.
+ *
+ * @param sqlstates SQL of the list that applies to rows without a list of their own
+ */
+export const isRetried = (table: TaskTable, sqlstates: string): string =>
+  table.features.has("retries")
+    ? `(r.sqlstate IS NOT NULL AND coalesce(t.attempt, 0) < coalesce(t.retry, 0) AND t.state::text IN ('TAKE', 'WORK')
+      AND NOT ${mustRunQuery(table, "t.")} AND ${isListed("r.sqlstate", `coalesce(t.sqlstate, ${sqlstates})`)})`
+    : "false";
+
+/** SQL condition that is true if the result `r` of row `t` cannot lead to a retry. */
+export const isFinalTry = ({ features }: TaskTable): string =>
+  features.has("retries") ? "(r.error IS NULL OR coalesce(t.attempt, 0) >= coalesce(t.retry, 0))" : "true";
+
+/**
+ * SQL of a CTE that plans the next try of each task of `ended` with `retried`. The pause before it is doubled after each
+ * try. Half of it to all of it is waited, at random, so that tasks that failed together are not tried together again.
+ * A group that pauses after each run pauses before a retry as well. `due` keeps the planned time of the first try, from
+ * which the schedule of a repeating task goes on.
+ *
+ * @param ended name of a CTE with the columns id, start, stop, error and retried
+ * @param output SQL of the output of the run
+ * @param ceiling SQL of the longest pause, in seconds
+ * @returns the CTE followed by a comma, or an empty string if the table has no retries
+ */
+export function planRetries(
+  { qualified, stateType, features }: TaskTable,
+  ended: string,
+  output: string,
+  ceiling: string,
+): string {
+  if (!features.has("retries")) return "";
+  const seconds = "extract(epoch FROM coalesce(t.backoff, interval '1 second'))::float8";
+  const pause = `least(${ceiling}::float8, ${maxPause}, ${seconds} * 2 ^ least(coalesce(t.attempt, 0), 60)) * (0.5 + random() / 2)`;
+  return `retried AS (
+  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, attempt = coalesce(t.attempt, 0) + 1, due = coalesce(t.due, t.plan),
+    plan = e.stop + greatest(interval '1 second' * (${pause}), interval '1 ms' * -least(t.max::float8, 0)), ready = false,
+    owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error
+  FROM ${ended} AS e
+  WHERE ${hasId("e.id")} AND e.retried
+), `;
+}

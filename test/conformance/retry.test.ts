@@ -1,0 +1,310 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks, type NewTask } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.output": "1kB" });
+
+interface Tried {
+  readonly id: string;
+  readonly state: string;
+  readonly attempt: number | null;
+  readonly error: string | null;
+  readonly output: string | null;
+}
+
+const tried = (id: string): string =>
+  `SELECT id, state::text AS state, attempt, error, output FROM task WHERE id = ${id}`;
+const row = async (id: string): Promise<Tried> => only((await client.query<Tried>(tried(id))).rows);
+
+async function holds(id: string, condition: string): Promise<boolean> {
+  const { rows } = await client.query<{ holds: boolean }>(
+    `SELECT (${condition}) AS holds FROM task AS t WHERE id = ${id}`,
+  );
+  return only(rows).holds;
+}
+
+/** Inserts a task, and waits until it waits for a retry. */
+async function failOnce(task: NewTask): Promise<Tried> {
+  const [id = ""] = await tasks.insert({ group: task.input, ...task });
+  return only(await until<Tried>(client, tried(id), ([found]) => found?.state === "PLAN" && found.error !== null));
+}
+
+let sequences = 0;
+
+/** Creates a sequence that counts the tries of a task, because a rollback does not undo `nextval`. */
+async function counter(): Promise<{ readonly name: string; readonly read: () => Promise<number> }> {
+  const name = `tries_${++sequences}`;
+  await client.query(`CREATE SEQUENCE ${name}`);
+  const read = async (): Promise<number> => {
+    const { rows } = await client.query<{ count: string }>(
+      `SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS count FROM ${name}`,
+    );
+    return Number(only(rows).count);
+  };
+  return { name, read };
+}
+
+/** Runs a task to its end, and returns how often it was tried and its last row. */
+async function runTries(input: (sequence: string) => string, more: Omit<NewTask, "input">): Promise<[number, Tried]> {
+  const { name, read } = await counter();
+  const { id } = await tasks.run(input(name), { group: name, backoff: "1 ms", ...more });
+  return [await read(), await row(id)];
+}
+
+const divide = (sequence: string): string => `SELECT nextval('${sequence}'); SELECT 1/0`;
+
+test("a task without retry is tried once", async () => {
+  const [tries, { state, attempt }] = await runTries(divide, {});
+  assert.deepEqual([tries, state, attempt], [1, "FAIL", null]);
+});
+
+test("a task is tried again as often as retry says, then it is FAIL", async () => {
+  const [tries, { state, attempt, error }] = await runTries(divide, { retry: 3 });
+  assert.deepEqual([tries, state, attempt], [4, "FAIL", 3]);
+  assert.match(error ?? "", /^ERROR: {2}division by zero\n/);
+});
+
+test("the first try without error ends the task", async () => {
+  const [tries, { state, attempt, error, output }] = await runTries(
+    (sequence) => `SELECT 1 / (nextval('${sequence}') - 2)`,
+    { retry: 5 },
+  );
+  assert.deepEqual([tries, state, attempt, error, output], [1, "DONE", null, null, "-1"]);
+  const [more, later] = await runTries((sequence) => `SELECT 1 / (nextval('${sequence}') / 3)`, { retry: 5 });
+  assert.deepEqual([more, later.state, later.attempt, later.error, later.output], [3, "DONE", 2, null, "1"]);
+});
+
+test("each try is rolled back, and the effect of the last one remains", async () => {
+  await client.query("CREATE TABLE effect (number integer)");
+  const [tries] = await runTries(
+    (sequence) => `INSERT INTO effect SELECT nextval('${sequence}'); SELECT 1 / (currval('${sequence}') / 3)`,
+    { retry: 5 },
+  );
+  assert.equal(tries, 3);
+  assert.deepEqual((await client.query("SELECT number FROM effect")).rows, [{ number: 3 }]);
+});
+
+test("a task with delete is removed after a retry that has neither output nor error", async () => {
+  const { name } = await counter();
+  const [id = ""] = await tasks.insert({
+    input: `DO $$BEGIN IF nextval('${name}') < 2 THEN RAISE 'not yet'; END IF; END$$`,
+    header: false,
+    delete: true,
+    retry: 1,
+    backoff: "1 ms",
+    group: name,
+  });
+  await tasks.until([id], ({ state }) => state === "DONE");
+});
+
+test("while a task waits for a retry, its row shows the last try", async () => {
+  const { id, error, output, attempt } = await failOnce({ input: "SELECT 1/0", retry: 1, backoff: "20 min" });
+  assert.match(error ?? "", /division by zero/);
+  assert.deepEqual([output, attempt], ["", 1]);
+  assert.ok(
+    await holds(id, "start IS NOT NULL AND stop IS NOT NULL AND pid IS NOT NULL AND owner IS NULL AND NOT ready"),
+  );
+  assert.ok(await holds(id, "due = created"), "the plan of the first try is kept");
+});
+
+test("the pause is between half of backoff and backoff, and doubles with each try", async () => {
+  const first = await failOnce({ input: "SELECT 1/0", retry: 1, backoff: "20 min" });
+  assert.ok(await holds(first.id, "plan BETWEEN stop + interval '10 min' AND stop + interval '20 min'"));
+  const fourth = await failOnce({ input: "SELECT 2/0", retry: 9, attempt: 3, backoff: "1 min" });
+  assert.equal(fourth.attempt, 4);
+  assert.ok(await holds(fourth.id, "plan BETWEEN stop + interval '4 min' AND stop + interval '8 min'"));
+});
+
+test("the pause is not longer than pg_task.ceiling, whatever backoff and attempt are", async () => {
+  for (const backoff of ["10 years", "1 week"]) {
+    const { id } = await failOnce({
+      input: `SELECT '${backoff}', 1/0`,
+      retry: 2147483647,
+      attempt: 2147483600,
+      backoff,
+    });
+    assert.ok(await holds(id, "plan BETWEEN stop + interval '30 min' AND stop + interval '1 hour'"), backoff);
+  }
+});
+
+test("pauses differ, so that tasks that failed together are not tried together", async () => {
+  const same = { input: "SELECT 1/0", retry: 1, backoff: "20 min" };
+  const waiting = await Promise.all(["a", "b", "c"].map((group) => failOnce({ ...same, group: `jitter ${group}` })));
+  const { rows } = await client.query(
+    `SELECT DISTINCT plan - stop FROM task WHERE id IN (${waiting.map(({ id }) => id).join()})`,
+  );
+  assert.equal(rows.length, 3);
+});
+
+const missing = (sequence: string): string => `SELECT nextval('${sequence}'); SELECT * FROM there_is_none`;
+const unsupported = (sequence: string): string =>
+  `SELECT nextval('${sequence}'); DO $$BEGIN RAISE SQLSTATE '0A000'; END$$`;
+const conflict = (sequence: string): string =>
+  `SELECT nextval('${sequence}'); DO $$BEGIN RAISE SQLSTATE '40P01'; END$$`;
+
+const lists: readonly (readonly [string, (sequence: string) => string, string | null, number])[] = [
+  ["by default, errors of class 42 are not retried", missing, null, 1],
+  ["by default, errors of class 0A are not retried", unsupported, null, 1],
+  ["a class that is listed is retried", missing, "{42}", 3],
+  ["an SQLSTATE that is listed is retried", missing, "{40,42P01}", 3],
+  ["an SQLSTATE that is not listed is not retried", conflict, "{55P03,57014}", 1],
+  ["an excluded class is not retried", conflict, "{!40}", 1],
+  ["an excluded SQLSTATE is not retried, although its class is listed", conflict, "{40,!40P01}", 1],
+  ["with only exclusions, everything else is retried", missing, "{!40}", 3],
+  ["an empty list retries everything", missing, "{}", 3],
+];
+for (const [name, input, sqlstate, expected] of lists) {
+  test(name, async () => {
+    const [tries, { state }] = await runTries(input, { retry: 2, ...(sqlstate === null ? {} : { sqlstate }) });
+    assert.deepEqual([tries, state], [expected, "FAIL"]);
+  });
+}
+
+const sleep = (sequence: string): string => `SELECT nextval('${sequence}'); SELECT pg_sleep(60)`;
+
+test("a timeout is retried as 57014", async () => {
+  const [tries, { error }] = await runTries(sleep, { retry: 1, timeout: "100 ms" });
+  assert.equal(tries, 2);
+  assert.match(error ?? "", /statement timeout/);
+  assert.equal((await runTries(sleep, { retry: 1, timeout: "100 ms", sqlstate: "{!57014}" }))[0], 1);
+});
+
+test("too much output, COPY FROM STDIN and a stop by the user are never retried", async () => {
+  const wide = await runTries((sequence) => `SELECT nextval('${sequence}'), repeat('x', 2000)`, {
+    retry: 2,
+    sqlstate: "{}",
+  });
+  assert.match(wide[1].error ?? "", /output exceeds/);
+  // The server undoes the transaction, and the sequence counts one try for each form in which the run was sent.
+  assert.deepEqual([wide[1].state, wide[1].attempt], ["FAIL", null]);
+  const copy = await tasks.run("CREATE TEMP TABLE c (a text); COPY c FROM STDIN", {
+    retry: 2,
+    sqlstate: "{}",
+    group: "copy",
+  });
+  assert.deepEqual([copy.state, (await row(copy.id)).attempt], ["FAIL", null]);
+  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", retry: 2, sqlstate: "{}", group: "stop" });
+  await tasks.sleeping(id);
+  await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${id}`);
+  await tasks.until([id], ({ owner, stop }) => owner === null && stop !== null);
+  assert.deepEqual([(await row(id)).state, (await row(id)).attempt], ["STOP", null]);
+});
+
+test("the death of its session counts in crash, not in attempt", async () => {
+  const { id, state, crash } = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", {
+    retry: 9,
+    sqlstate: "{}",
+    group: "death",
+  });
+  assert.deepEqual([state, crash, (await row(id)).attempt], ["FAIL", 3, null]);
+});
+
+test("a retry does not move the schedule of a task with repeat or rule", async () => {
+  const repeating = await runTries(divide, { retry: 2, repeat: "1 day" });
+  const ruled = await runTries(divide, {
+    retry: 2,
+    rule: "* * * * * *",
+    zone: "UTC",
+    plan: "2020-01-01 00:00Z",
+    active: "100 years",
+  });
+  for (const [tries, { id, attempt }] of [repeating, ruled]) {
+    assert.deepEqual([tries, attempt], [3, 2]);
+    const next = `SELECT * FROM task WHERE parent = ${id}`;
+    await until(client, next, (rows) => rows.length === 1);
+  }
+  const fields = "FROM task AS t JOIN task AS n ON n.parent = t.id";
+  const { rows } = await client.query(
+    `SELECT n.plan = t.created + interval '1 day' AS kept, n.retry, n.attempt ${fields} WHERE t.id = ${repeating[1].id}`,
+  );
+  assert.deepEqual(rows, [{ kept: true, retry: 2, attempt: null }]);
+  await client.query(`UPDATE task SET state = 'STOP' WHERE rule IS NOT NULL AND state = 'PLAN'`);
+});
+
+test("a task that is stopped while it waits for a retry stays STOP", async () => {
+  const { id } = await failOnce({ input: "SELECT 3/0", retry: 1, backoff: "20 min" });
+  await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${id}; UPDATE task SET plan = now() WHERE id = ${id}`);
+  await tasks.run("SELECT 1", { group: "afterwards" });
+  assert.equal((await row(id)).state, "STOP");
+});
+
+test("a retry that comes too late is GONE, with the last error as DETAIL", async () => {
+  const { id } = await failOnce({ input: "SELECT 4/0", retry: 1, backoff: "20 min", active: "1 hour" });
+  await client.query(`UPDATE task SET plan = now() - interval '2 hours' WHERE id = ${id}`);
+  const [gone] = await tasks.ended(id);
+  assert.equal(gone?.state, "GONE");
+  assert.equal(gone?.error, "ERROR:  task not active\nDETAIL:  ERROR:  division by zero\n\tSTATEMENT:  SELECT 4/0");
+});
+
+test("active counts from the plan of the retry", async () => {
+  const [tries] = await runTries(divide, { retry: 1, backoff: "1200 ms", active: "500 ms" });
+  assert.equal(tries, 2);
+});
+
+test("a user can start a waiting retry at once, and the schedule keeps its place", async () => {
+  const { id } = await failOnce({ input: "SELECT 5/0", retry: 1, backoff: "20 min", repeat: "1 day" });
+  await client.query(`UPDATE task SET plan = now() WHERE id = ${id}`);
+  assert.equal(only(await tasks.ended(id)).state, "FAIL");
+  await until(client, `SELECT * FROM task WHERE parent = ${id}`, (rows) => rows.length === 1);
+  const { rows } = await client.query(
+    `SELECT n.plan = t.created + interval '1 day' AS kept FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
+  );
+  assert.deepEqual(rows, [{ kept: true }]);
+});
+
+test("with a negative max, the group pauses after each try, and the retry waits for the pause as well", async () => {
+  const { id } = await failOnce({ input: "SELECT 6/0", retry: 1, backoff: "1 ms", max: -600_000 });
+  assert.ok(await holds(id, "plan >= stop + interval '10 min'"));
+});
+
+test("a trigger that refuses the retry makes the task FAIL, and its error says so", async () => {
+  await client.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no more tries'; END$$;
+    CREATE TRIGGER refuse BEFORE UPDATE OF attempt ON task FOR EACH ROW WHEN (NEW.data = 'refused') EXECUTE FUNCTION refuse()`);
+  const { state, error } = await tasks.run("SELECT 7/0", { retry: 1, data: "refused", group: "refused" });
+  assert.equal(state, "FAIL");
+  assert.match(error ?? "", /division by zero[^]*\nERROR: {2}next run was not planned: no more tries/);
+});
+
+test("pg_task.retry of the session is the default, and costs tasks without error nothing", async () => {
+  await client.query("SET pg_task.retry = 2; SET pg_task.backoff = '20 min'");
+  const [failed = "", fine = ""] = await tasks.insert(
+    { input: "SELECT 8/0", group: "default 1" },
+    { input: "SELECT 1", group: "default 2" },
+  );
+  await client.query("RESET pg_task.retry; RESET pg_task.backoff");
+  await until<Tried>(client, tried(failed), ([found]) => found?.attempt === 1);
+  assert.ok(await holds(failed, "retry = 2 AND plan > stop + interval '9 min'"));
+  assert.deepEqual([only(await tasks.ended(fine)).state, (await row(fine)).attempt], ["DONE", null]);
+});
+
+const refused: readonly (readonly [NewTask, RegExp])[] = [
+  [{ input: "", retry: -1 }, /^retry must be 0 or more, not -1$/],
+  [{ input: "", backoff: "0" }, /^backoff must be more than 0, not 00:00:00$/],
+  [{ input: "", backoff: "-1 s" }, /^backoff must be more than 0, not -00:00:01$/],
+  [{ input: "", sqlstate: "{4}" }, /^"4" in sqlstate is neither an SQLSTATE nor a class$/],
+  [{ input: "", sqlstate: "{40,40p01}" }, /^"40p01" in sqlstate is neither/],
+  [{ input: "", sqlstate: "{40,null}" }, /^"null" in sqlstate is neither/],
+  [{ input: "", sqlstate: "{!}" }, /^"!" in sqlstate is neither/],
+];
+for (const [task, message] of refused) {
+  test(`INSERT refuses ${JSON.stringify(task)}`, async () => {
+    await assert.rejects(tasks.insert(task), (error: { code?: string; message: string }) => {
+      assert.match(error.message, message);
+      return error.code === "22023";
+    });
+  });
+}
+
+test("UPDATE refuses what INSERT refuses", async () => {
+  const [id = ""] = await tasks.insert({ input: "", plan: "infinity" });
+  await assert.rejects(client.query(`UPDATE task SET retry = -1 WHERE id = ${id}`), /retry must be 0 or more/);
+  await assert.rejects(client.query(`UPDATE task SET sqlstate = '{x}' WHERE id = ${id}`), /neither an SQLSTATE/);
+});
