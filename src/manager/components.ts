@@ -6,6 +6,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import type { ExecutorParameters } from "../shared/ipc/executorMessages.js";
 import type { FromManager } from "../shared/ipc/managerMessages.js";
+import { Dependencies } from "./dependencies/dependencies.js";
 import { LostRemoteRuns } from "./recovery/lostRemoteRuns.js";
 import { WakeSignal } from "../shared/wakeSignal.js";
 import { BackendCancellations } from "./sessions/backendCancellations.js";
@@ -64,6 +65,7 @@ export interface ManagerComponents {
   readonly pruner: Pruner;
   readonly zoneChanges: ZoneChanges;
   readonly statistics: Statistics;
+  readonly dependencies: Dependencies;
   /** Which errors are retried. Throws if the settings have not been read yet. */
   readonly retryPolicy: () => RetryPolicy;
   /** Called with the SQLSTATEs of errors after which tasks are retried. */
@@ -184,6 +186,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     pruner: new Pruner(base),
     zoneChanges: new ZoneChanges(base),
     statistics,
+    dependencies: new Dependencies({ ...base, groupScanner }),
     onRetries: (sqlstates) => statistics.retried(sqlstates),
     retryPolicy: () => {
       const policy = settings();

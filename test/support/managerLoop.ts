@@ -28,6 +28,7 @@ import type { ConnectionTarget } from "../../src/shared/postgres/target/target.j
 import type { Client } from "../../src/shared/postgres/client.js";
 import { noRemoteRuns } from "./noRemoteRuns.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
+import { noDependencies } from "./dependencies.js";
 import { retryPolicy } from "./retryPolicy.js";
 
 /** Replacements for components of the manager loop. All other components are real. */
@@ -142,7 +143,9 @@ export async function startManagerLoop(
         starts: new RetryQueue(),
         retryPolicy: () => retryPolicy,
         onRetries: () => {},
+        dependencies: noDependencies(table),
       }),
+      dependencies: noDependencies(table),
       settingsAge,
       poolScaler: new (overrides.poolScaler ?? PoolScaler)({
         sessions,

@@ -62,6 +62,7 @@ export class GroupScanner {
   /** Tasks that were rejected together. There was no time left to find out which of them the server rejects. */
   #suspects: readonly string[] = [];
   readonly #pausedGroups: PausedGroups;
+  #hasTasksToLookUp = false;
 
   constructor(options: { readonly table: TaskTable; readonly groups: ActiveGroups; readonly log: Log }) {
     this.#table = options.table;
@@ -83,6 +84,11 @@ export class GroupScanner {
     this.#scannedAt = 0;
     this.#planAt = 0;
     this.#planReadAt = 0;
+  }
+
+  /** Whether there are tasks whose predecessors have to be looked up. */
+  get hasTasksToLookUp(): boolean {
+    return this.#hasTasksToLookUp;
   }
 
   get rejectedIds(): readonly string[] {
@@ -195,7 +201,8 @@ export class GroupScanner {
     if (isSaturated && now - this.#planReadAt < planReadIntervalMs) return;
     this.#planReadAt = now;
     // Rejected rows whose retry delay is over are included, because they may be replanned while this query is running.
-    const ms = await nextPlan(client, this.#table, this.#rejected.delayedIds);
+    const { ms, mustLookUp } = await nextPlan(client, this.#table, this.#rejected.delayedIds);
+    this.#hasTasksToLookUp = mustLookUp;
     const nearest = Math.min(ms ?? Infinity, this.#rejected.nextRetryMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;
   }

@@ -20,6 +20,7 @@ export type ManagerLoopOptions = Pick<
   | "remoteCapacity"
   | "pruner"
   | "zoneChanges"
+  | "dependencies"
   | "ledgers"
   | "statistics"
   | "runTimes"
@@ -126,6 +127,7 @@ export class ManagerLoop {
   /** Runs cycles until `finished` returns true. */
   async run(finished: () => boolean, events: ManagerLoopEvents): Promise<void> {
     const { remoteCapacity, wakeSignal, workCycle } = this.#components;
+    this.#components.dependencies.restart();
     // On a new connection it is not known yet which rows are locked.
     await workCycle.retryLocked(this.#client);
     let hasBegun = false;
@@ -165,9 +167,15 @@ export class ManagerLoop {
     await ledgers.rotate(this.#client);
     const canPruneMore = await this.#prune();
     const canCheckMore = await this.#checkZones();
+    const haveDependentsChanged = await this.#stepDependencies();
     const mustCheck = await this.#updateBusyMode(outcome);
     const isBusy =
-      mustCheck || canPruneMore || canCheckMore || outcome.again || (await wakeSignal.wait(this.#pauseMs(outcome)));
+      haveDependentsChanged ||
+      mustCheck ||
+      canPruneMore ||
+      canCheckMore ||
+      outcome.again ||
+      (await wakeSignal.wait(this.#pauseMs(outcome)));
     const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
     if (isEmptyCheck && this.#deepSleep.countEmptyCheck(this.#settings.idle)) await poolScaler.closeAll();
     await this.#retryLocked();
@@ -178,7 +186,7 @@ export class ManagerLoop {
     await this.#handOver(events);
     if (!this.#hasReleased) events.released();
     this.#hasReleased = true;
-    const more = await workCycle.writeOnly(this.#client);
+    const more = (await workCycle.writeOnly(this.#client)) || (await this.#stepDependencies());
     events.cycled();
     await this.#retryLocked();
     await this.#handOver(events);
@@ -221,6 +229,11 @@ export class ManagerLoop {
   async #prune(): Promise<boolean> {
     const { pruner } = this.#components;
     return await falseIfTransient(() => pruner.step(this.#client, this.#settings.batch));
+  }
+
+  /** Looks up predecessors and releases dependents. Returns whether there is more to do right away. */
+  async #stepDependencies(): Promise<boolean> {
+    return await falseIfTransient(() => this.#components.dependencies.step(this.#client));
   }
 
   /** Checks a few planned tasks against the server's time zone data. Returns whether more should follow at once. */
@@ -267,6 +280,7 @@ export class ManagerLoop {
     statistics.rescued(rescued);
     if (rescued === 0) return;
     this.#changed = true;
+    this.#components.dependencies.tableChanged();
     this.#stayAwake();
     await openSessions(rescued);
   }
@@ -328,7 +342,8 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs }: CycleOutcome): number {
-    const { remoteCapacity, orphans, poolScaler, pruner, zoneChanges, busyMode, workCycle } = this.#components;
+    const { remoteCapacity, orphans, poolScaler, pruner, zoneChanges, busyMode, workCycle, dependencies } =
+      this.#components;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
@@ -346,6 +361,7 @@ export class ManagerLoop {
         busyMode.pauseMs,
         Math.max(pruner.pauseMs, 1),
         Math.max(zoneChanges.pauseMs, 1),
+        dependencies.pauseMs,
         resetMs,
       ),
     );

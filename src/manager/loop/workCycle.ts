@@ -118,6 +118,7 @@ export class WorkCycle {
   async run(client: Client, settings: ManagerSettings, request: CycleRequest): Promise<CycleOutcome> {
     const { claimer, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
     const since = performance.now();
+    if (request.checkRuns) this.#components.dependencies.tableChanged();
     await updateLockTimeout(client);
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
@@ -148,6 +149,7 @@ export class WorkCycle {
     sessions.markUnused();
     const { expired, again: expireAgain } = await this.#expire(client, settings, [...lateGroups, ...claim.lateGroups]);
     this.#warnIfSlow(since);
+    if (expired > 0) this.#components.dependencies.tableChanged();
     if (expired > 0) log.info({ tasks: expired }, "late tasks expired");
     return {
       claimed: valueOf(single, 0) + claim.claimed,
@@ -319,6 +321,7 @@ export type WorkCycleOptions = Pick<
   | "starts"
   | "retryPolicy"
   | "onRetries"
+  | "dependencies"
   | "log"
 > &
   Partial<Pick<ManagerComponents, "largeResultWriter" | "tracing">>;

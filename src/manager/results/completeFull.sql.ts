@@ -9,7 +9,7 @@ import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { isRetried, planRetries } from "./retry.sql.js";
-import { hasId, isRepeating, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
+import { hasId, isAwaited, isRepeating, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
 
 export interface Completion {
   /** Ids of the results that were not written because their rows are locked. */
@@ -20,6 +20,8 @@ export interface Completion {
   readonly columnsChanged: boolean;
   /** The states of the written rows, by id. Empty if runs are not traced. */
   readonly states: ReadonlyMap<string, string>;
+  /** Ids of tasks that have ended, and for which others wait. */
+  readonly awaitedIds: readonly string[];
   /** SQLSTATEs of the errors after which tasks are retried, one for each of these tasks. */
   readonly retried: readonly string[];
 }
@@ -50,13 +52,7 @@ export async function completeFull(
   { retry, traced = false, omissions = noOmissions }: CompletionOptions,
 ): Promise<Completion> {
   const large = largeOutputOf(results);
-  const { rows } = await client.query<{
-    id: string | number;
-    since: string | null;
-    holds: boolean;
-    state: string | null;
-    retried: string | null;
-  }>({
+  const { rows } = await client.query<CompletionRow>({
     name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${columns.name}`,
     text: completeStatement(table, columns, { traced, large: large !== null }),
     values: [
@@ -77,15 +73,29 @@ export async function completeFull(
     ],
   });
   return {
-    lockedIds: new Set(
-      rows.flatMap(({ id, since, state, retried }) => ((since ?? state ?? retried) === null ? String(id) : [])),
-    ),
+    lockedIds: new Set(rows.flatMap((row) => (isLocked(row) ? String(row.id) : []))),
     deferredPauses: rows.flatMap(({ id, since }) => (since === null ? [] : { id: String(id), since })),
     columnsChanged: rows.some((row) => !row.holds),
+    awaitedIds: rows.flatMap(({ id, awaited }) => (awaited ? String(id) : [])),
     retried: rows.flatMap(({ retried }) => retried ?? []),
     states: new Map(rows.flatMap(({ id, state }) => (state === null ? [] : [[String(id), state]]))),
   };
 }
+
+/** A row that says one thing about a result, by the property that is set. If none is, the task's row is locked. */
+interface CompletionRow {
+  readonly id: string | number;
+  /** Stop time of a run after which the task should be postponed by its group's pause. */
+  readonly since: string | null;
+  readonly holds: boolean;
+  readonly state: string | null;
+  /** SQLSTATE of the error after which the task is retried. */
+  readonly retried: string | null;
+  readonly awaited: boolean;
+}
+
+const isLocked = ({ since, state, retried, awaited }: CompletionRow): boolean =>
+  (since ?? state ?? retried) === null && !awaited;
 
 interface CompletionOptions {
   readonly retry: RetryPolicy;
@@ -108,7 +118,7 @@ function largeOutputOf(results: readonly OwnedResult[]): Buffer | null {
 const isOutcomeShown = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
 
 const writtenStates = `UNION ALL SELECT id, NULL, true,
-  CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL FROM ended`;
+  CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false FROM ended`;
 
 /**
  * Returns the SQL of `completeFull`. Its lateral join makes one index lookup for each result. Joining sets, or looking
@@ -133,16 +143,17 @@ WITH result AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT r.id, r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
     SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own,
-      ${isRetried(table, "$12::text[]")} AS retried FROM ${qualified} AS t
+      ${isRetried(table, "$12::text[]")} AS retried,
+      ${isAwaited(table)} AS awaited FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
 ), ended AS MATERIALIZED (
   SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE error END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
-    repeats AND NOT computing AND NOT (retried AND $9::text IS NULL) AS repeats, own, retried AND $9::text IS NULL AS retried, sqlstate,
+    repeats AND NOT computing AND NOT (retried AND $9::text IS NULL) AS repeats, own, retried AND $9::text IS NULL AS retried, sqlstate, awaited,
     computing AND state IN ('TAKE', 'WORK') AND error IS NULL AND $9::text IS NULL AS computes,
     (state IN ('TAKE', 'WORK') AND NOT (retried AND $9::text IS NULL) AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
-    delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
+    delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT awaited AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
     CASE WHEN (repeats OR retried) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked
 ), done AS MATERIALIZED (
@@ -165,10 +176,11 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
 )
-SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried FROM result AS r
+SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
   AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("r.id")} AND t.owner = r.owner)
-UNION ALL SELECT l.id, l.since::text, true, NULL, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
-UNION ALL SELECT id, NULL, true, NULL, sqlstate FROM ended WHERE retried
+UNION ALL SELECT l.id, l.since::text, true, NULL, NULL, false FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
+UNION ALL SELECT id, NULL, true, NULL, sqlstate, false FROM ended WHERE retried
+UNION ALL SELECT id, NULL, true, NULL, NULL, true FROM ended WHERE awaited AND state <> 'PLAN' AND NOT retried AND NOT computes
 ${traced ? writtenStates : ""}`;
 }

@@ -3,7 +3,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import type { OwnedResult } from "../model.js";
 import { isFinalTry } from "./retry.sql.js";
-import { hasId, isRepeating, limitsLockWait } from "../sql/fragments.sql.js";
+import { hasId, isAwaited, isRepeating, limitsLockWait } from "../sql/fragments.sql.js";
 
 /**
  * Whether writing the result changes only the result's own row, as far as is known. A result with neither output nor
@@ -14,7 +14,8 @@ export const isPlainResult = ({ isPlain, output, error }: OwnedResult): boolean 
 
 /**
  * Writes plain results (results that change nothing but their own rows). Leaves out results whose rows are no longer in
- * state `TAKE` or `WORK`, or whose tasks repeat, pause their group or may be retried.
+ * state `TAKE` or `WORK`, or whose tasks repeat, pause their
+ * group, may be retried or are awaited by others.
  *
  * @returns ids of the results that were not written.
  * @throws lock_not_available if a row stays locked for longer than `lockTimeoutMs.brief`. Then no result has
@@ -49,7 +50,7 @@ WITH written AS (
   FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
     AS r(id, owner, start, stop, output, error)
   WHERE ${hasId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
-    AND NOT ${isRepeating(table, "t.")} AND t.max >= 0 AND ${isFinalTry(table)} AND ${limitsLockWait}
+    AND NOT ${isRepeating(table, "t.")} AND t.max >= 0 AND ${isFinalTry(table)} AND NOT (${isAwaited(table)}) AND ${limitsLockWait}
   RETURNING t.id
 )
 SELECT r.id FROM unnest($1::bigint[]) AS r(id)

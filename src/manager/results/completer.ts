@@ -1,5 +1,6 @@
 import type { DatabaseError } from "pg";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
+import type { Dependencies } from "../dependencies/dependencies.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { LargeResultWriter } from "./largeResultWriter.js";
@@ -36,6 +37,7 @@ export class Completer {
   readonly #groupScanner: GroupScanner;
   readonly #largeResultWriter: LargeResultWriter | null;
   readonly #retryPolicy: () => RetryPolicy;
+  readonly #dependencies: Pick<Dependencies, "ended">;
   readonly #onRetries: (sqlstates: readonly string[]) => void;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
@@ -51,6 +53,7 @@ export class Completer {
     readonly groupScanner: GroupScanner;
     readonly largeResultWriter: LargeResultWriter | null;
     readonly retryPolicy: () => RetryPolicy;
+    readonly dependencies: Pick<Dependencies, "ended">;
     /** Called with the SQLSTATEs of errors after which tasks are retried. */
     readonly onRetries: (sqlstates: readonly string[]) => void;
     readonly tracing: Tracing | null;
@@ -62,6 +65,7 @@ export class Completer {
     this.#groupScanner = options.groupScanner;
     this.#largeResultWriter = options.largeResultWriter;
     this.#retryPolicy = options.retryPolicy;
+    this.#dependencies = options.dependencies;
     this.#onRetries = options.onRetries;
     this.#tracing = options.tracing;
     this.#log = options.log;
@@ -145,7 +149,8 @@ export class Completer {
       const options = { retry: this.#retryPolicy(), traced: tracing !== null, omissions };
       const completion = await completeFull(client, this.#table, columns, results, options);
       tracing?.wrote(results, completion, since);
-      const { lockedIds, deferredPauses, columnsChanged, retried } = completion;
+      const { lockedIds, deferredPauses, columnsChanged, retried, awaitedIds } = completion;
+      this.#dependencies.ended(awaitedIds);
       if (retried.length > 0) this.#onRetries(retried);
       this.#deferredPauses.add(deferredPauses);
       if (columnsChanged) this.#columns = null;

@@ -11,6 +11,7 @@ import { adopt } from "./adoption/adopt.js";
 import { ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
+import { ensureDependencyTable, ensureHoldIndex } from "./dependencyTable.js";
 import { ensureCalendar } from "./calendar.js";
 import { ensureOptions } from "./options/options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
@@ -86,6 +87,10 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     table.features = featuresWithout(ownColumns.own);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
+    if (table.features.has("order")) {
+      await ensureDependencyTable(client, table, from === 0);
+      await ensureHoldIndex(client, table);
+    }
     const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"]);
     await ensureSchedulesView(client, table);
     const oid = await tableOid(client, table);

@@ -66,6 +66,13 @@ export interface TaskTable {
   readonly schedulesRows: string;
   /** Index of the rows of schedules. */
   readonly schedulesIndex: string;
+  /** Table of the dependencies: which tasks wait for which. */
+  readonly dependencyTable: string;
+  readonly dependencyIndex: string;
+  /** The table of dependencies, quoted for use in statements. */
+  readonly qualifiedDependencies: string;
+  /** Index of the tasks whose predecessors have to be looked up. */
+  readonly holdIndex: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -110,6 +117,10 @@ export function taskTable(schema: string, table: string): TaskTable {
     schedulesView: objectName(table, "schedules"),
     schedulesRows: objectName(table, "schedules_rows"),
     schedulesIndex: objectName(table, "schedules_idx"),
+    dependencyTable: objectName(table, "after"),
+    dependencyIndex: objectName(table, "after_task_idx"),
+    qualifiedDependencies: `${identifier(schema)}.${identifier(objectName(table, "after"))}`,
+    holdIndex: objectName(table, "hold_idx"),
   };
 }
 

@@ -44,6 +44,9 @@ export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
 export const mustRunQuery = ({ features }: TaskTable, alias = ""): string =>
   features.has("schedules") ? `(${alias}wait IS NOT NULL AND ${alias}wait < 0)` : "false";
 
+/** SQL condition that is true if other tasks may wait for the end of the row `t`. */
+export const isAwaited = ({ features }: TaskTable): string => (features.has("order") ? "t.plain IS FALSE" : "false");
+
 /** SQL condition that is true if the successor of a repeating row is planned when its run starts. */
 export const isOverlapping = (table: TaskTable, alias = ""): string =>
   table.features.has("schedules")

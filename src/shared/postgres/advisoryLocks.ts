@@ -24,6 +24,8 @@ export const lockClasses = {
    * backend (see manager/sessions/pipelineRecalls.ts).
    */
   permit: 0x70677405,
+  /** Held by a manager while it changes dependencies between tasks. The second key is the table's oid. */
+  dependencies: 0x70677406,
 } as const;
 
 const pool = new Uint32Array(1024);

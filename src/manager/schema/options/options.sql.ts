@@ -4,6 +4,7 @@ import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
 import type { OptionCheck } from "./optionCheck.js";
+import { orderCheck } from "./orderCheck.sql.js";
 import { retryCheck } from "./retryCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import { unsupportedCheck } from "./unsupportedCheck.sql.js";
@@ -12,8 +13,8 @@ import { unsupportedCheck } from "./unsupportedCheck.sql.js";
 const ownComment = "pg-task options ";
 
 /**
- * The checks of the features that are on, in the order in which they are made. Schedules come last, because they depend
- * on nothing that the other checks change.
+ * The checks of the features that are on, in the order in which they are made. The plan of a schedule is computed before
+ * the order of tasks puts it off.
  */
 const optionChecks = (table: TaskTable, zone: string): OptionCheck[] =>
   checkedFeatures.filter((feature) => table.features.has(feature)).map((feature) => optionCheck(feature, table, zone));
@@ -22,6 +23,8 @@ function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCh
   switch (feature) {
     case "retries":
       return retryCheck;
+    case "order":
+      return orderCheck;
     case "schedules":
       return scheduleCheck(table, zone);
     default:
@@ -29,7 +32,7 @@ function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCh
   }
 }
 
-const checkedFeatures: readonly Feature[] = ["retries", "order", "keys", "arguments", "gaps", "roles", "schedules"];
+const checkedFeatures: readonly Feature[] = ["retries", "keys", "arguments", "gaps", "roles", "schedules", "order"];
 
 /**
  * Creates or replaces the function and the triggers that check the optional columns of new and changed rows, and that

@@ -39,6 +39,8 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     ? " AND (NEW.plan = 'infinity' OR NOT coalesce(OLD.attempt > 0, false))"
     : "";
   return `
+  <<schedule>>
+  BEGIN
   IF TG_OP = 'UPDATE' THEN
     rule_changed := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
     plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due${keepsPhase};
@@ -64,7 +66,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     ELSIF plan_changed THEN
       NEW.due := CASE WHEN NEW.plan = 'infinity' AND NEW.repeat > interval '0' THEN coalesce(OLD.due, OLD.plan) END;
     END IF;
-    RETURN NEW;
+    EXIT schedule;
   END IF;
   IF NEW.repeat > interval '0' THEN
     RAISE EXCEPTION 'rule and repeat exclude each other' USING ERRCODE = 'invalid_parameter_value';
@@ -115,5 +117,6 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
   -- The trigger that maintains ready may have run before this one.
   IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan <= clock_timestamp();
-  END IF;`;
+  END IF;
+  END schedule;`;
 }

@@ -280,22 +280,22 @@ test("if more than a thousand tasks have become due, marking them reports that t
 });
 
 test("the next planned time is that of the next task that is not ready, and never in the past", async () => {
-  assert.equal(await nextPlan(manager, table), null);
+  assert.equal((await nextPlan(manager, table)).ms, null);
   await user.query("INSERT INTO task (input) VALUES ('SELECT 1')");
-  assert.equal(await nextPlan(manager, table), null);
+  assert.equal((await nextPlan(manager, table)).ms, null);
   await planned("2100-01-01");
   await user.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 hour')");
-  const ms = (await nextPlan(manager, table)) ?? Number.NaN;
+  const ms = (await nextPlan(manager, table)).ms ?? Number.NaN;
   assert.ok(ms > 0 && ms <= 3_600_000, `${ms}`);
   await planned("yesterday");
-  assert.equal(await nextPlan(manager, table), 0);
+  assert.equal((await nextPlan(manager, table)).ms, 0);
 });
 
 test("a task that is planned for infinity does not count as the next planned one", async () => {
   await planned("infinity");
-  assert.equal(await nextPlan(manager, table), null);
+  assert.equal((await nextPlan(manager, table)).ms, null);
   await planned("yesterday");
-  assert.equal(await nextPlan(manager, table), 0);
+  assert.equal((await nextPlan(manager, table)).ms, 0);
 });
 
 test("late tasks expire in batches", async () => {

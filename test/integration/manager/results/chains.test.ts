@@ -23,6 +23,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
+import { noDependencies } from "../../../support/dependencies.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
 // The tests use the components of a real manager, but run the cycles themselves.
@@ -140,6 +141,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
     starts,
     retryPolicy: () => retryPolicy,
     onRetries: () => {},
+    dependencies: noDependencies(table),
     log,
   });
   const until = async (condition: () => boolean): Promise<void> => {

@@ -19,6 +19,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { openSession } from "../../../support/openSession.js";
+import { noDependencies } from "../../../support/dependencies.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
 /** The server's answer to a statement that writes this row. */
@@ -108,6 +109,7 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
     starts: new RetryQueue(),
     retryPolicy: () => retryPolicy,
     onRetries: () => {},
+    dependencies: noDependencies(table),
     log,
   });
 }
@@ -128,7 +130,7 @@ function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Cl
     return {
       rows: ids
         .filter((id) => answers.get(id) === "locked")
-        .map((id) => ({ id, since: null, holds: true, state: null, retried: null })),
+        .map((id) => ({ id, since: null, holds: true, state: null, retried: null, awaited: false })),
     };
   };
   // The cycle uses no other members of the client.

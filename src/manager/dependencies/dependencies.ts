@@ -1,0 +1,220 @@
+import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+import type { Client } from "../../shared/postgres/client.js";
+import type { Log } from "../../shared/log.js";
+import type { GroupScanner } from "../groups/groupScanner.js";
+import { changeRows, RejectedRows } from "../rejectedRows.js";
+import { readColumnSet } from "../schema/columnSet.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { lookUpPredecessors, readToLookUp, type Judged } from "./lookUp.sql.js";
+import { deleteAwaited, readEndedDependencies, releaseDependents, type EndedDependency } from "./release.sql.js";
+
+/** The maximum number of rows that one statement changes. */
+const batch = 1000;
+
+/** Minimum time between two checks of all dependencies, in ms. After a long check, it is `checkRestFactor` times as long. */
+const minCheckIntervalMs = 1000;
+const checkRestFactor = 20;
+
+/** All dependencies are checked at this interval, in ms, in case that an end went unnoticed. */
+const maxCheckIntervalMs = 30_000;
+
+/** If a step has changed nothing, for example because rows are locked, the next one waits this long, in ms. */
+const lockedPauseMs = 100;
+
+/**
+ * Lets tasks wait for the end of others (the column `after`).
+ *
+ *   inserted, wait > 0 ──look up──▶ wait = 0, dependencies stored ──release──▶ wait is null, planned
+ *            │                          │
+ *            └──────────────────────────┴──▶ GONE
+ *
+ * All predecessors that have ended are noticed: those that this manager ends are reported by `ended`. For those that
+ * others end, for example by a STOP or DELETE, all dependencies are checked after a change of the table.
+ *
+ * Two managers may serve the table for a moment, while one hands over to the other. An advisory lock lets only one of
+ * them change dependencies at a time, so that each sees what the other has changed.
+ */
+export class Dependencies {
+  readonly #table: TaskTable;
+  readonly #groupScanner: GroupScanner;
+  readonly #rejected: RejectedRows;
+  /** Predecessors that have ended, and whose dependents have to be released. */
+  readonly #ended = new Set<string>();
+  /** Whether any dependencies may be stored. */
+  #hasDependencies = true;
+  #hasTableChanged = true;
+  #mayCheckAt = 0;
+  #mustCheckAt = 0;
+  #pausedUntil = 0;
+
+  constructor(options: { readonly table: TaskTable; readonly groupScanner: GroupScanner; readonly log: Log }) {
+    this.#table = options.table;
+    this.#groupScanner = options.groupScanner;
+    this.#rejected = new RejectedRows(options.log);
+  }
+
+  /** Reports tasks that have ended, and for which others may wait. */
+  ended(ids: Iterable<string>): void {
+    for (const id of ids) this.#ended.add(id);
+  }
+
+  /** Reports that others may have changed the table. */
+  tableChanged(): void {
+    this.#hasTableChanged = true;
+  }
+
+  /** On a new connection it is not known what has happened in the meantime. */
+  restart(): void {
+    this.#hasDependencies = true;
+    this.#hasTableChanged = true;
+    this.#mayCheckAt = 0;
+  }
+
+  /** Time until the next step is needed, in ms. Infinity if none is. */
+  get pauseMs(): number {
+    if (!this.#table.features.has("order")) return Infinity;
+    const now = performance.now();
+    if (this.#ended.size > 0) return Math.max(1, this.#pausedUntil - now);
+    return this.#hasDependencies && this.#hasTableChanged ? Math.max(1, this.#mayCheckAt - now) : Infinity;
+  }
+
+  /**
+   * Looks up predecessors and releases dependents, one batch of each.
+   *
+   * @returns whether tasks have changed, so that another cycle is needed at once
+   */
+  async step(client: Client): Promise<boolean> {
+    if (!this.#table.features.has("order") || performance.now() < this.#pausedUntil) return false;
+    if (!this.#groupScanner.hasTasksToLookUp && this.#ended.size === 0 && !this.#mustCheckAll) return false;
+    if (!(await this.#lock(client))) {
+      this.#pausedUntil = performance.now() + lockedPauseMs;
+      return false;
+    }
+    let changed: number;
+    try {
+      changed = (await this.#lookUp(client)) + (await this.#release(client));
+    } finally {
+      await this.#unlock(client);
+    }
+    if (changed === 0) {
+      this.#pausedUntil = performance.now() + lockedPauseMs;
+      return false;
+    }
+    this.#groupScanner.markChanged();
+    return true;
+  }
+
+  get #mustCheckAll(): boolean {
+    const now = performance.now();
+    if (!this.#hasDependencies || now < this.#mayCheckAt) return false;
+    return this.#hasTableChanged || now >= this.#mustCheckAt;
+  }
+
+  async #lock(client: Client): Promise<boolean> {
+    const { rows } = await client.query<{ locked: boolean }>({
+      name: "lock dependencies",
+      text: "SELECT pg_try_advisory_lock($1, $2::regclass::oid::bigint::bit(32)::integer) AS locked",
+      values: [lockClasses.dependencies, this.#table.qualified],
+    });
+    return rows[0]?.locked === true;
+  }
+
+  async #unlock(client: Client): Promise<void> {
+    await client.query({
+      name: "unlock dependencies",
+      text: "SELECT pg_advisory_unlock($1, $2::regclass::oid::bigint::bit(32)::integer)",
+      values: [lockClasses.dependencies, this.#table.qualified],
+    });
+  }
+
+  /** @returns the number of tasks that were looked up */
+  async #lookUp(client: Client): Promise<number> {
+    if (!this.#groupScanner.hasTasksToLookUp) return 0;
+    const ids = await readToLookUp(client, this.#table, batch, this.#rejected.delayedIds);
+    if (ids.length === 0) return 0;
+    const columns = await readColumnSet(client, this.#table);
+    const judged: Judged[] = [];
+    await changeRows(
+      client,
+      ids,
+      async (some) => {
+        judged.push(...(await lookUpPredecessors(client, this.#table, columns, some)));
+      },
+      (id, error) => {
+        this.#rejected.add(id, error, "lookup of predecessors rejected by the server, retrying");
+      },
+    );
+    this.#hasDependencies ||= judged.some(({ verdict }) => verdict === "wait");
+    await this.#settle(client, judged, []);
+    return judged.length;
+  }
+
+  /** @returns the number of dependencies of whose tasks some were changed */
+  async #release(client: Client): Promise<number> {
+    const checksAll = this.#ended.size === 0 && this.#mustCheckAll;
+    if (!checksAll && this.#ended.size === 0) return 0;
+    const since = performance.now();
+    if (checksAll) this.#hasTableChanged = false;
+    const predecessors = checksAll ? null : [...this.#ended].slice(0, batch);
+    const found = await readEndedDependencies(client, this.#table, {
+      predecessors,
+      except: this.#rejected.delayedIds,
+      limit: batch,
+    });
+    if (checksAll) await this.#checked(client, since, found.length);
+    const judged: Judged[] = [];
+    const columns = found.length === 0 ? null : await readColumnSet(client, this.#table);
+    if (columns !== null) {
+      await changeRows(
+        client,
+        found,
+        async (some) => {
+          judged.push(...(await releaseDependents(client, this.#table, columns, some)));
+        },
+        ({ task }, error) => {
+          this.#rejected.add(task, error, "release of a waiting task rejected by the server, retrying");
+        },
+      );
+    }
+    if (predecessors !== null && found.length < batch) this.#forget(predecessors, found, judged);
+    await this.#settle(client, judged, found.length < batch ? (predecessors ?? idsOf(found)) : []);
+    return judged.length;
+  }
+
+  /** Forgets ended predecessors, except those with dependents whose rows were locked or rejected. */
+  #forget(predecessors: readonly string[], found: readonly EndedDependency[], judged: readonly Judged[]): void {
+    const settled = new Set(judged.map(({ id }) => id));
+    const open = new Set(found.filter(({ task }) => !settled.has(task)).map(({ predecessor }) => predecessor));
+    for (const id of predecessors) if (!open.has(id)) this.#ended.delete(id);
+    // The open ones are found again when all dependencies are checked.
+    for (const id of open) this.#ended.delete(id);
+    if (open.size > 0) this.#hasTableChanged = true;
+  }
+
+  async #checked(client: Client, since: number, found: number): Promise<void> {
+    const now = performance.now();
+    this.#mayCheckAt = found === batch ? 0 : now + Math.max(minCheckIntervalMs, (now - since) * checkRestFactor);
+    this.#mustCheckAt = now + maxCheckIntervalMs;
+    if (found === batch) this.#hasTableChanged = true;
+    if (found > 0) return;
+    const { rows } = await client.query<{ some: boolean }>({
+      name: "has dependencies",
+      text: `SELECT EXISTS (SELECT FROM ${this.#table.qualifiedDependencies}) AS some`,
+    });
+    this.#hasDependencies = rows[0]?.some === true;
+  }
+
+  /** A task that is GONE because of its predecessors has ended, so those that wait for it follow. */
+  async #settle(client: Client, judged: readonly Judged[], ended: readonly string[]): Promise<void> {
+    for (const { id } of judged) this.#rejected.delete(id);
+    const gone = judged.flatMap(({ id, verdict }) => (verdict === "refuse" || verdict === "omit" ? id : []));
+    this.ended(gone);
+    const omitted = judged.flatMap(({ id, verdict }) => (verdict === "omit" ? id : []));
+    const deletable = [...ended, ...omitted];
+    if (deletable.length > 0) await deleteAwaited(client, this.#table, deletable);
+  }
+}
+
+const idsOf = (dependencies: readonly EndedDependency[]): string[] => [
+  ...new Set(dependencies.map(({ predecessor }) => predecessor)),
+];

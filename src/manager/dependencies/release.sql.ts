@@ -1,0 +1,136 @@
+import type { Client } from "../../shared/postgres/client.js";
+import type { ColumnSet } from "../schema/columnSet.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { hasId } from "../sql/fragments.sql.js";
+import type { Judged } from "./lookUp.sql.js";
+import { activeStates, applyVerdict, refusal, verdictSql } from "./verdict.sql.js";
+
+/** A dependency whose predecessor has ended. */
+export interface EndedDependency {
+  readonly predecessor: string;
+  readonly task: string;
+  /** The predecessor's state, or `deleted` if its row is gone. */
+  readonly state: string;
+}
+
+/**
+ * Reads dependencies whose predecessor has ended.
+ *
+ * @param request.predecessors ids of the predecessors to look at. Null means all of them.
+ * @param request.except ids of dependents to skip
+ */
+export async function readEndedDependencies(
+  client: Client,
+  { qualified, qualifiedDependencies }: TaskTable,
+  request: {
+    readonly predecessors: readonly string[] | null;
+    readonly except: readonly string[];
+    readonly limit: number;
+  },
+): Promise<EndedDependency[]> {
+  const { predecessors, except, limit } = request;
+  const isChosen = predecessors === null ? "true" : "d.predecessor = ANY ($3::bigint[])";
+  const { rows } = await client.query<EndedDependency>({
+    name: predecessors === null ? "all ended dependencies" : "ended dependencies",
+    text: `
+SELECT d.predecessor::text AS predecessor, d.task::text AS task, coalesce(t.state, 'deleted') AS state
+FROM ${qualifiedDependencies} AS d LEFT JOIN LATERAL (
+  SELECT t.state::text AS state, t.owner FROM ${qualified} AS t WHERE ${hasId("d.predecessor")}
+) AS t ON true
+WHERE ${isChosen} AND NOT d.failed AND d.task <> ALL ($2::bigint[])
+  AND (t.state IS NULL OR t.state NOT IN ${activeStates} AND t.owner IS NULL)
+LIMIT $1`,
+    values: [limit, except, ...(predecessors === null ? [] : [predecessors])],
+  });
+  return rows;
+}
+
+/**
+ * Removes dependencies whose predecessors have ended, and changes the tasks that waited for them. Tasks whose row is
+ * locked are skipped. If a task no longer waits, for example because it was stopped, only its dependencies are removed.
+ *
+ * @returns the tasks that were changed or wait on
+ */
+export async function releaseDependents(
+  client: Client,
+  table: TaskTable,
+  columns: ColumnSet,
+  dependencies: readonly EndedDependency[],
+): Promise<Judged[]> {
+  const { rows } = await client.query<Judged>({
+    name: `release dependents ${columns.name}`,
+    text: releaseStatement(table, columns),
+    values: [
+      dependencies.map(({ predecessor }) => predecessor),
+      dependencies.map(({ task }) => task),
+      dependencies.map(({ state }) => state),
+    ],
+  });
+  return rows;
+}
+
+function releaseStatement(table: TaskTable, columns: ColumnSet): string {
+  const { qualified, qualifiedDependencies } = table;
+  const isWaiting = "wait = 0 AND state::text = 'PLAN' AND owner IS NULL";
+  const isEnded = "((d.predecessor, d.task) IN (SELECT predecessor, task FROM ended)) IS TRUE";
+  return `
+WITH ended AS MATERIALIZED (
+  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS e(predecessor, task, state)
+), present AS MATERIALIZED (
+  SELECT id FROM ${qualified} WHERE id = ANY ($2::bigint[]) AND ${isWaiting}
+), waiting AS MATERIALIZED (
+  SELECT id, upon FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM present)) AND ${isWaiting} FOR NO KEY UPDATE SKIP LOCKED
+), counted AS MATERIALIZED (
+  SELECT e.task, min(e.predecessor) FILTER (WHERE e.state <> 'DONE') AS failed,
+    (array_agg(e.state ORDER BY e.predecessor) FILTER (WHERE e.state <> 'DONE'))[1] AS state
+  FROM ended AS e GROUP BY e.task
+), judged AS MATERIALIZED (
+  SELECT w.id, w.upon, c.failed, c.state, ${verdictSql({ upon: "w.upon", open: "o.open", failed: "(c.failed IS NOT NULL OR o.failed)" })} AS verdict
+  FROM waiting AS w
+  CROSS JOIN LATERAL (SELECT c.failed, c.state FROM counted AS c WHERE c.task = w.id) AS c
+  CROSS JOIN LATERAL (SELECT
+    EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = w.id AND NOT d.failed AND NOT (${isEnded})) AS open,
+    EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = w.id AND d.failed) AS failed
+  ) AS o
+), kept AS (
+  UPDATE ${qualifiedDependencies} AS d SET failed = true
+  FROM ended AS e WHERE d.predecessor = ANY (ARRAY[e.predecessor]) AND d.task = e.task AND e.state <> 'DONE'
+    AND (e.task IN (SELECT id FROM judged WHERE verdict = 'wait' AND upon = 'fail')) IS TRUE
+), removed AS (
+  DELETE FROM ${qualifiedDependencies} AS d USING ended AS e
+  WHERE d.predecessor = ANY (ARRAY[e.predecessor]) AND d.task = e.task
+    AND ((e.task IN (SELECT id FROM present)) IS NOT TRUE OR (e.task IN (SELECT id FROM judged)) IS TRUE
+      AND NOT (e.state <> 'DONE' AND (e.task IN (SELECT id FROM judged WHERE verdict = 'wait' AND upon = 'fail')) IS TRUE))
+), settled AS (
+  DELETE FROM ${qualifiedDependencies} AS d WHERE d.task = ANY (ARRAY(SELECT id FROM judged WHERE verdict <> 'wait')) AND NOT (${isEnded})
+), change AS MATERIALIZED (
+  SELECT id, verdict, CASE verdict WHEN 'refuse' THEN ${refusal("failed", "state")} END AS error FROM judged WHERE verdict <> 'wait'
+), gone AS MATERIALIZED (
+  SELECT id, now() AS stop, 'GONE' AS outcome FROM change WHERE verdict IN ('refuse', 'omit')
+), repeated AS (${insertSuccessors(table, columns, "gone")}
+), changed AS (
+  UPDATE ${qualified} AS t SET wait = NULL,${applyVerdict(table)}
+  FROM change AS c WHERE ${hasId("c.id")}
+)
+SELECT id::text AS id, verdict FROM judged`;
+}
+
+/**
+ * Deletes rows that have ended, are no longer awaited, and would have been deleted at their end if nothing had waited for
+ * them: they have `delete`, and neither output nor error.
+ */
+export async function deleteAwaited(
+  client: Client,
+  { qualified, qualifiedDependencies }: TaskTable,
+  ids: readonly string[],
+): Promise<void> {
+  await client.query({
+    name: "delete awaited",
+    text: `
+DELETE FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) AND t.state::text IN ('DONE', 'GONE') AND t.owner IS NULL
+  AND t.delete AND t.output IS NULL AND t.error IS NULL
+  AND NOT EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.predecessor = t.id)`,
+    values: [ids],
+  });
+}

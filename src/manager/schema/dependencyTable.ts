@@ -1,0 +1,53 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { PgTaskError } from "../../shared/errors.js";
+import { identifier, literal } from "../../shared/postgres/quoting.js";
+import type { TaskTable } from "./taskTable.js";
+
+const comment = "For pg-task's own use: which waiting tasks wait for the end of which tasks";
+
+/**
+ * Creates the table of dependencies if it is missing. A row says that the task `task` waits for the end of the task
+ * `predecessor`. With `failed`, the predecessor has ended, but not as DONE. Such a row is kept only for tasks that wait
+ * for a failure.
+ *
+ * @param isNew whether the task table has just been created or adopted. Rows that an earlier table of this name has left
+ *   are then removed.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE if another relation has the name.
+ */
+export async function ensureDependencyTable(client: Client, table: TaskTable, isNew: boolean): Promise<void> {
+  const { qualifiedDependencies: name } = table;
+  const { rows } = await client.query<{ comment: string | null }>(
+    "SELECT pg_catalog.obj_description(oid, 'pg_class') AS comment FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass($1)",
+    [name],
+  );
+  const [found] = rows;
+  if (found !== undefined && found.comment !== comment) {
+    const message = `cannot create ${name}: a relation of this name exists and was not created by pg-task: rename it, or give another "schema" or "table"`;
+    throw new PgTaskError("SCHEMA_INCOMPATIBLE", message);
+  }
+  if (found !== undefined) {
+    if (isNew) await client.query(`TRUNCATE ${name}`);
+    return;
+  }
+  await client.query(`
+    CREATE TABLE ${name} (
+      predecessor bigint NOT NULL,
+      task bigint NOT NULL,
+      failed boolean NOT NULL DEFAULT false,
+      PRIMARY KEY (predecessor, task)
+    );
+    CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task);
+    COMMENT ON TABLE ${name} IS ${literal(comment)}`);
+}
+
+/** Creates the index of the waiting tasks whose predecessors have not been looked up yet, if the index is missing. */
+export async function ensureHoldIndex(client: Client, table: TaskTable): Promise<void> {
+  const index = `${identifier(table.schema)}.${identifier(table.holdIndex)}`;
+  const { rows } = await client.query("SELECT FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass($1)", [
+    index,
+  ]);
+  if (rows.length > 0) return;
+  await client.query(
+    `CREATE INDEX ${identifier(table.holdIndex)} ON ${table.qualified} (id) WHERE wait > 0 AND ready IS NOT NULL`,
+  );
+}

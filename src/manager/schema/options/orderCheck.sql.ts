@@ -1,0 +1,66 @@
+import { featureColumns } from "../features.js";
+import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
+
+const columns = userColumns(featureColumns.order);
+
+/**
+ * Checks the columns that say which tasks a task waits for. A task can only wait for older ones, so no cycle can be
+ * written.
+ *
+ * A task that waits is planned for infinity, and `due` holds the time for which the user has planned it. A positive
+ * `wait` tells the manager to look up the predecessors, and 0 says that it has done so. A plan that a user gives to such
+ * a task is stored in `due` as well.
+ */
+export const orderCheck: OptionCheck = {
+  watched: [...columns, "plan"],
+  isUsed: isAnySet(columns),
+  wasUsed: "OLD.after IS NOT NULL",
+  variables: ["not_older bigint", "must_wait boolean"],
+  body: `
+  IF cardinality(NEW.after) = 0 THEN
+    NEW.after := NULL;
+  END IF;
+  IF NEW.upon IS NOT NULL AND NEW.upon NOT IN ('done', 'fail', 'end') THEN
+    RAISE EXCEPTION 'upon must be done, fail or end, not "%"', NEW.upon USING ERRCODE = 'invalid_parameter_value';
+  ELSIF NEW.upon IS NOT NULL AND NEW.after IS NULL THEN
+    RAISE EXCEPTION 'upon is set without after' USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'upon says how the tasks in after have to end.';
+  ELSIF array_position(NEW.after, NULL) IS NOT NULL THEN
+    RAISE EXCEPTION 'after contains null' USING ERRCODE = 'invalid_parameter_value';
+  ELSIF NEW.after IS NOT NULL AND NEW.wait < 0 THEN
+    RAISE EXCEPTION 'after and a rule that is a query exclude each other' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  SELECT max(a.id) INTO not_older FROM unnest(NEW.after) AS a(id) WHERE a.id >= NEW.id;
+  IF not_older IS NOT NULL THEN
+    RAISE EXCEPTION 'a task can only wait for older ones: % is not below %', not_older, NEW.id USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  must_wait := NEW.after IS NOT NULL AND NEW.state::text = 'PLAN' AND NEW.owner IS NULL;
+  IF TG_OP = 'UPDATE' AND OLD.wait >= 0 AND NEW.after IS NULL THEN
+    NEW.plan := greatest(coalesce(NEW.due, statement_timestamp()), statement_timestamp());
+    NEW.due := NULL;
+    NEW.wait := NULL;
+  ELSIF TG_OP = 'UPDATE' AND must_wait AND OLD.wait >= 0 AND OLD.state::text = 'PLAN' THEN
+    IF NEW.plan IS DISTINCT FROM OLD.plan THEN
+      NEW.due := NEW.plan;
+      NEW.plan := 'infinity';
+    ELSE
+      NEW.due := OLD.due;
+    END IF;
+    IF (NEW.after, NEW.upon) IS DISTINCT FROM (OLD.after, OLD.upon) THEN
+      NEW.wait := cardinality(NEW.after);
+    END IF;
+  ELSIF must_wait THEN
+    IF TG_OP = 'UPDATE' THEN
+      must_wait := OLD.state::text <> 'PLAN' OR (NEW.after, NEW.upon) IS DISTINCT FROM (OLD.after, OLD.upon);
+    END IF;
+    IF must_wait THEN
+      NEW.due := NEW.plan;
+      NEW.plan := 'infinity';
+      NEW.wait := cardinality(NEW.after);
+    END IF;
+  END IF;
+  -- The trigger that maintains ready may have run before this one.
+  IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
+    NEW.ready := NEW.plan <= clock_timestamp();
+  END IF;`,
+};

@@ -1,0 +1,9 @@
+import { Dependencies } from "../../src/manager/dependencies/dependencies.js";
+import { ActiveGroups } from "../../src/manager/groups/groups.js";
+import { GroupScanner } from "../../src/manager/groups/groupScanner.js";
+import type { TaskTable } from "../../src/manager/schema/taskTable.js";
+import { silentLog as log } from "./taskTables.js";
+
+/** Dependencies of a manager whose tasks do not wait for each other. */
+export const noDependencies = (table: TaskTable): Dependencies =>
+  new Dependencies({ table, groupScanner: new GroupScanner({ table, groups: new ActiveGroups(), log }), log });
