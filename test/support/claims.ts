@@ -31,6 +31,7 @@ export function claimOf(
       running: count,
       max: 2_147_483_647,
       id: -(2n ** 63n),
+      quietMs: Infinity,
       maxTasks: maxCandidates,
       ownSlots: null,
     })),

@@ -1,6 +1,7 @@
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import type { Feature } from "./features.js";
 import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./taskTable.js";
 
@@ -29,7 +30,14 @@ export const parameterColumns = [
   "null",
 ] as const;
 
-type ParameterColumn = (typeof parameterColumns)[number];
+/**
+ * Columns that also take their default from the parameter of the same name, but only where their feature is on.
+ * Otherwise, the column is the user's.
+ */
+const featureOfColumn = { gap: "gaps" } as const satisfies Partial<Record<string, Feature>>;
+
+type OptionalColumn = keyof typeof featureOfColumn;
+type ParameterColumn = (typeof parameterColumns)[number] | OptionalColumn;
 
 /**
  * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
@@ -71,7 +79,10 @@ export async function applyColumnDefaults(
   if (parent === null || extensionParent.test(parent)) {
     changes.push(alter("parent", parentDefault));
   }
-  for (const column of parameterColumns) {
+  const optionalColumns = (Object.keys(featureOfColumn) as OptionalColumn[]).filter(
+    (column) => current.has(column) && table.features.has(featureOfColumn[column]),
+  );
+  for (const column of [...parameterColumns, ...optionalColumns]) {
     const found = current.get(column) ?? missing;
     if (!isToChange(found, column, String(parameters[`pg_task.${column}`]))) continue;
     changes.push(alter(column, parameterDefault(column, found.type, parameters)));

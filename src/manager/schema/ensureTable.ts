@@ -83,8 +83,8 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     const restored = from === null ? await restoreObjects(client, table, entry) : [];
     const ownColumns = await settleOwnColumns(client, table, entry.create);
     await repairAdopted(client, table, entry);
-    const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     table.features = featuresWithout(ownColumns.own);
+    const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
     const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"]);
     await ensureSchedulesView(client, table);

@@ -198,9 +198,11 @@ export class StallMonitor {
   }
 
   /** Whether the first due task of a group could start. */
-  #canStart({ hash, max, late, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
+  #canStart({ hash, max, gap_ms: gapMs, late, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
     const { groups, orphans } = this.#components;
     if (late || paused || groups.isWithheld(hash)) return false;
+    const group = groups.get(hash);
+    if (group !== null && groups.isWithinGap(group, gapMs)) return false;
     const { sessions, minQueuedMax } = load.groups.get(hash) ?? noLoad;
     const running = sessions + orphans.hashes.filter((other) => other === hash).length;
     return Math.min(max, minQueuedMax) >= running;

@@ -38,6 +38,8 @@ export interface Run {
    * Connection string of the database that the task runs in. Contains secrets. Null means the session's own database.
    */
   readonly remote: string | null;
+  /** Whether the session reports at once that the run has started. */
+  readonly reportsStart: boolean;
 }
 
 /**

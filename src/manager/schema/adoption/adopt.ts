@@ -75,7 +75,8 @@ async function changeTable(
     }
     // The defaults are set in the same transaction, because the defaults of the pg_task extension make every INSERT
     // fail while the extension is not loaded.
-    await applyColumnDefaults(client, table, entry.parameters);
+    // Columns that depend on a feature get theirs when it is known which of them are the user's.
+    await applyColumnDefaults(client, { ...table, features: new Set() }, entry.parameters);
     await recordVersion(client, table, null);
     await client.query("COMMIT");
   } catch (error) {

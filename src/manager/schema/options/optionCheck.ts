@@ -6,7 +6,7 @@ export interface OptionCheck {
   readonly watched: readonly string[];
   /** SQL condition on NEW that is true if the row has to be checked. */
   readonly isUsed: string;
-  /** SQL condition on OLD that is true if the row has to be checked although `isUsed` is false. */
+  /** SQL condition on OLD, or on OLD and NEW, that is true if a changed row has to be checked although `isUsed` is false. */
   readonly wasUsed?: string;
   /** PL/pgSQL declarations of the variables that `body` uses. */
   readonly variables?: readonly string[];

@@ -103,6 +103,7 @@ const run = (session: number): Run => ({
   claimedAt: "0",
   ledger: 1,
   remote: null,
+  reportsStart: false,
   format: defaultFormat,
 });
 

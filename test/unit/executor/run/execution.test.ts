@@ -21,6 +21,7 @@ const run: Run = {
   claimedAt: "1",
   ledger: 1,
   remote: null,
+  reportsStart: false,
 };
 
 /** Collects the receivers of answers and never answers. */
