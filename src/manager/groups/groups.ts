@@ -43,9 +43,11 @@ export interface GroupLoad {
   readonly queuedTasks: number;
   /** The smallest `max` of the queued tasks. Infinity if no task is queued. */
   readonly minQueuedMax: number;
+  /** How many tasks with a gap have sessions that have not reported their start yet. */
+  readonly starting: number;
 }
 
-export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity };
+export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
 /**
  * The groups that have running or due tasks, in order of priority. The priority of a group is the `max` of its head
@@ -161,7 +163,7 @@ export class ActiveGroups {
   }
 
   /** Returns whether the group must not start a task with this gap yet. */
-  isWithinGap(group: ActiveGroup, gapMs: number): boolean {
+  isWithinGap(group: Pick<ActiveGroup, "starting" | "queuedTasks" | "startedAt">, gapMs: number): boolean {
     return gapMs > 0 && (mayStartAnyMoment(group) || this.#now() < group.startedAt + gapMs);
   }
 
@@ -315,9 +317,13 @@ export class ActiveGroups {
         minQueuedMax: Infinity,
         head: null,
         paused: false,
+        starting: 0,
       });
-    for (const [hash, { sessions, queuedTasks, minQueuedMax }] of load.groups)
-      Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax });
+    this.#starting = 0;
+    for (const [hash, { sessions, queuedTasks, minQueuedMax, starting }] of load.groups) {
+      Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax, starting });
+      this.#starting += starting;
+    }
     for (const hash of load.orphans) this.#getOrCreate(hash).running += 1;
     for (const group of this.#groups.values()) this.#rank(group);
   }
@@ -365,7 +371,8 @@ export class ActiveGroups {
   }
 }
 
-const mayStartAnyMoment = ({ starting, queuedTasks }: ActiveGroup): boolean => starting > 0 || queuedTasks > 0;
+const mayStartAnyMoment = ({ starting, queuedTasks }: Pick<ActiveGroup, "starting" | "queuedTasks">): boolean =>
+  starting > 0 || queuedTasks > 0;
 
 /** Returns whether `a` comes before `b` in the order of their group's tasks. */
 export function headPrecedes(a: Head, b: Head): boolean {

@@ -230,6 +230,7 @@ describe("pg-task groups", () => {
         oldest: "2999-01-01T00:00:00+00:00",
         oldestDueMs: null,
         paused: false,
+        gapMs: 0,
         done: 0,
         failed: 1,
         other: 0,
