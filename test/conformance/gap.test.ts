@@ -113,7 +113,7 @@ test("§4 groups that wait for their gaps delay no other group", async () => {
 });
 
 test("§4 the groups of different connections in remote have gaps of their own", async () => {
-  const { host = "", port, user, database: name } = database.target;
+  const { host, port, user, database: name } = database.target;
   const remote = `host=${host} port=${port} user=${user} dbname=${name}`;
   const local = await together(...many(2, { input: "SELECT 1", group: "place", gap: "0.2 s" }));
   const elsewhere = await together(...many(2, { input: "SELECT 1", group: "place", gap: "0.2 s", remote }));

@@ -34,10 +34,12 @@ export const parameterColumns = [
  * Columns that also take their default from the parameter of the same name, but only where their feature is on.
  * Otherwise, the column is the user's.
  */
-const featureOfColumn = { gap: "gaps" } as const satisfies Partial<Record<string, Feature>>;
+const optionalColumns = [{ column: "gap", feature: "gaps" }] as const satisfies readonly {
+  readonly column: string;
+  readonly feature: Feature;
+}[];
 
-type OptionalColumn = keyof typeof featureOfColumn;
-type ParameterColumn = (typeof parameterColumns)[number] | OptionalColumn;
+type ParameterColumn = (typeof parameterColumns)[number] | (typeof optionalColumns)[number]["column"];
 
 /**
  * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
@@ -79,10 +81,10 @@ export async function applyColumnDefaults(
   if (parent === null || extensionParent.test(parent)) {
     changes.push(alter("parent", parentDefault));
   }
-  const optionalColumns = (Object.keys(featureOfColumn) as OptionalColumn[]).filter(
-    (column) => current.has(column) && table.features.has(featureOfColumn[column]),
+  const optional = optionalColumns.flatMap(({ column, feature }) =>
+    current.has(column) && table.features.has(feature) ? column : [],
   );
-  for (const column of [...parameterColumns, ...optionalColumns]) {
+  for (const column of [...parameterColumns, ...optional]) {
     const found = current.get(column) ?? missing;
     if (!isToChange(found, column, String(parameters[`pg_task.${column}`]))) continue;
     changes.push(alter(column, parameterDefault(column, found.type, parameters)));

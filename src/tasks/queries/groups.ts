@@ -1,7 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
-import { gapMs } from "../../manager/sql/fragments.sql.js";
 import { readHasGaps } from "./gaps.js";
 import { readPages } from "./rowCounts.js";
 import { readSessions, groupsAsShown } from "./executorSessions.js";
@@ -93,8 +92,7 @@ export async function readGroups(
   }: { readonly limit: number; readonly ended: boolean; readonly limits: GroupScanLimits },
 ): Promise<Groups> {
   const { qualified, pauses } = table;
-  const features = new Set((await readHasGaps(client, table)) ? (["gaps"] as const) : []);
-  const gap = gapMs({ ...table, features }, "t.");
+  const gap = (await readHasGaps(client, table)) ? millisecondsSql("t.gap") : "0::float8";
   const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
   const { rows } = await client.query<{
     groups: SampledRow[];

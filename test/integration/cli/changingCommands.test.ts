@@ -314,7 +314,6 @@ describe("pg-task pause and resume", () => {
       group: null,
       changed: true,
       paused: false,
-      gapMs: 0,
     });
     assert.match((await cli(["resume"], { env })).stdout, /was not paused\n$/);
     assert.deepEqual(await pauses(), []);

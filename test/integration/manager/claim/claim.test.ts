@@ -237,15 +237,16 @@ test("a task with a gap is claimed only as the first of its group, and nothing b
   await add({ group: "mixed", max: 9 });
   const first = await claimed();
   assert.deepEqual(order(first), ["1", "3"]);
-  assert.deepEqual(first.heads.map(({ id, gapMs }) => [id, gapMs]).toSorted(), [
-    ["2", 0],
-    ["4", 1000],
-  ]);
+  assert.deepEqual(
+    new Map(first.heads.map(({ id, gapMs }) => [id, gapMs])),
+    new Map([
+      ["2", 0],
+      ["4", 1000],
+    ]),
+  );
   assert.equal(first.more, 0);
-  assert.deepEqual(first.claimed.map(({ id, hasGap, exclusive }) => [id, hasGap, exclusive]).toSorted(), [
-    ["1", true, true],
-    ["3", false, false],
-  ]);
+  for (const { id, hasGap, exclusive } of first.claimed)
+    assert.deepEqual([hasGap, exclusive], [id === "1", id === "1"]);
   assert.deepEqual(order(await claimed()), ["2", "4"]);
 });
 
